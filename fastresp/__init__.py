@@ -1,0 +1,42 @@
+"""COPY for Redis: Python data into Redis and Valkey at the speed of the server."""
+
+from .errors import (
+    CommandError,
+    CommandErrors,
+    EncodeError,
+    FastrespError,
+    ProtocolError,
+    TemplateError,
+    TransportError,
+    TransportTimeout,
+)
+from .load import dump, mass_insert
+from .report import Report
+from .template import Template
+from .transports.redis_cli import RedisCli
+from .wire.buffer import Chunk
+from .wire.encode import pack
+from .wire.writer import Writer, pack_many
+
+__all__ = [
+    # load
+    "mass_insert",
+    "dump",
+    "RedisCli",
+    "Report",
+    # encode
+    "pack",
+    "pack_many",
+    "Writer",
+    "Chunk",
+    "Template",
+    # errors
+    "FastrespError",
+    "EncodeError",
+    "TemplateError",
+    "ProtocolError",
+    "CommandError",
+    "CommandErrors",
+    "TransportError",
+    "TransportTimeout",
+]

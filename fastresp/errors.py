@@ -1,0 +1,141 @@
+"""Every exception that fastresp raises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .report import Report
+
+__all__ = [
+    "CommandError",
+    "CommandErrors",
+    "EncodeError",
+    "FastrespError",
+    "ProtocolError",
+    "TemplateError",
+    "TransportError",
+    "TransportTimeout",
+]
+
+
+class FastrespError(Exception):
+    """Base of every exception of this package."""
+
+
+class EncodeError(FastrespError, TypeError, ValueError):
+    """A value has no RESP form, or a command may not be sent in a pipeline.
+
+    The command that it belongs to was taken back whole; those before it are intact.
+
+    Attributes:
+        command: index of the command, counted from 0, or None where there is no stream.
+        row: index of the source row, or None where commands are given one by one.
+        argument: index of the argument in its command, 0 being the command's name, or None
+            when the command as a whole is meant.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        command: int | None = None,
+        row: int | None = None,
+        argument: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.command = command
+        self.row = row
+        self.argument = argument
+
+
+class TemplateError(FastrespError, ValueError):
+    """A command template can't be read, or names a field that a row does not have.
+
+    Attributes:
+        template: the text of the template.
+        position: index of the character that the caret points at.
+        row: index of the source row, or None when the template itself is at fault.
+    """
+
+    def __init__(self, message: str, template: str, position: int, *, row: int | None = None) -> None:
+        super().__init__(message, template, position)
+        self.template = template
+        self.position = position
+        self.row = row
+
+    def __str__(self) -> str:
+        start = self.template.rfind("\n", 0, self.position) + 1
+        line = self.template[start:].partition("\n")[0].replace("\t", " ")
+        where = "" if self.row is None else f"row {self.row:,}: "
+        return f"{where}{self.args[0]}\n    {line}\n    {' ' * (self.position - start)}^"
+
+
+class ProtocolError(FastrespError, ValueError):
+    """Bytes that should be RESP are not.
+
+    Attributes:
+        offset: where in the stream, in bytes from its beginning.
+    """
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message, offset)
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} (at byte {self.offset:,})"
+
+
+class CommandError(FastrespError):
+    """An error reply: the server's answer to one command.
+
+    Attributes:
+        text: the server's words, such as ``WRONGTYPE Operation against a key ...``.
+        code: their first word, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
+        index: index of the command in the load, or None where the transport can't tell
+            (``redis-cli --pipe`` can't).
+    """
+
+    def __init__(self, text: str, *, index: int | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.code = text.partition(" ")[0]
+        self.index = index
+
+    def __str__(self) -> str:
+        return self.text if self.index is None else f"command {self.index:,}: {self.text}"
+
+
+class CommandErrors(FastrespError):
+    """A load that ran to its end, with error replies among the answers.
+
+    Attributes:
+        report: the whole report; ``report.errors`` holds the first 100 error replies.
+    """
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self.report = report
+
+    def __str__(self) -> str:
+        return f"{self.report}\n(on_error='collect' returns this report instead of raising)"
+
+
+class TransportError(FastrespError, ConnectionError):
+    """The server or redis-cli can't be used, or was lost.
+
+    Attributes:
+        report: what is known of the load so far; None when nothing was sent.
+    """
+
+    def __init__(self, message: str, report: Report | None = None) -> None:
+        super().__init__(message)
+        self.report = report
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return message if self.report is None else f"{message}\n{self.report}"
+
+
+class TransportTimeout(TransportError, TimeoutError):
+    """Nothing moved for ``timeout`` seconds; the load was ended."""

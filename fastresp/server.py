@@ -1,0 +1,245 @@
+"""The server of a load: its settings, as redis-py reads them, and what it says when asked."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .errors import TransportError, TransportTimeout
+
+if TYPE_CHECKING:
+    import redis
+
+__all__ = ["Answers", "Server", "ServerLike"]
+
+ServerLike: TypeAlias = "str | redis.Redis | None"
+
+DEFAULT_URL = "redis://localhost:6379/0"
+# A server that is up answers a connection and a PING well within this.
+ASK_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a server said of itself."""
+
+    version: str | None
+    cluster: bool
+    # The server's words when it refuses ECHO, which redis-cli --pipe needs to know the end.
+    echo_refused: str | None
+    # Where the connection went: Sentinel may have chosen it.
+    host: str | None
+    port: int | None
+
+
+class Server:
+    """Settings of one Redis or Valkey server. Opens nothing until asked.
+
+    Args:
+        server: a URL (``redis://``, ``rediss://``, ``unix://``), a ``redis.Redis`` client, or
+            None for the environment's ``REDIS_URL``, else ``redis://localhost:6379/0``.
+
+    Raises:
+        ValueError: the URL can't be read.
+        TypeError: it is neither a URL nor a client.
+    """
+
+    def __init__(self, server: ServerLike = None) -> None:
+        import redis
+
+        if server is None:
+            server = os.environ.get("REDIS_URL") or DEFAULT_URL
+        if isinstance(server, str):
+            pool = _pool_from_url(server)
+        elif isinstance(server, redis.Redis):
+            pool = server.connection_pool
+        elif isinstance(server, redis.RedisCluster):
+            raise TransportError(
+                "redis-cli --pipe can't load into a cluster, and the transport that can is not in "
+                "this version; load each master with the URL of that node"
+            )
+        else:
+            raise TypeError(
+                f"server is a URL or a redis.Redis client, not a {type(server).__name__}"
+            )
+        self.connection_class: type[Any] = pool.connection_class
+        self.settings: dict[str, Any] = {
+            name: value
+            for name, value in pool.connection_kwargs.items()
+            if not name.startswith(("maint_", "oss_cluster_maint_"))
+        }
+
+    @property
+    def tls(self) -> bool:
+        import redis
+
+        return issubclass(self.connection_class, redis.SSLConnection)
+
+    @property
+    def credentials(self) -> tuple[str | None, str | None]:
+        """User and password, from the provider where the client has one."""
+        provider = self.settings.get("credential_provider")
+        if provider is None:
+            return self.settings.get("username"), self.settings.get("password")
+        user, *password = provider.get_credentials()
+        return (user, password[0]) if password else (None, user)
+
+    def __str__(self) -> str:
+        path = self.settings.get("path")
+        if path:
+            return str(path)
+        sentinel = self.settings.get("connection_pool")
+        if sentinel is not None:
+            return f"Sentinel service {sentinel.service_name}"
+        return f"{self.settings.get('host', 'localhost')}:{self.settings.get('port', 6379)}"
+
+    def connect(self, timeout: float | None) -> Any:
+        """Open a private redis-py connection: RESP2, no retries, nothing shared with a pool.
+
+        Raises:
+            TransportError: with the server's own words.
+        """
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        settings = self.settings | {
+            "protocol": 2,
+            "decode_responses": False,
+            "retry": Retry(NoBackoff(), 0),
+            "retry_on_timeout": False,
+            "retry_on_error": [],
+            "health_check_interval": 0,
+            "socket_timeout": timeout,
+            "socket_connect_timeout": timeout,
+        }
+        connection = self.connection_class(**settings)
+        try:
+            connection.connect()
+        except (redis.RedisError, OSError) as error:
+            connection.disconnect()
+            raise self._failure(error) from error
+        return connection
+
+    def ask(self, timeout: float | None) -> Answers:
+        """Find out whether the server can take a load, before anything is sent.
+
+        Args:
+            timeout: seconds to wait for each answer; at most 5 are.
+
+        Raises:
+            TransportError: it can't be reached or used; the message has its own words.
+            TransportTimeout: it does not answer.
+        """
+        import redis
+
+        timeout = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
+        connection = self.connect(timeout)
+
+        def call(*command: str) -> Any:
+            connection.send_command(*command)
+            return connection.read_response()
+
+        try:
+            try:
+                call("PING")
+            except redis.exceptions.NoPermissionError:
+                pass  # an ACL may allow little else than the load
+            try:
+                call("ECHO", "fastresp")
+                echo_refused = None
+            except redis.exceptions.NoPermissionError as error:
+                echo_refused = str(error)
+            try:
+                info = _parse_info(call("INFO"))
+            except redis.ResponseError:
+                info = {}
+        except (redis.RedisError, OSError) as error:
+            raise self._failure(error) from error
+        finally:
+            connection.disconnect()
+        if info.get("role") == "slave" and info.get("slave_read_only") == "1":
+            raise TransportError(
+                f"{self} is a read-only replica; load into its master, "
+                f"{info.get('master_host')}:{info.get('master_port')}"
+            )
+        if info.get("loading") == "1":
+            raise TransportError(f"{self} is still loading its data from disk; try again later")
+        return Answers(
+            version=info.get("valkey_version") or info.get("redis_version"),
+            cluster=info.get("cluster_enabled") == "1",
+            echo_refused=echo_refused,
+            host=getattr(connection, "host", None),
+            port=getattr(connection, "port", None),
+        )
+
+    def _failure(self, error: Exception) -> TransportError:
+        """The exception for a server that can't be used: its words, and what to do."""
+        import redis
+
+        words = str(error).strip() or type(error).__name__
+        hint = ""
+        kind: type[TransportError] = TransportError
+        if isinstance(error, redis.AuthenticationError):
+            hint = "check the user and the password of the server's URL or client"
+        elif isinstance(error, redis.BusyLoadingError):
+            hint = "try again when it has loaded its data from disk"
+        elif "max number of clients" in words:
+            hint = "close connections, or raise the server's maxclients"
+        elif self.tls and self._answers_plain():
+            hint = "this port speaks plain RESP, not TLS; use redis:// instead of rediss://"
+        elif not self.tls and self._answers_tls():
+            hint = "this port speaks TLS; use rediss:// instead of redis://"
+        elif isinstance(error, redis.TimeoutError | TimeoutError):
+            kind, hint = TransportTimeout, "the server may be frozen, busy or behind a firewall"
+        elif not isinstance(error, redis.ResponseError):
+            hint = "check that it runs, and the host and the port or the socket's path"
+        return kind(f"can't use the server at {self}: {words}" + (f" ({hint})" if hint else ""))
+
+    def _answers_plain(self) -> bool:
+        try:
+            with self._raw_socket() as raw:
+                raw.sendall(b"PING\r\n")
+                return raw.recv(1) in (b"+", b"-")
+        except OSError:
+            return False
+
+    def _answers_tls(self) -> bool:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        try:
+            with self._raw_socket() as raw, context.wrap_socket(raw):
+                return True
+        except OSError as error:
+            # A server that wants a certificate of the client refuses late, and in TLS.
+            return isinstance(error, ssl.SSLError) and "ALERT" in str(error)
+
+    def _raw_socket(self) -> socket.socket:
+        if "path" in self.settings:
+            raise OSError("not a TCP port")
+        address = (self.settings.get("host", "localhost"), int(self.settings.get("port", 6379)))
+        return socket.create_connection(address, timeout=1.0)
+
+
+def _pool_from_url(url: str) -> Any:
+    import redis
+
+    try:
+        return redis.ConnectionPool.from_url(url)
+    except ValueError:
+        # Neither the URL nor the parser's words may be shown: a password with '/', '#' or '@'
+        # in it ends up in both.
+        raise ValueError(
+            "this server URL can't be read; it looks like redis://user:password@host:port/db, "
+            "rediss:// for TLS or unix:///path?db=0, with special characters in the password "
+            "percent-encoded"
+        ) from None
+
+
+def _parse_info(reply: bytes | str) -> dict[str, str]:
+    text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -1,0 +1,200 @@
+"""Command templates: ``"HSET user:{id} {**}"`` parsed into a plan that writes each row's commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from .errors import EncodeError, TemplateError
+from .wire.encode import pack
+from .wire.plan import Field, Items, Pairs, Plan
+
+__all__ = ["Command", "Template", "as_template"]
+
+CONVERSIONS = ("json",)
+# The escapes of redis-cli inside double quotes, besides \xHH.
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
+
+
+class Template(Plan):
+    r"""One or more commands with placeholders, filled in once for each row.
+
+    The text is split into arguments before any value is filled in, so a value is always part
+    of one argument, whatever it holds. Quotes group a word as in redis-cli: ``"a b"`` with the
+    escapes ``\n \r \t \b \a \" \\ \xHH``, ``'a b'`` with ``\'`` alone.
+
+    ======================  ====================================================================
+    ``{name}``              a field of a dict or other mapping, or an attribute of an object
+    ``{0}``                 a position in a tuple or list; of a row that is a single value, it
+    ``user:{id}``           text and fields together as one argument
+    ``{tags!json}``         the field as JSON
+    ``{*tags}``             a list as several arguments; a dict as name-value pairs
+    ``{**}``                all fields not named in the same command, as name-value pairs
+    ``{{`` and ``}}``       a literal brace; so a hash tag is ``user:{{{id}}}``
+    ``;`` or a new line     the end of a command, when a row makes several
+    ======================  ====================================================================
+
+    Args:
+        *texts: templates; each may hold several commands.
+
+    Raises:
+        TemplateError: a text can't be read; the message has a caret under the place.
+    """
+
+    def __new__(cls, *texts: str) -> Template:
+        return super().__new__(cls)
+
+    def __init__(self, *texts: str) -> None:
+        text = "\n".join(texts)
+        super().__init__(text, _Parser(text).commands())
+
+    def __repr__(self) -> str:
+        return f"Template({self.text!r})"
+
+    def __reduce__(self) -> tuple[type[Template], tuple[str]]:
+        return Template, (self.text,)
+
+
+Command: TypeAlias = str | Iterable[str] | Template | None
+
+
+def as_template(command: Command) -> Template | None:
+    """Make a Template of what the user gave: a text, a list of texts, a Template or None."""
+    if command is None or isinstance(command, Template):
+        return command
+    if isinstance(command, str):
+        return Template(command)
+    texts = list(command)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a command template is a str, a list of str, a Template or None")
+    return Template(*texts)
+
+
+class _Parser:
+    """Reads a template text once, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def error(self, message: str, at: int | None = None) -> TemplateError:
+        return TemplateError(message, self.text, self.at if at is None else at)
+
+    def commands(self) -> list[list[tuple[bytes | Field, ...]]]:
+        commands = []
+        while self.at < len(self.text):
+            start = self.at
+            command = self.command()
+            if command:
+                self.check(command, start)
+                commands.append(command)
+        if not commands:
+            raise self.error("the template is empty; it needs at least the name of a command", 0)
+        return commands
+
+    def command(self) -> list[tuple[bytes | Field, ...]]:
+        """Read arguments up to the end of the text, a ';' or a new line."""
+        arguments = []
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character in ";\n":
+                self.at += 1
+                break
+            if character.isspace():
+                self.at += 1
+            else:
+                arguments.append(self.argument())
+        return arguments
+
+    def argument(self) -> tuple[bytes | Field, ...]:
+        """Read one argument: pieces of text, quoted or not, and placeholders."""
+        start = self.at
+        parts: list[bytes | Field] = []
+        literal = bytearray()
+        quote, quote_at = "", 0
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if quote and character == quote:
+                quote = ""
+            elif not quote and character in "'\"":
+                quote, quote_at = character, self.at
+            elif not quote and (character.isspace() or character == ";"):
+                break
+            elif character == "{" and not self.text.startswith("{{", self.at):
+                parts += [bytes(literal), self.placeholder()] if literal else [self.placeholder()]
+                literal.clear()
+                continue
+            elif character in "{}":
+                if not self.text.startswith(character * 2, self.at):
+                    raise self.error("this brace closes nothing; write '}}' for a literal one")
+                literal += character.encode()
+                self.at += 1
+            elif quote and character == "\\":
+                literal += self.escape(quote)
+            else:
+                literal += self.encoded(character)
+            self.at += 1
+        if quote:
+            raise self.error("this quote is not closed", quote_at)
+        if literal or not parts:
+            parts.append(bytes(literal))
+        for part in parts:
+            if isinstance(part, Items | Pairs) and len(parts) > 1:
+                shown = "{**}" if isinstance(part, Pairs) else f"{{*{part.key}}}"
+                raise self.error(f"{shown} makes arguments of its own; put spaces around it", start)
+        return tuple(parts)
+
+    def encoded(self, character: str) -> bytes:
+        try:
+            return character.encode()
+        except UnicodeEncodeError:
+            raise self.error("this character is a lone surrogate, which UTF-8 can't hold") from None
+
+    def escape(self, quote: str) -> bytes:
+        """Read an escape as redis-cli does, and leave ``at`` on its last character."""
+        following = self.text[self.at + 1 : self.at + 2]
+        if quote == "'":
+            if following != "'":
+                return b"\\"
+            self.at += 1
+            return b"'"
+        digits = self.text[self.at + 2 : self.at + 4]
+        if following == "x" and len(digits) == 2 and all(c in "0123456789abcdefABCDEF" for c in digits):
+            self.at += 3
+            return bytes([int(digits, 16)])
+        self.at += 1
+        return self.encoded(ESCAPES.get(following, following))
+
+    def placeholder(self) -> Field:
+        """Read ``{...}`` and leave ``at`` behind it."""
+        start = self.at
+        end = self.text.find("}", start)
+        if end < 0:
+            raise self.error("this brace is not closed; write '{{' for a literal one")
+        inside = self.text[start + 1 : end]
+        if "{" in inside:
+            raise self.error("this brace is not closed; write '{{' for a literal one")
+        self.at = end + 1
+        if inside == "**":
+            return Pairs("**", at=start)
+        name, mark, conversion = inside.partition("!")
+        kind = Field
+        if name.startswith("*"):
+            name, kind = name[1:], Items
+        if not name:
+            raise self.error("this placeholder names no field; use {name}, {0}, {*list} or {**}", start)
+        if mark and (kind is Items or conversion not in CONVERSIONS):
+            known = ", ".join(f"!{each}" for each in CONVERSIONS)
+            raise self.error(f"'!{conversion}' can't be used here; a single field takes {known}", start)
+        key = int(name) if name.isascii() and name.isdigit() else name
+        return kind(key, convert=conversion or None, at=start)
+
+    def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
+        """Refuse a command that would change the reply stream, as far as the text tells."""
+        literal = [b"".join(p for p in parts if isinstance(p, bytes)) for parts in command]
+        if all(isinstance(part, bytes) for part in command[0]):
+            try:
+                pack(*literal)
+            except EncodeError as error:
+                at = start + len(self.text[start:]) - len(self.text[start:].lstrip())
+                raise self.error(str(error), at) from None

@@ -1,0 +1,1 @@
+"""Transports: they move bytes to the server and count replies, and know nothing of rows."""

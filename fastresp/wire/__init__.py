@@ -1,0 +1,1 @@
+"""RESP itself, compiled: bytes in, bytes out, no I/O."""

@@ -1,0 +1,9 @@
+from collections.abc import Buffer
+
+from .buffer import Chunk
+
+class CommandSplitter:
+    def __init__(self) -> None: ...
+    @property
+    def pending(self) -> int: ...
+    def feed(self, data: Buffer) -> Chunk | None: ...

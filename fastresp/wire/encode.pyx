@@ -1,0 +1,263 @@
+# cython: language_level=3, cdivision=True
+"""Python values as bulk strings: one value is one argument, whatever bytes it holds."""
+
+from cpython.buffer cimport (
+    PyBUF_FULL_RO,
+    PyBuffer_Release,
+    PyBuffer_ToContiguous,
+    PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
+from cpython.list cimport PyList_Check
+from cpython.long cimport PyLong_Check
+from cpython.mem cimport PyMem_Free
+from cpython.number cimport PyIndex_Check, PyNumber_Index
+from cpython.tuple cimport PyTuple_Check
+from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
+from libc.string cimport memchr, strlen
+
+from .buffer cimport put_crlf, put_header, reserve
+
+import reprlib
+
+from ..errors import EncodeError, TemplateError
+
+
+cdef extern from "Python.h":
+    char *PyOS_double_to_string(double, char, int, int, int *) except NULL
+    int Py_DTSF_ADD_DOT_0
+    Py_ssize_t PySequence_Fast_GET_SIZE(object)
+    PyObject **PySequence_Fast_ITEMS(object)
+
+
+cdef int REPR_CHARACTERS = 40
+
+# Commands after which replies stop, multiply or change their form, so that a reply can no
+# longer be matched to its command. Source: the pages of these commands in the Redis manual.
+cdef frozenset REFUSED = frozenset((
+    b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE",
+    b"MONITOR", b"SYNC", b"PSYNC", b"HELLO", b"QUIT", b"RESET", b"CLIENT REPLY",
+))
+
+
+def pack(*args, default=None):
+    """Encode one command, its name first, as RESP.
+
+    Args:
+        *args: str (as UTF-8), bytes, int, float (as ``repr``), or any object with the buffer
+            protocol (by its bytes); subclasses and NumPy scalars by their value.
+        default: a function that turns any other object into str, bytes, int or float.
+
+    Returns:
+        The command as an array of bulk strings.
+
+    Raises:
+        EncodeError: an argument has no RESP form, or the command changes the reply stream.
+    """
+    cdef Buffer b = Buffer(512)
+    try:
+        put_arguments(b, args, NULLS_ERROR, default)
+    except Exception as error:
+        raise locate(error, "", None, None, b.argument) from error.__cause__
+    return PyBytes_FromStringAndSize(b.data, b.size)
+
+
+cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1:
+    """Write one command from a list or tuple; 0 when a null says to leave it out."""
+    cdef Py_ssize_t i, start = b.size
+    b.argument = -1
+    if not PyTuple_Check(args) and not PyList_Check(args):
+        raise not_a_command(args)
+    cdef Py_ssize_t n = PySequence_Fast_GET_SIZE(args)
+    if n == 0:
+        raise EncodeError("the command is empty; a command is at least a name")
+    reserve(b, 24)
+    b.size = put_header(b.data + start, c'*', n) - b.data
+    for i in range(n):
+        if not put_simple(b, PySequence_Fast_ITEMS(args)[i], True):
+            b.argument = i
+            if not put_argument(b, <object>PySequence_Fast_ITEMS(args)[i], nulls, default):
+                return 0
+            if PySequence_Fast_GET_SIZE(args) != n:
+                raise EncodeError("the list of arguments changed while it was being read")
+    b.argument = -1
+    name = <object>PySequence_Fast_ITEMS(args)[0]
+    if name is not b.checked_name:
+        # Most streams use a few literal names: the same object need not be checked again.
+        if not check_command(b.data + start, b.data + b.size) and isinstance(name, (str, bytes)):
+            b.checked_name = name
+    return 1
+
+
+cdef object not_a_command(object row):
+    hint = "a command is a list or tuple of arguments, its name first"
+    if isinstance(row, (str, bytes)):
+        hint += "; to fill a text with values give it as the template, and rows as the data"
+    elif hasattr(row, "keys"):
+        hint += "; rows with named fields need a template, such as 'HSET user:{id} {**}'"
+    return EncodeError(f"{shown(row)} is not a command: {hint}")
+
+
+cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1:
+    cdef bytes word = name[:size].upper()
+    cdef bytes full_word = word
+    cdef const char *second = name + size + 2
+    if word == b"CLIENT" and second < end:
+        second = <const char *>memchr(second, c'\n', end - second) + 1
+        full_word = word + b" " + second[:min(5, end - second)].upper()
+    if full_word in REFUSED:
+        raise EncodeError(
+            f"{full_word.decode()} changes the reply stream, so it can't be part of a load; "
+            "send it over a connection of its own"
+        )
+    return word == b"CLIENT"
+
+
+cdef int put_other(Buffer b, object value, bint framed, object default) except -1:
+    """Write a value of a type that put_value has no fast path for."""
+    cdef bytes text
+    if PyUnicode_Check(value):
+        try:
+            text = PyUnicode_AsUTF8String(value)
+        except UnicodeEncodeError as error:
+            raise EncodeError(
+                f"cannot send {shown(value)}: character {error.start} is a lone surrogate, which "
+                "UTF-8 can't hold; encode the text to bytes with the error handler you want"
+            ) from None
+        return put_bytes(b, text, framed)
+    if PyBytes_Check(value):
+        return put_bytes(b, value, framed)
+    if PyLong_Check(value) and value is not True and value is not False:
+        return put_integer(b, <PyObject *>value, framed)
+    if PyFloat_Check(value):
+        return put_double(b, PyFloat_AS_DOUBLE(value), framed)
+    if PyObject_CheckBuffer(value):
+        return put_buffer(b, value, framed, default)
+    if PyIndex_Check(value) and not isinstance(value, bool):
+        return put_value(b, PyNumber_Index(value), framed, None)
+    return put_default(b, value, framed, default)
+
+
+cdef int put_bytes(Buffer b, object text, bint framed) except -1:
+    """Write the bytes of a bytes object, or of a subclass."""
+    return put_text(
+        b, PyBytes_AS_STRING(<PyObject *>text), PyBytes_GET_SIZE(<PyObject *>text), framed
+    )
+
+
+cdef int put_huge(Buffer b, object value, bint framed) except -1:
+    """Write an int beyond 64 bits. Decimal has no limit on digits; str(int) stops at 4,300."""
+    from decimal import Decimal
+
+    cdef bytes text = str(Decimal(value)).encode()
+    return put_bytes(b, text, framed)
+
+
+cdef int put_double(Buffer b, double value, bint framed) except -1:
+    """Write a float as repr(float) does: the shortest text that reads back."""
+    cdef char *text = PyOS_double_to_string(value, c'r', 0, Py_DTSF_ADD_DOT_0, NULL)
+    try:
+        return put_text(b, text, strlen(text), framed)
+    finally:
+        PyMem_Free(text)
+
+
+cdef int put_buffer(Buffer b, object value, bint framed, object default) except -1:
+    """Write the bytes of a buffer in C order; one without dimensions may be a NumPy scalar."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(value, &view, PyBUF_FULL_RO)
+    try:
+        if view.ndim == 0 and hasattr(value, "__float__"):
+            return put_scalar(b, value, view.format, framed, default)
+        if view.format is not NULL and c'O' in <bytes>view.format:
+            return put_default(b, value, framed, default)
+        reserve(b, view.len + 32)
+        if framed:
+            b.size = put_header(b.data + b.size, c'$', view.len) - b.data
+        PyBuffer_ToContiguous(b.data + b.size, &view, view.len, c'C')
+        b.size += view.len
+        if framed:
+            b.size = put_crlf(b.data + b.size) - b.data
+        return 0
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object default) except -1:
+    """Write a NumPy scalar by its value: its bytes would be nobody's intention."""
+    if kind == b"d":
+        return put_double(b, float(value), framed)
+    if kind in (b"e", b"f", b"g"):
+        return put_other(b, str(value), framed, None)
+    if kind != b"?" and PyIndex_Check(value):
+        return put_value(b, PyNumber_Index(value), framed, None)
+    return put_default(b, value, framed, default)
+
+
+cdef int put_default(Buffer b, object value, bint framed, object default) except -1:
+    """Write what default= makes of a value, or say what to do about it."""
+    kind = type(value).__name__
+    if value is None:
+        raise EncodeError(
+            "cannot send None (a NoneType): a null has no RESP form; leave it out, send an empty "
+            "string, or let nulls='skip' or nulls='empty' do so"
+        )
+    if default is not None:
+        result = default(value)
+        if isinstance(result, (str, bytes, int, float)) and not isinstance(result, bool):
+            return put_value(b, result, framed, None)
+        raise EncodeError(
+            f"default= made {shown(result)} (a {type(result).__name__}) of {shown(value)} "
+            f"(a {kind}); it has to return str, bytes, int or float"
+        )
+    if isinstance(value, bool):
+        raise EncodeError(
+            f"cannot send {value} (a bool): Redis has none; send {int(value)} or "
+            f"'{str(value).lower()}', or pass default=int"
+        )
+    raise EncodeError(
+        f"cannot send {shown(value)} (a {kind}): an argument is str, bytes, int, float or a "
+        "buffer; convert it, or pass default=, a function that does"
+    )
+
+
+cdef str shown(object value):
+    """A repr cut at 40 characters, for an error message."""
+    try:
+        text = reprlib.repr(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= REPR_CHARACTERS else text[:REPR_CHARACTERS - 1] + "…"
+
+
+cdef Nulls nulls_policy(object name) except *:
+    if name == "error":
+        return NULLS_ERROR
+    if name == "skip":
+        return NULLS_SKIP
+    if name == "empty":
+        return NULLS_EMPTY
+    raise ValueError(f"nulls is 'error', 'skip' or 'empty', not {shown(name)}")
+
+
+cdef object locate(Exception error, str where, object command, object row, object argument):
+    """The same error, with its place in the stream."""
+    if isinstance(error, MemoryError):
+        return error
+    if isinstance(error, TemplateError):
+        error.row = row
+        return error
+    if not isinstance(error, EncodeError):
+        error, cause = EncodeError(f"{type(error).__name__}: {error}"), error
+        error.__cause__ = cause
+    if argument == -1:
+        argument = None
+    else:
+        where += f", argument {argument}" if where else f"argument {argument}"
+    located = EncodeError(
+        f"{where}: {error}" if where else str(error), command=command, row=row, argument=argument
+    )
+    located.__cause__ = error.__cause__
+    return located

@@ -1,0 +1,67 @@
+from cpython.object cimport PyObject
+
+from .buffer cimport Buffer
+from .encode cimport Nulls
+
+
+cdef class Field:
+    cdef readonly str name              # None where the field is known by its position
+    cdef readonly Py_ssize_t position   # -1 where it is known by its name
+    cdef readonly str convert           # "json" or None
+    cdef readonly Py_ssize_t at         # where it stands in the template's text
+
+
+cdef class Items(Field):
+    pass
+
+
+cdef class Pairs(Field):
+    pass
+
+
+cdef enum OpKind:
+    OP_COPY         # bytes ready to send: arguments without placeholders
+    OP_VALUE        # one placeholder that is an argument by itself
+    OP_CONVERTED    # the same, with a conversion: {field!json}
+    OP_JOINED       # an argument of several parts
+    OP_ITEMS        # {*field}
+    OP_PAIRS        # {**}
+
+
+cdef class Op:
+    cdef OpKind kind
+    cdef bytes ready                    # OP_COPY, and its memory:
+    cdef const char *text
+    cdef Py_ssize_t size
+    cdef Field field                    # all others, the last written part's in OP_JOINED; and borrowed:
+    cdef PyObject *name
+    cdef Py_ssize_t position
+    cdef tuple parts                    # OP_JOINED: bytes or Field
+    cdef Py_ssize_t arguments           # how many arguments it writes; 0 where the row decides
+    cdef int digits                     # OP_JOINED: digits of the last length
+
+
+cdef class Program:
+    cdef tuple ops
+    cdef bint counted                   # the number of arguments is the same for every row
+    cdef bint checked                   # the name is fixed, and has been found harmless
+    cdef int digits                     # of the last number of arguments, where it is not
+    cdef frozenset used                 # names and positions of the fields in this command
+
+
+cdef class Plan:
+    cdef readonly str text
+    cdef readonly tuple commands
+    cdef tuple programs
+    # The type of the last row, and what was found out about it.
+    cdef object row_type
+    cdef int row_kind
+    cdef tuple row_names                # names of its fields where the type tells, else None
+    # Where the writing stands, for error messages.
+    cdef Py_ssize_t program             # index of the command
+    cdef object pair                    # name of the last pair
+
+    cdef int put_row(
+        self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default
+    ) except -1
+    cdef str field_at(self, Py_ssize_t argument)

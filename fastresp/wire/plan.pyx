@@ -1,0 +1,357 @@
+# cython: language_level=3, cdivision=True
+"""A parsed template as a program that writes one row's commands."""
+
+from cpython.list cimport PyList_Check, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+
+from .buffer cimport close_header, end_command, open_header, put_crlf, put_raw, reserve
+from .encode cimport NULLS_ERROR, NULLS_SKIP, check_command, put_argument, put_simple, put_value
+
+import dataclasses
+import json
+from collections.abc import Mapping
+
+from ..errors import EncodeError, TemplateError
+from .encode import pack
+
+
+cdef extern from "Python.h":
+    PyObject *PyDict_GetItemWithError(object, object) except? NULL
+
+
+# How the fields of a row are reached.
+cdef enum RowKind:
+    ROW_DICT        # an exact dict
+    ROW_MAPPING     # by item: anything else with keys()
+    ROW_SEQUENCE    # tuple, list and the like: by position; by attribute where it has names
+    ROW_VALUE       # a str, a number: is itself field 0
+    ROW_OBJECT      # by attribute; is itself field 0
+
+
+cdef class Field:
+    """A placeholder: which field of the row goes here, by name or position, and as what."""
+
+    def __init__(self, key, *, convert=None, at=0):
+        self.name = key if isinstance(key, str) else None
+        self.position = -1 if isinstance(key, str) else key
+        self.convert = convert
+        self.at = at
+
+    @property
+    def key(self):
+        """The field's name, or its position."""
+        return self.position if self.name is None else self.name
+
+
+cdef class Items(Field):
+    """A placeholder for a list, each item an argument; a dict gives name-value pairs."""
+
+
+cdef class Pairs(Field):
+    """A placeholder for all fields not named in the same command, as name-value pairs."""
+
+
+cdef class Plan:
+    """What to write for each row.
+
+    Args:
+        text: the template as the user wrote it, for error messages.
+        commands: for each command its arguments, for each argument its parts: bytes or Field.
+            An Items or Pairs is the only part of its argument.
+    """
+
+    def __init__(self, text, commands):
+        self.text = text
+        self.commands = tuple(commands)
+        self.programs = tuple([compile_command(command) for command in self.commands])
+
+    cdef int put_row(
+        self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default
+    ) except -1:
+        """Write a row's commands, and mark the end of each."""
+        cdef Py_ssize_t start
+        cdef PyObject *program      # borrowed, like op and value: see put_simple
+        if type(row) is not self.row_type:
+            classify(self, row)
+        for self.program in range(PyTuple_GET_SIZE(self.programs)):
+            program = PyTuple_GET_ITEM(self.programs, self.program)
+            start = b.size
+            if put_command(self, <Program>program, b, row, nulls, default):
+                if not (<Program>program).checked:
+                    b.argument = -1
+                    check_command(b.data + start, b.data + b.size)
+                end_command(b, index)
+            else:
+                b.size = start
+        return 0
+
+    cdef str field_at(self, Py_ssize_t argument):
+        """The name of the field that an argument of the current command comes from, or None."""
+        cdef Op op
+        if argument < 0:
+            return None
+        for op in (<Program>self.programs[self.program]).ops:
+            if op.kind == OP_PAIRS:
+                return repr(self.pair)
+            if op.kind == OP_ITEMS or argument < op.arguments:
+                return repr(op.field.key) if op.field is not None else None
+            argument -= op.arguments
+        return None
+
+
+cdef int put_command(
+    Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
+) except -1:
+    """Write one command; 0 when a null says to leave it out."""
+    cdef Py_ssize_t i, n, arguments = 0, start = b.size
+    cdef PyObject *op
+    cdef PyObject *value
+    if not program.counted:
+        open_header(b, program.digits)
+    for i in range(PyTuple_GET_SIZE(program.ops)):
+        op = PyTuple_GET_ITEM(program.ops, i)
+        b.argument = arguments
+        n = (<Op>op).arguments
+        if (<Op>op).kind == OP_COPY:
+            put_raw(b, (<Op>op).text, (<Op>op).size)
+        elif (<Op>op).kind == OP_VALUE:
+            value = peek(plan.row_kind, (<Op>op).name, (<Op>op).position, row)
+            if value is NULL or not put_simple(b, value, True):
+                n = put_argument(b, fetch(plan, (<Op>op).field, row, default), nulls, default)
+        else:
+            n = put_composed(plan, program, b, <Op>op, row, nulls, default)
+        if n == 0 and nulls == NULLS_SKIP:
+            return 0
+        arguments += n
+    if not program.counted:
+        if arguments == 0:
+            raise EncodeError("the command is empty; a command is at least a name")
+        program.digits = close_header(b, start, c'*', program.digits, arguments)
+    return 1
+
+
+cdef Py_ssize_t put_composed(
+    Plan plan, Program program, Buffer b, Op op, object row, Nulls nulls, object default
+) except -1:
+    """Write what takes more than copying one value; return how many arguments that made."""
+    if op.kind == OP_CONVERTED:
+        return put_argument(b, fetch(plan, op.field, row, default), nulls, default)
+    if op.kind == OP_JOINED:
+        return put_joined(plan, b, op, row, nulls, default)
+    if op.kind == OP_ITEMS:
+        return put_items(b, op.field, fetch(plan, op.field, row, default), nulls, default)
+    return put_fields(plan, b, op.field, program.used, row, nulls, default)
+
+
+cdef int put_joined(
+    Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
+) except -1:
+    """Write one argument of several parts; 0 when a part is a null that leaves it out."""
+    cdef Py_ssize_t start = b.size
+    open_header(b, op.digits)
+    for part in op.parts:
+        if isinstance(part, bytes):
+            put_raw(b, <bytes>part, len(<bytes>part))
+            continue
+        op.field = <Field>part
+        value = fetch(plan, op.field, row, default)
+        if value is not None or nulls == NULLS_ERROR:
+            put_value(b, value, False, default)
+        elif nulls == NULLS_SKIP:
+            return 0
+    op.digits = close_header(b, start, c'$', op.digits, b.size - start - op.digits - 3)
+    reserve(b, 2)
+    b.size = put_crlf(b.data + b.size) - b.data
+    return 1
+
+
+cdef Py_ssize_t put_items(
+    Buffer b, Field field, object value, Nulls nulls, object default
+) except -1:
+    """Write the items of a list as arguments; return how many that made."""
+    cdef Py_ssize_t first = b.argument
+    if value is None:
+        return put_argument(b, value, nulls, default)
+    if isinstance(value, Mapping):
+        for name in value:
+            put_pair(b, name, value[name], nulls, default)
+    elif isinstance(value, (str, bytes, bytearray)) or not hasattr(value, "__iter__"):
+        raise EncodeError(
+            f"{{*{field.key}}} takes a list, and the field holds one {type(value).__name__}; "
+            f"write {{{field.key}}} for a single value"
+        )
+    else:
+        for item in value:
+            b.argument += put_argument(b, item, nulls, default)
+    return b.argument - first
+
+
+cdef Py_ssize_t put_fields(
+    Plan plan, Buffer b, Field field, frozenset used, object row, Nulls nulls, object default
+) except -1:
+    """Write the fields that the command does not name; return how many arguments that made."""
+    cdef Py_ssize_t first = b.argument
+    if plan.row_kind == ROW_DICT:
+        for name, value in (<dict>row).items():
+            if name not in used:
+                plan.pair = name
+                put_pair(b, name, value, nulls, default)
+        return b.argument - first
+    by_item = plan.row_kind == ROW_MAPPING
+    names = row.keys() if by_item else plan.row_names
+    if names is None:
+        names = getattr(row, "__dict__", None)
+        if names is None or plan.row_kind == ROW_SEQUENCE:
+            raise TemplateError(
+                f"{{**}} takes the names of a row's fields, and a {type(row).__name__} has none",
+                plan.text, field.at,
+            )
+    for position, name in enumerate(names):
+        if name not in used and (by_item or position not in used):
+            plan.pair = name
+            put_pair(b, name, row[name] if by_item else getattr(row, name), nulls, default)
+    return b.argument - first
+
+
+cdef int put_pair(Buffer b, object name, object value, Nulls nulls, object default) except -1:
+    """Write a name and its value, or neither where the value is a null to be left out."""
+    if value is None and nulls == NULLS_SKIP:
+        return 0
+    b.argument += put_argument(b, name, NULLS_ERROR, default)
+    b.argument += put_argument(b, value, nulls, default)
+    return 0
+
+
+cdef inline PyObject *peek(int row_kind, PyObject *name, Py_ssize_t i, object row) except? NULL:
+    """The value of a field, borrowed from the row, where that is possible; else NULL."""
+    if i < 0:
+        return PyDict_GetItemWithError(row, <object>name) if row_kind == ROW_DICT else NULL
+    if PyTuple_Check(row):
+        return PyTuple_GET_ITEM(row, i) if i < PyTuple_GET_SIZE(row) else NULL
+    if PyList_Check(row):
+        return PyList_GET_ITEM(row, i) if i < PyList_GET_SIZE(row) else NULL
+    return NULL
+
+
+cdef object fetch(Plan plan, Field field, object row, object default):
+    """The value of a field in a row, converted as its placeholder says."""
+    value = look_up(plan, field, row)
+    return value if field.convert is None else as_json(value, default)
+
+
+cdef object look_up(Plan plan, Field field, object row):
+    try:
+        if field.name is not None:
+            if plan.row_kind <= ROW_MAPPING:
+                return row[field.name]
+            if plan.row_kind == ROW_SEQUENCE or plan.row_kind == ROW_OBJECT:
+                return getattr(row, field.name)
+        elif plan.row_kind == ROW_VALUE or plan.row_kind == ROW_OBJECT:
+            if field.position == 0:
+                return row
+        elif not isinstance(row, Mapping):
+            return row[field.position]
+    except (LookupError, AttributeError) as error:
+        raise missing(plan, field, row) from error
+    raise missing(plan, field, row)
+
+
+cdef object missing(Plan plan, Field field, object row):
+    """The error for a field that a row does not have, telling what it does have."""
+    kind = type(row).__name__
+    names = list(row.keys()) if plan.row_kind <= ROW_MAPPING else plan.row_names
+    if names is None and plan.row_kind == ROW_OBJECT:
+        names = list(getattr(row, "__dict__", ()))
+    if plan.row_kind == ROW_VALUE:
+        has = f"it is a single {kind}, which is {{0}}"
+    elif names is not None:
+        has = "its fields are " + ", ".join([str(name) for name in names[:20]])
+        if len(names) > 20:
+            has += f" and {len(names) - 20} more"
+        if field.name is None and plan.row_kind <= ROW_MAPPING:
+            has += "; fields of a mapping go by name"
+    else:
+        has = f"it is a {kind} of {len(row)} values without names, counted from {{0}}"
+    return TemplateError(f"the row has no field {{{field.key}}}: {has}", plan.text, field.at)
+
+
+cdef str as_json(object value, object default):
+    """A value as compact JSON text, a null as 'null'. NaN and infinity have no JSON form."""
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default
+    )
+
+
+cdef int classify(Plan plan, object row) except -1:
+    """Find out how to reach the fields of rows of this type."""
+    cdef int kind
+    plan.row_names = None
+    if type(row) is dict:
+        kind = ROW_DICT
+    elif isinstance(row, (str, bytes, bytearray, memoryview, int, float)):
+        kind = ROW_VALUE
+    elif hasattr(row, "keys") and hasattr(row, "__getitem__"):
+        kind = ROW_MAPPING
+    elif hasattr(row, "__getitem__") and hasattr(row, "__len__"):
+        kind = ROW_SEQUENCE
+        plan.row_names = getattr(row, "_fields", None)
+    else:
+        kind = ROW_OBJECT
+        if dataclasses.is_dataclass(row):
+            plan.row_names = tuple([field.name for field in dataclasses.fields(row)])
+    plan.row_kind = kind
+    plan.row_type = type(row)
+    return 0
+
+
+cdef Program compile_command(command):
+    """Turn a command's arguments into ops; neighbours without placeholders become one copy."""
+    cdef Program program = Program()
+    cdef Op op
+    fields = [part for argument in command for part in argument if isinstance(part, Field)]
+    program.used = frozenset([field.key for field in fields])
+    program.counted = not any([isinstance(field, (Items, Pairs)) for field in fields])
+    program.digits = 1
+    ops = [ready_op(b"*%d\r\n" % len(command), 0)] if program.counted else []
+    for argument in command:
+        if all([isinstance(part, bytes) for part in argument]):
+            text = b"".join(argument)
+            op = ready_op(b"$%d\r\n%b\r\n" % (len(text), text), 1)
+            if ops and (<Op>ops[-1]).kind == OP_COPY:
+                op = ready_op((<Op>ops[-1]).ready + op.ready, (<Op>ops.pop()).arguments + 1)
+        else:
+            op = field_op(tuple(argument))
+        ops.append(op)
+    program.ops = tuple(ops)
+    if all([isinstance(part, bytes) for part in command[0]]):
+        pack(*[b"".join([part for part in argument if isinstance(part, bytes)]) for argument in command])
+        program.checked = b"".join(command[0]).upper() != b"CLIENT"
+    return program
+
+
+cdef Op ready_op(bytes ready, Py_ssize_t arguments):
+    cdef Op op = Op()
+    op.kind = OP_COPY
+    op.ready = ready
+    op.text = ready
+    op.size = len(ready)
+    op.arguments = arguments
+    return op
+
+
+cdef Op field_op(tuple parts):
+    cdef Op op = Op()
+    op.arguments = 1
+    op.digits = 1
+    op.parts = parts
+    op.kind = OP_JOINED
+    if len(parts) == 1:
+        op.field = parts[0]
+        op.name = <PyObject *>op.field.name
+        op.position = op.field.position
+        op.kind = OP_VALUE if op.field.convert is None else OP_CONVERTED
+        if isinstance(op.field, (Items, Pairs)):
+            op.kind = OP_ITEMS if isinstance(op.field, Items) else OP_PAIRS
+            op.arguments = 0
+    return op

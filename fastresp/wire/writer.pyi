@@ -1,0 +1,28 @@
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Literal
+
+from .buffer import Chunk
+from .plan import Plan
+
+CHUNK_BYTES: Final[int]
+
+class Writer:
+    def __init__(
+        self,
+        plan: Plan | None = None,
+        *,
+        nulls: Literal["error", "skip", "empty"] = "error",
+        default: Callable[[Any], Any] | None = None,
+        chunk_bytes: int = ...,
+    ) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def commands(self) -> int: ...
+    def chunks(self, rows: Iterable[Any]) -> Iterator[Chunk]: ...
+    def take(self) -> Chunk | None: ...
+    def fill(self, source: Iterator[Any]) -> bool: ...
+
+def pack_many(
+    commands: Iterable[Sequence[Any]], *, default: Callable[[Any], Any] | None = None
+) -> bytes: ...

@@ -1,0 +1,63 @@
+"""Real servers for the tests: started on a unix socket, ended by pid, never mocked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+import redis
+
+from fastresp.programs import LocalServer, find_program
+
+
+def need(role: str) -> str:
+    """The path of a program; a missing one skips the test here, and fails it in CI."""
+    program = find_program(role, f"FASTRESP_{role.upper()}")
+    if program is None:
+        reason = f"no redis-{role} or valkey-{role} on this machine"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return program
+
+
+@pytest.fixture(scope="session")
+def cli() -> str:
+    """The command line client that the loads of this run use."""
+    return need("cli")
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[LocalServer]:
+    """One server for all tests that leave it as it was."""
+    need("server")
+    with LocalServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: LocalServer, cli: str) -> LocalServer:
+    """The shared server, emptied."""
+    client = redis.Redis.from_url(shared_server.url)
+    client.flushall()
+    client.close()
+    return shared_server
+
+
+@pytest.fixture
+def client(server: LocalServer) -> Iterator[redis.Redis]:
+    """A redis-py client of the shared server."""
+    with redis.Redis.from_url(server.url, decode_responses=False) as client:
+        yield client
+
+
+@pytest.fixture
+def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
+    """A function that starts a server of the test's own, with options; all are ended after it."""
+    need("server")
+    with ExitStack() as stack:
+        yield lambda *options: stack.enter_context(LocalServer(*options))
+
+
