@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from .errors import CommandError, CommandErrors
@@ -10,7 +11,7 @@ __all__ = ["ERRORS_KEPT", "Report"]
 
 # Error replies kept with their text; all of them are counted.
 ERRORS_KEPT = 100
-ERRORS_SHOWN = 5
+KINDS_SHOWN = 5
 
 
 @dataclass
@@ -61,14 +62,22 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.commands:,} commands ({self.bytes_sent / 1e6:,.1f} MB, {self.rows:,} rows) "
+            f"{self.commands:,} commands ({_size(self.bytes_sent)}, {self.rows:,} rows) "
             f"in {self.seconds:,.2f} s over {self.transport}: "
-            f"{self.commands_per_second:,.0f} commands/s, {self.bytes_per_second / 1e6:,.0f} MB/s",
+            f"{self.commands_per_second:,.0f} commands/s, {_size(self.bytes_per_second)}/s",
             f"{self.replies:,} replies, {self.failed:,} of them errors",
         ]
         if self.in_doubt:
             lines[1] += f"; {self.in_doubt:,} commands in doubt (sent, no reply known)"
-        lines += [f"  {error}" for error in self.errors[:ERRORS_SHOWN]]
-        if self.failed > ERRORS_SHOWN and self.errors:
-            lines.append(f"  ... and {self.failed - min(ERRORS_SHOWN, len(self.errors)):,} more")
-        return "\n".join(lines)
+        kinds = Counter(str(error) for error in self.errors).most_common(KINDS_SHOWN)
+        if self.failed > len(self.errors) > 0:
+            lines.append(f"of the first {len(self.errors):,} errors:")
+        return "\n".join(lines + [f"{count:>6,} x {text}" for text, count in kinds])
+
+
+def _size(count: float) -> str:
+    """A number of bytes in decimal units."""
+    for unit, divisor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= divisor:
+            return f"{count / divisor:,.1f} {unit}"
+    return f"{count:,.0f} bytes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +21,11 @@ ServerLike: TypeAlias = "str | redis.Redis | None"
 DEFAULT_URL = "redis://localhost:6379/0"
 # A server that is up answers a connection and a PING well within this.
 ASK_TIMEOUT_S = 5.0
+# A plain port never answers a TLS handshake; after this time it is asked whether it is one,
+# and a slow TLS port gets the whole time.
+HANDSHAKE_TIMEOUT_S = 1.0
+# A server that refuses a connection says so as soon as it is open.
+GREETING_TIMEOUT_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -134,9 +140,15 @@ class Server:
             TransportError: it can't be reached or used; the message has its own words.
             TransportTimeout: it does not answer.
         """
+        timeout = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
+        if self.tls and timeout > HANDSHAKE_TIMEOUT_S:
+            with suppress(TransportTimeout):
+                return self._ask(HANDSHAKE_TIMEOUT_S)
+        return self._ask(timeout)
+
+    def _ask(self, timeout: float) -> Answers:
         import redis
 
-        timeout = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         connection = self.connect(timeout)
 
         def call(*command: str) -> Any:
@@ -181,6 +193,8 @@ class Server:
         import redis
 
         words = str(error).strip() or type(error).__name__
+        if isinstance(error, redis.ConnectionError):
+            words = self._greeting() or words
         hint = ""
         kind: type[TransportError] = TransportError
         if isinstance(error, redis.AuthenticationError):
@@ -189,15 +203,27 @@ class Server:
             hint = "try again when it has loaded its data from disk"
         elif "max number of clients" in words:
             hint = "close connections, or raise the server's maxclients"
+        elif isinstance(error, redis.ResponseError):
+            pass  # the server's words will do
         elif self.tls and self._answers_plain():
             hint = "this port speaks plain RESP, not TLS; use redis:// instead of rediss://"
-        elif not self.tls and self._answers_tls():
+        elif not self.tls and "path" not in self.settings and self._answers_tls():
             hint = "this port speaks TLS; use rediss:// instead of redis://"
         elif isinstance(error, redis.TimeoutError | TimeoutError):
             kind, hint = TransportTimeout, "the server may be frozen, busy or behind a firewall"
-        elif not isinstance(error, redis.ResponseError):
+        else:
             hint = "check that it runs, and the host and the port or the socket's path"
         return kind(f"can't use the server at {self}: {words}" + (f" ({hint})" if hint else ""))
+
+    def _greeting(self) -> str:
+        """What the server says unasked: why it closes a connection that redis-py could not use."""
+        try:
+            with self._raw_socket() as raw:
+                raw.settimeout(GREETING_TIMEOUT_S)
+                said = raw.recv(256)
+        except OSError:
+            return ""
+        return said[1:].decode(errors="replace").strip() if said.startswith(b"-") else ""
 
     def _answers_plain(self) -> bool:
         try:
@@ -220,7 +246,10 @@ class Server:
 
     def _raw_socket(self) -> socket.socket:
         if "path" in self.settings:
-            raise OSError("not a TCP port")
+            raw = socket.socket(socket.AF_UNIX)
+            raw.settimeout(1.0)
+            raw.connect(self.settings["path"])
+            return raw
         address = (self.settings.get("host", "localhost"), int(self.settings.get("port", 6379)))
         return socket.create_connection(address, timeout=1.0)
 

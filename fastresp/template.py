@@ -64,7 +64,7 @@ def as_template(command: Command) -> Template | None:
         return command
     if isinstance(command, str):
         return Template(command)
-    texts = list(command)
+    texts = list(command) if isinstance(command, Iterable) else [command]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a command template is a str, a list of str, a Template or None")
     return Template(*texts)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import psutil
 import pytest
 import redis
 
@@ -61,3 +63,25 @@ def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
         yield lambda *options: stack.enter_context(LocalServer(*options))
 
 
+
+
+@pytest.fixture
+def port() -> int:
+    """A TCP port on the loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+    return number
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_running() -> Iterator[None]:
+    """No test leaves a child behind but the servers that the fixtures hold."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    left = [
+        child.cmdline()
+        for child in psutil.Process().children(recursive=True)
+        if child.pid not in before and child.status() != psutil.STATUS_ZOMBIE
+    ]
+    assert not [line for line in left if "--pipe" in line]

@@ -320,8 +320,10 @@ class RedisCli:
         self._reap()
         report, status = self.report, self._process.returncode
         words = self._own_words + [e.text for e in report.errors if "Protocol error" in e.text]
-        message = f"redis-cli lost the server at {self.server} (it ended "
-        message += f"by signal {-status})" if status < 0 else f"with exit status {status})"
+        how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+        message = f"redis-cli lost the server at {self.server} (it ended {how})"
+        if self._sending is not None and self._sending.underway:
+            message += f", while a command of {self._sending.underway:,} bytes was being sent"
         message += f": {'; '.join(words)}" if words else f" without a word: {LIKELY_CAUSES}"
         try:
             self.server.ask(self.timeout)
@@ -348,6 +350,14 @@ class _Sending:
     @property
     def done(self) -> bool:
         return self.at == len(self.view)
+
+    @property
+    def underway(self) -> int:
+        """Size of the command of which a part has gone, or 0."""
+        at, ends = self.at, self.chunk.ends
+        commands = bisect.bisect_right(ends, at)
+        start = ends[commands - 1] if commands else 0
+        return ends[commands] - start if at > start else 0
 
     def piece(self, room: int) -> memoryview:
         """As many whole commands as there is room for, or a part of one that is larger."""

