@@ -58,7 +58,9 @@ class TemplateError(FastrespError, ValueError):
         row: index of the source row, or None when the template itself is at fault.
     """
 
-    def __init__(self, message: str, template: str, position: int, *, row: int | None = None) -> None:
+    def __init__(
+        self, message: str, template: str, position: int, *, row: int | None = None
+    ) -> None:
         super().__init__(message, template, position)
         self.template = template
         self.position = position

@@ -105,8 +105,7 @@ class LocalServer:
         """Start the server, or start it again; return when it takes connections."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program, "--port", "0", "--unixsocket", str(self.socket)]
-                + ["--dir", str(self.folder), "--save", "", *self.options],
+                [self.program, *self._where(), "--save", "", *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -118,6 +117,9 @@ class LocalServer:
                 words = self.log.read_text(errors="replace").strip()[-500:]
                 raise TransportError(f"{self.program} did not start: {words or 'it said nothing'}")
             time.sleep(0.005)
+
+    def _where(self) -> list[str]:
+        return ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
 
     def stop(self) -> None:
         """End the server, if it runs, and wait for it."""

@@ -156,10 +156,9 @@ class Server:
             return connection.read_response()
 
         try:
-            try:
+            # An ACL may allow little else than the load.
+            with suppress(redis.exceptions.NoPermissionError):
                 call("PING")
-            except redis.exceptions.NoPermissionError:
-                pass  # an ACL may allow little else than the load
             try:
                 call("ECHO", "fastresp")
                 echo_refused = None
@@ -193,7 +192,7 @@ class Server:
         import redis
 
         words = str(error).strip() or type(error).__name__
-        if isinstance(error, redis.ConnectionError):
+        if type(error) is redis.ConnectionError:
             words = self._greeting() or words
         hint = ""
         kind: type[TransportError] = TransportError

@@ -1,4 +1,4 @@
-"""Command templates: ``"HSET user:{id} {**}"`` parsed into a plan that writes each row's commands."""
+"""Command templates: ``"HSET user:{id} {**}"`` parsed into a plan to run for each row."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from .wire.plan import Field, Items, Pairs, Plan
 __all__ = ["Command", "Template", "as_template"]
 
 CONVERSIONS = ("json",)
+# What stands between arguments, as in redis-cli; other spaces of Unicode are text.
+BLANKS = " \t\r\v\f"
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
 
@@ -45,8 +47,11 @@ class Template(Plan):
         return super().__new__(cls)
 
     def __init__(self, *texts: str) -> None:
-        text = "\n".join(texts)
-        super().__init__(text, _Parser(text).commands())
+        text, commands = "", []
+        for index, each in enumerate(texts or ("",)):
+            text = f"{text}\n{each}" if index else each
+            commands += _Parser(text, len(text) - len(each)).commands()
+        super().__init__(text, commands)
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
@@ -71,17 +76,18 @@ def as_template(command: Command) -> Template | None:
 
 
 class _Parser:
-    """Reads a template text once, from left to right."""
+    """Reads a template text once, from left to right, beginning at an offset."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, at: int) -> None:
         self.text = text
-        self.at = 0
+        self.at = at
 
     def error(self, message: str, at: int | None = None) -> TemplateError:
         return TemplateError(message, self.text, self.at if at is None else at)
 
     def commands(self) -> list[list[tuple[bytes | Field, ...]]]:
         commands = []
+        first = self.at
         while self.at < len(self.text):
             start = self.at
             command = self.command()
@@ -89,7 +95,7 @@ class _Parser:
                 self.check(command, start)
                 commands.append(command)
         if not commands:
-            raise self.error("the template is empty; it needs at least the name of a command", 0)
+            raise self.error("the template is empty; it needs the name of a command", first)
         return commands
 
     def command(self) -> list[tuple[bytes | Field, ...]]:
@@ -100,7 +106,7 @@ class _Parser:
             if character in ";\n":
                 self.at += 1
                 break
-            if character.isspace():
+            if character in BLANKS:
                 self.at += 1
             else:
                 arguments.append(self.argument())
@@ -118,7 +124,7 @@ class _Parser:
                 quote = ""
             elif not quote and character in "'\"":
                 quote, quote_at = character, self.at
-            elif not quote and (character.isspace() or character == ";"):
+            elif not quote and (character in BLANKS or character in ";\n"):
                 break
             elif character == "{" and not self.text.startswith("{{", self.at):
                 parts += [bytes(literal), self.placeholder()] if literal else [self.placeholder()]
@@ -159,7 +165,11 @@ class _Parser:
             self.at += 1
             return b"'"
         digits = self.text[self.at + 2 : self.at + 4]
-        if following == "x" and len(digits) == 2 and all(c in "0123456789abcdefABCDEF" for c in digits):
+        if (
+            following == "x"
+            and len(digits) == 2
+            and all(c in "0123456789abcdefABCDEF" for c in digits)
+        ):
             self.at += 3
             return bytes([int(digits, 16)])
         self.at += 1
@@ -182,11 +192,16 @@ class _Parser:
         if name.startswith("*"):
             name, kind = name[1:], Items
         if not name:
-            raise self.error("this placeholder names no field; use {name}, {0}, {*list} or {**}", start)
+            raise self.error(
+                "this placeholder names no field; use {name}, {0}, {*list} or {**}", start
+            )
         if mark and (kind is Items or conversion not in CONVERSIONS):
             known = ", ".join(f"!{each}" for each in CONVERSIONS)
-            raise self.error(f"'!{conversion}' can't be used here; a single field takes {known}", start)
-        key = int(name) if name.isascii() and name.isdigit() else name
+            raise self.error(
+                f"'!{conversion}' can't be used here; a single field takes {known}", start
+            )
+        # No row has that many fields that 19 digits could be a position.
+        key = int(name) if name.isascii() and name.isdigit() and len(name) < 19 else name
         return kind(key, convert=conversion or None, at=start)
 
     def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
@@ -196,5 +211,5 @@ class _Parser:
             try:
                 pack(*literal)
             except EncodeError as error:
-                at = start + len(self.text[start:]) - len(self.text[start:].lstrip())
+                at = len(self.text) - len(self.text[start:].lstrip(BLANKS))
                 raise self.error(str(error), at) from None

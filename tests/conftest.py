@@ -63,8 +63,6 @@ def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
         yield lambda *options: stack.enter_context(LocalServer(*options))
 
 
-
-
 @pytest.fixture
 def port() -> int:
     """A TCP port on the loopback that nobody listens on."""

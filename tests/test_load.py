@@ -28,7 +28,12 @@ def commands(count: int) -> Iterator[tuple[str, str, int]]:
 
 def test_commands(server: LocalServer, client: redis.Redis) -> None:
     report = fastresp.mass_insert(commands(50_000), server=server.url)
-    assert (report.commands, report.replies, report.failed, report.errors) == (50_000, 50_000, 0, [])
+    assert (report.commands, report.replies, report.failed, report.errors) == (
+        50_000,
+        50_000,
+        0,
+        [],
+    )
     assert report.in_doubt == 0
     assert report.bytes_sent == len(fastresp.pack_many(commands(50_000)))
     assert report.transport == "redis-cli"
@@ -61,9 +66,7 @@ class User:
 @pytest.mark.parametrize(
     ("nulls", "stored"), [("skip", None), ("empty", b"")], ids=["skip", "empty"]
 )
-def test_nulls(
-    server: LocalServer, client: redis.Redis, nulls: str, stored: bytes | None
-) -> None:
+def test_nulls(server: LocalServer, client: redis.Redis, nulls: str, stored: bytes | None) -> None:
     fastresp.mass_insert([User(1, None)], "SET {id} {name}", server=server.url, nulls=nulls)
     assert client.get("1") == stored
 
@@ -97,7 +100,9 @@ def test_database_of_the_url(server: LocalServer) -> None:
     fastresp.mass_insert([("SET", "a", 1)], server=f"{server.url}?db=5")
     with redis.Redis.from_url(server.url, db=5) as five:
         assert five.get("a") == b"1"
-    fastresp.mass_insert([("SET", "a", 2)], server=redis.Redis(unix_socket_path=str(server.socket), db=6))
+    fastresp.mass_insert(
+        [("SET", "a", 2)], server=redis.Redis(unix_socket_path=str(server.socket), db=6)
+    )
     with redis.Redis.from_url(server.url, db=6) as six:
         assert six.get("a") == b"2"
 

@@ -111,7 +111,10 @@ def test_frozen_server(start_server: Callable[..., LocalServer], count: int) -> 
 
 
 def test_frozen_redis_cli(server: LocalServer) -> None:
-    with pytest.raises(fastresp.TransportTimeout), fastresp.RedisCli(server.url, timeout=0.5) as cli:
+    with (
+        pytest.raises(fastresp.TransportTimeout),
+        fastresp.RedisCli(server.url, timeout=0.5) as cli,
+    ):
         assert cli._process is not None
         os.kill(cli._process.pid, signal.SIGSTOP)
         for _ in range(100):
@@ -275,7 +278,10 @@ def test_raw_resp_in_pieces(server: LocalServer, client: redis.Redis) -> None:
 
 def test_raw_resp_cut_off(server: LocalServer, client: redis.Redis) -> None:
     data = fastresp.pack_many(commands(5000))
-    with pytest.raises(fastresp.ProtocolError, match="cut off"), fastresp.RedisCli(server.url) as cli:
+    with (
+        pytest.raises(fastresp.ProtocolError, match="cut off"),
+        fastresp.RedisCli(server.url) as cli,
+    ):
         cli.write(data[:-10])
     assert whole_prefix(client) == 4999 == cli.report.replies
 

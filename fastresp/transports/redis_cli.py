@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import array
 import bisect
-import errno
+import fcntl
 import os
 import re
 import select
+import socket
 import subprocess
+import termios
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from ..errors import (
     CommandError,
@@ -26,13 +31,11 @@ from ..wire.commands import CommandSplitter
 
 __all__ = ["RedisCli"]
 
-# Linux lets any user ask for a pipe this big (/proc/sys/fs/pipe-max-size).
-PIPE_BYTES = 1 << 20
-# What a pipe holds where its size can't be asked for.
-PIPE_BYTES_ASSUMED = 1 << 16
-# No pipe is emptied faster than this, so it can't run dry during a pause of so many bytes.
-DRAIN_BYTES_PER_SECOND = 1e9
-LONGEST_PAUSE_S = 0.02
+# What we ask of the system, which gives less: Linux 416 KiB for a socket by default
+# (net.core.wmem_max, twice), 1 MiB for a pipe (fs.pipe-max-size).
+BUFFER_BYTES = 1 << 20
+# How often a wait looks whether redis-cli has taken something meanwhile.
+TICK_MS = 200
 TOTALS = re.compile(rb"errors: (\d+), replies: (\d+)")
 # What redis-cli says in its own name on stderr; every other line is an error reply.
 OWN_WORDS = re.compile(
@@ -84,7 +87,7 @@ class RedisCli:
         self._stderr = bytearray()
         self._own_words: list[str] = []
         self._started = self._moved = time.monotonic()
-        self._level = 0  # bytes in the pipe when last looked at
+        self._level = 0  # what redis-cli had not taken when last looked at
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -143,28 +146,34 @@ class RedisCli:
         environment = {k: v for k, v in os.environ.items() if k != "REDISCLI_AUTH"}
         if password:
             environment["REDISCLI_AUTH"] = password
-        self._process = subprocess.Popen(
-            [program, *_options(self.server, answers, user), "--pipe", "--pipe-timeout", "0"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=environment,
-            process_group=0,  # a Ctrl-C on the terminal is for this process to handle
-        )
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        self._stdin = self._process.stdin.fileno()
-        self._pipe_bytes = _enlarge(self._stdin)
-        self._poll = select.poll()
+        # A socket and not a pipe for its input. A pipe calls itself writable as soon as a page
+        # is free, so feeder and redis-cli take turns for every 16 KiB. A socket does when three
+        # quarters are: a tenth of the turns, and what is written then surely fits as a whole.
+        self._input, theirs = socket.socketpair()
+        with theirs:
+            self._input.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+            self._input.setblocking(False)
+            self._piece_bytes = self._input.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 4
+            self._process = subprocess.Popen(
+                [program, *_options(self.server, answers, user), "--pipe", "--pipe-timeout", "0"],
+                stdin=theirs.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=environment,
+                process_group=0,  # a Ctrl-C on the terminal is for this process to handle
+            )
+        assert self._process.stdout is not None and self._process.stderr is not None
         self._outputs = {
             self._process.stdout.fileno(): self._stdout,
             self._process.stderr.fileno(): self._stderr,
         }
+        self._read_poll, self._write_poll = select.poll(), select.poll()
+        self._write_poll.register(self._input, select.POLLOUT)
         for fd in self._outputs:
-            _enlarge(fd)
-            os.set_blocking(fd, False)
-            self._poll.register(fd, select.POLLIN)
-        os.set_blocking(self._stdin, False)
+            _enlarge_pipe(fd)
+            self._read_poll.register(fd, select.POLLIN)
+            self._write_poll.register(fd, select.POLLIN)
         self._started = self._moved = time.monotonic()
         self._report.reason = f"{Path(program).name} at {program}"
 
@@ -209,56 +218,42 @@ class RedisCli:
         if process is not None:
             process.kill()
             process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
+            for end in (self._input, process.stdout, process.stderr):
+                if end is not None:
+                    end.close()
 
     def flush(self) -> None:
         """Write what is left of the current chunk. Safe to call again after an interruption."""
         sending = self._sending
         while sending is not None and not sending.done:
-            # A pipe counts pages, half-filled ones whole: take twice what is in it for used.
-            # What surely fits goes in one piece, so redis-cli finds whole commands in its pipe
-            # even if this process is killed. And as a pipe calls itself writable page by page,
-            # waiting for a quarter saves a switch of processes for each page.
-            self._wait_for_level(self._pipe_bytes // 4)
-            piece = sending.piece(self._pipe_bytes // 2)
+            self._wait_until_writable()
+            # Whole commands in one piece that fits: so redis-cli finds no half command in its
+            # input even if this process is killed. (One larger than a piece goes in parts.)
+            piece = sending.piece(self._piece_bytes)
             try:
                 # One call in C writes and takes a note of it: no signal handler can come in
                 # between, so a Ctrl-C never makes us lose or repeat a byte.
-                sending.written.extend(map(os.write, (self._stdin,), (piece,)))
+                sending.written.extend(map(self._input.send, (piece,)))
             except BlockingIOError:
-                self._check_timeout()
-                time.sleep(LONGEST_PAUSE_S)
-            except BrokenPipeError:
+                continue
+            except ConnectionError:
                 raise self._lost() from None
 
-    def _wait_for_level(self, level: int) -> None:
-        """Wait until the pipe holds at most so many bytes."""
-        pause = self._pipe_bytes / DRAIN_BYTES_PER_SECOND
+    def _wait_until_writable(self) -> None:
+        self._moved = time.monotonic()
         while True:
-            self._read_outputs(0)
+            ready = dict(self._write_poll.poll(TICK_MS))
+            self._read_outputs(ready)
             if not self._outputs:
                 raise self._lost()
-            queued = _queued(self._stdin)
-            if queued != self._level:
-                self._level = queued
-                self._moved = time.monotonic()
-            if queued <= level:
+            if self._input.fileno() in ready:
                 return
-            self._check_timeout()
-            time.sleep(pause)
-            pause = min(1.1 * pause, LONGEST_PAUSE_S)
+            self._look_for_progress()
 
     def _finish(self) -> None:
         """Send what is left, close redis-cli's input, and read its last words."""
-        assert self._process is not None and self._process.stdin is not None
-        if not self._process.stdin.closed:
-            self.flush()
-            # Only while the pipe is open does its level show that redis-cli moves.
-            self._wait_for_level(0)
-            self._process.stdin.close()
-            self._moved = time.monotonic()
+        self.flush()
+        self._input.shutdown(socket.SHUT_WR)
         self._reap()
         totals = TOTALS.search(self._stdout)
         if totals is None:
@@ -274,21 +269,38 @@ class RedisCli:
     def _reap(self) -> None:
         """Read redis-cli's outputs to their end, and its exit status."""
         assert self._process is not None
+        self._moved = time.monotonic()
         while self._outputs:
-            self._read_outputs(100)
-            self._check_timeout()
+            self._read_outputs(dict(self._read_poll.poll(TICK_MS)))
+            self._look_for_progress()
         self._process.wait()
 
-    def _read_outputs(self, wait_ms: int) -> None:
+    def _look_for_progress(self) -> None:
+        """Note whether redis-cli took something of its input; give up when it is too long ago."""
+        level = _unsent(self._input)
+        if level != self._level:
+            self._level, self._moved = level, time.monotonic()
+        elif self.timeout is not None and time.monotonic() - self._moved > self.timeout:
+            report = self.report
+            self.kill()
+            raise TransportTimeout(
+                f"nothing moved for {self.timeout:g} s between redis-cli and {self.server}: the "
+                "server is frozen, or busy with a command that takes longer; redis-cli was ended "
+                "(a larger timeout= waits longer)",
+                report,
+            )
+
+    def _read_outputs(self, ready: Iterable[int]) -> None:
         """Take what redis-cli has to say, so that it never blocks on a full pipe."""
-        for fd, _ in self._poll.poll(wait_ms):
+        for fd in self._outputs.keys() & ready:
             data = os.read(fd, 1 << 16)
             self._moved = time.monotonic()
             if data:
                 self._outputs[fd] += data
             else:
-                self._poll.unregister(fd)
                 del self._outputs[fd]
+                self._read_poll.unregister(fd)
+                self._write_poll.unregister(fd)
         *lines, rest = self._stderr.split(b"\n")
         if lines:
             self._stderr[:] = rest
@@ -302,17 +314,6 @@ class RedisCli:
         self._report.failed += 1
         if len(self._report.errors) < ERRORS_KEPT:
             self._report.errors.append(CommandError(text))
-
-    def _check_timeout(self) -> None:
-        if self.timeout is not None and time.monotonic() - self._moved > self.timeout:
-            report = self.report
-            self.kill()
-            raise TransportTimeout(
-                f"nothing moved for {self.timeout:g} s between redis-cli and {self.server}: the "
-                "server is frozen, or busy with a command that takes longer; redis-cli was ended "
-                "(a larger timeout= waits longer)",
-                report,
-            )
 
     def _lost(self) -> TransportError:
         """The exception for a redis-cli that ends before its time."""
@@ -339,7 +340,9 @@ class _Sending:
 
     def __init__(self, chunk: Chunk, before: _Sending | None) -> None:
         self.chunk = chunk
-        self.first_row, self.first_command, self.first_byte = before.totals() if before else (0, 0, 0)
+        self.first_row, self.first_command, self.first_byte = (
+            before.totals() if before else (0, 0, 0)
+        )
         self.view = memoryview(chunk)
         self.written: list[int] = []
 
@@ -386,7 +389,10 @@ def _check_usable(program: str, server: Server, answers: Answers) -> None:
         )
     elif server.tls and beyond:
         problem = f"redis-cli has no option for {', '.join(beyond)}"
-    elif server.tls and b"--tls" not in subprocess.run([program, "--help"], capture_output=True).stdout:
+    elif (
+        server.tls
+        and b"--tls" not in subprocess.run([program, "--help"], capture_output=True).stdout
+    ):
         problem = f"{program} was built without TLS"
     else:
         return
@@ -394,6 +400,11 @@ def _check_usable(program: str, server: Server, answers: Answers) -> None:
         f"redis-cli can't load into {server}: {problem}. The socket transport, which could, is "
         "not in this version"
     )
+
+
+def _knows_tls(program: str) -> bool:
+    usage = subprocess.run([program, "--help"], capture_output=True, timeout=10, check=False)
+    return b"--tls" in usage.stdout + usage.stderr
 
 
 def _options(server: Server, answers: Answers, user: str | None) -> list[str]:
@@ -423,27 +434,15 @@ def _options(server: Server, answers: Answers, user: str | None) -> list[str]:
     return options
 
 
-def _enlarge(fd: int) -> int:
-    """Make a pipe as large as the system lets us; return its size in bytes."""
-    try:
-        import fcntl
-
-        return fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    except (ImportError, AttributeError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in (errno.EPERM, errno.EBUSY):
-            return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
-        return PIPE_BYTES_ASSUMED
+def _enlarge_pipe(fd: int) -> None:
+    """Make room for more of redis-cli's words than the 64 KiB of a pipe, where it can be had."""
+    with suppress(AttributeError, OSError):
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, BUFFER_BYTES)
 
 
-def _queued(fd: int) -> int:
-    """Bytes in a pipe that its reader has not taken yet; 0 where the system won't tell."""
-    import array
-    import fcntl
-    import termios
-
+def _unsent(end: socket.socket) -> int:
+    """Bytes that the reader of a socket has not taken yet, overhead included; 0 if unknown."""
     count = array.array("i", [0])
-    try:
-        fcntl.ioctl(fd, termios.FIONREAD, count)
-    except OSError:
-        return 0
+    with suppress(OSError):
+        fcntl.ioctl(end, termios.TIOCOUTQ, count)
     return count[0]

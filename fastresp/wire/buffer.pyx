@@ -10,9 +10,11 @@ cdef array LONGLONGS = array("q")
 
 cdef int prepare_headers() except -1:
     cdef Py_ssize_t n
+    cdef char *end
     for n in range(READY_HEADERS):
         ready_headers[n][0] = c'$'
-        ready_headers[n][7] = <char>(put_crlf(put_digits(&ready_headers[n][1], n)) - ready_headers[n])
+        end = put_crlf(put_digits(&ready_headers[n][1], n))
+        ready_headers[n][7] = <char>(end - ready_headers[n])
     return 0
 
 
@@ -38,7 +40,8 @@ cdef class Chunk:
         PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
 
     def __repr__(self):
-        return f"<Chunk of {len(self.ends):,} commands from {self.first_command:,}, {self.size:,} bytes>"
+        commands = f"{len(self.ends):,} commands from {self.first_command:,}"
+        return f"<Chunk of {commands}, {self.size:,} bytes>"
 
 
 cdef class Buffer:

@@ -1,9 +1,9 @@
-from collections.abc import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from .buffer import Chunk
 
+@disjoint_base
 class CommandSplitter:
-    def __init__(self) -> None: ...
     @property
     def pending(self) -> int: ...
     def feed(self, data: Buffer) -> Chunk | None: ...

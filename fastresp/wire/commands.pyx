@@ -27,7 +27,7 @@ cdef class CommandSplitter:
     cdef long long arguments        # how many arguments this command still misses; 0 before it
     cdef long long payload          # bytes of the argument at hand; -1 when its header is next
 
-    def __init__(self):
+    def __cinit__(self):
         self.buffer = Buffer(1 << 16)
         self.payload = -1
 
@@ -70,13 +70,14 @@ cdef class CommandSplitter:
     cdef bint step(self) except -1:
         """Understand one more header or payload; False when there are not enough bytes."""
         cdef Buffer b = self.buffer
+        cdef Py_ssize_t end
         if self.payload >= 0:
             if b.size - self.at < self.payload + 2:
                 return False
-            self.at += self.payload
-            if b.data[self.at] != c'\r' or b.data[self.at + 1] != c'\n':
-                raise self.error("an argument is longer than its header says")
-            self.at += 2
+            end = self.at + self.payload
+            if b.data[end] != c'\r' or b.data[end + 1] != c'\n':
+                raise self.error("an argument is longer than its header says", end)
+            self.at = end + 2
             self.payload = -1
             self.arguments -= 1
             if self.arguments == 0:
@@ -88,7 +89,8 @@ cdef class CommandSplitter:
         if self.arguments:
             self.payload = number
         elif number == 0:
-            raise self.error("an empty command gets no reply", self.start)
+            self.at = self.start        # to stay at the fault, whatever is fed next
+            raise self.error("an empty command gets no reply")
         else:
             self.arguments = number
         return True

@@ -33,6 +33,9 @@ cdef extern from "Python.h":
 
 
 cdef int REPR_CHARACTERS = 40
+# Unlike repr, does not first make the text of a million items.
+cdef object CUT = reprlib.Repr()
+CUT.maxstring = CUT.maxlong = CUT.maxother = REPR_CHARACTERS
 
 # Commands after which replies stop, multiply or change their form, so that a reply can no
 # longer be matched to its command. Source: the pages of these commands in the Redis manual.
@@ -60,7 +63,8 @@ def pack(*args, default=None):
     try:
         put_arguments(b, args, NULLS_ERROR, default)
     except Exception as error:
-        raise locate(error, "", None, None, b.argument) from error.__cause__
+        located = locate(error, "", None, None, b.argument)
+        raise located from located.__cause__
     return PyBytes_FromStringAndSize(b.data, b.size)
 
 
@@ -73,6 +77,8 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
     cdef Py_ssize_t n = PySequence_Fast_GET_SIZE(args)
     if n == 0:
         raise EncodeError("the command is empty; a command is at least a name")
+    # Taken now: default= may put another object in its place.
+    name = <object>PySequence_Fast_ITEMS(args)[0]
     reserve(b, 24)
     b.size = put_header(b.data + start, c'*', n) - b.data
     for i in range(n):
@@ -83,7 +89,6 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
             if PySequence_Fast_GET_SIZE(args) != n:
                 raise EncodeError("the list of arguments changed while it was being read")
     b.argument = -1
-    name = <object>PySequence_Fast_ITEMS(args)[0]
     if name is not b.checked_name:
         # Most streams use a few literal names: the same object need not be checked again.
         if not check_command(b.data + start, b.data + b.size) and isinstance(name, (str, bytes)):
@@ -167,12 +172,19 @@ cdef int put_double(Buffer b, double value, bint framed) except -1:
 cdef int put_buffer(Buffer b, object value, bint framed, object default) except -1:
     """Write the bytes of a buffer in C order; one without dimensions may be a NumPy scalar."""
     cdef Py_buffer view
-    PyObject_GetBuffer(value, &view, PyBUF_FULL_RO)
     try:
-        if view.ndim == 0 and hasattr(value, "__float__"):
-            return put_scalar(b, value, view.format, framed, default)
-        if view.format is not NULL and c'O' in <bytes>view.format:
+        PyObject_GetBuffer(value, &view, PyBUF_FULL_RO)
+    except Exception as error:      # a released memoryview, an array of dates
+        try:
             return put_default(b, value, framed, default)
+        except EncodeError as refused:
+            raise refused from error
+    try:
+        if view.format is not NULL:
+            if view.ndim == 0 and hasattr(value, "__float__"):
+                return put_scalar(b, value, view.format, framed, default)
+            if is_opaque(value, view.format):
+                return put_default(b, value, framed, default)
         reserve(b, view.len + 32)
         if framed:
             b.size = put_header(b.data + b.size, c'$', view.len) - b.data
@@ -185,13 +197,25 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
         PyBuffer_Release(&view)
 
 
+cdef bint is_opaque(object value, bytes kind) except -1:
+    """Whether the bytes of a buffer are not its value: pointers, or the count of a date.
+
+    NumPy shows a datetime64 as 8 plain bytes, and refuses to show an array of them.
+    """
+    # The names of fields stand between colons: T{i:Order:}.
+    if b"O" in kind and b"O" in b"".join(kind.split(b":")[::2]):
+        return True
+    return kind == b"B" and getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
+
+
 cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object default) except -1:
     """Write a NumPy scalar by its value: its bytes would be nobody's intention."""
+    kind = kind.lstrip(b"@=<>!")
     if kind == b"d":
         return put_double(b, float(value), framed)
     if kind in (b"e", b"f", b"g"):
         return put_other(b, str(value), framed, None)
-    if kind != b"?" and PyIndex_Check(value):
+    if len(kind) == 1 and kind in b"bBhHiIlLqQ":
         return put_value(b, PyNumber_Index(value), framed, None)
     return put_default(b, value, framed, default)
 
@@ -212,7 +236,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
             f"default= made {shown(result)} (a {type(result).__name__}) of {shown(value)} "
             f"(a {kind}); it has to return str, bytes, int or float"
         )
-    if isinstance(value, bool):
+    if kind in ("bool", "bool_"):       # NumPy's too
         raise EncodeError(
             f"cannot send {value} (a bool): Redis has none; send {int(value)} or "
             f"'{str(value).lower()}', or pass default=int"
@@ -226,7 +250,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
 cdef str shown(object value):
     """A repr cut at 40 characters, for an error message."""
     try:
-        text = reprlib.repr(value)
+        text = CUT.repr(value)
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= REPR_CHARACTERS else text[:REPR_CHARACTERS - 1] + "…"

@@ -33,7 +33,8 @@ cdef class Op:
     cdef bytes ready                    # OP_COPY, and its memory:
     cdef const char *text
     cdef Py_ssize_t size
-    cdef Field field                    # all others, the last written part's in OP_JOINED; and borrowed:
+    # All others; in OP_JOINED the part last written. And what is in it, borrowed:
+    cdef Field field
     cdef PyObject *name
     cdef Py_ssize_t position
     cdef tuple parts                    # OP_JOINED: bytes or Field
@@ -59,9 +60,10 @@ cdef class Plan:
     cdef tuple row_names                # names of its fields where the type tells, else None
     # Where the writing stands, for error messages.
     cdef Py_ssize_t program             # index of the command
+    cdef Py_ssize_t op                  # index of the op in its program
     cdef object pair                    # name of the last pair
 
     cdef int put_row(
         self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default
     ) except -1
-    cdef str field_at(self, Py_ssize_t argument)
+    cdef str field(self)

@@ -1,5 +1,8 @@
 from collections.abc import Iterable, Sequence
 
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class Field:
     def __init__(self, key: str | int, *, convert: str | None = None, at: int = 0) -> None: ...
     @property
@@ -16,6 +19,7 @@ class Field:
 class Items(Field): ...
 class Pairs(Field): ...
 
+@disjoint_base
 class Plan:
     def __init__(
         self, text: str, commands: Iterable[Sequence[Sequence[bytes | Field]]]
@@ -24,3 +28,9 @@ class Plan:
     def text(self) -> str: ...
     @property
     def commands(self) -> tuple[Sequence[Sequence[bytes | Field]], ...]: ...
+
+@disjoint_base
+class Op: ...
+
+@disjoint_base
+class Program: ...

@@ -86,18 +86,12 @@ cdef class Plan:
                 b.size = start
         return 0
 
-    cdef str field_at(self, Py_ssize_t argument):
-        """The name of the field that an argument of the current command comes from, or None."""
-        cdef Op op
-        if argument < 0:
-            return None
-        for op in (<Program>self.programs[self.program]).ops:
-            if op.kind == OP_PAIRS:
-                return repr(self.pair)
-            if op.kind == OP_ITEMS or argument < op.arguments:
-                return repr(op.field.key) if op.field is not None else None
-            argument -= op.arguments
-        return None
+    cdef str field(self):
+        """The name of the field that is being written, or None."""
+        cdef Op op = (<Program>self.programs[self.program]).ops[self.op]
+        if op.kind == OP_PAIRS:
+            return repr(self.pair)
+        return repr(op.field.key) if op.field is not None else None
 
 
 cdef int put_command(
@@ -107,11 +101,13 @@ cdef int put_command(
     cdef Py_ssize_t i, n, arguments = 0, start = b.size
     cdef PyObject *op
     cdef PyObject *value
+    cdef int digits = program.digits
     if not program.counted:
-        open_header(b, program.digits)
+        open_header(b, digits)
     for i in range(PyTuple_GET_SIZE(program.ops)):
         op = PyTuple_GET_ITEM(program.ops, i)
         b.argument = arguments
+        plan.op = i
         n = (<Op>op).arguments
         if (<Op>op).kind == OP_COPY:
             put_raw(b, (<Op>op).text, (<Op>op).size)
@@ -121,13 +117,13 @@ cdef int put_command(
                 n = put_argument(b, fetch(plan, (<Op>op).field, row, default), nulls, default)
         else:
             n = put_composed(plan, program, b, <Op>op, row, nulls, default)
-        if n == 0 and nulls == NULLS_SKIP:
+        if n == 0 and nulls == NULLS_SKIP and (<Op>op).kind != OP_COPY:
             return 0
         arguments += n
     if not program.counted:
         if arguments == 0:
             raise EncodeError("the command is empty; a command is at least a name")
-        program.digits = close_header(b, start, c'*', program.digits, arguments)
+        program.digits = close_header(b, start, c'*', digits, arguments)
     return 1
 
 
@@ -149,7 +145,8 @@ cdef int put_joined(
 ) except -1:
     """Write one argument of several parts; 0 when a part is a null that leaves it out."""
     cdef Py_ssize_t start = b.size
-    open_header(b, op.digits)
+    cdef int digits = op.digits
+    open_header(b, digits)
     for part in op.parts:
         if isinstance(part, bytes):
             put_raw(b, <bytes>part, len(<bytes>part))
@@ -160,7 +157,7 @@ cdef int put_joined(
             put_value(b, value, False, default)
         elif nulls == NULLS_SKIP:
             return 0
-    op.digits = close_header(b, start, c'$', op.digits, b.size - start - op.digits - 3)
+    op.digits = close_header(b, start, c'$', digits, b.size - start - digits - 3)
     reserve(b, 2)
     b.size = put_crlf(b.data + b.size) - b.data
     return 1
@@ -208,7 +205,7 @@ cdef Py_ssize_t put_fields(
                 plan.text, field.at,
             )
     for position, name in enumerate(names):
-        if name not in used and (by_item or position not in used):
+        if name not in used and position not in used:
             plan.pair = name
             put_pair(b, name, row[name] if by_item else getattr(row, name), nulls, default)
     return b.argument - first
@@ -245,7 +242,8 @@ cdef object look_up(Plan plan, Field field, object row):
         if field.name is not None:
             if plan.row_kind <= ROW_MAPPING:
                 return row[field.name]
-            if plan.row_kind == ROW_SEQUENCE or plan.row_kind == ROW_OBJECT:
+            # A tuple's count and index are methods, not fields.
+            if plan.row_kind != ROW_VALUE and type(row) is not tuple and type(row) is not list:
                 return getattr(row, field.name)
         elif plan.row_kind == ROW_VALUE or plan.row_kind == ROW_OBJECT:
             if field.position == 0:
@@ -265,6 +263,8 @@ cdef object missing(Plan plan, Field field, object row):
         names = list(getattr(row, "__dict__", ()))
     if plan.row_kind == ROW_VALUE:
         has = f"it is a single {kind}, which is {{0}}"
+    elif names is not None and not names:
+        has = f"the {kind} has no fields"
     elif names is not None:
         has = "its fields are " + ", ".join([str(name) for name in names[:20]])
         if len(names) > 20:
@@ -325,7 +325,10 @@ cdef Program compile_command(command):
         ops.append(op)
     program.ops = tuple(ops)
     if all([isinstance(part, bytes) for part in command[0]]):
-        pack(*[b"".join([part for part in argument if isinstance(part, bytes)]) for argument in command])
+        pack(*[
+            b"".join([part for part in argument if isinstance(part, bytes)])
+            for argument in command
+        ])
         program.checked = b"".join(command[0]).upper() != b"CLIENT"
     return program
 

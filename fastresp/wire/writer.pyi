@@ -1,11 +1,14 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
+from typing_extensions import disjoint_base
+
 from .buffer import Chunk
 from .plan import Plan
 
 CHUNK_BYTES: Final[int]
 
+@disjoint_base
 class Writer:
     def __init__(
         self,

@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """A stream of commands or rows as chunks of RESP, with every command's place kept."""
 
-from .buffer cimport Buffer, Chunk, end_command, rollback
+from .buffer cimport Buffer, end_command, rollback
 from .encode cimport Nulls, locate, nulls_policy, put_arguments
 from .plan cimport Plan
 
@@ -41,7 +41,8 @@ cdef class Writer:
 
     def __init__(self, plan=None, *, nulls="error", default=None, chunk_bytes=CHUNK_BYTES):
         self.buffer = Buffer(chunk_bytes + SLACK_BYTES)
-        self.plan = plan
+        # A copy: a plan keeps what it learnt of the last row, and another Writer's rows differ.
+        self.plan = None if plan is None else Plan(plan.text, plan.commands)
         self.nulls = nulls_policy(nulls)
         self.default = default
         self.chunk_bytes = chunk_bytes
@@ -111,7 +112,7 @@ cdef class Writer:
         cdef Py_ssize_t command = b.first_command + b.commands
         cdef str where = f"command {command:,}"
         if self.plan is not None:
-            field = self.plan.field_at(b.argument)
+            field = None if b.argument == -1 else self.plan.field()
             where = f"row {self.rows:,}, {where}" + (f", field {field}" if field else "")
         return locate(error, where, command, self.rows, b.argument)
 

@@ -1,0 +1,136 @@
+"""Time to load commands into a real server: ``mass_insert`` against plain ``redis-cli --pipe``.
+
+The methods are those of the report's push table: each of its generators piped into redis-cli in
+chunks of 1 MiB, a file made beforehand (``redis-cli --pipe < file``), and ``mass_insert``. All
+start from the same ready list of tuples, SET with distinct keys or LPUSH with one key, and a value
+of 129 bytes. The server is started for the run, on a unix socket, and emptied before each load.
+
+The methods take turns within a round, so that what else the machine does hits them alike; pyperf's
+runner would run one after the other, so the values are collected here. A value is the wall time of
+one whole load. The CPU time that the server took meanwhile is in the metadata ``server_cpu``.
+
+    python bench/push.py -o push.json
+    python bench/push.py --fast --commands 100000
+    python -m pyperf compare_to before.json after.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pyperf
+from common import KINDS, commands, spread
+from rich.console import Console
+from rich.table import Table
+
+from fastresp import FastrespError, dump, mass_insert
+from fastresp.stage import FASTRESP, READY_FILE, Comparison, Stage
+
+ROUNDS = 10
+FAST_ROUNDS = 3
+
+
+def measure(kind: str, count: int, rounds: int) -> Comparison:
+    """Load by each method, in rounds."""
+    ready = commands(kind, count)
+    with Stage.open() as stage:
+        dump(ready, None, stage.ready_file)
+        methods = stage.plain_methods(lambda: ready)
+        methods[FASTRESP] = lambda: mass_insert(ready, server=stage.server.url)
+
+        def check(method: str) -> None:
+            held = stage.client.dbsize() if kind == "SET" else stage.client.llen("key")
+            if held != count:
+                raise FastrespError(f"{kind} {method}: the server holds {held:,} of {count:,}")
+
+        return stage.compare(
+            methods,
+            count,
+            rounds,
+            check=check,
+            show=lambda text: print(kind, text, file=sys.stderr),
+        )
+
+
+def as_benchmarks(kind: str, comparison: Comparison) -> list[pyperf.Benchmark]:
+    """The timings as pyperf keeps them: a run for each value."""
+    return [
+        pyperf.Benchmark(
+            [
+                pyperf.Run(
+                    [timing.seconds],
+                    metadata={
+                        "name": f"push {kind} {method}",
+                        "description": f"Load {comparison.commands:,} commands",
+                        "unit": "second",
+                        "loops": 1,
+                        "commands": comparison.commands,
+                        "round": index + 1,
+                        "server": comparison.server,
+                        "server_cpu": timing.server_seconds,
+                    },
+                )
+                for index, timing in enumerate(timings)
+            ]
+        )
+        for method, timings in comparison.timings.items()
+    ]
+
+
+def print_table(kind: str, comparison: Comparison) -> None:
+    """Print medians, and the ratios round by round."""
+    table = Table(
+        title=f"{kind}, {comparison.commands:,} commands, {comparison.server}, "
+        f"medians of {comparison.rounds} rounds",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
+    table.add_column("method")
+    for column in ("seconds", "commands/s", "server CPU s", "rate by the file's (min to max)"):
+        table.add_column(column, justify="right")
+    for method in comparison.timings:
+        seconds = comparison.seconds(method)
+        table.add_row(
+            method,
+            f"{seconds:.3f}",
+            f"{comparison.commands / seconds:,.0f}",
+            f"{comparison.server_seconds(method):.3f}",
+            spread(comparison.ratios(method)) if method != READY_FILE else "",
+        )
+    console = Console()
+    console.print()
+    console.print(table)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
+    parser.add_argument("--fast", action="store_true", help=f"{FAST_ROUNDS} rounds, not {ROUNDS}")
+    parser.add_argument("--rounds", type=int, help="so many rounds")
+    parser.add_argument("--commands", type=int, default=1_000_000, help="commands in each load")
+    args = parser.parse_args()
+    if args.output and args.output.exists():
+        parser.error(f"{args.output} is there already; pyperf does not overwrite results either")
+    args.rounds = args.rounds or (FAST_ROUNDS if args.fast else ROUNDS)
+    if args.rounds < 1 or args.commands < 1:
+        parser.error("--rounds and --commands are 1 or more")
+    return args
+
+
+def main() -> None:
+    """Measure, print the tables, write the results."""
+    args = arguments()
+    benchmarks = []
+    for kind in KINDS:
+        comparison = measure(kind, args.commands, args.rounds)
+        print_table(kind, comparison)
+        benchmarks += as_benchmarks(kind, comparison)
+    if args.output:
+        pyperf.BenchmarkSuite(benchmarks).dump(str(args.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""The command line: ``fastresp demo``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import redis
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.spinner import Spinner
+from rich.table import Table
+
+from .demo import compare_push, compare_rows, read_rows
+from .errors import FastrespError, TemplateError
+from .stage import FASTRESP, READY_FILE, Comparison, Show
+from .template import Template
+
+__all__ = ["app", "main"]
+
+EXIT_FAILED = 1
+EXIT_USAGE = 64  # EX_USAGE of sysexits.h
+TYPER_USAGE = 2
+# Loads shorter than this say little: to start redis-cli and connect takes about 5 ms.
+SHORT_S = 0.1
+
+app = typer.Typer(
+    help="COPY for Redis: Python data into Redis and Valkey at the speed of the server.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+def main() -> NoReturn:
+    """Run the command line; exit with 0, 64 for bad usage, or 1."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        app()
+    except SystemExit as end:
+        sys.exit(EXIT_USAGE if end.code == TYPER_USAGE else end.code)
+    sys.exit(0)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """End as Ctrl-C does, so that servers and folders are cleaned up."""
+    raise KeyboardInterrupt
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fastresp {version('fastresp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """COPY for Redis: Python data into Redis and Valkey at the speed of the server."""
+
+
+@app.command()
+def demo(
+    template: Annotated[
+        str | None,
+        typer.Argument(help="With --rows: the command for each row.", show_default=False),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="Load this file instead; its first line names the fields."
+        ),
+    ] = None,
+    commands: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="How many LPUSH commands to load.", show_default="1,000,000"
+        ),
+    ] = None,
+) -> None:
+    """Compare ways to load data into a server that is started for it and removed afterwards.
+
+    Without arguments: a million LPUSH of 129 bytes. With a file of your own:
+
+        fastresp demo --rows flights.csv "HSET flight:{id} {**}"
+    """
+    if (rows is None) != (template is None):
+        raise typer.BadParameter(
+            "--rows FILE.csv and a template go together: fastresp demo --rows FILE.csv "
+            '"HSET user:{id} {**}"'
+        )
+    if rows is not None and commands is not None:
+        raise typer.BadParameter("--commands goes without --rows: the file says how many")
+    with _failures_as_sentences():
+        if rows is None or template is None:
+            _demo_push(commands or 1_000_000)
+        else:
+            _demo_rows(rows, template)
+
+
+def _demo_push(commands: int) -> None:
+    with _status() as show:
+        comparison = compare_push(commands, show)
+    notes = [
+        f"After each load the list was read back: it held exactly the {commands:,} values sent.",
+        "Timed: encoding and loading, from the client's start to the last reply.",
+    ]
+    _print_table(f"{commands:,} LPUSH of 129 bytes", comparison, notes)
+
+
+def _demo_rows(path: Path, text: str) -> None:
+    try:
+        template = Template(text)
+    except TemplateError as error:
+        _fail(str(error), EXIT_USAGE)
+    with _status() as show:
+        show(f"reading {path}")
+        rows = read_rows(path)
+        comparison = compare_rows(rows, template, show)
+    notes = [
+        "After each load the server's DEBUG DIGEST was the same as after a load by redis-py.",
+        "Timed: encoding and loading, from the client's start to the last reply. Not timed: "
+        "reading the CSV file; and, for all but fastresp, filling in the template: they got ready "
+        "lists of arguments, fastresp got the rows as dicts.",
+    ]
+    title = f"{comparison.commands:,} commands from {len(rows):,} rows of {path.name}"
+    _print_table(title, comparison, notes)
+
+
+def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
+    table = Table(title=escape(title), title_justify="left", title_style="bold")
+    table.add_column("method")
+    for column in ("seconds", "commands/s", "ratio", "server CPU s"):
+        table.add_column(column, justify="right")
+    for method in comparison.timings:
+        seconds = comparison.seconds(method)
+        table.add_row(
+            method if method == FASTRESP or "redis-py" in method else f"redis-cli, {method}",
+            f"{seconds:.3f}",
+            f"{comparison.commands / seconds:,.0f}",
+            f"{median(comparison.ratios(method)):.2f}x",
+            f"{comparison.server_seconds(method):.3f}",
+            style="bold green" if method == FASTRESP else "dim" if method == READY_FILE else None,
+        )
+    if comparison.seconds(READY_FILE) < SHORT_S:
+        notes = [*notes, "Loads as short as these time mostly the start of a process."]
+    rounds = comparison.rounds
+    how = f"medians of {rounds} rounds in turn" if rounds > 1 else "one round"
+    console = Console()
+    console.print()
+    console.print(table)
+    console.print(
+        f"{comparison.server} on a unix socket; {how}. Ratio: the rate by that of 'no generation', "
+        "which is redis-cli fed a file written beforehand.",
+        *notes,
+        sep="\n",
+        highlight=False,
+    )
+
+
+@contextmanager
+def _status() -> Iterator[Show]:
+    """Show on stderr what goes on; only between the timed parts, so that it costs them nothing."""
+    console = Console(stderr=True)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda text: live.update(Spinner("dots", escape(text)), refresh=True)
+
+
+@contextmanager
+def _failures_as_sentences() -> Iterator[None]:
+    try:
+        yield
+    except FastrespError as error:
+        _fail(str(error), EXIT_FAILED)
+    except redis.RedisError as error:
+        _fail(f"the demo's server was lost: {error}; check the free memory", EXIT_FAILED)
+    except OSError as error:
+        _fail(f"{error}; check the free space in /tmp", EXIT_FAILED)
+    except KeyboardInterrupt:
+        _fail("stopped; the server and its folder are removed", EXIT_FAILED)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    Console(stderr=True).print(
+        f"[bold red]fastresp:[/] {escape(message)}", highlight=False, soft_wrap=True
+    )
+    raise typer.Exit(code)

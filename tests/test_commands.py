@@ -1,0 +1,219 @@
+"""CommandSplitter: RESP in any pieces comes back as whole commands, or is refused at its offset."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastresp import Chunk, EncodeError, ProtocolError, pack, pack_many
+from fastresp.wire.commands import CommandSplitter
+
+COMMANDS = [
+    ("SET", "a", b"\r\n$1\r\n*1\r\n"),
+    ("PING",),
+    ("SET", "", ""),
+    ("MSET", *range(30)),
+    ("CLIENT", "LIST"),
+    ("SET", "large", b"v" * 300),
+]
+
+
+def commands_of(chunks: list[Chunk | None], first: int = 0) -> list[bytes]:
+    """The commands of some chunks, after a look that their places follow one another."""
+    commands: list[bytes] = []
+    for chunk in chunks:
+        if chunk is None:
+            continue
+        assert chunk.first_command == first + len(commands)
+        assert list(chunk.rows) == [chunk.first_command + i for i in range(len(chunk.ends))]
+        assert chunk.ends[-1] == len(chunk)
+        data = bytes(chunk)
+        commands += [data[start:end] for start, end in pairwise([0, *chunk.ends])]
+    return commands
+
+
+def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
+    return [data[start:end] for start, end in pairwise([0, *sorted(cuts), len(data)])]
+
+
+def test_one_piece() -> None:
+    splitter = CommandSplitter()
+    chunk = splitter.feed(pack_many(COMMANDS))
+    assert chunk is not None
+    assert bytes(chunk) == pack_many(COMMANDS)
+    assert commands_of([chunk]) == [pack(*command) for command in COMMANDS]
+    assert splitter.pending == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 22, 23, 64, 100])
+def test_pieces_of_a_size(size: int) -> None:
+    data = pack_many(COMMANDS * 2)
+    splitter = CommandSplitter()
+    chunks = [splitter.feed(piece) for piece in pieces_of(data, list(range(size, len(data), size)))]
+    assert commands_of(chunks) == [pack(*command) for command in COMMANDS * 2]
+    assert splitter.pending == 0
+
+
+def test_every_cut_in_two() -> None:
+    data = pack_many(COMMANDS)
+    ends = [0]
+    for command in COMMANDS:
+        ends.append(ends[-1] + len(pack(*command)))
+    for cut in range(len(data) + 1):
+        splitter = CommandSplitter()
+        first = splitter.feed(data[:cut])
+        # What is whole comes at once, and the rest is held.
+        whole = max(end for end in ends if end <= cut)
+        assert (0 if first is None else len(first)) == whole
+        assert splitter.pending == cut - whole
+        second = splitter.feed(data[cut:])
+        assert commands_of([first, second]) == [pack(*command) for command in COMMANDS]
+        assert splitter.pending == 0
+
+
+def test_pending_and_empty_pieces() -> None:
+    splitter = CommandSplitter()
+    assert splitter.pending == 0
+    assert splitter.feed(b"") is None
+    assert splitter.feed(b"*2\r\n$3\r\nGET\r\n") is None
+    assert splitter.pending == 13
+    assert splitter.feed(b"") is None
+    assert splitter.feed(b"$1\r\na\r") is None
+    assert splitter.pending == 19
+    chunk = splitter.feed(b"\n*1\r\n")
+    assert chunk is not None
+    assert bytes(chunk) == pack("GET", "a")
+    assert splitter.pending == 4
+
+
+def test_large_argument_in_pieces() -> None:
+    data = pack("SET", "k", b"0123456789" * 300_000)
+    splitter = CommandSplitter()
+    chunks = [splitter.feed(piece) for piece in pieces_of(data, list(range(0, len(data), 65536)))]
+    assert chunks[:-1] == [None] * (len(chunks) - 1)
+    assert commands_of(chunks) == [data]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_kinds_of_bytes(kind: type) -> None:
+    chunk = CommandSplitter().feed(kind(pack("GET", "a")))
+    assert chunk is not None
+    assert bytes(chunk) == pack("GET", "a")
+
+
+def test_not_bytes() -> None:
+    with pytest.raises(TypeError):
+        CommandSplitter().feed("*1\r\n$4\r\nPING\r\n")  # type: ignore[arg-type]
+
+
+def test_leading_zeros() -> None:
+    chunk = CommandSplitter().feed(b"*01\r\n$0004\r\nPING\r\n")
+    assert chunk is not None
+    assert list(chunk.ends) == [len(chunk)]
+    with pytest.raises(EncodeError, match="QUIT changes the reply stream"):
+        CommandSplitter().feed(b"*01\r\n$0004\r\nQUIT\r\n")
+
+
+GOOD = pack("SET", "a", "b")
+
+# The malformed bytes after one whole command, where in them the fault is, and what is said of it.
+MALFORMED = [
+    (b"PING\r\n", 0, r"expected '\*' and found b'PING\\r\\n'"),
+    (b"\r\n", 0, r"expected '\*'"),
+    (b"$4\r\nPING\r\n", 0, r"expected '\*' and found b'\$4"),
+    (b"+OK\r\n", 0, r"expected '\*'"),
+    (b"*1\r\nPING\r\n", 4, r"expected '\$' and found b'PING"),
+    (b"*2\r\n$3\r\nGET\r\n*1\r\n", 13, r"expected '\$' and found b'\*1"),
+    (b"*1\r\n:4\r\n", 4, r"expected '\$'"),
+    (b"*0\r\n", 0, "an empty command gets no reply"),
+    (b"*-1\r\n", 0, "this header has no proper number"),
+    (b"*\r\n", 0, "this header has no proper number"),
+    (b"*x\r\n", 0, "this header has no proper number"),
+    (b"*1\n", 0, "this header has no proper number"),
+    (b"*1\rx\n", 0, "this header has no proper number"),
+    (b"* 1\r\n", 0, "this header has no proper number"),
+    (b"*1\r\n$-1\r\n", 4, "this header has no proper number"),
+    (b"*1\r\n$+4\r\nPING\r\n", 4, "this header has no proper number"),
+    (b"*1234567890123456789\r\n", 0, "this header has no proper number"),
+    (b"*" + b"1" * 30, 0, "this header has no end"),
+    (b"*1\r\n$3\r\nPING\r\n", 11, "an argument is longer than its header says"),
+    (b"*1\r\n$5\r\nPING\r\n\r\n", 13, "an argument is longer than its header says"),
+    (b"*1\r\n$4\r\nPING\n\n", 12, "an argument is longer than its header says"),
+]
+
+
+@pytest.mark.parametrize(("data", "at", "message"), MALFORMED)
+def test_malformed(data: bytes, at: int, message: str) -> None:
+    whole = CommandSplitter()
+    with pytest.raises(ProtocolError, match=f"not RESP commands: {message}") as caught:
+        whole.feed(GOOD + data)
+    assert caught.value.offset == len(GOOD) + at
+    # In single bytes the command before it is given back, and the fault is in the same place.
+    splitter = CommandSplitter()
+    chunks = [splitter.feed(GOOD)]
+    with pytest.raises(ProtocolError) as caught:
+        chunks += [splitter.feed(data[i : i + 1]) for i in range(len(data))]
+    assert caught.value.offset == len(GOOD) + at
+    assert commands_of(chunks) == [GOOD]
+
+
+@pytest.mark.parametrize("data", [each[0] for each in MALFORMED] + [pack("SET", 1) + b"*0\r\n"])
+def test_an_error_is_for_good(data: bytes) -> None:
+    splitter = CommandSplitter()
+    with pytest.raises(ProtocolError) as first:
+        splitter.feed(data)
+    for more in (b"", b"\r\n", GOOD, b""):
+        with pytest.raises(ProtocolError) as again:
+            splitter.feed(more)
+        assert again.value.offset == first.value.offset
+
+
+def resp(*arguments: bytes) -> bytes:
+    """RESP that pack would refuse to make."""
+    return b"*%d\r\n" % len(arguments) + b"".join(b"$%d\r\n%b\r\n" % (len(a), a) for a in arguments)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(b"MONITOR",), (b"subscribe", b"c"), (b"Client", b"Reply", b"OFF"), (b"PSYNC", b"?", b"-1")],
+)
+def test_refused_command(command: tuple[bytes, ...]) -> None:
+    splitter = CommandSplitter()
+    assert splitter.feed(GOOD) is not None
+    with pytest.raises(EncodeError, match=r"^command 2: .* changes the reply stream") as caught:
+        splitter.feed(GOOD + resp(*command))
+    assert caught.value.command == 2
+    with pytest.raises(EncodeError, match=r"^command 2: "):
+        splitter.feed(GOOD)
+
+
+@given(
+    st.lists(st.lists(st.binary(max_size=40), max_size=5).map(lambda each: [b"SET", *each])),
+    st.data(),
+)
+def test_round_trip(commands: list[list[bytes]], data: st.DataObject) -> None:
+    stream = pack_many(commands)
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=20))
+    splitter = CommandSplitter()
+    chunks = [splitter.feed(piece) for piece in pieces_of(stream, cuts)]
+    assert commands_of(chunks) == [pack(*command) for command in commands]
+    assert splitter.pending == 0
+
+
+@given(st.binary(), st.integers(0, 200))
+def test_any_bytes(noise: bytes, at: int) -> None:
+    """Damaged RESP is taken whole, held, or refused: nothing is lost and nothing added."""
+    stream = pack_many(COMMANDS)[:at] + noise
+    splitter = CommandSplitter()
+    taken = b""
+    try:
+        for i in range(len(stream)):
+            chunk = splitter.feed(stream[i : i + 1])
+            taken += b"" if chunk is None else bytes(chunk)
+        assert len(taken) + splitter.pending == len(stream)
+    except (ProtocolError, EncodeError):
+        assert len(taken) < len(stream)
+    assert stream.startswith(taken)

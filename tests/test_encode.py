@@ -1,0 +1,396 @@
+"""pack: what each type of argument becomes, what is refused, and equality with hiredis."""
+
+from __future__ import annotations
+
+import decimal
+import enum
+import math
+import sys
+from array import array
+from collections.abc import Iterator
+
+import hiredis
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fastresp import EncodeError, pack, pack_many
+
+COMPARED_COMMANDS = 100_000
+
+
+def bulk(payload: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(payload), payload)
+
+
+def resp(*arguments: bytes) -> bytes:
+    return b"*%d\r\n" % len(arguments) + b"".join(map(bulk, arguments))
+
+
+class Number(enum.IntEnum):
+    A = 1
+
+
+class Flags(enum.IntFlag):
+    A = 4
+    B = 8
+
+
+class Word(enum.StrEnum):
+    A = "word"
+
+
+class Text(str):
+    def __str__(self) -> str:
+        return "wrong"
+
+
+class Bytes(bytes):
+    def __bytes__(self) -> bytes:
+        return b"wrong"
+
+
+class Float(float):
+    def __repr__(self) -> str:
+        return "wrong"
+
+
+class Int(int):
+    def __repr__(self) -> str:
+        return "wrong"
+
+    __str__ = __repr__
+
+
+class Index:
+    def __index__(self) -> int:
+        return 12
+
+
+class NoRepr:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+class LongRepr:
+    def __repr__(self) -> str:
+        return "R" * 1000
+
+
+def test_whole_commands() -> None:
+    assert pack("SET", "k", "v") == b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n"
+    assert pack("PING") == b"*1\r\n$4\r\nPING\r\n"
+    assert pack(b"DEL", *[b"k"] * 10) == b"*11\r\n$3\r\nDEL\r\n" + b"$1\r\nk\r\n" * 10
+
+
+GRID = np.arange(12, dtype="<i4").reshape(3, 4)
+
+VALUES = [
+    ("", b""),
+    ("text", b"text"),
+    ("naïve ✓ 😀", "naïve ✓ 😀".encode()),
+    ("é" * 5, b"\xc3\xa9" * 5),
+    (b"", b""),
+    (b"\x00\xff", b"\x00\xff"),
+    (bytearray(b"array"), b"array"),
+    ("a\r\nb\x00c'\"*3 $5", b"a\r\nb\x00c'\"*3 $5"),
+    (b"*3\r\n$5\r\n", b"*3\r\n$5\r\n"),
+    (Text("text"), b"text"),
+    (Text("é"), b"\xc3\xa9"),
+    (Bytes(b"bytes"), b"bytes"),
+    (Word.A, b"word"),
+    (np.str_("né"), b"n\xc3\xa9"),
+    (np.bytes_(b"nb"), b"nb"),
+    (0, b"0"),
+    (7, b"7"),
+    (-1, b"-1"),
+    (10, b"10"),
+    (99, b"99"),
+    (100, b"100"),
+    (999, b"999"),
+    (1000, b"1000"),
+    (2**63 - 1, b"9223372036854775807"),
+    (2**63, b"9223372036854775808"),
+    (-(2**63), b"-9223372036854775808"),
+    (-(2**63) - 1, b"-9223372036854775809"),
+    (2**64, b"18446744073709551616"),
+    (10**5000, b"1" + b"0" * 5000),
+    (-(10**5000), b"-1" + b"0" * 5000),
+    (Number.A, b"1"),
+    (Flags.A | Flags.B, b"12"),
+    (Int(5), b"5"),
+    (Int(2**70), b"1180591620717411303424"),
+    (Index(), b"12"),
+    (np.int64(7), b"7"),
+    (np.int8(-7), b"-7"),
+    (np.uint64(2**64 - 1), b"18446744073709551615"),
+    (Float(1.5), b"1.5"),
+    (np.float64(1.5), b"1.5"),
+    (np.float32(0.1), b"0.1"),
+    (np.float16(0.1), b"0.1"),
+    (np.float32("inf"), b"inf"),
+    (np.array(1.5), b"1.5"),
+    (np.array(1.5, dtype=">f8"), b"1.5"),
+    (np.array(0.1, dtype="f4"), b"0.1"),
+    (np.array(7), b"7"),
+    (np.array(7, dtype=">i2"), b"7"),
+    (array("d", [1.0, 2.0]), array("d", [1.0, 2.0]).tobytes()),
+    (memoryview(array("d", [1.0, 2.0])), array("d", [1.0, 2.0]).tobytes()),
+    (memoryview(b"abcdef"), b"abcdef"),
+    (memoryview(b"abcdef")[::2], b"ace"),
+    (memoryview(b"abcdef")[::-1], b"fedcba"),
+    (memoryview(b""), b""),
+    (GRID, GRID.tobytes()),
+    (GRID.T, GRID.T.tobytes()),
+    (GRID[::2, 1:3], GRID[::2, 1:3].tobytes()),
+    (np.asfortranarray(GRID), GRID.tobytes()),
+    (np.zeros((0, 3)), b""),
+    (np.ones(2, dtype=[("Order", "<i4")]), b"\x01\x00\x00\x00" * 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "payload"), VALUES, ids=[type(value).__name__ for value, _ in VALUES]
+)
+def test_value(value: object, payload: bytes) -> None:
+    assert pack("SET", value) == resp(b"SET", payload)
+    assert pack_many([("SET", value), ["GET", value]]) == resp(b"SET", payload) + resp(
+        b"GET", payload
+    )
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 7, 8, 9, 16, 17, 99, 1023, 1024, 99_999, 3_000_000])
+def test_length_of_payload(size: int) -> None:
+    payload = bytes(i % 251 for i in range(size))
+    assert pack("SET", payload, "x") == resp(b"SET", payload, b"x")
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 99, 100, 999, 1000, 1023, 1024, 100_000])
+def test_number_of_arguments(count: int) -> None:
+    assert pack(*["DEL"] * count) == b"*%d\r\n" % count + b"$3\r\nDEL\r\n" * count
+
+
+FLOATS = [0.0, -0.0, 1.0, 1.5, 0.1, 1 / 3, 1e16, 1e15, 123456789012345680.0, 1e22, 1e23, 1e-4]
+FLOATS += [1e-5, 5e-324, 2.2250738585072014e-308, sys.float_info.max, math.inf, -math.inf, math.nan]
+
+
+@pytest.mark.parametrize("value", FLOATS)
+def test_float_is_its_repr(value: float) -> None:
+    assert pack(value) == resp(repr(value).encode())
+    assert pack(np.float64(value)) == resp(repr(value).encode())
+
+
+OBJECTS = "an argument is str, bytes, int, float or a buffer; convert it, or pass default="
+
+REFUSED_VALUES = [
+    (True, r"cannot send True \(a bool\): Redis has none; send 1 or 'true', or pass default=int"),
+    (False, "send 0 or 'false', or pass default=int"),
+    (np.bool_(True), "Redis has none; send 1 or 'true', or pass default=int"),
+    (None, "leave it out, send an empty string, or let nulls='skip' or nulls='empty' do so"),
+    ([1], rf"cannot send \[1\] \(a list\): {OBJECTS}"),
+    ({}, OBJECTS),
+    (decimal.Decimal("1.5"), rf"cannot send Decimal\('1.5'\) \(a Decimal\): {OBJECTS}"),
+    (1j, OBJECTS),
+    (np.complex128(1j), OBJECTS),
+    (np.array([object()]), rf"dtype=object\) \(a ndarray\): {OBJECTS}"),
+    (np.array(object()), OBJECTS),
+    (np.array(True), OBJECTS),
+    (np.array("text"), OBJECTS),
+    (np.datetime64("2020-01-01"), rf"\(a datetime64\): {OBJECTS}"),
+    (np.timedelta64(1, "s"), OBJECTS),
+    (np.array(["2020-01-01"], dtype="M8[D]"), OBJECTS),
+    ("ab\ud800", "character 2 is a lone surrogate, which UTF-8 can't hold; encode the text"),
+    (Text("é\udfff"), "character 1 is a lone surrogate"),
+    (NoRepr(), rf"\(a NoRepr\): {OBJECTS}"),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), REFUSED_VALUES, ids=[type(value).__name__ for value, _ in REFUSED_VALUES]
+)
+def test_refused_value(value: object, message: str) -> None:
+    with pytest.raises(EncodeError, match=message) as caught:
+        pack("SET", "k", value)
+    error = caught.value
+    assert str(error).startswith("argument 2: cannot send ")
+    assert (error.command, error.row, error.argument) == (None, None, 2)
+
+
+def test_released_memoryview() -> None:
+    view = memoryview(b"abc")
+    view.release()
+    with pytest.raises(EncodeError, match="argument 1: cannot send <released") as caught:
+        pack("SET", view)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize("value", [LongRepr(), list(range(10**6)), {LongRepr(): LongRepr()}])
+def test_repr_in_errors_is_cut(value: object) -> None:
+    with pytest.raises(EncodeError) as caught:
+        pack("SET", value)
+    shown = str(caught.value).partition("cannot send ")[2].partition(f" (a {type(value).__name__}")
+    assert 20 <= len(shown[0]) <= 40
+    assert shown[1]
+
+
+def test_error_names_command_and_argument() -> None:
+    with pytest.raises(EncodeError, match=r"^command 1, argument 2: cannot send None") as caught:
+        pack_many([("SET", 1, 2), ("SET", 1, None)])
+    assert (caught.value.command, caught.value.argument) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("result", "payload"), [("é", b"\xc3\xa9"), (b"b", b"b"), (2**70, b"%d" % 2**70), (0.5, b"0.5")]
+)
+def test_default(result: object, payload: bytes) -> None:
+    seen = []
+
+    def default(value: object) -> object:
+        seen.append(value)
+        return result
+
+    thing = decimal.Decimal(1)
+    assert pack("SET", "k", 7, thing, default=default) == resp(b"SET", b"k", b"7", payload)
+    assert pack_many([("SET", thing)], default=default) == resp(b"SET", payload)
+    assert seen == [thing, thing]
+
+
+def test_default_for_bool_dates_and_objects() -> None:
+    assert pack("SET", True, np.bool_(False), default=int) == resp(b"SET", b"1", b"0")
+    assert pack("SET", np.datetime64("2020-01-01"), default=str) == resp(b"SET", b"2020-01-01")
+    dates = np.array(["2020-01-01"], dtype="M8[D]")
+    assert pack("SET", dates, default=str) == resp(b"SET", b"['2020-01-01']")
+    assert pack("SET", np.array([None]), default=str) == resp(b"SET", b"[None]")
+
+
+@pytest.mark.parametrize("result", [None, True, [1], bytearray(b"x"), object()])
+def test_default_returns_another_type(result: object) -> None:
+    with pytest.raises(EncodeError, match="has to return str, bytes, int or float"):
+        pack("SET", 1j, default=lambda value: result)
+
+
+def test_default_is_not_asked_for_none() -> None:
+    with pytest.raises(EncodeError, match="cannot send None"):
+        pack("SET", None, default=lambda value: "x")
+
+
+def test_default_raises() -> None:
+    with pytest.raises(EncodeError, match=r"^argument 1: ZeroDivisionError: ") as caught:
+        pack("SET", 1j, default=lambda value: 1 // 0)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+# Told by the first word alone.
+REFUSED_NAMES = ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE"]
+REFUSED_NAMES += ["SUNSUBSCRIBE", "MONITOR", "SYNC", "PSYNC", "HELLO", "QUIT", "RESET"]
+CASES = [
+    str.upper,
+    str.lower,
+    str.capitalize,
+    str.swapcase,
+    lambda name: name[:2].lower() + name[2:],
+]
+TYPES = [str, str.encode, lambda name: bytearray(name.encode()), lambda name: Text(name)]
+
+
+@pytest.mark.parametrize("name", REFUSED_NAMES)
+def test_refused_command(name: str) -> None:
+    for case in CASES:
+        for kind in TYPES:
+            with pytest.raises(EncodeError, match=rf"^{name} changes the reply stream") as caught:
+                pack(kind(case(name)), "channel")
+            assert caught.value.argument is None
+            with pytest.raises(EncodeError, match=rf"^command 2: {name} changes the reply stream"):
+                pack_many([("SET", 1, 2), ("SET", 3, 4), [kind(case(name))]])
+
+
+@pytest.mark.parametrize("arguments", [("REPLY", "OFF"), ("reply", b"skip"), (b"Reply", "ON")])
+@pytest.mark.parametrize("name", ["CLIENT", b"client", bytearray(b"Client")])
+def test_client_reply_is_refused(name: object, arguments: tuple[object, ...]) -> None:
+    with pytest.raises(EncodeError, match=r"^CLIENT REPLY changes the reply stream"):
+        pack(name, *arguments)
+    # The same name object, harmless before, is looked at again.
+    with pytest.raises(EncodeError, match=r"^command 1: CLIENT REPLY"):
+        pack_many([(name, "LIST"), (name, *arguments)])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("CLIENT", "LIST"), ("CLIENT",), ("CLIENT", "REPL"), ("CLIENT", ""), ("CONFIG", "REPLY")),
+        *(("SYNCS",), ("QUI",), ("RESETX",), ("PUBLISH", "SUBSCRIBE", "x"), ("SET", "MONITOR")),
+    ],
+)
+def test_harmless_command(command: tuple[str, ...]) -> None:
+    assert pack(*command) == resp(*(each.encode() for each in command))
+
+
+def test_default_can_not_hide_a_refused_command() -> None:
+    command = ["MONITOR", 1j]
+
+    def hide(value: object) -> int:
+        command[0] = "SET"
+        return 1
+
+    with pytest.raises(EncodeError, match="MONITOR changes the reply stream"):
+        pack_many([("SET", 1), command], default=hide)
+    with pytest.raises(EncodeError, match="MONITOR changes the reply stream"):
+        pack(1j, default=lambda value: "MONITOR")
+
+
+def test_empty_command() -> None:
+    with pytest.raises(EncodeError, match="the command is empty"):
+        pack()
+    with pytest.raises(EncodeError, match=r"^command 0: the command is empty"):
+        pack_many([[]])
+
+
+@pytest.mark.parametrize(
+    ("row", "hint"),
+    [
+        ("SET k v", "give it as the template"),
+        (b"SET k v", "give it as the template"),
+        ({"a": 1}, "rows with named fields need a template"),
+        (7, "a command is a list or tuple of arguments"),
+        (iter(["SET"]), "a command is a list or tuple of arguments"),
+        (None, "a command is a list or tuple of arguments"),
+    ],
+)
+def test_not_a_command(row: object, hint: str) -> None:
+    with pytest.raises(EncodeError, match=rf"^command 0: .* is not a command: .*{hint}"):
+        pack_many([row])
+
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)))
+ARGUMENTS = st.one_of(TEXTS, st.binary(), st.integers(), st.floats())
+
+
+def commands_of(arguments: list[object]) -> Iterator[tuple[object, ...]]:
+    """Every run of one to six neighbours, as a command."""
+    for size in range(1, 7):
+        for start in range(len(arguments) - size + 1):
+            yield ("SET", *arguments[start : start + size])
+
+
+def test_equal_to_hiredis() -> None:
+    compared = 0
+
+    @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(ARGUMENTS, min_size=16, max_size=24))
+    def compare(arguments: list[object]) -> None:
+        nonlocal compared
+        commands = list(commands_of(arguments))
+        expected = [hiredis.pack_command(command) for command in commands]
+        assert [pack(*command) for command in commands] == expected
+        assert pack_many(commands) == b"".join(expected)
+        compared += len(commands)
+
+    compare()
+    assert compared >= COMPARED_COMMANDS
+
+
+@given(st.lists(st.lists(ARGUMENTS, min_size=1, max_size=12).map(lambda each: ["X", *each])))
+def test_pack_many_joins_packs(commands: list[list[object]]) -> None:
+    assert pack_many(commands) == b"".join(pack(*command) for command in commands)
+    assert pack_many(map(tuple, commands)) == pack_many(iter(commands))

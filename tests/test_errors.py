@@ -1,0 +1,181 @@
+"""The exceptions: where they belong, what they say, and that they survive pickle and copy."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from typing import Any
+
+import pytest
+
+import fastresp
+from fastresp import (
+    CommandError,
+    CommandErrors,
+    EncodeError,
+    FastrespError,
+    ProtocolError,
+    Report,
+    TemplateError,
+    TransportError,
+    TransportTimeout,
+    errors,
+)
+
+REPORT = Report("redis-cli", rows=3, commands=3, replies=2, failed=1, bytes_sent=99, seconds=0.5)
+
+# An exception of each class, its attributes and its text.
+EXAMPLES = [
+    (FastrespError("words"), {}, "words"),
+    (
+        EncodeError("words", command=1, row=2, argument=3),
+        {"command": 1, "row": 2, "argument": 3},
+        "words",
+    ),
+    (EncodeError("words"), {"command": None, "row": None, "argument": None}, "words"),
+    (
+        TemplateError("words", "SET {a", 4),
+        {"template": "SET {a", "position": 4, "row": None},
+        "words\n    SET {a\n        ^",
+    ),
+    (
+        TemplateError("words", "GET x\nSET\t{a}", 10, row=1234),
+        {"template": "GET x\nSET\t{a}", "position": 10, "row": 1234},
+        "row 1,234: words\n    SET {a}\n        ^",
+    ),
+    (ProtocolError("words", 12345), {"offset": 12345}, "words (at byte 12,345)"),
+    (
+        CommandError("WRONGTYPE Operation against a key", index=4321),
+        {"text": "WRONGTYPE Operation against a key", "code": "WRONGTYPE", "index": 4321},
+        "command 4,321: WRONGTYPE Operation against a key",
+    ),
+    (CommandError("ERR"), {"text": "ERR", "code": "ERR", "index": None}, "ERR"),
+    (
+        CommandErrors(REPORT),
+        {"report": REPORT},
+        f"{REPORT}\n(on_error='collect' returns this report instead of raising)",
+    ),
+    (TransportError("words"), {"report": None}, "words"),
+    (TransportError("words", REPORT), {"report": REPORT}, f"words\n{REPORT}"),
+    (TransportTimeout("words", REPORT), {"report": REPORT}, f"words\n{REPORT}"),
+    (TransportTimeout("words"), {"report": None}, "words"),
+]
+
+IDS = [type(error).__name__ for error, _, _ in EXAMPLES]
+
+
+def test_examples_are_complete() -> None:
+    classes = {cls for _, cls in inspect.getmembers(errors, inspect.isclass)}
+    classes = {cls for cls in classes if cls.__module__ == errors.__name__}
+    assert classes == {type(error) for error, _, _ in EXAMPLES}
+    assert {cls.__name__ for cls in classes} == set(errors.__all__)
+    assert set(errors.__all__) <= set(fastresp.__all__)
+
+
+@pytest.mark.parametrize(("error", "attributes", "text"), EXAMPLES, ids=IDS)
+def test_attributes_and_text(error: Any, attributes: dict[str, Any], text: str) -> None:
+    assert {name: getattr(error, name) for name in attributes} == attributes
+    assert str(error) == text
+
+
+@pytest.mark.parametrize(("error", "attributes", "text"), EXAMPLES, ids=IDS)
+def test_pickle_and_copy(error: Any, attributes: dict[str, Any], text: str) -> None:
+    copies = [pickle.loads(pickle.dumps(error, p)) for p in range(2, pickle.HIGHEST_PROTOCOL + 1)]
+    for other in [*copies, copy.copy(error), copy.deepcopy(error)]:
+        assert other is not error
+        assert type(other) is type(error)
+        assert {name: getattr(other, name) for name in attributes} == attributes
+        assert str(other) == text
+        assert other.args == error.args
+
+
+def test_notes_survive() -> None:
+    error = TransportError("words", REPORT)
+    error.add_note("and a note")
+    assert pickle.loads(pickle.dumps(error)).__notes__ == ["and a note"]
+
+
+@pytest.mark.parametrize(
+    ("cls", "bases"),
+    [
+        (EncodeError, (TypeError, ValueError)),
+        (TemplateError, (ValueError,)),
+        (ProtocolError, (ValueError,)),
+        (CommandError, (Exception,)),
+        (CommandErrors, (Exception,)),
+        (TransportError, (ConnectionError, OSError)),
+        (TransportTimeout, (TransportError, TimeoutError, ConnectionError)),
+    ],
+)
+def test_hierarchy(cls: type[Exception], bases: tuple[type[Exception], ...]) -> None:
+    for base in (FastrespError, *bases):
+        assert issubclass(cls, base)
+    assert not issubclass(cls, RuntimeError)
+    assert issubclass(cls, TransportError) == issubclass(cls, OSError)
+
+
+def test_real_errors_survive_pickle() -> None:
+    with pytest.raises(EncodeError) as encode:
+        fastresp.pack_many([("SET", 1), ("SET", None)])
+    with pytest.raises(TemplateError) as template:
+        list(fastresp.Writer(fastresp.Template("SET {a}")).chunks([{"b": 1}]))
+    for caught in (encode, template):
+        other = pickle.loads(pickle.dumps(caught.value))
+        assert (str(other), vars(other)) == (str(caught.value), vars(caught.value))
+
+
+def test_report_of_nothing() -> None:
+    report = Report("redis-cli")
+    assert (report.in_doubt, report.commands_per_second, report.bytes_per_second) == (0, 0.0, 0.0)
+    assert (report.errors, report.reason) == ([], "")
+    report.raise_for_errors()
+    assert str(report) == (
+        "0 commands (0 bytes, 0 rows) in 0.00 s over redis-cli: 0 commands/s, 0 bytes/s\n"
+        "0 replies, 0 of them errors"
+    )
+
+
+def test_report_rates() -> None:
+    report = Report(
+        "redis-cli", rows=1000, commands=2000, replies=2000, bytes_sent=3_000_000, seconds=0.25
+    )
+    assert report.in_doubt == 0
+    assert report.commands_per_second == 8000.0
+    assert report.bytes_per_second == 12_000_000.0
+    assert str(report) == (
+        "2,000 commands (3.0 MB, 1,000 rows) in 0.25 s over redis-cli: 8,000 commands/s, "
+        "12.0 MB/s\n2,000 replies, 0 of them errors"
+    )
+
+
+def test_report_in_doubt() -> None:
+    report = Report("redis-cli", commands=5000, replies=1200)
+    assert report.in_doubt == 3800
+    assert "1,200 replies, 0 of them errors; 3,800 commands in doubt" in str(report)
+
+
+def test_report_shows_the_commonest_errors() -> None:
+    texts = ["ERR a"] * 3 + ["OOM b"] * 5 + [f"ERR {i}" for i in range(9)]
+    report = Report("redis-cli", commands=50, replies=50, failed=17)
+    report.errors = [CommandError(text) for text in texts]
+    lines = str(report).splitlines()
+    assert lines[1:4] == ["50 replies, 17 of them errors", "     5 x OOM b", "     3 x ERR a"]
+    assert len(lines) == 7
+    report.failed = 1234
+    assert str(report).splitlines()[2] == "of the first 17 errors:"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (1_500_000, "1.5 MB"), (2e9, "2.0 GB")],
+)
+def test_report_sizes(count: int, text: str) -> None:
+    assert f"({text}, 0 rows)" in str(Report("redis-cli", bytes_sent=int(count)))
+
+
+def test_raise_for_errors() -> None:
+    report = Report("redis-cli", commands=2, replies=2, failed=1, errors=[CommandError("ERR no")])
+    with pytest.raises(CommandErrors, match="1 x ERR no") as caught:
+        report.raise_for_errors()
+    assert caught.value.report is report
