@@ -37,14 +37,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fastresp import Template, Writer, pack_many
-from fastresp.generators import GENERATORS, chunks
+from fastresp.generators import AS_LISTED, GENERATORS, chunks
 
 COMMANDS = 100_000
 BASE = "fastresp rows"
 # What redis-py's connections give their packer: longer buffers are not joined.
 REDIS_PY_CUTOFF = 6_000
 
-Encoder = Callable[[Any], Iterable[bytes]]
+Encoder = Callable[[Any], Iterable[Any]]
 
 cached_commands = cache(commands)
 
@@ -70,9 +70,10 @@ def contenders(kind: str) -> dict[str, tuple[Encoder, Callable[[str, int], Any]]
     encoders: dict[str, Encoder] = {
         BASE: lambda rows: Writer().chunks(rows),
         "fastresp template, tuples": lambda rows: Writer(by_position).chunks(rows),
+        "fastresp template, dicts": lambda rows: Writer(by_name).chunks(rows),
         "fastresp pack_many": lambda rows: [pack_many(rows)],
     }
-    for name, generate in GENERATORS.items():
+    for name, generate in (GENERATORS | AS_LISTED).items():
         encoders[name] = joining(generate)
         encoders[f"{name} alone"] = alone(generate)
     encoders["hiredis.pack_command"] = joining(hiredis.pack_command)
@@ -80,9 +81,9 @@ def contenders(kind: str) -> dict[str, tuple[Encoder, Callable[[str, int], Any]]
     # Commands this short come as a list of one piece.
     encoders["redis-py packer"] = lambda rows: chunks(itemgetter(0), starmap(packer.pack, rows))
     encoders["redis-py packer alone"] = lambda rows: starmap(packer.pack, rows)
-    from_dicts: Encoder = lambda rows: Writer(by_name).chunks(rows)  # noqa: E731
-    return {name: (encode, cached_commands) for name, encode in encoders.items()} | {
-        "fastresp template, dicts": (from_dicts, dicts)
+    return {
+        name: (encode, dicts if name.endswith("dicts") else cached_commands)
+        for name, encode in encoders.items()
     }
 
 

@@ -45,13 +45,11 @@ def measure(kind: str, count: int, rounds: int) -> Comparison:
             if held != count:
                 raise FastrespError(f"{kind} {method}: the server holds {held:,} of {count:,}")
 
-        return stage.compare(
-            methods,
-            count,
-            rounds,
-            check=check,
-            show=lambda text: print(kind, text, file=sys.stderr),
-        )
+        def show(text: str) -> None:
+            if sys.stderr.isatty():
+                print(f"\r\x1b[K{kind}: {text}", end="", file=sys.stderr, flush=True)
+
+        return stage.compare(methods, count, rounds, check=check, show=show)
 
 
 def as_benchmarks(kind: str, comparison: Comparison) -> list[pyperf.Benchmark]:
@@ -89,7 +87,7 @@ def print_table(kind: str, comparison: Comparison) -> None:
         pad_edge=False,
     )
     table.add_column("method")
-    for column in ("seconds", "commands/s", "server CPU s", "rate by the file's (min to max)"):
+    for column in ("seconds", "commands/s", "server CPU s", "ratio (min to max)"):
         table.add_column(column, justify="right")
     for method in comparison.timings:
         seconds = comparison.seconds(method)

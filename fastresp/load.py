@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any, Literal
 
@@ -96,7 +97,7 @@ def dump(
     Args:
         data, command, nulls, default: as for ``mass_insert``.
         file: a path, or a file object open for writing bytes. After an error the file of a path
-            is cut back to whole commands.
+            holds the whole commands before it.
 
     Returns:
         How many commands were written.
@@ -120,15 +121,19 @@ def dump(
 
 
 def _dump_whole(writer: Writer, source: Iterable[Any], file: io.FileIO) -> None:
-    """Write to a file of our own; after an error cut it back to the last whole command."""
-    whole = 0
+    """Write to a file of our own; after an error it ends with the last whole command."""
+    commands = size = 0
     try:
         for chunk in writer.chunks(source):
             _write_all(file, chunk)
-            whole += len(chunk)
+            commands, size = chunk.first_command + len(chunk.ends), size + len(chunk)
     except BaseException:
-        if file.seekable():
-            file.truncate(whole)
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.truncate(size)
+            file.seek(size)
+            rest = writer.take()
+            if rest is not None and rest.first_command == commands:
+                _write_all(file, rest)
         raise
 
 
@@ -137,6 +142,8 @@ def _write_all(file: IO[bytes] | io.FileIO, chunk: Chunk) -> None:
     while view:
         # Unbuffered files may take a part, and file-like objects may return nothing.
         written = file.write(view)
+        if written is None and isinstance(file, io.RawIOBase):
+            raise BlockingIOError("the file does not block and takes no more; give a blocking one")
         view = view[len(view) if written is None else written :]
 
 

@@ -1,0 +1,248 @@
+"""The command line: the demo's loads and tables, its exit codes, and that it leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fastresp.generators import GENERATORS
+
+TEMPLATE = "HSET user:{id} {**}"
+ODD_CSV = """id,name,note
+1,"Ann, ""the"" first",plain
+2,Zoë,
+3,日本語,"two
+lines"
+4,😀,$5 *3 {id} %s
+"""
+
+
+def traces() -> set[str]:
+    """Folders and processes that some demo may have left.
+
+    Not what other runs of these tests, or a load elsewhere, still use: its parent is a Python.
+    """
+    used, left = set(), set()
+    for process in psutil.process_iter():
+        try:
+            words = " ".join(process.cmdline())
+            parent = process.parent()
+            owned = parent is not None and "python" in " ".join(parent.cmdline())
+        except psutil.Error:
+            continue
+        if folder := re.search(r"/tmp/fastresp-\w+", words):
+            used |= {folder[0]} if owned else set()
+            left |= set() if owned else {words}
+    folders = {str(path) for path in Path("/tmp").glob("fastresp-*")}
+    return left | (folders - used)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind():
+    before = traces()
+    yield
+    deadline = time.monotonic() + 2
+    # A server elsewhere may just be starting or ending.
+    while (left := traces() - before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "fastresp", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"COLUMNS": "80"} | environment,
+    )
+
+
+def failure(*arguments: object, code: int = 1, **environment: str) -> str:
+    """Run it; give the words on stderr of a failure."""
+    done = run(*arguments, **environment)
+    assert done.returncode == code, done
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
+    return done.stderr
+
+
+@pytest.fixture
+def odd_csv(tmp_path):
+    path = tmp_path / "odd.csv"
+    path.write_text(ODD_CSV, encoding="utf-8", newline="")
+    return path
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    """A function that writes a CSV file."""
+
+    def write(content: bytes) -> Path:
+        path = tmp_path / "rows.csv"
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+def rows_of(table: str) -> dict[str, list[str]]:
+    """The cells of a printed table by the method's name."""
+    lines = [line.strip("│ ").split("│") for line in table.splitlines() if line.startswith("│")]
+    return {line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines}
+
+
+METHODS = [f"redis-cli, {name}" for name in (*GENERATORS, "no generation")]
+
+
+@pytest.mark.usefixtures("server")
+class TestLoads:
+    def test_push(self):
+        done = run("demo", "--commands", 20_000)
+        assert done.returncode == 0, done
+        assert done.stderr == ""
+        rows = rows_of(done.stdout)
+        assert list(rows) == [*METHODS, "fastresp"]
+        for seconds, rate, ratio, server_seconds in rows.values():
+            assert float(seconds) > 0
+            assert int(rate.replace(",", "")) > 0
+            assert float(ratio.removesuffix("x")) > 0
+            assert float(server_seconds) >= 0
+        assert rows["redis-cli, no generation"][2] == "1.00x"
+        assert "20,000 values sent" in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80
+
+    def test_rows(self, odd_csv):
+        done = run("demo", "--rows", odd_csv, TEMPLATE)
+        assert done.returncode == 0, done
+        assert list(rows_of(done.stdout)) == ["redis-py pipeline", *METHODS, "fastresp"]
+        assert "4 commands from 4 rows of odd.csv" in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80
+
+    def test_several_commands_a_row(self, odd_csv):
+        done = run("demo", "--rows", odd_csv, "SET n:{id} {name}; SADD ids {id}")
+        assert done.returncode == 0, done
+        assert "8 commands from 4 rows" in done.stdout
+
+    def test_refused_by_the_server(self, odd_csv):
+        words = failure("demo", "--rows", odd_csv, "SET k:{id} 1; LPUSH k:{id} 1")
+        assert "WRONGTYPE" in words
+        assert "check the template" in words
+
+    def test_chance(self, odd_csv):
+        words = failure("demo", "--rows", odd_csv, "XADD stream * id {id}")
+        assert "depend on time or chance" in words
+
+    def test_commands_that_leave_nothing(self, odd_csv):
+        assert "use a command that writes" in failure("demo", "--rows", odd_csv, "DEL k:{id}")
+
+    def test_cli_that_fails(self):
+        assert "/bin/false --pipe failed" in failure("demo", FASTRESP_CLI="/bin/false")
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    @pytest.mark.parametrize("pause", [0.2, 1.0, 2.0])
+    def test_stopped(self, number, pause):
+        # A shell that runs the tests in the background has SIGINT ignored.
+        former = signal.signal(signal.SIGINT, signal.default_int_handler)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fastresp", "demo"], stderr=subprocess.PIPE, text=True
+        )
+        signal.signal(signal.SIGINT, former)
+        deadline = time.monotonic() + 30
+        while not psutil.Process(process.pid).children():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(pause)
+        process.send_signal(number)
+        _, words = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert words == "fastresp: stopped; the server and its folder are removed\n"
+
+
+def test_version():
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, "fastresp 0.1.0\n")
+
+
+def test_help():
+    assert run("--help").returncode == 0
+    done = run("demo", "--help")
+    assert done.returncode == 0
+    assert "--rows" in done.stdout
+    assert "{**}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["bogus"],
+        ["demo", "--bogus"],
+        ["demo", "--commands", "0"],
+        ["demo", "--commands", "many"],
+        ["demo", TEMPLATE],
+        ["demo", "--rows", "file.csv"],
+        ["demo", "--rows", "file.csv", TEMPLATE, "--commands", "5"],
+        ["demo", "--rows", "file.csv", "HSET user:{id"],
+        ["demo", "--rows", "file.csv", ""],
+        ["demo", "--rows", "file.csv", "SUBSCRIBE {id}"],
+    ],
+    ids=" ".join,
+)
+def test_bad_usage(arguments):
+    done = run(*arguments)
+    assert done.returncode == 64, done
+    assert "Traceback" not in done.stderr
+    assert done.stderr or "Usage" in done.stdout
+
+
+def test_template_error_has_a_caret():
+    words = failure("demo", "--rows", "file.csv", "HSET user:{id", code=64)
+    assert words.endswith("\n    HSET user:{id\n              ^\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "template", "words"),
+    [
+        (b"id,a\n1,2\n", "SET {id} {b}", "row 0: the row has no field {b}"),
+        (b"id,a\n1,2\n", "SADD {id} {*a}", "write {a} for a single value"),
+        (b"id,a\n1,2\n", r'SET {id} "\xff"', "leave out escapes"),
+        (b"id,a\n1,2\n3\n", TEMPLATE, "line 3, has more or fewer values than the 2 fields"),
+        (b"id,a\n1,2,3\n", TEMPLATE, "line 2, has more or fewer values"),
+        (b"id,a\n1,\xff\n", TEMPLATE, "is not in UTF-8"),
+        (b'id,a\n1,"x"y\n', TEMPLATE, "check its quotes"),
+        (b"id,a\n", TEMPLATE, "has no rows"),
+        (b"", TEMPLATE, "has no rows"),
+    ],
+)
+def test_rows_that_cannot_be_used(csv_file, content, template, words):
+    assert words in failure("demo", "--rows", csv_file(content), template)
+
+
+def test_no_such_file(tmp_path):
+    words = failure("demo", "--rows", tmp_path / "none.csv", TEMPLATE)
+    assert "No such file or directory; check the path after --rows" in words
+
+
+def test_no_such_server():
+    assert "is not a program" in failure("demo", FASTRESP_SERVER="/nowhere/redis-server")
+
+
+def test_server_that_does_not_start():
+    assert "/bin/false did not start" in failure("demo", FASTRESP_SERVER="/bin/false")
+
+
+def test_import_is_light():
+    heavy = ("rich", "typer", "click", "redis", "pydantic", "hiredis")
+    code = f"import fastresp, sys; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
