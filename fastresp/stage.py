@@ -179,9 +179,10 @@ class Stage:
         comparison = Comparison(self._server_name(), commands)
         comparison.timings = {method: [] for method in methods}
         start = time.monotonic()
-        show("warming up with the ready file, untimed")
+        first = next(iter(methods))
+        show(f"warming up: loading {commands:,} commands by {first}, untimed")
         # The first load pays for the memory that the others find ready.
-        self._timed(methods[READY_FILE])
+        self._timed(methods[first])
         for index in range(rounds):
             for method, load in methods.items():
                 show(f"round {index + 1}: loading {commands:,} commands by {method}")
