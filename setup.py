@@ -11,7 +11,9 @@ setup(
     ext_modules=cythonize(
         [
             Extension(
-                f"fastresp.wire.{name}", [f"fastresp/wire/{name}.pyx"], extra_compile_args=compile_args
+                f"fastresp.wire.{name}",
+                [f"fastresp/wire/{name}.pyx"],
+                extra_compile_args=compile_args,
             )
             for name in ("buffer", "commands", "encode", "plan", "writer")
         ],

@@ -13,7 +13,7 @@ from typing import Self
 
 from .errors import TransportError
 
-__all__ = ["LocalServer", "find_program"]
+__all__ = ["LocalServer", "find_program", "need_program"]
 
 # Wheels that ship programs, each with the folder in it.
 WHEELS = (
@@ -47,6 +47,24 @@ def find_program(role: str, variable: str) -> str | None:
     return next((path for path in found if path is not None), None)
 
 
+def need_program(role: str) -> str:
+    """Find a program, named by ``FASTRESP_CLI`` or ``FASTRESP_SERVER``, on PATH, or in a wheel.
+
+    Raises:
+        TransportError: there is none; the message says how to get one.
+    """
+    variable = f"FASTRESP_{role.upper()}"
+    path = find_program(role, variable)
+    if path is None:
+        package = {"cli": "redis-tools", "server": "redis-server"}[role]
+        raise TransportError(
+            f"neither redis-{role} nor valkey-{role} was found; install one (Debian: apt install "
+            f"{package}; macOS: brew install redis; anywhere: pip install 'fastresp[server]'), or "
+            f"name it in {variable}"
+        )
+    return path
+
+
 def _wheel_folders() -> list[Path]:
     specs = ((find_spec(package), folder) for package, folder in WHEELS)
     return [
@@ -74,14 +92,7 @@ class LocalServer:
     """
 
     def __init__(self, *options: str, program: str | None = None) -> None:
-        program = program or find_program("server", "FASTRESP_SERVER")
-        if program is None:
-            raise TransportError(
-                "neither redis-server nor valkey-server was found; install one (Debian: apt "
-                "install redis-server; macOS: brew install redis; anywhere: pip install "
-                "'fastresp[server]'), or name it in FASTRESP_SERVER"
-            )
-        self.program = program
+        self.program = program or need_program("server")
         self.options = options
 
     def __enter__(self) -> Self:

