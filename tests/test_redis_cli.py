@@ -82,13 +82,15 @@ def test_connection_killed(server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_redis_cli_killed(server: LocalServer, client: redis.Redis) -> None:
-    with pytest.raises(fastresp.TransportError, match="signal 9") as caught:
-        with fastresp.RedisCli(server.url) as cli:
-            cli.write(fastresp.pack("SET", "a", 1))
-            assert cli._process is not None
-            cli._process.kill()
-            for _ in range(100):
-                cli.write(fastresp.pack("SET", "b", VALUE * 10_000))
+    with (
+        pytest.raises(fastresp.TransportError, match="signal 9") as caught,
+        fastresp.RedisCli(server.url) as cli,
+    ):
+        cli.write(fastresp.pack("SET", "a", 1))
+        assert cli._process is not None
+        cli._process.kill()
+        for _ in range(100):
+            cli.write(fastresp.pack("SET", "b", VALUE * 10_000))
     assert caught.value.report is not None
 
 
@@ -212,7 +214,9 @@ def source():
         yield "SET", f"key:{i}", "x" * 100
         i += 1
 try:
-    fastresp.mass_insert(source(), server=sys.argv[1], progress=lambda report: print(report.commands, flush=True))
+    fastresp.mass_insert(
+        source(), server=sys.argv[1], progress=lambda report: print(report.commands, flush=True)
+    )
 except KeyboardInterrupt as error:
     print("interrupted:", error.__notes__[0].split()[1].replace(",", ""), flush=True)
 """
@@ -230,7 +234,7 @@ def running_load(url: str, wait_for: int) -> subprocess.Popen[str]:
 
 
 def whole_prefix(client: redis.Redis) -> int:
-    """How many keys the server has, after a look that they are the first ones, with whole values."""
+    """How many keys the server has; they have to be the first ones, with whole values."""
     count = client.dbsize()
     for start in range(0, count, 10_000):
         keys = [f"key:{i}" for i in range(start, min(start + 10_000, count))]
@@ -239,7 +243,7 @@ def whole_prefix(client: redis.Redis) -> int:
 
 
 def wait_until_gone(children: list[psutil.Process]) -> None:
-    gone, alive = psutil.wait_procs(children, timeout=20)
+    _, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
 
 

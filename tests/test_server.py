@@ -210,7 +210,8 @@ def tls(
         cert.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
     start_server(
         "--tls-port", str(port), "--tls-auth-clients", "yes",
-        "--tls-cert-file", f"{tmp_path}/127.0.0.1.pem", "--tls-key-file", f"{tmp_path}/127.0.0.1.key",
+        "--tls-cert-file", f"{tmp_path}/127.0.0.1.pem",
+        "--tls-key-file", f"{tmp_path}/127.0.0.1.key",
         "--tls-ca-cert-file", f"{tmp_path}/ca.pem",
     )  # fmt: skip
     settings = {
