@@ -182,3 +182,6 @@ def _write_rest(writer: Writer, cli: RedisCli, error: BaseException) -> None:
             cli.write(rest)
     except TransportError as second:
         error.add_note(f"fastresp: {second}")
+    except BaseException:
+        cli.kill()  # a second Ctrl-C waits for nothing
+        raise

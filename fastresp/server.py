@@ -89,9 +89,11 @@ class Server:
         """User and password, from the provider where the client has one."""
         provider = self.settings.get("credential_provider")
         if provider is None:
-            return self.settings.get("username"), self.settings.get("password")
-        user, *password = provider.get_credentials()
-        return (user, password[0]) if password else (None, user)
+            found = [self.settings.get("username"), self.settings.get("password")]
+        else:
+            found = [None, *provider.get_credentials()][-2:]
+        user, password = (os.fsdecode(x) if isinstance(x, bytes) else x and str(x) for x in found)
+        return user, password
 
     def __str__(self) -> str:
         path = self.settings.get("path")

@@ -259,6 +259,21 @@ def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     assert whole_prefix(client) == sent
 
 
+def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -> None:
+    """The first waits for a frozen server, the second ends the load at once."""
+    server = start_server()
+    child = running_load(server.url, 10_000)
+    started = psutil.Process(child.pid).children()
+    os.kill(server.process.pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert child.poll() is None
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=10)
+    wait_until_gone(started)
+
+
 @pytest.mark.parametrize("attempt", range(10))
 def test_killed_without_warning(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     """kill -9 of the loading process: the server has whole commands, and redis-cli ends."""

@@ -127,6 +127,26 @@ def test_acl_user(acl: Callable[..., str], client: redis.Redis) -> None:
     assert client.get("a") == b"acl"
 
 
+def test_acl_user_without_password(server: LocalServer, client: redis.Redis) -> None:
+    """It must not silently load as the default user instead."""
+    client.execute_command("ACL", "SETUSER", "open", "reset", "on", "nopass", "~only:*", "+@all")
+    try:
+        report = fastresp.mass_insert(
+            [("SET", "only:1", 1), ("SET", "other", 1)],
+            server=f"{server.url}?username=open",
+            on_error="collect",
+        )
+    finally:
+        client.execute_command("ACL", "DELUSER", "open")
+    assert [error.code for error in report.errors] == ["NOPERM"]
+
+
+def test_password_in_bytes(locked: str) -> None:
+    host, port = locked.split(":")
+    client = redis.Redis(host, int(port), password=PASSWORD.encode())
+    assert fastresp.mass_insert(COMMANDS, server=client).replies == 1
+
+
 def test_acl_without_echo(acl: Callable[..., str]) -> None:
     error = refused(acl("+@all", "-echo"))
     assert "no permissions to run the 'echo'" in str(error)

@@ -138,8 +138,9 @@ class RedisCli:
     def _spawn(self, program: str, answers: Answers) -> None:
         user, password = self.server.credentials
         environment = {k: v for k, v in os.environ.items() if k != "REDISCLI_AUTH"}
-        if password:
-            environment["REDISCLI_AUTH"] = password
+        if user or password:
+            # As redis-py does: a user without a password logs in with an empty one.
+            environment["REDISCLI_AUTH"] = password or ""
         # A socket and not a pipe for its input. A pipe calls itself writable as soon as a page
         # is free, so feeder and redis-cli take turns for every 16 KiB. A socket does when three
         # quarters are: a tenth of the turns, and what is written then surely fits as a whole.
