@@ -96,20 +96,37 @@ class CommandError(FastrespError):
         code: their first word, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
         index: index of the command in the load, or None where the transport can't tell
             (``redis-cli --pipe`` can't).
+        row: index of the source row that the command came from, or None.
+        arguments: the command as it was sent, a tuple of bytes, or None; also None where those
+            of earlier errors already take 8 MiB.
+        nested: whether it is part of the reply, as within that of EXEC, and not the whole of it.
     """
 
-    def __init__(self, text: str, *, index: int | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        index: int | None = None,
+        row: int | None = None,
+        arguments: tuple[bytes, ...] | None = None,
+        nested: bool = False,
+    ) -> None:
         super().__init__(text)
         self.text = text
         self.code = text.partition(" ")[0]
         self.index = index
+        self.row = row
+        self.arguments = arguments
+        self.nested = nested
 
     def __str__(self) -> str:
-        return self.text if self.index is None else f"command {self.index:,}: {self.text}"
+        if self.index is None:
+            return self.text
+        return f"row {self.row:,}, command {self.index:,}: {self.text}"
 
 
 class CommandErrors(FastrespError):
-    """A load that ran to its end, with error replies among the answers.
+    """A load with error replies among the answers: it ran to its end, or was told to stop.
 
     Attributes:
         report: the whole report; ``report.errors`` holds the first 100 error replies.

@@ -5,19 +5,21 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, Literal
 
 from .errors import TransportError
+from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import ServerLike
 from .template import Command, as_template
-from .transports.redis_cli import RedisCli
+from .transports.base import Transport
+from .transports.choice import check_cluster, choose
 from .wire.buffer import Chunk
 from .wire.writer import Writer
 
-__all__ = ["dump", "mass_insert"]
+__all__ = ["check_source", "dump", "mass_insert", "rows_of"]
 
 
 def mass_insert(
@@ -25,8 +27,11 @@ def mass_insert(
     command: Command = None,
     *,
     server: ServerLike = None,
-    transport: Literal["auto", "redis-cli"] = "auto",
+    transport: Literal["auto", "redis-cli", "socket"] = "auto",
     on_error: Literal["raise", "collect", "stop"] = "raise",
+    max_errors: MaxErrors = None,
+    rejects: Rejects = None,
+    rate_limit: float | None = None,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
     progress: Progress = None,
@@ -41,9 +46,17 @@ def mass_insert(
             Template, or None when ``data`` holds commands.
         server: a URL (``redis://``, ``rediss://``, ``unix://``), a ``redis.Redis`` client, or
             None for the environment's ``REDIS_URL``, else localhost.
-        transport: ``"redis-cli"``, a managed ``redis-cli --pipe``; ``"auto"`` is the same as yet.
-        on_error: error replies raise at the end (``"raise"``) or are only reported
-            (``"collect"``). ``"stop"`` needs a transport that is not in this version.
+        transport: ``"redis-cli"``, a managed ``redis-cli --pipe``; ``"socket"``, a connection
+            driven by us, which knows which command an error belongs to; ``"auto"``, redis-cli
+            where there is one that can do all that is asked for, else the socket. The report
+            says which one it was, and why.
+        on_error: error replies raise at the end (``"raise"``), are only reported
+            (``"collect"``), or the first one stops the load (``"stop"``).
+        max_errors: stop when more commands than this have failed: a number, or text such as
+            ``"1%"`` for a share of the replies (looked at from the 100th on).
+        rejects: a path for the failed commands, as JSON lines written as they happen (bytes
+            that are not UTF-8 as lone surrogates), or a callable that takes each CommandError.
+        rate_limit: send at most so many commands a second.
         nulls: what a None in the data does: ``"error"``; ``"skip"`` leaves out its pair, item or
             command; ``"empty"`` sends an empty string.
         timeout: seconds without any progress after which the load is given up; None for never.
@@ -55,33 +68,43 @@ def mass_insert(
         The report: commands, replies, error replies, bytes, rates.
 
     Raises:
-        CommandErrors: the server answered a command with an error; the load ran to its end.
-        EncodeError: a value has no RESP form. What came before it was loaded.
+        CommandErrors: the server answered a command with an error; the load ran to its end, or
+            was stopped by ``on_error="stop"`` or ``max_errors``.
+        EncodeError: a value has no RESP form, or is larger than the server takes. What came
+            before it was loaded.
         TemplateError: the template can't be read, or a row lacks a field that it names.
         TransportError: the server can't be used (nothing was sent), or was lost.
         TransportTimeout: nothing moved for ``timeout`` seconds.
+        OSError: the file of rejects can't be opened (nothing was sent) or written.
 
         An exception of the source, and Ctrl-C, go up as they are after the commands before them
-        were loaded. Each exception in mid-load has the report so far, in ``report`` or a note.
+        were loaded. Each exception in mid-load has the report so far as ``report``; one that is
+        not ours has it in a note, too.
+
+    Calls in several threads do not disturb one another: each has a connection of its own.
     """
-    _check_options(data, transport, on_error)
+    source = rows_of(data)
     writer = Writer(as_template(command), nulls=nulls, default=default)
-    source = iter(data)
-    with reporting(progress, data) as show, RedisCli(server, timeout=timeout) as cli:
+    policy = ErrorPolicy(on_error, max_errors, rejects)
+    chosen = choose(transport, server, policy, timeout=timeout, rate_limit=rate_limit)
+    with reporting(progress, data) as show, policy, chosen as carrier:
+        check_cluster(carrier, transport)
+        if carrier.answers is not None:
+            writer.max_bulk_bytes = carrier.answers.max_bulk_bytes
+        chunk = None
         try:
             for chunk in writer.chunks(source):
-                cli.write(chunk)
+                carrier.write(chunk)
                 if show is not None:
-                    show(cli.report)
+                    show(carrier.report)
+                if carrier.report.stopped:
+                    break
         except TransportError:
             raise
         except BaseException as error:
-            _write_rest(writer, cli, error)
+            _write_rest(chunk, writer, carrier, error)
             raise
-    report = cli.report
-    if on_error == "raise":
-        report.raise_for_errors()
-    return report
+    return policy.judged(carrier.report)
 
 
 def dump(
@@ -106,9 +129,8 @@ def dump(
         EncodeError, TemplateError: as ``mass_insert``.
         OSError: the file can't be written.
     """
-    _check_source(data)
+    source = rows_of(data)
     writer = Writer(as_template(command), nulls=nulls, default=default)
-    source = iter(data)
     if isinstance(file, (str, os.PathLike)):
         with open(file, "wb", buffering=0) as opened:
             _dump_whole(writer, source, opened)
@@ -138,29 +160,29 @@ def _dump_whole(writer: Writer, source: Iterable[Any], file: io.FileIO) -> None:
 
 
 def _write_all(file: IO[bytes] | io.FileIO, chunk: Chunk) -> None:
-    view = memoryview(chunk)
-    while view:
+    at = 0
+    while at < len(chunk):
+        piece = chunk.piece(at, len(chunk))
         # Unbuffered files may take a part, and file-like objects may return nothing.
-        written = file.write(view)
+        written = file.write(piece)
         if written is None and isinstance(file, io.RawIOBase):
             raise BlockingIOError("the file does not block and takes no more; give a blocking one")
-        view = view[len(view) if written is None else written :]
+        if written == 0:
+            raise OSError("the file takes no more bytes: its write() returned 0")
+        at += len(piece) if written is None else written
 
 
-def _check_options(data: Any, transport: str, on_error: str) -> None:
-    if transport not in ("auto", "redis-cli"):
-        raise ValueError(f"transport is 'auto' or 'redis-cli', not {transport!r}")
-    if on_error == "stop":
-        raise TransportError(
-            "on_error='stop' has to know which command failed, and redis-cli --pipe can't tell; "
-            "the socket transport, which can, is not in this version; use 'raise' or 'collect'"
-        )
-    if on_error not in ("raise", "collect"):
-        raise ValueError(f"on_error is 'raise', 'collect' or 'stop', not {on_error!r}")
-    _check_source(data)
+def rows_of(data: Iterable[Any]) -> Iterator[Any]:
+    """The rows of a source.
+
+    Raises:
+        TypeError: it is not iterable, or surely not an iterable of rows.
+    """
+    check_source(data)
+    return iter(data)
 
 
-def _check_source(data: Any) -> None:
+def check_source(data: Any) -> None:
     """Refuse what is iterable but surely not an iterable of rows."""
     if isinstance(data, (str, bytes, bytearray)):
         raise TypeError(f"data is an iterable of rows or commands, not one {type(data).__name__}")
@@ -173,15 +195,17 @@ def _check_source(data: Any) -> None:
         )
 
 
-def _write_rest(writer: Writer, cli: RedisCli, error: BaseException) -> None:
+def _write_rest(
+    chunk: Chunk | None, writer: Writer, carrier: Transport, error: BaseException
+) -> None:
     """Send the whole commands before an error, unless there is a gap before them."""
-    rest = writer.take()
     try:
-        cli.flush()
-        if rest is not None and rest.first_command == cli.report.commands:
-            cli.write(rest)
+        carrier.flush()
+        for rest in (chunk, writer.take()):
+            if rest is not None and rest.first_command == carrier.made:
+                carrier.write(rest)
     except TransportError as second:
         error.add_note(f"fastresp: {second}")
     except BaseException:
-        cli.kill()  # a second Ctrl-C waits for nothing
+        carrier.kill()  # a second Ctrl-C waits for nothing
         raise

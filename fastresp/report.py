@@ -19,13 +19,15 @@ class Report:
     """Counts, rates and error replies of one load.
 
     Attributes:
-        transport: what carried it: ``"redis-cli"``.
+        transport: what carried it: ``"redis-cli"`` or ``"socket"``.
         reason: why that one, and which program it was.
         rows: source rows whose commands were sent.
         commands: whole commands sent.
         replies: replies known to have come, error replies included.
-        failed: error replies among them.
-        errors: the first 100 error replies.
+        failed: error replies among them, and replies that hold one, as that of EXEC may.
+        errors: the first 100 errors.
+        unsent: commands that were made but never sent, as after an error that ended the load.
+        stopped: why the load was ended before its end; empty when it was not.
         bytes_sent: bytes of RESP sent.
         seconds: from the first byte to the last reply.
     """
@@ -37,8 +39,15 @@ class Report:
     replies: int = 0
     failed: int = 0
     errors: list[CommandError] = field(default_factory=list)
+    unsent: int = 0
+    stopped: str = ""
     bytes_sent: int = 0
     seconds: float = 0.0
+
+    @property
+    def acknowledged(self) -> int:
+        """Commands that the server has answered: it has run them, or said why not."""
+        return self.replies
 
     @property
     def in_doubt(self) -> int:
@@ -69,10 +78,31 @@ class Report:
         ]
         if self.in_doubt:
             lines[1] += f"; {self.in_doubt:,} commands in doubt (sent, no reply known)"
-        kinds = Counter(str(error) for error in self.errors).most_common(KINDS_SHOWN)
-        if self.failed > len(self.errors) > 0:
+        if self.unsent:
+            lines[1] += f"; {self.unsent:,} made but not sent"
+        if self.stopped:
+            lines.append(self.stopped)
+        return "\n".join(lines + self._kinds())
+
+    def _kinds(self) -> list[str]:
+        """The error replies, counted by their words, each with the place of the first."""
+        if not self.errors:
+            return []
+        lines = []
+        if self.failed > len(self.errors):
             lines.append(f"of the first {len(self.errors):,} errors:")
-        return "\n".join(lines + [f"{count:>6,} x {text}" for text, count in kinds])
+        first: dict[str, CommandError] = {}
+        for error in self.errors:
+            first.setdefault(error.text, error)
+        for text, count in Counter(error.text for error in self.errors).most_common(KINDS_SHOWN):
+            error = first[text]
+            where = f", first for row {error.row:,}" if error.row is not None else ""
+            lines.append(f"{count:>6,} x {text}{where}")
+        if all(error.index is None for error in self.errors):
+            lines.append(
+                f"{self.transport} does not tell which commands these were; transport='socket' does"
+            )
+        return lines
 
 
 def _size(count: float) -> str:

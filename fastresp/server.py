@@ -8,6 +8,7 @@ import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
 
 from .errors import TransportError, TransportTimeout
 
@@ -27,6 +28,9 @@ HANDSHAKE_TIMEOUT_S = 1.0
 # A server that refuses a connection says so as soon as it is open.
 GREETING_TIMEOUT_S = 0.2
 
+# proto-max-bulk-len, where the server does not tell it. Source: redis.conf.
+DEFAULT_BULK_BYTES = 512 << 20
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -36,6 +40,8 @@ class Answers:
     cluster: bool
     # The server's words when it refuses ECHO, which redis-cli --pipe needs to know the end.
     echo_refused: str | None
+    # The largest argument that it takes.
+    max_bulk_bytes: int
     # Where the connection went: Sentinel may have chosen it.
     host: str | None
     port: int | None
@@ -64,8 +70,8 @@ class Server:
             pool = server.connection_pool
         elif isinstance(server, redis.RedisCluster):
             raise TransportError(
-                "redis-cli --pipe can't load into a cluster, and the transport that can is not in "
-                "this version; load each master with the URL of that node"
+                "a load into a whole cluster is not in this version; load each master with the "
+                "URL of that node and transport='socket'"
             )
         else:
             raise TypeError(
@@ -124,10 +130,16 @@ class Server:
             "socket_timeout": timeout,
             "socket_connect_timeout": timeout,
         }
-        connection = self.connection_class(**settings)
+        try:
+            connection = self.connection_class(**settings)
+        except TypeError as error:
+            raise TransportError(
+                f"can't use the settings of the server at {self}: {error} (check the options "
+                "behind the '?' of its URL)"
+            ) from error
         try:
             connection.connect()
-        except (redis.RedisError, OSError) as error:
+        except (redis.RedisError, OSError, UnicodeError) as error:
             connection.disconnect()
             raise self._failure(error) from error
         return connection
@@ -142,16 +154,28 @@ class Server:
             TransportError: it can't be reached or used; the message has its own words.
             TransportTimeout: it does not answer.
         """
+        connection, answers = self.open(timeout)
+        connection.disconnect()
+        return answers
+
+    def open(self, timeout: float | None) -> tuple[Any, Answers]:
+        """As ``ask()``, and keep the private redis-py connection that the answers came by."""
         timeout = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         if self.tls and timeout > HANDSHAKE_TIMEOUT_S:
             with suppress(TransportTimeout):
-                return self._ask(HANDSHAKE_TIMEOUT_S)
-        return self._ask(timeout)
+                return self._open(HANDSHAKE_TIMEOUT_S)
+        return self._open(timeout)
 
-    def _ask(self, timeout: float) -> Answers:
-        import redis
-
+    def _open(self, timeout: float) -> tuple[Any, Answers]:
         connection = self.connect(timeout)
+        try:
+            return connection, self._question(connection)
+        except BaseException:
+            connection.disconnect()
+            raise
+
+    def _question(self, connection: Any) -> Answers:
+        import redis
 
         def call(*command: str) -> Any:
             connection.send_command(*command)
@@ -166,14 +190,14 @@ class Server:
                 echo_refused = None
             except redis.exceptions.NoPermissionError as error:
                 echo_refused = str(error)
-            try:
+            info: dict[str, str] = {}
+            with suppress(redis.ResponseError):
                 info = _parse_info(call("INFO"))
-            except redis.ResponseError:
-                info = {}
+            most = DEFAULT_BULK_BYTES
+            with suppress(redis.ResponseError, IndexError, ValueError):
+                most = int(call("CONFIG", "GET", "proto-max-bulk-len")[1])
         except (redis.RedisError, OSError) as error:
             raise self._failure(error) from error
-        finally:
-            connection.disconnect()
         if info.get("role") == "slave" and info.get("slave_read_only") == "1":
             raise TransportError(
                 f"{self} is a read-only replica; load into its master, "
@@ -185,6 +209,7 @@ class Server:
             version=info.get("valkey_version") or info.get("redis_version"),
             cluster=info.get("cluster_enabled") == "1",
             echo_refused=echo_refused,
+            max_bulk_bytes=most,
             host=getattr(connection, "host", None),
             port=getattr(connection, "port", None),
         )
@@ -194,7 +219,7 @@ class Server:
         import redis
 
         words = str(error).strip() or type(error).__name__
-        if type(error) is redis.ConnectionError:
+        if type(error) is redis.ConnectionError and "connection_pool" not in self.settings:
             words = self._greeting() or words
         hint = ""
         kind: type[TransportError] = TransportError
@@ -206,6 +231,8 @@ class Server:
             hint = "close connections, or raise the server's maxclients"
         elif isinstance(error, redis.ResponseError):
             pass  # the server's words will do
+        elif "connection_pool" in self.settings:
+            hint = "check that the Sentinels run, and know a master of this name"
         elif self.tls and self._answers_plain():
             hint = "this port speaks plain RESP, not TLS; use redis:// instead of rediss://"
         elif not self.tls and "path" not in self.settings and self._answers_tls():
@@ -248,8 +275,12 @@ class Server:
     def _raw_socket(self) -> socket.socket:
         if "path" in self.settings:
             raw = socket.socket(socket.AF_UNIX)
-            raw.settimeout(1.0)
-            raw.connect(self.settings["path"])
+            try:
+                raw.settimeout(1.0)
+                raw.connect(self.settings["path"])
+            except OSError:
+                raw.close()
+                raise
             return raw
         address = (self.settings.get("host", "localhost"), int(self.settings.get("port", 6379)))
         return socket.create_connection(address, timeout=1.0)
@@ -259,6 +290,10 @@ def _pool_from_url(url: str) -> Any:
     import redis
 
     try:
+        parts = urlsplit(url)
+        if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
+            # The end of a password with an unescaped '/', '?' or '#' in it.
+            raise ValueError
         return redis.ConnectionPool.from_url(url)
     except ValueError:
         # Neither the URL nor the parser's words may be shown: a password with '/', '#' or '@'

@@ -145,9 +145,15 @@ def test_error_replies_are_collected(server: LocalServer, client: redis.Redis) -
         report.raise_for_errors()
 
 
-def test_what_needs_the_socket_transport_says_so(server: LocalServer) -> None:
-    with pytest.raises(fastresp.TransportError, match="socket transport"):
-        fastresp.mass_insert([("PING",)], server=server.url, on_error="stop")
+@pytest.mark.parametrize(
+    "option", [{"on_error": "stop"}, {"max_errors": 5}, {"rejects": print}, {"rate_limit": 1e6}]
+)
+def test_what_redis_cli_cannot_do(server: LocalServer, option: dict) -> None:
+    with pytest.raises(fastresp.TransportError, match="use transport='socket'"):
+        fastresp.mass_insert([("PING",)], server=server.url, transport="redis-cli", **option)
+    report = fastresp.mass_insert([("PING",)], server=server.url, **option)
+    assert report.transport == "socket"
+    assert report.reason.startswith("redis-cli --pipe can't")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +162,7 @@ def test_what_needs_the_socket_transport_says_so(server: LocalServer) -> None:
         ({"data": "SET a 1"}, TypeError, "not one str"),
         ({"data": {"a": 1}}, TypeError, "put it in a list"),
         ({"data": 5}, TypeError, "not iterable"),
-        ({"data": [], "transport": "pigeon"}, ValueError, "'auto' or 'redis-cli'"),
+        ({"data": [], "transport": "pigeon"}, ValueError, "'auto', 'redis-cli' or 'socket'"),
         ({"data": [], "on_error": "ignore"}, ValueError, "'raise', 'collect' or 'stop'"),
         ({"data": [], "nulls": "drop"}, ValueError, "'error', 'skip' or 'empty'"),
         ({"data": [], "timeout": 0}, ValueError, "above 0"),

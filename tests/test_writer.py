@@ -36,7 +36,7 @@ def rest(writer: Writer) -> list[bytes]:
 
 def test_chunks_of_a_mebibyte() -> None:
     assert CHUNK_BYTES == 1 << 20
-    writer = Writer()
+    writer = Writer(chunk_seconds=60)
     expected = [pack(*command) for command in sets(50_000)]
     first = 0
     chunks = list(writer.chunks(sets(50_000)))
@@ -56,7 +56,7 @@ def test_chunks_of_a_mebibyte() -> None:
 
 @pytest.mark.parametrize("chunk_bytes", [1, 30, 1000])
 def test_chunk_bytes(chunk_bytes: int) -> None:
-    writer = Writer(chunk_bytes=chunk_bytes)
+    writer = Writer(chunk_bytes=chunk_bytes, chunk_seconds=60)
     chunks = list(writer.chunks(sets(100)))
     assert b"".join(map(bytes, chunks)) == pack_many(sets(100))
     assert [chunk.first_command for chunk in chunks[1:]] == [
@@ -67,7 +67,7 @@ def test_chunk_bytes(chunk_bytes: int) -> None:
 
 def test_value_larger_than_a_chunk() -> None:
     commands = [("SET", i, b"v" * size) for i, size in enumerate([5, 3 << 20, 5, 2 << 20, 1 << 20])]
-    chunks = list(Writer().chunks(commands))
+    chunks = list(Writer(chunk_seconds=60).chunks(commands))
     assert [commands_of(chunk) for chunk in chunks] == [
         [pack(*commands[0]), pack(*commands[1])],
         [pack(*commands[2]), pack(*commands[3])],
@@ -76,13 +76,13 @@ def test_value_larger_than_a_chunk() -> None:
 
 
 def test_many_tiny_commands() -> None:
-    (chunk,) = Writer().chunks([["A"]] * 60_000)
+    (chunk,) = Writer(chunk_seconds=60).chunks([["A"]] * 60_000)
     assert list(chunk.ends) == list(range(11, 660_001, 11))
     assert bytes(chunk) == pack("A") * 60_000
 
 
 def test_buffer_protocol() -> None:
-    (chunk,) = Writer().chunks([("SET", "a", 1)])
+    (chunk,) = Writer(chunk_seconds=60).chunks([("SET", "a", 1)])
     expected = pack("SET", "a", 1)
     view = memoryview(chunk)
     assert bytes(chunk) == bytes(view) == expected
@@ -98,13 +98,13 @@ def test_buffer_protocol() -> None:
 
 
 def test_marks_are_arrays_of_int64() -> None:
-    (chunk,) = Writer().chunks([("A",), ("B",)])
+    (chunk,) = Writer(chunk_seconds=60).chunks([("A",), ("B",)])
     assert (chunk.ends, chunk.rows) == (array("q", [11, 22]), array("q", [0, 1]))
 
 
 @pytest.mark.parametrize("source", [[], (), iter([]), {}, (x for x in ())])
 def test_empty_source(source: Any) -> None:
-    writer = Writer()
+    writer = Writer(chunk_seconds=60)
     assert list(writer.chunks(source)) == []
     assert writer.take() is None
     assert (writer.rows, writer.commands) == (0, 0)
@@ -112,7 +112,7 @@ def test_empty_source(source: Any) -> None:
 
 def test_rows_of_several_commands() -> None:
     template = Template("SET {0} {1}; SADD s {0}; PUBLISH c {1}")
-    writer = Writer(template, chunk_bytes=500)
+    writer = Writer(template, chunk_bytes=500, chunk_seconds=60)
     chunks = list(writer.chunks((i, i * i) for i in range(100)))
     commands = [command for chunk in chunks for command in commands_of(chunk)]
     assert commands == [
@@ -127,7 +127,7 @@ def test_rows_of_several_commands() -> None:
 
 
 def test_rows_with_skipped_commands() -> None:
-    writer = Writer(Template("SET {0} {1}; SADD s {2}"), nulls="skip")
+    writer = Writer(Template("SET {0} {1}; SADD s {2}"), nulls="skip", chunk_seconds=60)
     (chunk,) = writer.chunks([(1, None, None), (2, 2, None), (3, None, 3), (None, 4, 4)])
     assert commands_of(chunk) == [pack("SET", 2, 2), pack("SADD", "s", 3), pack("SADD", "s", 4)]
     assert (list(chunk.rows), writer.rows, writer.commands) == ([1, 2, 3], 4, 3)
@@ -142,29 +142,29 @@ def test_rows_with_skipped_commands() -> None:
 )
 def test_nulls_in_commands(nulls: Any, expected: list[tuple[str, ...]]) -> None:
     commands = [("GET", "a"), ["SET", None, "x"], ("GET", "b"), ("SET", "x", None)]
-    writer = Writer(nulls=nulls)
+    writer = Writer(nulls=nulls, chunk_seconds=60)
     (chunk,) = writer.chunks(commands)
     assert commands_of(chunk) == [pack(*command) for command in expected]
     assert (writer.rows, writer.commands) == (4, len(expected))
 
 
 def test_all_skipped() -> None:
-    writer = Writer(nulls="skip")
+    writer = Writer(nulls="skip", chunk_seconds=60)
     assert list(writer.chunks([("SET", None)] * 1000)) == []
     assert (writer.rows, writer.commands) == (1000, 0)
 
 
 def test_nulls_error_and_bad_policy() -> None:
     with pytest.raises(EncodeError, match="command 1, argument 1: cannot send None"):
-        list(Writer().chunks([("GET", "a"), ("GET", None)]))
+        list(Writer(chunk_seconds=60).chunks([("GET", "a"), ("GET", None)]))
     with pytest.raises(ValueError, match="nulls is 'error', 'skip' or 'empty', not 'ignore'"):
-        Writer(nulls="ignore")  # type: ignore[arg-type]
+        Writer(nulls="ignore", chunk_seconds=60)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("before", [0, 1, 100, 30_000])
 @pytest.mark.parametrize("bad", [("SET", "x", None), ("SET", "\ud800"), (), "SET", ("MONITOR",)])
 def test_error_leaves_whole_commands(before: int, bad: Any) -> None:
-    writer = Writer()
+    writer = Writer(chunk_seconds=60)
     got = []
     with pytest.raises(EncodeError) as caught:
         got.extend(writer.chunks([*sets(before), bad, ("SET", "never", 1)]))
@@ -179,7 +179,7 @@ def test_error_leaves_whole_commands(before: int, bad: Any) -> None:
 
 
 def test_error_takes_back_the_whole_row() -> None:
-    writer = Writer(Template("SET {a} 1; SADD s {b}"))
+    writer = Writer(Template("SET {a} 1; SADD s {b}"), chunk_seconds=60)
     with pytest.raises(EncodeError) as caught:
         list(writer.chunks([{"a": 1, "b": 2}, {"a": 3, "b": None}]))
     error = caught.value
@@ -189,7 +189,7 @@ def test_error_takes_back_the_whole_row() -> None:
 
 
 def test_missing_field_takes_back_the_whole_row() -> None:
-    writer = Writer(Template("SET {a} 1\nSADD s {b}"))
+    writer = Writer(Template("SET {a} 1\nSADD s {b}"), chunk_seconds=60)
     with pytest.raises(TemplateError, match=r"row 1: the row has no field {b}") as caught:
         list(writer.chunks([{"a": 1, "b": 2}, {"a": 3}]))
     assert caught.value.row == 1
@@ -211,7 +211,7 @@ def test_source_raises(kind: type[BaseException], plan: Template | None) -> None
         yield from sets(3)
         raise error
 
-    writer = Writer(plan)
+    writer = Writer(plan, chunk_seconds=60)
     with pytest.raises(kind) as caught:
         list(writer.chunks(source()))
     assert caught.value is error
@@ -225,7 +225,7 @@ def test_interrupt_in_mid_command(kind: type[BaseException]) -> None:
     def default(value: object) -> str:
         raise kind
 
-    writer = Writer(default=default)
+    writer = Writer(default=default, chunk_seconds=60)
     with pytest.raises(kind):
         list(writer.chunks([*sets(3), ("SET", "half", object())]))
     assert rest(writer) == [pack(*command) for command in sets(3)]
@@ -236,7 +236,7 @@ def test_stop_iteration_of_default_does_not_end_the_stream() -> None:
         raise StopIteration
 
     with pytest.raises(EncodeError, match="command 0, argument 1: StopIteration"):
-        list(Writer(default=default).chunks([("SET", object()), ("SET", 1)]))
+        list(Writer(default=default, chunk_seconds=60).chunks([("SET", object()), ("SET", 1)]))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_arguments_change_while_read(change: Any) -> None:
         change(command)
         return "x"
 
-    writer = Writer(default=default)
+    writer = Writer(default=default, chunk_seconds=60)
     with pytest.raises(EncodeError, match="changed while it was being read"):
         list(writer.chunks([("GET", 1), command]))
     assert rest(writer) == [pack("GET", 1)]
@@ -270,12 +270,12 @@ def test_two_writers_share_a_template() -> None:
     template = Template("HSET user:{0}:{1} {*2}")
 
     def default(value: object) -> str:
-        inner = Writer(template).chunks([["k" * 2000, "x", list(range(200))]] * 3)
+        inner = Writer(template, chunk_seconds=60).chunks([["k" * 2000, "x", list(range(200))]] * 3)
         assert b"".join(map(bytes, inner)) == 3 * pack("HSET", f"user:{'k' * 2000}:x", *range(200))
         return "d"
 
     rows = [(object(), 2, [object(), 4])] * 3
-    chunks = Writer(template, default=default).chunks(rows)
+    chunks = Writer(template, default=default, chunk_seconds=60).chunks(rows)
     assert b"".join(map(bytes, chunks)) == 3 * pack("HSET", "user:d:2", "d", 4)
 
 
@@ -293,7 +293,7 @@ def test_trickling_source() -> None:
                 return
 
     seen = []
-    for chunk in Writer().chunks(source()):
+    for chunk in Writer(chunk_seconds=60).chunks(source()):
         seen += commands_of(chunk)
         assert len(chunk) < 10_000
         if len(seen) < 400:
@@ -314,7 +314,7 @@ def test_trickling_source_is_seen_early() -> None:
 
 
 def test_writer_is_reused_for_a_second_source() -> None:
-    writer = Writer(chunk_bytes=64)
+    writer = Writer(chunk_bytes=64, chunk_seconds=60)
     chunks = [*writer.chunks(sets(3, 5)), *writer.chunks(sets(3, 5))]
     assert b"".join(map(bytes, chunks)) == pack_many(sets(3, 5)) * 2
     assert chunks[-1].first_command + len(chunks[-1].ends) == writer.commands == 6
@@ -328,7 +328,7 @@ def test_writer_is_reused_for_a_second_source() -> None:
     st.integers(1, 300),
 )
 def test_any_chunk_size_gives_the_same_stream(commands: list[Any], chunk_bytes: int) -> None:
-    chunks = list(Writer(chunk_bytes=chunk_bytes).chunks(commands))
+    chunks = list(Writer(chunk_bytes=chunk_bytes, chunk_seconds=60).chunks(commands))
     assert [each for chunk in chunks for each in commands_of(chunk)] == [
         pack(*command) for command in commands
     ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import array
-import bisect
 import fcntl
 import os
 import re
 import select
+import signal
 import socket
 import subprocess
 import termios
@@ -15,21 +15,16 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
-from ..errors import (
-    CommandError,
-    ProtocolError,
-    TransportError,
-    TransportTimeout,
-)
+from ..errors import CommandError, TransportError, TransportTimeout
 from ..programs import need_program
 from ..report import ERRORS_KEPT, Report
 from ..server import Answers, Server, ServerLike
+from ..window import Sending
 from ..wire.buffer import Chunk
-from ..wire.commands import CommandSplitter
+from .base import Transport
 
-__all__ = ["RedisCli"]
+__all__ = ["RedisCli", "beyond_redis_cli"]
 
 # What we ask of the system, which gives less: Linux 416 KiB for a socket by default
 # (net.core.wmem_max, twice), 1 MiB for a pipe (fs.pipe-max-size).
@@ -40,7 +35,7 @@ TOTALS = re.compile(rb"errors: (\d+), replies: (\d+)")
 # What redis-cli says in its own name on stderr; every other line is an error reply.
 OWN_WORDS = re.compile(
     r"Could not connect|Error reading|Error writing|Error from server|AUTH failed|SELECT \d+ failed"
-    r"|Warning:|Server closed|I/O error|No replies for"
+    r"|Warning: (AUTH failed|Using a password)|Server closed|I/O error|No replies for"
 )
 # TLS settings of redis-py that redis-cli has no option for.
 TLS_BEYOND_CLI = (
@@ -58,7 +53,7 @@ LIKELY_CAUSES = (
 )
 
 
-class RedisCli:
+class RedisCli(Transport):
     """A ``redis-cli --pipe`` process for a server, to be used in a ``with`` statement.
 
     ``write()`` takes RESP: bytes in pieces of any size, or Chunks. Only whole commands are
@@ -69,46 +64,43 @@ class RedisCli:
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
         timeout: end the process and raise when nothing moves for so many seconds; None waits
             for ever.
+        answers: what the server said, if it has been asked just now.
 
     Raises:
         TransportError: the server or redis-cli can't be used, or was lost.
         TransportTimeout: nothing moved for ``timeout`` seconds.
     """
 
-    def __init__(self, server: ServerLike = None, *, timeout: float | None = 30.0) -> None:
+    def __init__(
+        self,
+        server: ServerLike | Server = None,
+        *,
+        timeout: float | None = 30.0,
+        answers: Answers | None = None,
+    ) -> None:
+        super().__init__(server)
+        self.answers = answers
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
-        self.server = Server(server)
         self.timeout = timeout
-        self._splitter = CommandSplitter()
         self._report = Report("redis-cli")
-        self._sending: _Sending | None = None
-        self._stdout = bytearray()
-        self._stderr = bytearray()
+        self._sending: Sending | None = None
+        self._stdout: list[bytes] = []
+        self._stderr: list[bytes] = []
         self._own_words: list[str] = []
         self._started = self._moved = time.monotonic()
         self._level = 0  # what redis-cli had not taken when last looked at
         self._process: subprocess.Popen[bytes] | None = None
+        self._input: socket.socket | None = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+    @property
+    def running(self) -> bool:
+        return self._process is not None
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.close()
-            return
-        # The exception goes up as it is; what was whole still goes in.
-        try:
-            if self._process is not None and not isinstance(error, TransportError):
-                self._finish()
-            outcome = str(self.report)
-        except TransportError as second:
-            outcome = str(second)
-        finally:
-            self.kill()
-        if not isinstance(error, TransportError):
-            error.add_note(f"fastresp: {outcome}")
+    @property
+    def made(self) -> int:
+        sending = self._sending
+        return sending.first_command + len(sending.chunk.ends) if sending else 0
 
     @property
     def report(self) -> Report:
@@ -127,8 +119,12 @@ class RedisCli:
             TransportError: the server or redis-cli can't be used; nothing was sent.
         """
         program = need_program("cli")
-        answers = self.server.ask(self.timeout)
-        _check_usable(program, self.server, answers)
+        answers = self.answers = self.answers or self.server.ask(self.timeout)
+        beyond = beyond_redis_cli(program, self.server, answers)
+        if beyond:
+            raise TransportError(
+                f"redis-cli can't load into {self.server}: {beyond}; transport='socket' can"
+            )
         try:
             self._spawn(program, answers)
         except BaseException:
@@ -144,97 +140,76 @@ class RedisCli:
         # A socket and not a pipe for its input. A pipe calls itself writable as soon as a page
         # is free, so feeder and redis-cli take turns for every 16 KiB. A socket does when three
         # quarters are: a tenth of the turns, and what is written then surely fits as a whole.
-        self._input, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair()
+        self._input = ours
         with theirs:
-            self._input.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
-            self._input.setblocking(False)
-            self._piece_bytes = self._input.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 4
-            self._process = subprocess.Popen(
-                [program, *_options(self.server, answers, user), "--pipe", "--pipe-timeout", "0"],
-                stdin=theirs.fileno(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env=environment,
-                process_group=0,  # a Ctrl-C on the terminal is for this process to handle
-            )
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+            ours.setblocking(False)
+            self._piece_bytes = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 4
+            options = _options(self.server, answers, user)
+            try:
+                self._process = subprocess.Popen(
+                    [program, *options, "--pipe", "--pipe-timeout", "0"],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    env=environment,
+                    process_group=0,  # a Ctrl-C on the terminal is for this process to handle
+                )
+            except OSError as error:
+                raise TransportError(f"{program} can't be started: {error}") from error
         assert self._process.stdout is not None and self._process.stderr is not None
         self._outputs = {
             self._process.stdout.fileno(): self._stdout,
             self._process.stderr.fileno(): self._stderr,
         }
         self._read_poll, self._write_poll = select.poll(), select.poll()
-        self._write_poll.register(self._input, select.POLLOUT)
+        self._write_poll.register(ours, select.POLLOUT)
         for fd in self._outputs:
             _enlarge_pipe(fd)
             self._read_poll.register(fd, select.POLLIN)
             self._write_poll.register(fd, select.POLLIN)
         self._started = self._moved = time.monotonic()
-        self._report.reason = f"{Path(program).name} at {program}"
-
-    def write(self, data: bytes | bytearray | memoryview | Chunk) -> None:
-        """Send RESP. Of bytes, a command that is not whole yet is held back.
-
-        Raises:
-            ProtocolError: the bytes are not RESP commands.
-            EncodeError: a command changes the reply stream.
-            TransportError, TransportTimeout: the connection was lost, or nothing moves.
-        """
-        if self._process is None:
-            raise TransportError("redis-cli is not running; use RedisCli in a 'with' statement")
-        self.flush()
-        chunk = data if isinstance(data, Chunk) else self._splitter.feed(data)
-        if chunk is not None:
-            self._sending = _Sending(chunk, self._sending)
-            self.flush()
-
-    def close(self) -> Report:
-        """End redis-cli after the last whole command, and wait for the last reply.
-
-        Raises:
-            ProtocolError: the last command written is not whole; it was not sent.
-            TransportError, TransportTimeout: as ``write()``.
-        """
-        try:
-            self._finish()
-        finally:
-            self.kill()
-        if self._splitter.pending:
-            raise ProtocolError(
-                f"not RESP commands: the last command is cut off after {self._splitter.pending:,} "
-                "bytes, and was not sent",
-                self._report.bytes_sent,
-            )
-        return self._report
+        self._report.reason = f"{Path(program).name} at {program} can do all that was asked for"
 
     def kill(self) -> None:
         """End redis-cli at once, if it still runs. The server drops a command it has half of."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # and what a wrapper has started
             process.wait()
-            for end in (self._input, process.stdout, process.stderr):
-                if end is not None:
-                    end.close()
+            for output in (process.stdout, process.stderr):
+                if output is not None:
+                    output.close()
+        if self._input is not None:
+            self._input.close()
+
+    def _send(self, chunk: Chunk) -> None:
+        self._sending = Sending(chunk, self._sending)
+        self.flush()
 
     def flush(self) -> None:
         """Write what is left of the current chunk. Safe to call again after an interruption."""
         sending = self._sending
         while sending is not None and not sending.done:
-            self._wait_until_writable()
+            end = self._wait_until_writable()
             # Whole commands in one piece that fits: so redis-cli finds no half command in its
             # input even if this process is killed. (One larger than a piece goes in parts.)
-            piece = sending.piece(self._piece_bytes)
+            piece = sending.whole_piece(self._piece_bytes)
             try:
                 # One call in C writes and takes a note of it: no signal handler can come in
                 # between, so a Ctrl-C never makes us lose or repeat a byte.
-                sending.written.extend(map(self._input.send, (piece,)))
+                sending.written.extend(map(end.send, (piece,)))
             except BlockingIOError:
                 continue
             except ConnectionError:
                 raise self._lost() from None
 
-    def _wait_until_writable(self) -> None:
+    def _wait_until_writable(self) -> socket.socket:
+        assert self._input is not None
         self._moved = time.monotonic()
         while True:
             ready = dict(self._write_poll.poll(TICK_MS))
@@ -242,15 +217,17 @@ class RedisCli:
             if not self._outputs:
                 raise self._lost()
             if self._input.fileno() in ready:
-                return
+                return self._input
             self._look_for_progress()
 
     def _finish(self) -> None:
         """Send what is left, close redis-cli's input, and read its last words."""
         self.flush()
-        self._input.shutdown(socket.SHUT_WR)
+        assert self._input is not None
+        with suppress(OSError):  # it has ended already, or this is done for the second time
+            self._input.shutdown(socket.SHUT_WR)
         self._reap()
-        totals = TOTALS.search(self._stdout)
+        totals = TOTALS.search(b"".join(self._stdout))
         if totals is None:
             raise self._lost()
         report = self.report
@@ -272,6 +249,7 @@ class RedisCli:
 
     def _look_for_progress(self) -> None:
         """Note whether redis-cli took something of its input; give up when it is too long ago."""
+        assert self._input is not None
         level = _unsent(self._input)
         if level != self._level:
             self._level, self._moved = level, time.monotonic()
@@ -279,26 +257,28 @@ class RedisCli:
             report = self.report
             self.kill()
             raise TransportTimeout(
-                f"nothing moved for {self.timeout:g} s between redis-cli and {self.server}: the "
-                "server is frozen, or busy with a command that takes longer; redis-cli was ended "
-                "(a larger timeout= waits longer)",
+                f"nothing was seen to move for {self.timeout:g} s between redis-cli and "
+                f"{self.server}: the server is frozen, or busy with a command, or with the last "
+                "500 KB of them, which redis-cli is silent about; redis-cli was ended (a larger "
+                "timeout= waits longer; transport='socket' sees every reply)",
                 report,
             )
 
     def _read_outputs(self, ready: Iterable[int]) -> None:
         """Take what redis-cli has to say, so that it never blocks on a full pipe."""
         for fd in self._outputs.keys() & ready:
-            data = os.read(fd, 1 << 16)
+            output = self._outputs[fd]
+            # One call in C, as in flush(): nothing that was read gets lost.
+            output.extend(map(os.read, (fd,), (1 << 16,)))
             self._moved = time.monotonic()
-            if data:
-                self._outputs[fd] += data
-            else:
+            if not output[-1]:
+                for poll in (self._read_poll, self._write_poll):
+                    with suppress(KeyError):
+                        poll.unregister(fd)
                 del self._outputs[fd]
-                self._read_poll.unregister(fd)
-                self._write_poll.unregister(fd)
-        *lines, rest = self._stderr.split(b"\n")
-        if lines:
-            self._stderr[:] = rest
+        if any(b"\n" in piece for piece in self._stderr):
+            *lines, rest = b"".join(self._stderr).split(b"\n")
+            self._stderr[:] = [rest]
             for line in lines:
                 self._take_error(line.decode(errors="replace"))
 
@@ -330,71 +310,21 @@ class RedisCli:
         return TransportError(message, report)
 
 
-class _Sending:
-    """A chunk on its way into the pipe, and how much of it has gone."""
-
-    def __init__(self, chunk: Chunk, before: _Sending | None) -> None:
-        self.chunk = chunk
-        self.first_row, self.first_command, self.first_byte = (
-            before.totals() if before else (0, 0, 0)
-        )
-        self.view = memoryview(chunk)
-        self.written: list[int] = []
-
-    @property
-    def at(self) -> int:
-        return sum(self.written)
-
-    @property
-    def done(self) -> bool:
-        return self.at == len(self.view)
-
-    @property
-    def underway(self) -> int:
-        """Size of the command of which a part has gone, or 0."""
-        at, ends = self.at, self.chunk.ends
-        commands = bisect.bisect_right(ends, at)
-        start = ends[commands - 1] if commands else 0
-        return ends[commands] - start if at > start else 0
-
-    def piece(self, room: int) -> memoryview:
-        """As many whole commands as there is room for, or a part of one that is larger."""
-        at, ends = self.at, self.chunk.ends
-        fitting = bisect.bisect_right(ends, at + room)
-        end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + room
-        return self.view[at:end]
-
-    def totals(self) -> tuple[int, int, int]:
-        """Rows, commands and bytes sent up to here; of commands only whole ones."""
-        at = self.at
-        commands = bisect.bisect_right(self.chunk.ends, at)
-        rows = self.chunk.rows[commands - 1] + 1 if commands else self.first_row
-        return rows, self.first_command + commands, self.first_byte + at
-
-
-def _check_usable(program: str, server: Server, answers: Answers) -> None:
-    """Refuse what redis-cli can't do and would report badly, or by hanging."""
-    beyond = [name for name in TLS_BEYOND_CLI if server.settings.get(name)]
+def beyond_redis_cli(program: str, server: Server, answers: Answers) -> str:
+    """Why redis-cli can't do it, or would do it badly, or hang; empty when it can."""
+    unknown = [name for name in TLS_BEYOND_CLI if server.settings.get(name)]
     if answers.cluster:
-        problem = "this server is part of a cluster, and redis-cli --pipe does not follow MOVED"
-    elif answers.echo_refused:
-        problem = (
+        return "this server is part of a cluster, and redis-cli --pipe does not follow MOVED"
+    if answers.echo_refused:
+        return (
             "redis-cli --pipe ends with an ECHO, which the ACL of this user does not allow "
-            f"({answers.echo_refused}); allow it with ACL SETUSER ... +echo"
+            f"({answers.echo_refused}; allow it with ACL SETUSER ... +echo)"
         )
-    elif server.tls and beyond:
-        problem = f"redis-cli has no option for {', '.join(beyond)}"
-    elif (
-        server.tls
-        and b"--tls" not in subprocess.run([program, "--help"], capture_output=True).stdout
-    ):
-        problem = f"{program} was built without TLS"
-    else:
-        return
-    raise TransportError(
-        f"redis-cli can't load into {server}: {problem}. The socket transport, which could, is "
-        "not in this version"
-    )
+    if server.tls and unknown:
+        return f"redis-cli has no option for {', '.join(unknown)}"
+    if server.tls and not _knows_tls(program):
+        return f"{program} was built without TLS"
+    return ""
 
 
 def _knows_tls(program: str) -> bool:

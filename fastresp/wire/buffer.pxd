@@ -26,17 +26,36 @@ cdef enum:
 cdef char ready_headers[READY_HEADERS][8]
 
 
+cdef enum:
+    SPARES = 8
+
+
 cdef class Spare:
-    cdef char *data                     # owned, from malloc; NULL while there is none
+    cdef char *data[SPARES]             # owned, from malloc
+    cdef int count
+    cdef char *pop(self) noexcept
+    cdef int push(self, char *data) noexcept
+
+
+cdef class Payload:
+    cdef object value                   # a str or bytes, which nobody can change
+    cdef const char *data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t offset              # where in the buffer it belongs
+    cdef Py_ssize_t start               # where in the stream of the chunk
 
 
 cdef class Chunk:
     cdef char *data                     # owned, from malloc
+    cdef Py_ssize_t capacity            # bytes allocated
     cdef Spare spare                    # where the memory goes in the end; None to free it
     cdef Py_ssize_t size                # bytes of whole commands
+    cdef list payloads                  # None, or the large arguments that are not among them
+    cdef bytes joined                   # all in one, once somebody has asked for that
     cdef readonly Py_ssize_t first_command
     cdef readonly array ends            # 'q': end offset of each command
     cdef readonly array rows            # 'q': source row of each command
+    cdef Py_ssize_t total(self) noexcept
 
 
 cdef class Buffer:
@@ -45,6 +64,10 @@ cdef class Buffer:
     cdef Py_ssize_t capacity            # bytes allocated
     cdef Py_ssize_t start_capacity      # bytes that fresh memory has
     cdef Spare spare                    # memory of that size to use again
+    cdef Py_ssize_t large               # arguments from this size on are not copied
+    cdef Py_ssize_t most                # arguments beyond this size are refused
+    cdef list payloads                  # None, or the arguments that were not copied
+    cdef Py_ssize_t extra               # their bytes
     cdef Py_ssize_t commands            # whole commands in this buffer
     cdef Py_ssize_t first_command       # index of its first command in the stream
     cdef Py_ssize_t argument            # index of the argument being written, -1 between them
@@ -52,10 +75,20 @@ cdef class Buffer:
     cdef Py_ssize_t room                # commands that ends and rows have room for
     cdef array ends                     # None until the first command ends
     cdef array rows
-    cdef int renew(self) except -1
+    cdef int renew(self) noexcept
     cdef int grow(self, Py_ssize_t n) except -1
     cdef int grow_marks(self) except -1
+    cdef int put_payload(self, object value, const char *data, Py_ssize_t n) except -1
+    cdef int move_payloads(self, Py_ssize_t start, Py_ssize_t by) except -1
+    cdef int drop_payloads(self, Py_ssize_t size) noexcept
     cdef Chunk take(self)
+
+
+cdef extern from "Python.h":
+    const Py_ssize_t PY_SSIZE_T_MAX
+
+
+cdef int refuse(Buffer b, Py_ssize_t n) except -1
 
 
 cdef inline int reserve(Buffer b, Py_ssize_t n) except -1:
@@ -132,6 +165,8 @@ cdef inline int put_raw(Buffer b, const char *data, Py_ssize_t n) except -1:
 
 cdef inline int put_bulk(Buffer b, const char *data, Py_ssize_t n) except -1:
     """Append one bulk string: one argument."""
+    if n > b.most:
+        refuse(b, n)
     reserve(b, n + 32)
     cdef char *p = put_header(b.data + b.size, c'$', n)
     b.size = put_crlf(put_payload(p, data, n)) - b.data
@@ -153,12 +188,16 @@ cdef inline int close_header(
     A wrong guess costs one memmove of what was written since.
     """
     cdef char header[32]
+    if n > b.most and kind == c'$':
+        refuse(b, n)
     cdef Py_ssize_t have = digits + 3
     cdef Py_ssize_t need = put_header(header, kind, n) - header
     if need != have:
         reserve(b, need)
         memmove(b.data + start + need, b.data + start + have, b.size - start - have)
         b.size += need - have
+        if b.payloads is not None:
+            b.move_payloads(start, need - have)
     memcpy(b.data + start, header, need)
     return <int>need - 3
 
@@ -167,14 +206,27 @@ cdef inline int end_command(Buffer b, Py_ssize_t row) except -1:
     """Mark the end of a whole command that came from that source row."""
     if b.commands == b.room:
         b.grow_marks()
-    b.ends.data.as_longlongs[b.commands] = b.size
+    b.ends.data.as_longlongs[b.commands] = b.size + b.extra
     b.rows.data.as_longlongs[b.commands] = row
     b.commands += 1
     prefetch(b.data + b.size)
     return 0
 
 
+cdef inline void cut(Buffer b, Py_ssize_t size) noexcept:
+    """Take back what was written beyond so many bytes of the buffer."""
+    b.size = size
+    if b.payloads is not None:
+        b.drop_payloads(size)
+
+
 cdef inline void rollback(Buffer b, Py_ssize_t commands) noexcept:
     """Cut back to the end of that many whole commands."""
+    cdef Py_ssize_t end = b.ends.data.as_longlongs[commands - 1] if commands else 0
     b.commands = commands
-    b.size = b.ends.data.as_longlongs[commands - 1] if commands else 0
+    if b.payloads is None:
+        b.size = end
+    else:
+        while b.payloads and (<Payload>b.payloads[-1]).start >= end:
+            b.extra -= (<Payload>b.payloads.pop()).size
+        b.size = end - b.extra

@@ -25,6 +25,7 @@ cdef class CommandSplitter:
     cdef Py_ssize_t start           # offset of the command that is being read
     cdef Py_ssize_t taken           # bytes given back in chunks so far
     cdef long long arguments        # how many arguments this command still misses; 0 before it
+    cdef readonly object fault      # the error that ended this, or None
     cdef long long payload          # bytes of the argument at hand; -1 when its header is next
 
     def __cinit__(self):
@@ -39,18 +40,27 @@ cdef class CommandSplitter:
     def feed(self, data):
         """Add bytes; return a Chunk of the commands that are whole now, or None.
 
+        An error that comes after whole commands is kept in ``fault``, and raised by later calls.
+
         Raises:
             ProtocolError: the bytes are not RESP commands; ``offset`` says where in the stream.
             EncodeError: a command changes the reply stream.
         """
         cdef Py_buffer view
+        if self.fault is not None:
+            raise self.fault
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             put_raw(self.buffer, <const char *>view.buf, view.len)
         finally:
             PyBuffer_Release(&view)
-        while self.step():
-            pass
+        try:
+            while self.step():
+                pass
+        except (EncodeError, ProtocolError) as error:
+            self.fault = error
+            if not self.buffer.commands:
+                raise
         return self.take()
 
     cdef object take(self):
@@ -60,8 +70,9 @@ cdef class CommandSplitter:
             return None
         cdef Py_ssize_t size = b.size
         rollback(b, b.commands)
+        cdef bytes rest = b.data[b.size:size]
         chunk = b.take()
-        put_raw(b, chunk.data + chunk.size, size - chunk.size)
+        put_raw(b, rest, len(rest))
         self.at -= chunk.size
         self.start -= chunk.size
         self.taken += chunk.size
@@ -110,7 +121,7 @@ cdef class CommandSplitter:
                 raise self.error("this header has no end")
             return -1
         for i in range(1, have):
-            if p[i] == c'\r' and i > 1 and p[i + 1] == c'\n':
+            if p[i] == c'\r' and i > 1 and p[i + 1] == c'\n' and (p[1] != c'0' or i == 2):
                 self.at += i + 2
                 return number
             if not c'0' <= p[i] <= c'9' or i > 18:
@@ -136,3 +147,16 @@ cdef class CommandSplitter:
     cdef object error(self, str message, at=None):
         at = self.at if at is None else at
         return ProtocolError(f"not RESP commands: {message}", self.taken + at)
+
+
+def arguments(command):
+    """Give back the arguments of one whole command of a chunk, as a tuple of bytes."""
+    cdef bytes data = bytes(command)
+    cdef Py_ssize_t start, size, at = data.index(b"\n") + 1
+    cdef list found = []
+    while at < len(data):
+        start = data.index(b"\n", at) + 1
+        size = int(data[at + 1:start - 2])
+        found.append(data[start:start + size])
+        at = start + size + 2
+    return tuple(found)

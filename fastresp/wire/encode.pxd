@@ -35,6 +35,15 @@ cdef inline int put_text(Buffer b, const char *text, Py_ssize_t n, bint framed) 
     return put_bulk(b, text, n) if framed else put_raw(b, text, n)
 
 
+cdef inline int put_frozen(
+    Buffer b, PyObject *value, const char *text, Py_ssize_t n, bint framed
+) except -1:
+    """Write the text of an object that can't change; a large one need not be copied."""
+    if n < b.large or not framed:
+        return put_text(b, text, n, framed)
+    return b.put_payload(<object>value, text, n)
+
+
 cdef inline int put_integer(Buffer b, PyObject *value, bint framed) except -1:
     """Write an int, or a subclass of it, by its value."""
     cdef int overflow = 0
@@ -42,7 +51,8 @@ cdef inline int put_integer(Buffer b, PyObject *value, bint framed) except -1:
     cdef char text[24]
     cdef char *end
     if overflow:
-        return put_huge(b, <object>value, framed)
+        held = <object>value
+        return put_huge(b, held, framed)
     if n < 0:
         text[0] = c'-'
         end = put_digits(text + 1, 0 - <unsigned long long>n)
@@ -54,9 +64,11 @@ cdef inline int put_integer(Buffer b, PyObject *value, bint framed) except -1:
 cdef inline bint put_simple(Buffer b, PyObject *value, bint framed) except -1:
     """Write a value if it is of a common type; runs no Python code, so a borrowed one will do."""
     if PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value):
-        put_text(b, <const char *>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value), framed)
+        put_frozen(
+            b, value, <const char *>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value), framed
+        )
     elif PyBytes_CheckExact(value):
-        put_text(b, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), framed)
+        put_frozen(b, value, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), framed)
     elif PyLong_CheckExact(value):
         put_integer(b, value, framed)
     else:

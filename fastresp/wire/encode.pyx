@@ -18,9 +18,11 @@ from cpython.tuple cimport PyTuple_Check
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
 from libc.string cimport memchr, strlen
 
-from .buffer cimport put_crlf, put_header, reserve
+from .buffer cimport put_crlf, put_header, refuse, reserve
 
 import reprlib
+# Here and not where it is used: an import runs code of others while a value is only borrowed.
+from decimal import Decimal
 
 from ..errors import EncodeError, TemplateError
 
@@ -42,6 +44,7 @@ CUT.maxstring = CUT.maxlong = CUT.maxother = REPR_CHARACTERS
 cdef frozenset REFUSED = frozenset((
     b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE",
     b"MONITOR", b"SYNC", b"PSYNC", b"HELLO", b"QUIT", b"RESET", b"CLIENT REPLY",
+    b"REPLCONF",
 ))
 
 
@@ -84,7 +87,8 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
     for i in range(n):
         if not put_simple(b, PySequence_Fast_ITEMS(args)[i], True):
             b.argument = i
-            if not put_argument(b, <object>PySequence_Fast_ITEMS(args)[i], nulls, default):
+            item = <object>PySequence_Fast_ITEMS(args)[i]
+            if not put_argument(b, item, nulls, default):
                 return 0
             if PySequence_Fast_GET_SIZE(args) != n:
                 raise EncodeError("the list of arguments changed while it was being read")
@@ -147,15 +151,12 @@ cdef int put_other(Buffer b, object value, bint framed, object default) except -
 
 cdef int put_bytes(Buffer b, object text, bint framed) except -1:
     """Write the bytes of a bytes object, or of a subclass."""
-    return put_text(
-        b, PyBytes_AS_STRING(<PyObject *>text), PyBytes_GET_SIZE(<PyObject *>text), framed
-    )
+    cdef PyObject *value = <PyObject *>text
+    return put_frozen(b, value, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), framed)
 
 
 cdef int put_huge(Buffer b, object value, bint framed) except -1:
     """Write an int beyond 64 bits. Decimal has no limit on digits; str(int) stops at 4,300."""
-    from decimal import Decimal
-
     cdef bytes text = str(Decimal(value)).encode()
     return put_bytes(b, text, framed)
 
@@ -185,6 +186,8 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
                 return put_scalar(b, value, view.format, framed, default)
             if is_opaque(value, view.format):
                 return put_default(b, value, framed, default)
+        if view.len > b.most:
+            refuse(b, view.len)
         reserve(b, view.len + 32)
         if framed:
             b.size = put_header(b.data + b.size, c'$', view.len) - b.data

@@ -5,7 +5,7 @@ from cpython.list cimport PyList_Check, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from .buffer cimport close_header, end_command, open_header, put_crlf, put_raw, reserve
+from .buffer cimport close_header, cut, end_command, open_header, put_crlf, put_raw, reserve
 from .encode cimport NULLS_ERROR, NULLS_SKIP, check_command, put_argument, put_simple, put_value
 
 import dataclasses
@@ -73,6 +73,7 @@ cdef class Plan:
         cdef Py_ssize_t start
         cdef PyObject *program      # borrowed, like op and value: see put_simple
         if type(row) is not self.row_type:
+            b.argument = -1
             classify(self, row)
         for self.program in range(PyTuple_GET_SIZE(self.programs)):
             program = PyTuple_GET_ITEM(self.programs, self.program)
@@ -83,7 +84,7 @@ cdef class Plan:
                     check_command(b.data + start, b.data + b.size)
                 end_command(b, index)
             else:
-                b.size = start
+                cut(b, start)
         return 0
 
     cdef str field(self):
@@ -205,7 +206,7 @@ cdef Py_ssize_t put_fields(
                 plan.text, field.at,
             )
     for position, name in enumerate(names):
-        if name not in used and position not in used:
+        if name not in used and (position not in used or plan.row_kind == ROW_OBJECT):
             plan.pair = name
             put_pair(b, name, row[name] if by_item else getattr(row, name), nulls, default)
     return b.argument - first
@@ -295,7 +296,8 @@ cdef int classify(Plan plan, object row) except -1:
         kind = ROW_MAPPING
     elif hasattr(row, "__getitem__") and hasattr(row, "__len__"):
         kind = ROW_SEQUENCE
-        plan.row_names = getattr(row, "_fields", None)
+        fields = getattr(row, "_fields", None)
+        plan.row_names = None if fields is None else tuple(fields)
     else:
         kind = ROW_OBJECT
         if dataclasses.is_dataclass(row):

@@ -1,7 +1,9 @@
 # cython: language_level=3, cdivision=True
 """A stream of commands or rows as chunks of RESP, with every command's place kept."""
 
-from .buffer cimport Buffer, end_command, rollback
+from cpython.exc cimport PyErr_CheckSignals
+
+from .buffer cimport PY_SSIZE_T_MAX, Buffer, end_command, rollback
 from .encode cimport Nulls, locate, nulls_policy, put_arguments
 from .plan cimport Plan
 
@@ -10,9 +12,10 @@ from time import monotonic
 
 CHUNK_BYTES = 1 << 20
 
-# A source that trickles is sent on after this time even if the chunk is not full.
-cdef double CHUNK_SECONDS = 0.25
-# How many rows pass between two looks at the clock, which costs as much as a row.
+# A chunk is cut after this time even if it is not full: what a slow source has given goes on its
+# way while the next rows are made, and no event loop is blocked for longer.
+CHUNK_SECONDS = 0.002
+# A look at the clock costs as much as a row: at most so many rows pass between two.
 cdef Py_ssize_t CLOCK_ROWS = 64
 # Room beyond the chunk size, so that the row that crosses it rarely makes the buffer grow.
 cdef Py_ssize_t SLACK_BYTES = 64 * 1024
@@ -30,6 +33,12 @@ cdef class Writer:
             or ``"empty"`` (an empty string is sent).
         default: a function that turns an object of another type into str, bytes, int or float.
         chunk_bytes: a chunk ends with the row that reaches this size.
+        chunk_seconds: and with the row that comes so long after the chunk was begun.
+
+    Attributes:
+        rows: rows taken from the source.
+        commands: whole commands written so far.
+        max_bulk_bytes: arguments larger than this are refused; None for no limit.
     """
 
     cdef Buffer buffer
@@ -37,20 +46,38 @@ cdef class Writer:
     cdef Nulls nulls
     cdef object default
     cdef Py_ssize_t chunk_bytes
+    cdef double chunk_seconds
+    cdef bint busy                      # a row is being taken or written
     cdef readonly Py_ssize_t rows       # rows taken from the source
 
-    def __init__(self, plan=None, *, nulls="error", default=None, chunk_bytes=CHUNK_BYTES):
+    def __cinit__(self, *args, Py_ssize_t chunk_bytes=CHUNK_BYTES, **kwargs):
+        self.chunk_bytes = chunk_bytes
         self.buffer = Buffer(chunk_bytes + SLACK_BYTES)
+        self.buffer.large = chunk_bytes
+
+    def __init__(
+        self, plan=None, *, nulls="error", default=None, chunk_bytes=CHUNK_BYTES,
+        chunk_seconds=CHUNK_SECONDS,
+    ):
         # A copy: a plan keeps what it learnt of the last row, and another Writer's rows differ.
         self.plan = None if plan is None else Plan(plan.text, plan.commands)
         self.nulls = nulls_policy(nulls)
         self.default = default
-        self.chunk_bytes = chunk_bytes
+        self.chunk_seconds = chunk_seconds
 
     @property
     def commands(self):
         """Whole commands written so far."""
         return self.buffer.first_command + self.buffer.commands
+
+    @property
+    def max_bulk_bytes(self):
+        """The largest argument that is accepted, or None for no limit."""
+        return None if self.buffer.most == PY_SSIZE_T_MAX else self.buffer.most
+
+    @max_bulk_bytes.setter
+    def max_bulk_bytes(self, most):
+        self.buffer.most = PY_SSIZE_T_MAX if most is None else most
 
     def chunks(self, rows):
         """Encode an iterable of rows; yield each Chunk as it becomes full.
@@ -71,14 +98,18 @@ cdef class Writer:
 
     def take(self):
         """Cut off the whole commands written since the last chunk, or None if there are none."""
+        self.check_free()
         return self.buffer.take() if self.buffer.commands else None
 
     def fill(self, source):
         """Encode rows from an iterator until a chunk is due; False when it has no more."""
         cdef Buffer b = self.buffer
-        cdef Py_ssize_t commands = b.commands, until = self.rows + CLOCK_ROWS
+        cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1
         cdef bint encoding = False
-        cdef double deadline = monotonic() + CHUNK_SECONDS
+        cdef double now, deadline, last = monotonic()
+        self.check_free()
+        deadline = last + self.chunk_seconds
+        self.busy = True
         try:
             for row in source:
                 encoding = True
@@ -92,12 +123,18 @@ cdef class Writer:
                 encoding = False
                 commands = b.commands
                 self.rows += 1
-                if b.size >= self.chunk_bytes:
+                if b.size + b.extra >= self.chunk_bytes:
                     return True
                 if self.rows >= until:
-                    if monotonic() >= deadline:
+                    # For a Ctrl-C while no Python code runs: rows of a list that are skipped.
+                    PyErr_CheckSignals()
+                    now = monotonic()
+                    if now >= deadline and commands:
                         return True
-                    until += CLOCK_ROWS
+                    # Rows that come slowly are looked at one by one.
+                    step = 1 if (now - last) * 4 > self.chunk_seconds else min(2 * step, CLOCK_ROWS)
+                    last = now
+                    until += step
             return False
         except Exception as error:
             if not encoding:
@@ -105,7 +142,14 @@ cdef class Writer:
             located = self.located(error)
             raise located from located.__cause__
         finally:
+            self.busy = False
             rollback(b, commands)
+
+    cdef int check_free(self) except -1:
+        """Refuse to be used by the source, or by default=, in the midst of a row."""
+        if self.busy:
+            raise RuntimeError("this Writer is in the midst of a row, and can't be used from there")
+        return 0
 
     cdef object located(self, Exception error):
         cdef Buffer b = self.buffer
@@ -124,5 +168,5 @@ def pack_many(commands, *, default=None):
     """
     out = BytesIO()
     for chunk in Writer(default=default).chunks(commands):
-        out.write(chunk)
+        out.writelines(chunk.pieces())
     return out.getvalue()

@@ -1,0 +1,181 @@
+"""What error replies do to a load: counted, kept, written down, or the end of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import IO, Any, Self, TypeAlias
+
+from .errors import CommandError
+from .report import ERRORS_KEPT, Report
+from .window import Window
+from .wire.commands import arguments
+
+__all__ = ["ErrorPolicy", "MaxErrors", "Rejects", "reject_line"]
+
+MaxErrors: TypeAlias = int | str | None
+Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
+
+# Errors are kept with their arguments until these take so much memory in all.
+KEPT_BYTES = 8 << 20
+# A percentage of fewer replies means nothing. Source: DataStax dsbulk, which waits for 100, too.
+PERCENT_SAMPLE = 100
+
+
+class ErrorPolicy:
+    """What to do about error replies.
+
+    Args:
+        on_error: ``"raise"`` or ``"collect"`` to go on, ``"stop"`` to stop at the first.
+        max_errors: stop when there are more: a number of commands, or text such as ``"1%"`` for
+            a share of the replies so far (after the first 100).
+        rejects: a path to write failed commands to as JSON lines, or a callable that takes each
+            CommandError.
+
+    Raises:
+        ValueError: an option is none of these.
+        OSError: the file of rejects can't be opened.
+    """
+
+    def __init__(
+        self, on_error: str = "raise", max_errors: MaxErrors = None, rejects: Rejects = None
+    ) -> None:
+        if on_error not in ("raise", "stop", "collect"):
+            raise ValueError(f"on_error is 'raise', 'collect' or 'stop', not {on_error!r}")
+        self.on_error = on_error
+        self._most, self._share = _limits(0 if on_error == "stop" else max_errors)
+        self._rejects = rejects
+        self._file: IO[str] | None = None
+        self._kept_bytes = 0
+
+    @property
+    def needs_positions(self) -> bool:
+        """Whether it has to be known which command an error reply belongs to, and when."""
+        limited = self._most is not None or self._share is not None
+        return limited or self._rejects is not None
+
+    def __enter__(self) -> Self:
+        if isinstance(self._rejects, (str, os.PathLike)):
+            self._file = _open_rejects(self._rejects)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def take(self, errors: list[tuple[int, bytes, bool]], window: Window, report: Report) -> None:
+        """Empty a list of error replies: match each with its command, keep it, write it down.
+
+        Raises:
+            OSError: the rejects can't be written; or what their callable raises.
+        """
+        done = 0
+        try:
+            for index, text, nested in errors:
+                keep = len(report.errors) < ERRORS_KEPT
+                if keep or self._rejects is not None:
+                    self._take(_located(index, text, nested, window), keep, report)
+                    done += 1
+                else:
+                    done = len(errors)
+                    break
+        finally:
+            del errors[:done]
+            if self._file is not None:
+                self._file.flush()
+
+    def _take(self, error: CommandError, keep: bool, report: Report) -> None:
+        if keep:
+            report.errors.append(self._lightened(error))
+        if self._file is not None:
+            self._file.write(reject_line(error))
+        elif callable(self._rejects):
+            self._rejects(error)
+
+    def verdict(self, report: Report) -> str:
+        """Why the load has to stop, or an empty text."""
+        failed, replies = report.failed, report.replies
+        if self._most is not None and failed > self._most:
+            if self._most == 0:
+                return "stopped at the first error reply"
+            return f"stopped after more than {self._most:,} error replies"
+        if self._share is not None and replies >= PERCENT_SAMPLE and failed > self._share * replies:
+            return f"stopped since more than {self._share:.4g} of the replies were errors"
+        return ""
+
+    def judged(self, report: Report) -> Report:
+        """The report of a load that has ended.
+
+        Raises:
+            CommandErrors: there were error replies, and they are not only to be collected.
+        """
+        if self.on_error != "collect":
+            report.raise_for_errors()
+        return report
+
+    def _lightened(self, error: CommandError) -> CommandError:
+        """The error, without its arguments when those kept take too much memory."""
+        size = sum(map(len, error.arguments or ()))
+        if self._kept_bytes + size > KEPT_BYTES:
+            return CommandError(error.text, index=error.index, row=error.row, nested=error.nested)
+        self._kept_bytes += size
+        return error
+
+
+def reject_line(error: CommandError) -> str:
+    """A failed command as a line of JSON.
+
+    Arguments are text; bytes that are not UTF-8 become lone surrogates, which
+    ``text.encode("utf-8", "surrogateescape")`` turns back.
+    """
+    words = error.arguments
+    fields: dict[str, Any] = {
+        "command": error.index,
+        "row": error.row,
+        "arguments": words and [word.decode("utf-8", "surrogateescape") for word in words],
+        "code": error.code,
+        "error": error.text,
+    }
+    if error.nested:
+        fields["nested"] = True
+    return json.dumps(fields) + "\n"
+
+
+def _open_rejects(path: str | os.PathLike[str]) -> IO[str]:
+    if os.path.isfile(path) and os.path.getsize(path):
+        raise FileExistsError(
+            f"{os.fspath(path)} is there already, maybe with the rejects of an earlier load; move "
+            "it away, or name another file"
+        )
+    return open(path, "w", encoding="ascii")
+
+
+def _located(index: int, text: bytes, nested: bool, window: Window) -> CommandError:
+    rows, command = window.command(index)
+    return CommandError(
+        text.decode(errors="backslashreplace"),
+        index=index,
+        row=rows.start,
+        arguments=arguments(command),
+        nested=nested,
+    )
+
+
+def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
+    """The number, or the share, of errors that are let pass."""
+    if max_errors is None:
+        return None, None
+    try:
+        if isinstance(max_errors, str) and max_errors.strip().endswith("%"):
+            share = float(max_errors.strip()[:-1]) / 100
+            if 0 <= share < 1:
+                return None, share
+        elif not isinstance(max_errors, bool) and int(max_errors) == float(max_errors) >= 0:
+            return int(max_errors), None
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"max_errors is a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
+    )

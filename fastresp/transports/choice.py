@@ -1,0 +1,77 @@
+"""Which transport carries a load, and why."""
+
+from __future__ import annotations
+
+from ..errors import TransportError
+from ..policy import ErrorPolicy
+from ..programs import find_program
+from ..server import Server, ServerLike
+from .base import Transport
+from .redis_cli import RedisCli, beyond_redis_cli
+from .socket import SocketTransport
+
+__all__ = ["TRANSPORTS", "check_cluster", "choose"]
+
+TRANSPORTS = ("auto", "redis-cli", "socket")
+
+
+def choose(
+    transport: str,
+    server: ServerLike,
+    policy: ErrorPolicy,
+    *,
+    timeout: float | None,
+    rate_limit: float | None,
+) -> Transport:
+    """Give the transport that was asked for; for ``"auto"``, redis-cli if it can do all of it.
+
+    Raises:
+        ValueError: there is no transport of that name.
+        TransportError: redis-cli was asked for and can't do all of it; the server can't be used.
+    """
+    if transport not in TRANSPORTS:
+        raise ValueError(f"transport is 'auto', 'redis-cli' or 'socket', not {transport!r}")
+    where = Server(server)
+    socket = SocketTransport(where, policy=policy, timeout=timeout, rate_limit=rate_limit)
+    beyond = _beyond_any_cli(policy, rate_limit)
+    if transport == "redis-cli":
+        if beyond:
+            raise TransportError(f"{beyond}; use transport='socket'")
+        return RedisCli(where, timeout=timeout)
+    if transport == "socket":
+        return socket.because("transport='socket' was asked for")
+    if not beyond and where.tls and not isinstance(server, str | None):
+        beyond = "the settings of a client's TLS are more than redis-cli has options for"
+    program = find_program("cli", "FASTRESP_CLI")
+    if not beyond and program is None:
+        beyond = "there is neither a redis-cli nor a valkey-cli here"
+    if beyond or program is None:
+        return socket.because(beyond)
+    answers = where.ask(timeout)
+    beyond = beyond_redis_cli(program, where, answers)
+    if beyond:
+        return socket.because(beyond)
+    return RedisCli(where, timeout=timeout, answers=answers)
+
+
+def check_cluster(carrier: Transport, transport: str) -> None:
+    """Refuse a node of a cluster, unless the socket was asked for by name.
+
+    Raises:
+        TransportError: most of the load would be answered by MOVED.
+    """
+    if transport == "auto" and carrier.answers is not None and carrier.answers.cluster:
+        raise TransportError(
+            f"the server at {carrier.server} is part of a cluster, and this version does not "
+            "follow MOVED; transport='socket' loads the keys of that one node, and reports each "
+            "of the others as a MOVED error"
+        )
+
+
+def _beyond_any_cli(policy: ErrorPolicy, rate_limit: float | None) -> str:
+    """What is asked for that no redis-cli can do, or an empty text."""
+    if policy.needs_positions:
+        return "redis-cli --pipe can't tell which command an error belongs to"
+    if rate_limit is not None:
+        return "redis-cli --pipe can't send at a limited rate"
+    return ""

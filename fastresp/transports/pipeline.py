@@ -1,0 +1,297 @@
+"""A load over a socket, full duplex: what to send and what came back, without ever waiting.
+
+The generators of a ``PipelineCore`` yield a ``Wait`` whenever there is nothing to do but wait for
+the socket; the sync and the asyncio transport run them, and wait each in its own way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ..errors import ProtocolError, TransportError, TransportTimeout
+from ..policy import ErrorPolicy
+from ..report import Report
+from ..server import Server
+from ..window import Window
+from ..wire.buffer import Chunk
+from ..wire.replies import ReplyScanner
+from .stream import Stream
+
+__all__ = ["LoadCore", "LostConnection", "PipelineCore", "Wait"]
+
+LIKELY_CAUSES = (
+    "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
+    "query buffer limit"
+)
+# While there is something to send, replies are looked for so often: waking for each of the
+# server's small writes would cost more than all the rest.
+READ_EVERY_S = 0.001
+# How long a wait lasts at most before the deadline is looked at.
+TICK_S = 0.2
+# With a rate limit commands go in portions of so many seconds.
+PORTION_S = 0.01
+
+
+class Wait(NamedTuple):
+    """What a transport waits for: input, room for output, or the end of so many seconds."""
+
+    read: bool
+    write: bool
+    seconds: float
+
+
+class PipelineCore:
+    """Chunks out, replies in, over one connection.
+
+    Args:
+        server: whose connection it is, for messages.
+        timeout: give up when nothing moves for so many seconds; None for never.
+        rate_limit: send at most so many commands a second; None for no limit.
+        window: what bounds the commands in flight.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        timeout: float | None = 30.0,
+        rate_limit: float | None = None,
+        window: Window | None = None,
+    ) -> None:
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
+        if rate_limit is not None and not rate_limit > 0:
+            raise ValueError(
+                f"rate_limit is a number of commands a second above 0, or None, not {rate_limit!r}"
+            )
+        self.server = server
+        self.timeout = timeout
+        self.rate_limit = rate_limit
+        self.window = window or Window()
+        self.stream: Stream | None = None
+        self.started = self.moved = self._pace_start = time.monotonic()
+        # No command from this one on is sent; None for no end.
+        self.end: int | None = None
+
+    def attach(self, connection: Any, feed: Callable[[bytes], object]) -> None:
+        """Take over a connected redis-py connection."""
+        self.stream = Stream(connection, self.window, feed)
+        self.started = self.moved = self._pace_start = time.monotonic()
+
+    def detach(self) -> None:
+        """Close the connection, if it is open."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            stream.close()
+
+    def stop(self) -> None:
+        """Send nothing more, but the rest of a command of which a part has gone."""
+        sending = self.window.sending
+        self.end = self.window.sent + (1 if sending is not None and sending.underway else 0)
+
+    # To be defined by those who know what to do with replies.
+
+    def understand(self) -> None:
+        """Look at what came in, and acknowledge it in the window."""
+        raise NotImplementedError
+
+    # Generators of waits.
+
+    def writing(self, chunk: Chunk) -> Iterator[Wait]:
+        """Add a chunk, and go on until there is room to make the next.
+
+        One chunk is held ready while the socket is full, so that the server never waits for the
+        next to be made.
+        """
+        self.window.add(chunk)
+        yield from self.until(lambda: self.window.waiting <= 1 and self.window.has_room)
+
+    def finishing(self) -> Iterator[Wait]:
+        """Send what is left, and go on until all replies have come."""
+        yield from self.until(lambda: self.finished)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all that is to be sent has gone and was answered."""
+        sent = self.window.sent
+        last = self.window.made if self.end is None else self.end
+        return sent >= last and self.window.acknowledged >= sent
+
+    def until(self, reached: Callable[[], bool]) -> Iterator[Wait]:
+        """Move bytes both ways until something is reached.
+
+        Raises:
+            LostConnection: to be turned into a TransportError by ``loss()``.
+            TransportTimeout: nothing moved for ``timeout`` seconds.
+        """
+        self.moved = time.monotonic()
+        while True:
+            self.step()
+            if reached() or (self.end is not None and self.finished):
+                return
+            yield self.wait()
+
+    def step(self) -> None:
+        """Receive and send what can be, now."""
+        stream = self.stream
+        if stream is None:
+            raise TransportError("this transport is closed")
+        moved = stream.receive()
+        if moved:
+            self.understand()
+        if stream.lost is None:
+            moved |= stream.send(self._allowed())
+        if stream.lost is not None:
+            # What the server said before it went is still to be had.
+            while stream.receive():
+                pass
+            self.understand()
+            raise LostConnection
+        if moved:
+            self.moved = time.monotonic()
+
+    def wait(self) -> Wait:
+        """What to wait for when nothing can be done."""
+        stream, window = self.stream, self.window
+        assert stream is not None
+        now = time.monotonic()
+        if stream.full:
+            wait = Wait(False, True, READ_EVERY_S)
+        elif self.rate_limit is not None and window.unsent and self.end is None:
+            wait = Wait(True, False, PORTION_S)
+            if not window.in_doubt:
+                self.moved = now
+        else:
+            wait = Wait(True, False, TICK_S)
+        if self.timeout is not None and now - self.moved > self.timeout:
+            raise TransportTimeout(
+                f"nothing moved for {self.timeout:g} s between here and {self.server}: the server "
+                "is frozen, or busy with a command that takes longer (a larger timeout= waits "
+                "longer)",
+                self.report,
+            )
+        return wait
+
+    @property
+    def report(self) -> Report | None:
+        """The report so far, for exceptions; None where there is none."""
+        return None
+
+    @property
+    def last_words(self) -> str:
+        """What the server said before it closed the connection, if it did."""
+        return ""
+
+    def _allowed(self) -> int | None:
+        """How many commands of the stream may have gone by now; None for all."""
+        limits = [limit for limit in (self.end, self.room(), self._paced()) if limit is not None]
+        return min(limits, default=None)
+
+    def room(self) -> int | None:
+        """How many commands may have gone, that the replies stay within bounds."""
+        return None
+
+    def _paced(self) -> int | None:
+        """How many commands may have gone by now under the rate limit."""
+        if self.rate_limit is None:
+            return None
+        allowed = 1 + int((time.monotonic() - self._pace_start) * self.rate_limit)
+        # What a slow source did not use is not made up for by a storm.
+        unused = allowed - self.window.sent - 1 - int(2 * PORTION_S * self.rate_limit)
+        if unused > 0:
+            self._pace_start += unused / self.rate_limit
+            allowed -= unused
+        return allowed
+
+    def loss(self) -> TransportError:
+        """The exception for a lost connection. Asks the server again: may take seconds."""
+        report = self.report
+        cause = self.stream.lost if self.stream is not None else None
+        self.detach()
+        if isinstance(cause, ProtocolError):
+            message = f"the server at {self.server} sent what can't be understood: {cause}"
+        else:
+            message = f"lost the server at {self.server}: {cause}"
+            words = self.last_words
+            message += f"; its last words: {words}" if words else f" ({LIKELY_CAUSES})"
+        try:
+            self.server.ask(self.timeout)
+        except TransportError as error:
+            message += f"\na new connection says: {error}"
+        else:
+            message += "\na new connection to it works"
+        return TransportError(message, report)
+
+
+class LostConnection(Exception):
+    """The connection is lost; ``loss()`` makes the exception that the user gets."""
+
+
+class LoadCore(PipelineCore):
+    """A pipeline whose replies are counted and matched with their commands.
+
+    Args:
+        policy: what error replies do.
+        others: as for PipelineCore.
+    """
+
+    def __init__(self, server: Server, policy: ErrorPolicy, **options: Any) -> None:
+        super().__init__(server, **options)
+        self.policy = policy
+        self.scanner = ReplyScanner()
+        self._report = Report("socket")
+        self._last_words = ""
+
+    def attach(self, connection: Any, feed: Callable[[bytes], object] | None = None) -> None:
+        super().attach(connection, feed or self.scanner.feed)
+
+    def detach(self) -> None:
+        self._report = self.report
+        super().detach()
+
+    @property
+    def report(self) -> Report:
+        report, window = self._report, self.window
+        report.rows, report.commands, report.bytes_sent = window.totals()
+        report.replies, report.unsent = window.acknowledged, window.unsent
+        if self.stream is not None:
+            report.seconds = time.monotonic() - self.started
+        return report
+
+    @property
+    def last_words(self) -> str:
+        return self._last_words
+
+    def understand(self) -> None:
+        scanner, window, report = self.scanner, self.window, self._report
+        sent = window.sent
+        errors = scanner.errors
+        report.failed = scanner.failed
+        if scanner.replies > sent:
+            self._take_last_words(scanner.replies - sent)
+        if errors:
+            self.policy.take(errors, window, report)
+        window.acknowledge(min(scanner.replies, sent))
+        report.replies = window.acknowledged
+        if report.failed and not report.stopped:
+            report.stopped = self.policy.verdict(report)
+            if report.stopped:
+                self.stop()
+
+    def _take_last_words(self, count: int) -> None:
+        """Take the replies that answer no whole command.
+
+        A server that refuses the first part of a command says why, and closes the connection.
+        """
+        assert self.stream is not None
+        errors, sent = self.scanner.errors, self.window.sent
+        late = [error for error in errors if error[0] >= sent]
+        errors[:] = [error for error in errors if error[0] < sent]
+        self._report.failed -= len({index for index, _, _ in late})
+        self._last_words = "; ".join(text.decode(errors="replace") for _, text, _ in late)
+        if self.stream.lost is None:
+            self.stream.lost = ProtocolError(
+                f"{count:,} replies more than commands: {self._last_words}", self.scanner.offset
+            )
