@@ -10,6 +10,7 @@ from .errors import (
     TransportError,
     TransportTimeout,
 )
+from .execute import execute
 from .load import dump, mass_insert
 from .report import Report
 from .template import Template
@@ -21,6 +22,7 @@ from .wire.writer import Writer, pack_many
 __all__ = [
     # load
     "mass_insert",
+    "execute",
     "dump",
     "RedisCli",
     "Report",

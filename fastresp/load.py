@@ -88,7 +88,7 @@ def mass_insert(
     policy = ErrorPolicy(on_error, max_errors, rejects)
     chosen = choose(transport, server, policy, timeout=timeout, rate_limit=rate_limit)
     with reporting(progress, data) as show, policy, chosen as carrier:
-        check_cluster(carrier, transport)
+        check_cluster(carrier.answers, carrier.server, transport)
         if carrier.answers is not None:
             writer.max_bulk_bytes = carrier.answers.max_bulk_bytes
         chunk = None

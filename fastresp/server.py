@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -65,10 +66,12 @@ class Server:
         if server is None:
             server = os.environ.get("REDIS_URL") or DEFAULT_URL
         if isinstance(server, str):
-            pool = _pool_from_url(server)
+            pool: Any = _pool_from_url(server)
         elif isinstance(server, redis.Redis):
             pool = server.connection_pool
-        elif isinstance(server, redis.RedisCluster):
+        elif _is_async(server, "Redis"):
+            pool = _AsSync(server.connection_pool)
+        elif isinstance(server, redis.RedisCluster) or _is_async(server, "RedisCluster"):
             raise TransportError(
                 "a load into a whole cluster is not in this version; load each master with the "
                 "URL of that node and transport='socket'"
@@ -284,6 +287,35 @@ class Server:
             return raw
         address = (self.settings.get("host", "localhost"), int(self.settings.get("port", 6379)))
         return socket.create_connection(address, timeout=1.0)
+
+
+def _is_async(client: object, name: str) -> bool:
+    """Whether it is a client of redis.asyncio, which is not imported for this."""
+    module = sys.modules.get("redis.asyncio")
+    return module is not None and isinstance(client, getattr(module, name))
+
+
+class _AsSync:
+    """The settings of an asyncio client's pool, for a connection that is not asyncio's."""
+
+    def __init__(self, pool: Any) -> None:
+        import redis
+        from redis import asyncio as other
+
+        for theirs, ours in (
+            (other.SSLConnection, redis.SSLConnection),
+            (other.UnixDomainSocketConnection, redis.UnixDomainSocketConnection),
+            (other.Connection, redis.Connection),
+        ):
+            if issubclass(pool.connection_class, theirs):
+                self.connection_class = ours
+                break
+        if "connection_pool" in pool.connection_kwargs:
+            raise TransportError(
+                "an asyncio client of Sentinel can't be used; give Sentinel(...).master_for(name) "
+                "of redis, not of redis.asyncio"
+            )
+        self.connection_kwargs = pool.connection_kwargs
 
 
 def _pool_from_url(url: str) -> Any:

@@ -32,7 +32,7 @@ def commands(
 def lost(server: LocalServer, data: object, **options: object) -> fastresp.TransportError:
     """The error of a load that is lost on the way."""
     with pytest.raises(fastresp.TransportError) as caught:
-        fastresp.mass_insert(data, server=server.url, **options)
+        fastresp.mass_insert(data, server=server.url, transport="redis-cli", **options)
     assert caught.value.report is not None
     return caught.value
 
@@ -103,7 +103,7 @@ def test_frozen_server(start_server: Callable[..., LocalServer], count: int) -> 
     error = lost(server, data, timeout=1.0)
     assert time.monotonic() - started < 20
     assert isinstance(error, fastresp.TransportTimeout)
-    assert "nothing moved for 1 s" in str(error)
+    assert "nothing was seen to move for 1 s" in str(error)
     assert error.report is not None
     assert error.report.in_doubt > 0
     os.kill(pid, signal.SIGCONT)
@@ -137,11 +137,20 @@ def test_slow_server_is_not_a_timeout(server: LocalServer) -> None:
 
 def test_value_larger_than_the_server_takes(server: LocalServer, client: redis.Redis) -> None:
     client.config_set("proto-max-bulk-len", 1 << 20)
+    data = [("SET", "a", 1), ("SET", "b", "x" * (2 << 20)), ("SET", "c", 1)]
     try:
-        error = lost(server, [("SET", "a", 1), ("SET", "b", "x" * (2 << 20)), ("SET", "c", 1)])
+        with pytest.raises(fastresp.EncodeError, match=r"row 1, .*proto-max-bulk-len") as caught:
+            fastresp.mass_insert(data, "{0} {1} {2}", server=server.url, transport="redis-cli")
+        raw = fastresp.pack_many(data)
+        with (
+            pytest.raises(fastresp.TransportError, match="proto-max-bulk-len"),
+            fastresp.RedisCli(server.url) as cli,
+        ):
+            cli.write(raw)
     finally:
         client.config_set("proto-max-bulk-len", 512 << 20)
-    assert "proto-max-bulk-len" in str(error)
+    assert (caught.value.row, caught.value.argument) == (1, 2)
+    assert client.get("a") == b"1"
     assert client.get("b") is None
     assert client.get("c") is None
 

@@ -148,7 +148,11 @@ def test_password_in_bytes(locked: str) -> None:
 
 
 def test_acl_without_echo(acl: Callable[..., str]) -> None:
-    error = refused(acl("+@all", "-echo"))
+    url = acl("+@all", "-echo")
+    report = fastresp.mass_insert(COMMANDS, server=url)
+    assert report.transport == "socket"
+    assert "no permissions to run the 'echo'" in report.reason
+    error = refused(url, transport="redis-cli")
     assert "no permissions to run the 'echo'" in str(error)
     assert "+echo" in str(error)
 
@@ -276,7 +280,11 @@ def test_plain_port_spoken_to_in_tls(start_server: Callable[..., LocalServer], p
 
 
 def test_tls_settings_beyond_redis_cli(tls: Callable[..., str]) -> None:
-    assert "ssl_min_version" in str(refused(tls(ssl_min_version="771")))
+    url = tls(ssl_min_version="771")
+    assert "ssl_min_version" in str(refused(url, transport="redis-cli"))
+    report = fastresp.mass_insert(COMMANDS, server=url)
+    assert (report.transport, report.replies) == ("socket", 1)
+    assert "ssl_min_version" in report.reason
 
 
 def test_cli_built_without_tls(
@@ -286,7 +294,9 @@ def test_cli_built_without_tls(
     plain.write_text("#!/bin/sh\necho 'Usage: redis-cli [OPTIONS]'\n")
     plain.chmod(0o755)
     monkeypatch.setenv("FASTRESP_CLI", str(plain))
-    assert "built without TLS" in str(refused(tls()))
+    assert "built without TLS" in str(refused(tls(), transport="redis-cli"))
+    report = fastresp.mass_insert(COMMANDS, server=tls())
+    assert "built without TLS" in report.reason
 
 
 def test_cluster_client_is_refused() -> None:
@@ -305,7 +315,10 @@ def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_
     in_wheel = find_program("cli", "FASTRESP_CLI")
     if in_wheel is not None:
         assert Path(in_wheel).name == "valkey-cli"
-        assert fastresp.mass_insert(COMMANDS, server=server.url).reason.endswith(in_wheel)
+        assert in_wheel in fastresp.mass_insert(COMMANDS, server=server.url).reason
     monkeypatch.setattr("fastresp.programs.WHEELS", ())
+    report = fastresp.mass_insert(COMMANDS, server=server.url)
+    assert report.transport == "socket"
+    assert "neither a redis-cli nor a valkey-cli" in report.reason
     with pytest.raises(fastresp.TransportError, match="apt install redis-tools"):
-        fastresp.mass_insert(COMMANDS, server=server.url)
+        fastresp.mass_insert(COMMANDS, server=server.url, transport="redis-cli")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import TransportError
 from ..policy import ErrorPolicy
 from ..programs import find_program
-from ..server import Server, ServerLike
+from ..server import Answers, Server, ServerLike
 from .base import Transport
 from .redis_cli import RedisCli, beyond_redis_cli
 from .socket import SocketTransport
@@ -54,17 +54,17 @@ def choose(
     return RedisCli(where, timeout=timeout, answers=answers)
 
 
-def check_cluster(carrier: Transport, transport: str) -> None:
+def check_cluster(answers: Answers | None, server: Server, transport: str) -> None:
     """Refuse a node of a cluster, unless the socket was asked for by name.
 
     Raises:
         TransportError: most of the load would be answered by MOVED.
     """
-    if transport == "auto" and carrier.answers is not None and carrier.answers.cluster:
+    if transport == "auto" and answers is not None and answers.cluster:
         raise TransportError(
-            f"the server at {carrier.server} is part of a cluster, and this version does not "
-            "follow MOVED; transport='socket' loads the keys of that one node, and reports each "
-            "of the others as a MOVED error"
+            f"the server at {server} is part of a cluster, and this version does not follow "
+            "MOVED; transport='socket' loads the keys of that one node, and reports each of the "
+            "others as a MOVED error"
         )
 
 

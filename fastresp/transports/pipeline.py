@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..errors import ProtocolError, TransportError, TransportTimeout
@@ -52,6 +53,12 @@ class PipelineCore:
         window: what bounds the commands in flight.
     """
 
+    # What takes the bytes of replies as they come in; to be set by those who know what to do with
+    # replies.
+    feed: Callable[[bytes], object]
+    # How many reads a step may make.
+    most_reads = 64
+
     def __init__(
         self,
         server: Server,
@@ -74,30 +81,43 @@ class PipelineCore:
         self.started = self.moved = self._pace_start = time.monotonic()
         # No command from this one on is sent; None for no end.
         self.end: int | None = None
+        # What the server said of a command that it had a part of, before it closed the connection.
+        self.last_words = ""
+        self._report = Report("socket")
 
-    def attach(self, connection: Any, feed: Callable[[bytes], object]) -> None:
+    def attach(self, connection: Any) -> None:
         """Take over a connected redis-py connection."""
-        self.stream = Stream(connection, self.window, feed)
+        self.stream = Stream(connection, self.window, self.feed)
         self.started = self.moved = self._pace_start = time.monotonic()
 
     def detach(self) -> None:
         """Close the connection, if it is open."""
+        self._report = self.report
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.close()
+
+    def touch(self) -> None:
+        """Count the time without progress from now: what others took of it does not count."""
+        self.moved = time.monotonic()
+
+    def offer(self, chunk: Chunk) -> bool:
+        """Take a chunk if there is room, and send what can be at once; False if there is none."""
+        if not self.window.has_room:
+            return False
+        self.window.add(chunk)
+        with suppress(LostConnection):  # it is noticed at the next step
+            self.step()
+        return True
 
     def stop(self) -> None:
         """Send nothing more, but the rest of a command of which a part has gone."""
         sending = self.window.sending
         self.end = self.window.sent + (1 if sending is not None and sending.underway else 0)
 
-    # To be defined by those who know what to do with replies.
-
     def understand(self) -> None:
         """Look at what came in, and acknowledge it in the window."""
         raise NotImplementedError
-
-    # Generators of waits.
 
     def writing(self, chunk: Chunk) -> Iterator[Wait]:
         """Add a chunk, and go on until there is room to make the next.
@@ -126,7 +146,7 @@ class PipelineCore:
             LostConnection: to be turned into a TransportError by ``loss()``.
             TransportTimeout: nothing moved for ``timeout`` seconds.
         """
-        self.moved = time.monotonic()
+        self.touch()
         while True:
             self.step()
             if reached() or (self.end is not None and self.finished):
@@ -138,7 +158,7 @@ class PipelineCore:
         stream = self.stream
         if stream is None:
             raise TransportError("this transport is closed")
-        moved = stream.receive()
+        moved = stream.receive(self.most_reads)
         if moved:
             self.understand()
         if stream.lost is None:
@@ -175,14 +195,14 @@ class PipelineCore:
         return wait
 
     @property
-    def report(self) -> Report | None:
-        """The report so far, for exceptions; None where there is none."""
-        return None
-
-    @property
-    def last_words(self) -> str:
-        """What the server said before it closed the connection, if it did."""
-        return ""
+    def report(self) -> Report:
+        """The report so far: what was sent, what was answered, what is in doubt."""
+        report, window = self._report, self.window
+        report.rows, report.commands, report.bytes_sent = window.totals()
+        report.replies, report.unsent = window.acknowledged, window.unsent
+        if self.stream is not None:
+            report.seconds = time.monotonic() - self.started
+        return report
 
     def _allowed(self) -> int | None:
         """How many commands of the stream may have gone by now; None for all."""
@@ -241,28 +261,8 @@ class LoadCore(PipelineCore):
         super().__init__(server, **options)
         self.policy = policy
         self.scanner = ReplyScanner()
-        self._report = Report("socket")
-        self._last_words = ""
-
-    def attach(self, connection: Any, feed: Callable[[bytes], object] | None = None) -> None:
-        super().attach(connection, feed or self.scanner.feed)
-
-    def detach(self) -> None:
-        self._report = self.report
-        super().detach()
-
-    @property
-    def report(self) -> Report:
-        report, window = self._report, self.window
-        report.rows, report.commands, report.bytes_sent = window.totals()
-        report.replies, report.unsent = window.acknowledged, window.unsent
-        if self.stream is not None:
-            report.seconds = time.monotonic() - self.started
-        return report
-
-    @property
-    def last_words(self) -> str:
-        return self._last_words
+        # Not a method of Python: see Stream.receive().
+        self.feed = self.scanner.feed
 
     def understand(self) -> None:
         scanner, window, report = self.scanner, self.window, self._report
@@ -290,8 +290,8 @@ class LoadCore(PipelineCore):
         late = [error for error in errors if error[0] >= sent]
         errors[:] = [error for error in errors if error[0] < sent]
         self._report.failed -= len({index for index, _, _ in late})
-        self._last_words = "; ".join(text.decode(errors="replace") for _, text, _ in late)
+        self.last_words = "; ".join(text.decode(errors="replace") for _, text, _ in late)
         if self.stream.lost is None:
             self.stream.lost = ProtocolError(
-                f"{count:,} replies more than commands: {self._last_words}", self.scanner.offset
+                f"{count:,} replies more than commands: {self.last_words}", self.scanner.offset
             )

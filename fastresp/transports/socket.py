@@ -13,8 +13,9 @@ from ..server import Server, ServerLike
 from ..wire.buffer import Chunk
 from .base import Transport
 from .pipeline import LoadCore, LostConnection, PipelineCore, Wait
+from .stream import Stream
 
-__all__ = ["SocketTransport", "run"]
+__all__ = ["SocketTransport", "run", "wait_for"]
 
 
 class SocketTransport(Transport):
@@ -88,15 +89,22 @@ def run(core: PipelineCore, waits: Iterator[Wait]) -> None:
     """
     try:
         for wait in waits:
-            stream = core.stream
-            assert stream is not None
-            if wait.read and stream.has_input:
-                continue
-            poll = select.poll()
-            poll.register(stream.fileno(), stream.events(read=wait.read, write=wait.write))
-            poll.poll(max(1, int(wait.seconds * 1000)))
+            assert core.stream is not None
+            wait_for(core.stream, wait)
     except LostConnection:
         raise core.loss() from None
     except TransportError:
         core.detach()
         raise
+
+
+def wait_for(stream: Stream, wait: Wait) -> None:
+    """Wait as a pipeline says."""
+    if wait.read and stream.has_input:
+        return
+    read, write = stream.interest(read=wait.read, write=wait.write)
+    poll = select.poll()
+    poll.register(
+        stream.fileno(), (select.POLLIN if read else 0) | (select.POLLOUT if write else 0)
+    )
+    poll.poll(max(1, int(wait.seconds * 1000)))

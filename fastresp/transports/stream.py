@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -68,10 +67,9 @@ class Stream:
         """Whether there is input that the file descriptor does not show: OpenSSL holds it."""
         return bool(self._tls and self._tls.pending())
 
-    def events(self, *, read: bool, write: bool) -> int:
-        """What to wait for with poll(): TLS may have to read in order to write."""
-        mask = select.POLLIN if read or (self._tls and write) else 0
-        return mask | select.POLLOUT if write else mask
+    def interest(self, *, read: bool, write: bool) -> tuple[bool, bool]:
+        """Whether to wait for input, and for room: TLS may have to read in order to write."""
+        return read or (self._tls is not None and write), write
 
     def receive(self, calls: int = 64) -> bool:
         """Feed on what has come in; return whether there was anything."""

@@ -1,0 +1,226 @@
+"""``mass_insert`` and ``execute`` for asyncio: the same arguments, reports and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from typing import Any, Literal
+
+from .errors import EncodeError, TransportError
+from .execute import More, reply_core
+from .load import rows_of
+from .policy import ErrorPolicy, MaxErrors, Rejects
+from .progress import Progress, reporting
+from .report import Report
+from .server import Server, ServerLike
+from .template import Command, as_template
+from .transports.aio import AioTransport, connect, wait_for
+from .transports.choice import check_cluster
+from .transports.pipeline import LostConnection, Wait
+from .wire.buffer import Chunk
+from .wire.writer import CHUNK_SECONDS, Writer
+
+__all__ = ["execute", "mass_insert"]
+
+# Rows of an async source that are gathered before they are encoded: a call of the encoder costs
+# as much as some rows.
+BATCH_ROWS = 32
+# A source that lets wait so long for a row makes a pause.
+PAUSE_SECONDS = 0.02
+
+
+async def mass_insert(
+    data: Iterable[Any] | AsyncIterable[Any],
+    command: Command = None,
+    *,
+    server: ServerLike = None,
+    transport: Literal["auto", "socket"] = "auto",
+    on_error: Literal["raise", "collect", "stop"] = "raise",
+    max_errors: MaxErrors = None,
+    rejects: Rejects = None,
+    rate_limit: float | None = None,
+    nulls: Literal["error", "skip", "empty"] = "error",
+    timeout: float | None = 30.0,
+    progress: Progress = None,
+    default: Callable[[Any], Any] | None = None,
+) -> Report:
+    """Load data into Redis or Valkey as fast as the server takes it, in an event loop.
+
+    As ``fastresp.mass_insert``, with these differences:
+
+    Args:
+        data: may also be an async iterable. The loop is blocked no longer than it takes to encode
+            one chunk (1 MiB, or 2 ms and one row).
+        server: may also be a ``redis.asyncio.Redis`` client.
+        transport: ``"socket"``; ``"auto"`` is the same here.
+
+    Raises:
+        asyncio.CancelledError: the load was cancelled. The connection is closed at once; the
+            exception has the report of what was sent and answered until then, as ``report``.
+        others: as ``fastresp.mass_insert``.
+    """
+    if transport not in ("auto", "socket"):
+        raise ValueError(f"transport is 'auto' or 'socket' in asyncio, not {transport!r}")
+    chunks = _Chunks(data, Writer(as_template(command), nulls=nulls, default=default))
+    policy = ErrorPolicy(on_error, max_errors, rejects)
+    carrier = AioTransport(Server(server), policy, timeout=timeout, rate_limit=rate_limit)
+    with reporting(progress, data) as show, policy:
+        async with carrier:
+            check_cluster(carrier.answers, carrier.core.server, transport)
+            assert carrier.answers is not None
+            chunks.writer.max_bulk_bytes = carrier.answers.max_bulk_bytes
+            chunks.offer = carrier.core.offer
+            try:
+                while (chunk := await chunks.next()) is not None:
+                    await carrier.write(chunk)
+                    if show is not None:
+                        show(carrier.report)
+                    if carrier.report.stopped:
+                        break
+            except TransportError:
+                raise
+            except Exception as error:
+                await _write_rest(chunks, carrier, error)
+                raise
+    return policy.judged(carrier.report)
+
+
+async def execute(
+    data: Iterable[Any] | AsyncIterable[Any],
+    command: Command = None,
+    *,
+    server: ServerLike = None,
+    on_error: Literal["raise", "return"] = "raise",
+    decode: bool | str | None = None,
+    nulls: Literal["error", "skip", "empty"] = "error",
+    timeout: float | None = 30.0,
+    default: Callable[[Any], Any] | None = None,
+) -> AsyncIterator[Any]:
+    """Run commands and give their replies, in order, as they come.
+
+    As ``fastresp.execute``; ``data`` may also be an async iterable, ``server`` a
+    ``redis.asyncio.Redis`` client. To leave it before its end, close it: with
+    ``contextlib.aclosing()``, or ``aclose()``.
+    """
+    chunks = _Chunks(data, Writer(as_template(command), nulls=nulls, default=default))
+    core = reply_core(server, on_error, decode, timeout)
+    failure: Exception | None = None
+    try:
+        answers = await connect(core)
+        chunks.writer.max_bulk_bytes = answers.max_bulk_bytes
+        chunks.offer = core.offer
+        for item in core.exchange():
+            if isinstance(item, Wait):
+                assert core.stream is not None
+                await wait_for(core.stream, item)
+            elif isinstance(item, More):
+                try:
+                    chunk = await chunks.next()
+                    made = [] if chunk is None else [chunk]
+                except Exception as error:
+                    # Raised after the replies to the commands before.
+                    failure, made = error, chunks.rest()
+                core.ended = failure is not None or not made
+                for chunk in made:
+                    core.window.add(chunk)
+                core.touch()
+                await asyncio.sleep(0)
+            else:
+                for reply in item:
+                    yield reply
+                core.touch()
+        if failure is not None:
+            raise failure
+    except LostConnection:
+        raise await asyncio.to_thread(core.loss) from None
+    finally:
+        core.detach()
+
+
+class _Chunks:
+    """The chunks of a source that may be async.
+
+    Attributes:
+        writer: what encodes the rows.
+        offer: is given a chunk while the source lets wait for its next row, and says whether it
+            took it: rows that came before a pause are not to wait for its end.
+    """
+
+    def __init__(self, data: Iterable[Any] | AsyncIterable[Any], writer: Writer) -> None:
+        self.writer = writer
+        self.offer: Callable[[Chunk], bool] = lambda chunk: False
+        self._async = aiter(data) if isinstance(data, AsyncIterable) else None
+        self._sync = iter(()) if isinstance(data, AsyncIterable) else rows_of(data)
+        self._rows: list[Any] = []
+        self._ready: deque[Chunk] = deque()
+        self._failure: Exception | None = None
+        self._more = True
+
+    async def next(self) -> Chunk | None:
+        """The next chunk; None when there is none."""
+        if self._async is None:
+            while self._more and not self._ready:
+                self._more = self.writer.fill(self._sync)
+                self._cut()
+        else:
+            timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._pause)
+            try:
+                await self._gather(self._async)
+            finally:
+                timer.cancel()
+        return self._ready.popleft() if self._ready else None
+
+    def rest(self) -> list[Chunk]:
+        """What an exception has left: the whole commands before it."""
+        self._encode()
+        self._cut()
+        return list(self._ready)
+
+    async def _gather(self, source: AsyncIterator[Any]) -> None:
+        """Take rows until there is a chunk, or the time for one is up."""
+        deadline = time.monotonic() + CHUNK_SECONDS
+        while self._more and not self._ready:
+            late = False
+            async for row in source:
+                self._rows.append(row)
+                late = time.monotonic() >= deadline
+                if late or len(self._rows) >= BATCH_ROWS:
+                    break
+            else:
+                self._more = False
+            if self._failure is not None:
+                raise self._failure
+            self._encode()
+            if late or not self._more:
+                self._cut()
+
+    def _encode(self) -> None:
+        rows, self._rows = iter(self._rows), []
+        while self.writer.fill(rows):
+            self._cut()
+
+    def _cut(self) -> None:
+        chunk = self.writer.take()
+        if chunk is not None:
+            self._ready.append(chunk)
+
+    def _pause(self) -> None:
+        """Pass on what has come before a pause of the source."""
+        try:
+            self._encode()
+        except Exception as error:
+            self._failure = error
+        self._cut()
+        while self._ready and self.offer(self._ready[0]):
+            self._ready.popleft()
+
+
+async def _write_rest(chunks: _Chunks, carrier: AioTransport, error: Exception) -> None:
+    """Send the whole commands before an error."""
+    try:
+        for chunk in chunks.rest():
+            await carrier.write(chunk)
+    except (EncodeError, TransportError) as second:
+        error.add_note(f"fastresp: {second}")

@@ -1,0 +1,215 @@
+"""Commands out, their replies back as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import hiredis
+
+from .errors import CommandError, ProtocolError
+from .load import rows_of
+from .server import Server, ServerLike
+from .template import Command, as_template
+from .transports.pipeline import LostConnection, PipelineCore, Wait
+from .transports.socket import wait_for
+from .wire.commands import arguments
+from .wire.writer import Writer
+
+__all__ = ["More", "ReplyCore", "execute", "reply_core"]
+
+# The replies to the commands in flight shall not be more than this, as far as the size of those
+# that have come lets foresee: what nobody takes piles up in the server's memory.
+REPLY_BYTES = 4 << 20
+# How many commands are in flight before anything is known of the size of their replies.
+FIRST_IN_FLIGHT = 64
+
+NOTHING = object()
+
+
+class More(NamedTuple):
+    """What a ReplyCore asks for when it could send more."""
+
+
+class ReplyCore(PipelineCore):
+    """A pipeline whose replies become objects, one by one, as fast as they are taken.
+
+    Args:
+        decode: the encoding of replies that are text, or None for bytes.
+        on_error: ``"raise"`` or ``"return"`` error replies.
+        others: as for PipelineCore.
+    """
+
+    # Of what is read nothing is read again before it is taken.
+    most_reads = 4
+
+    def __init__(
+        self, server: Server, *, decode: str | None, on_error: str, timeout: float | None
+    ) -> None:
+        super().__init__(server, timeout=timeout)
+        self.reader = hiredis.Reader(
+            protocolError=hiredis.ProtocolError,
+            replyError=CommandError,
+            encoding=decode,
+            notEnoughData=NOTHING,
+        )
+        self.raising = on_error == "raise"
+        self.received = self._counted = 0
+        self._average = 1.0
+        self._most = FIRST_IN_FLIGHT
+        # No more commands are to come.
+        self.ended = False
+
+    def feed(self, data: bytes) -> None:
+        """Take the bytes of replies."""
+        self.received += len(data)
+        self.reader.feed(data)
+
+    def understand(self) -> None:
+        pass  # replies are taken by replies()
+
+    def room(self) -> int | None:
+        return self.window.acknowledged + self._most
+
+    def exchange(self) -> Iterator[Wait | More | Iterator[Any]]:
+        """Yield what is to be done next: wait, fetch more commands, or take these replies.
+
+        Raises:
+            LostConnection, TransportTimeout: as ``until()``.
+        """
+        while True:
+            while not self.ended and not self.window.unsent:
+                yield More()
+            lost = None
+            try:
+                self.step()
+            except LostConnection as error:
+                lost = error
+            before = self.window.acknowledged
+            yield self.replies()
+            if lost is not None:
+                raise lost
+            if self.ended and self.finished:
+                return
+            if self.window.acknowledged == before:
+                yield self.wait()
+
+    def replies(self) -> Iterator[Any]:
+        """The replies that are there.
+
+        Raises:
+            CommandError: one is an error, and errors are to be raised.
+        """
+        taken = self.window.acknowledged
+        try:
+            for reply in iter(self.reader.gets, NOTHING):
+                if type(reply) is CommandError:
+                    reply = self._located(taken, reply)
+                    if self.raising:
+                        raise reply
+                taken += 1
+                yield reply
+        except hiredis.ProtocolError as error:
+            assert self.stream is not None
+            self.stream.lost = ProtocolError(str(error), self.received)
+            raise LostConnection from None
+        finally:
+            self._account(taken)
+
+    def _located(self, index: int, error: CommandError) -> CommandError:
+        rows, command = self.window.command(index)
+        return CommandError(error.text, index=index, row=rows.start, arguments=arguments(command))
+
+    def _account(self, taken: int) -> None:
+        """Acknowledge what was taken, and foresee the size of what is to come."""
+        count = taken - self.window.acknowledged
+        if count:
+            size = (self.received - self._counted) / count
+            self._counted = self.received
+            # Small replies after large ones are believed only by and by.
+            self._average = max(size, 0.75 * self._average, 1.0)
+            self._most = max(1, min(2 * self._most, int(REPLY_BYTES / self._average)))
+            self.window.acknowledge(taken)
+
+
+def execute(
+    data: Iterable[Any],
+    command: Command = None,
+    *,
+    server: ServerLike = None,
+    on_error: Literal["raise", "return"] = "raise",
+    decode: bool | str | None = None,
+    nulls: Literal["error", "skip", "empty"] = "error",
+    timeout: float | None = 30.0,
+    default: Callable[[Any], Any] | None = None,
+) -> Iterator[Any]:
+    """Run commands and give their replies, in order, as they come.
+
+    Commands are sent while replies are taken, over one connection, and neither is held: a reader
+    that stops stops the sender. When the iterator is closed or forgotten the connection is, and
+    the commands in flight may have been run or not.
+
+    Args:
+        data, command, server, nulls, timeout, default: as for ``mass_insert``.
+        on_error: raise an error reply as a CommandError (``"raise"``), or give it in its place as
+            an object (``"return"``). Errors within a reply, as that of EXEC, stay in it.
+        decode: True or an encoding for replies as str; by default they are bytes.
+
+    Returns:
+        An iterator of replies as hiredis builds them: bytes or str, int, None, lists of these.
+        It can be closed, with ``close()``, before its end.
+
+    Raises:
+        CommandError: an error reply; those before it were given.
+        EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after the
+            replies to the commands before.
+    """
+    source = rows_of(data)
+    writer = Writer(as_template(command), nulls=nulls, default=default)
+    core = reply_core(server, on_error, decode, timeout)
+    return _run(core, writer, source)
+
+
+def reply_core(
+    server: ServerLike, on_error: str, decode: bool | str | None, timeout: float | None
+) -> ReplyCore:
+    """The pipeline for these options of ``execute``.
+
+    Raises:
+        ValueError, LookupError: an option can't be.
+    """
+    if on_error not in ("raise", "return"):
+        raise ValueError(f"on_error is 'raise' or 'return', not {on_error!r}")
+    encoding = "utf-8" if decode is True else decode or None
+    return ReplyCore(Server(server), decode=encoding, on_error=on_error, timeout=timeout)
+
+
+def _run(core: ReplyCore, writer: Writer, source: Iterator[Any]) -> Iterator[Any]:
+    failure: Exception | None = None
+    try:
+        connection, answers = core.server.open(core.timeout)
+        core.attach(connection)
+        writer.max_bulk_bytes = answers.max_bulk_bytes
+        for item in core.exchange():
+            if isinstance(item, Wait):
+                assert core.stream is not None
+                wait_for(core.stream, item)
+            elif isinstance(item, More):
+                try:
+                    core.ended = not writer.fill(source)
+                except Exception as error:
+                    # Raised after the replies to the commands before.
+                    failure, core.ended = error, True
+                chunk = writer.take()
+                if chunk is not None:
+                    core.window.add(chunk)
+                core.touch()
+            else:
+                yield from item
+                core.touch()
+        if failure is not None:
+            raise failure
+    except LostConnection:
+        raise core.loss() from None
+    finally:
+        core.detach()
