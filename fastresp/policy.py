@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
 
 from .errors import CommandError
@@ -75,16 +76,26 @@ class ErrorPolicy:
         try:
             for index, text, nested in errors:
                 keep = len(report.errors) < ERRORS_KEPT
-                if keep or self._rejects is not None:
-                    self._take(_located(index, text, nested, window), keep, report)
-                    done += 1
-                else:
+                if not keep and self._rejects is None:
                     done = len(errors)
                     break
-        finally:
-            del errors[:done]
+                done += 1
+                self._take(_located(index, text, nested, window), keep, report)
             if self._file is not None:
                 self._file.flush()
+        except Exception:
+            self._give_up()
+            raise
+        finally:
+            del errors[:done]
+
+    def _give_up(self) -> None:
+        """Write no more rejects: what is in flight is to be waited for without a second failure."""
+        self._rejects = None
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()
 
     def _take(self, error: CommandError, keep: bool, report: Report) -> None:
         if keep:

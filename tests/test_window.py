@@ -1,0 +1,170 @@
+"""The window: what is in flight, which command a reply answers, what is in doubt. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastresp import Template, Writer, pack
+from fastresp.window import Window
+from fastresp.wire.buffer import Chunk
+from fastresp.wire.commands import arguments
+
+
+def chunks_of(count: int, chunk_bytes: int, start: int = 0) -> Iterator[Chunk]:
+    rows = ((f"k{i}", i) for i in range(start, start + count))
+    return Writer(Template("SET {0} {1}"), chunk_bytes=chunk_bytes, chunk_seconds=60).chunks(rows)
+
+
+def send(window: Window, most: int) -> bytes:
+    """Take up to so many bytes out of a window, in one piece."""
+    sending = window.sending
+    if sending is None:
+        return b""
+    piece = bytes(sending.piece(most))
+    sending.written.append(len(piece))
+    return piece
+
+
+def test_empty() -> None:
+    window = Window()
+    assert (window.made, window.sent, window.acknowledged) == (0, 0, 0)
+    assert (window.in_doubt, window.unsent, window.waiting) == (0, 0, 0)
+    assert window.sending is None
+    assert window.has_room
+    with pytest.raises(LookupError, match="command 0 is not in flight"):
+        window.command(0)
+
+
+def test_counts_at_any_moment() -> None:
+    """Only whole commands count as sent; replies are taken off what is in doubt."""
+    window = Window()
+    for chunk in chunks_of(10, 100):
+        window.add(chunk)
+    sizes = [len(pack("SET", f"k{i}", i)) for i in range(10)]
+    assert (window.made, window.unsent, window.sent) == (10, 10, 0)
+    send(window, sizes[0] - 1)
+    assert (window.sent, window.in_doubt, window.unsent) == (0, 0, 10)
+    sending = window.sending
+    assert sending is not None
+    assert sending.underway == sizes[0]
+    send(window, 1)
+    assert (window.sent, window.in_doubt, window.unsent) == (1, 1, 9)
+    assert sending.underway == 0
+    send(window, sizes[1] + 5)
+    assert (window.sent, window.in_doubt, window.unsent) == (2, 2, 8)
+    assert window.totals() == (2, 2, sizes[0] + sizes[1] + 5)
+    window.acknowledge(1)
+    assert (window.acknowledged, window.in_doubt, window.unsent) == (1, 1, 8)
+
+
+@given(
+    chunk_bytes=st.integers(20, 400),
+    steps=st.lists(st.tuples(st.integers(1, 500), st.floats(0, 1)), max_size=60),
+)
+def test_any_course_of_things(chunk_bytes: int, steps: list[tuple[int, float]]) -> None:
+    """Whatever goes and comes: acknowledged <= sent <= made, and each command is found."""
+    window = Window(most_bytes=3000)
+    stream = b"".join(pack("SET", f"k{i}", i) for i in range(100))
+    ends = [0]
+    for i in range(100):
+        ends.append(ends[-1] + len(pack("SET", f"k{i}", i)))
+    source = chunks_of(100, chunk_bytes)
+    went = b""
+    for most, share in steps:
+        while window.has_room and (chunk := next(source, None)) is not None:
+            window.add(chunk)
+        went += send(window, most)
+        assert stream.startswith(went)
+        sent = sum(end <= len(went) for end in ends[1:])
+        assert window.sent == sent
+        window.acknowledge(window.acknowledged + int(share * (sent - window.acknowledged)))
+        assert window.in_doubt == sent - window.acknowledged
+        assert window.unsent == window.made - sent
+        for index in range(window.acknowledged, window.made):
+            rows, command = window.command(index)
+            assert rows == range(index, index + 1)
+            assert arguments(command) == (b"SET", b"k%d" % index, b"%d" % index)
+
+
+def test_acknowledged_chunks_are_let_go() -> None:
+    window = Window(most_bytes=1)
+    first, second, *_ = chunks_of(100, 500)
+    assert window.has_room
+    window.add(first)
+    assert not window.has_room
+    window.add(second)
+    count = len(first.ends)
+    while send(window, 10_000):
+        pass
+    window.acknowledge(count - 1)
+    assert window.command(0)[0] == range(1)
+    window.acknowledge(count)
+    with pytest.raises(LookupError):
+        window.command(0)
+    assert window.command(count)[0] == range(count, count + 1)
+    assert not window.has_room
+    window.acknowledge(window.made)
+    assert window.has_room
+
+
+def test_bound_in_commands() -> None:
+    window = Window(most_commands=10)
+    chunks = chunks_of(100, 200)
+    while window.has_room:
+        window.add(next(chunks))
+    assert 10 <= window.made < 20
+
+
+def test_no_more_than_so_many_commands() -> None:
+    window = Window()
+    window.add(next(chunks_of(100, 1 << 20)))
+    sending = window.sending
+    assert sending is not None
+    assert bytes(sending.piece(1 << 20, 3)) == b"".join(pack("SET", f"k{i}", i) for i in range(3))
+    sending.written.append(5)
+    assert len(sending.piece(1 << 20, 3)) == sending.chunk.ends[2] - 5
+    assert len(sending.piece(1 << 20, 0)) == 0
+    assert len(sending.piece(1 << 20, 1000)) == sending.size - 5
+
+
+def test_several_writers_over_one_connection() -> None:
+    """Each Writer counts from 0; the window counts on."""
+    window = Window()
+    for start in (0, 30):
+        for chunk in chunks_of(30, 200, start):
+            window.add(chunk)
+    assert window.made == 60
+    rows, command = window.command(45)
+    assert rows == range(45, 46)
+    assert arguments(command) == (b"SET", b"k45", b"45")
+    while send(window, 10_000):
+        pass
+    assert window.totals()[:2] == (60, 60)
+
+
+def test_rows_of_several_commands() -> None:
+    template = Template("SET {0} 1; SADD s {0}; INCR n")
+    (chunk,) = Writer(template, chunk_seconds=60).chunks([1, 2, 3])
+    window = Window()
+    window.add(chunk)
+    assert [window.command(i)[0] for i in range(9)] == [range(i // 3, i // 3 + 1) for i in range(9)]
+
+
+def test_large_argument_is_not_copied() -> None:
+    value = b"v" * (3 << 20)
+    rows = [("SET", "a", 1), ("SET", value, value, "x"), ("SET", "b", 2)]
+    chunks = list(Writer(chunk_seconds=60).chunks(rows))
+    assert sum(chunk.memory for chunk in chunks) < 4 << 20
+    window = Window()
+    for chunk in chunks:
+        window.add(chunk)
+    went = []
+    while piece := send(window, 1 << 20):
+        went.append(piece)
+    assert b"".join(went) == b"".join(pack(*row) for row in rows)
+    assert arguments(window.command(1)[1]) == (b"SET", value, value, b"x")
+    assert bytes(chunks[0]) == pack(*rows[0]) + pack(*rows[1])
