@@ -2,7 +2,6 @@
 """RESP2 and RESP3 replies: counted, their errors kept, nothing else built of them."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy
@@ -56,6 +55,7 @@ cdef class ReplyScanner:
     cdef State state
     cdef char kind              # type byte of the line or the payload at hand
     cdef bytearray line         # the beginning of a line that the last piece cut off
+    cdef Py_ssize_t line_offset     # where in the stream its type byte is
     cdef long long missing      # bytes of the payload and its CRLF that are still to come
     cdef bint marked            # this reply has been counted as failed
     cdef Frame *frames          # owned, from realloc: aggregates that are open
@@ -64,7 +64,8 @@ cdef class ReplyScanner:
     cdef Py_ssize_t silent      # how many of them are attributes or push messages
     cdef const char *piece      # the bytes being read, for error messages
     cdef const char *piece_end
-    cdef object fault           # the ProtocolError that ended this
+    cdef bint reading           # feed is at work: what Python runs meanwhile may not call it
+    cdef object fault           # what ended this, as a rule a ProtocolError
 
     def __cinit__(self):
         self.errors = []
@@ -83,20 +84,33 @@ cdef class ReplyScanner:
 
         Raises:
             ProtocolError: they are not RESP. So it is for every later call.
+            RuntimeError: another call of this scanner's is not done.
         """
-        cdef Py_ssize_t before = self.replies
+        cdef Py_ssize_t before
         cdef Py_buffer view
-        if self.fault is not None:
-            raise self.fault
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
+            if self.reading:
+                raise RuntimeError("feed() was called while it was at work")
+            if self.fault is not None:
+                # Else it would hold the frames of all the calls that raised it.
+                raise self.fault.with_traceback(None)
+            before = self.replies
+            self.reading = True
             self.piece = <const char *>view.buf
             self.piece_end = self.piece + view.len
-            self.scan(self.piece, self.piece_end)
+            try:
+                self.scan(self.piece, self.piece_end)
+            except BaseException as fault:
+                # After a MemoryError, too, nobody knows what the next byte belongs to.
+                self.fault = fault
+                raise
+            finally:
+                self.reading = False
             self.offset += view.len
+            return self.replies - before
         finally:
             PyBuffer_Release(&view)
-        return self.replies - before
 
     cdef int scan(self, const char *p, const char *end) except -1:
         cdef const char *line
@@ -135,8 +149,9 @@ cdef class ReplyScanner:
                 self.line.append(c'\r')
         else:
             self.state = LINE
+            self.line_offset = self.offset + (line - 1 - self.piece)
             self.line[:] = line[:end - line]
-            self.check_length(line - 1)
+            self.check_line(line - 1)
         return end
 
     cdef const char *resume(self, const char *p, const char *end) except NULL:
@@ -157,27 +172,30 @@ cdef class ReplyScanner:
             self.complete()
             return stop
         self.line += p[:(end if stop is NULL else stop) - p]
-        self.check_length(p)
+        self.check_line(NULL)
         if stop is NULL:
             return end
         self.state = HEAD
         text = bytes(self.line)
-        self.read_line(text, <const char *>text + len(text) - 2, p)
+        self.read_line(text, <const char *>text + len(text) - 2, NULL)
         return stop
 
-    cdef int check_length(self, const char *at) except -1:
+    cdef int check_line(self, const char *at) except -1:
         """Keep no more of a line than is wanted of it."""
-        if self.kind == c'-' and len(self.line) > ERROR_BYTES:
-            # The last byte may be the CR that ends the line.
-            del self.line[ERROR_BYTES:len(self.line) - 2]
-        elif self.kind != c'-' and len(self.line) > NUMBER_BYTES:
-            raise self.error("a line has no end", at)
         if self.kind not in b"-:$*_#,(!=%~>|":
             raise self.error("no reply begins like this", at)
+        if self.kind == c'-':
+            # The last two bytes may be the CRLF that ends the line.
+            del self.line[ERROR_BYTES:max(ERROR_BYTES, len(self.line) - 2)]
+        elif len(self.line) > NUMBER_BYTES + 2:
+            raise self.error("a line has no end", at)
         return 0
 
     cdef int read_line(self, const char *line, const char *end, const char *at) except -1:
-        """Understand a whole line, without its type byte and CRLF; ``at`` is for errors."""
+        """Understand a whole line, without its type byte and CRLF.
+
+        ``at``, for errors, is the type byte; NULL if that was in an earlier piece.
+        """
         cdef char kind = self.kind
         cdef long long n
         if kind == c'+':
@@ -185,6 +203,8 @@ cdef class ReplyScanner:
         elif kind == c'-':
             self.take_error(line[:min(end - line, ERROR_BYTES)])
             self.complete()
+        elif end - line > NUMBER_BYTES and kind in b":$*_#,(!=%~>|":
+            raise self.error("a line has no end", at)
         elif kind == c'$' or kind == c'!' or kind == c'=':
             n = self.number(line, end, at)
             if n == -1:
@@ -209,13 +229,18 @@ cdef class ReplyScanner:
     cdef const char *read_payload(self, const char *p, const char *end) except NULL:
         """Pass over the bytes of a bulk string; keep those of a bulk error."""
         cdef long long text = min(self.missing - 2, <long long>(end - p))
+        cdef Py_ssize_t kept
         if text > 0:
-            if self.kind == c'!' and len(self.line) < ERROR_BYTES:
-                self.line += p[:min(text, ERROR_BYTES - len(self.line))]
-            elif self.kind == c'=' and len(self.line) < 4:
-                self.line += p[:min(text, 4 - len(self.line))]
-                if len(self.line) == 4 and self.line[3] != c':':
-                    raise self.error("a verbatim string does not name its format", p)
+            if self.kind != c'$':
+                kept = len(self.line)
+                if self.kind == c'!' and kept < ERROR_BYTES:
+                    self.line += p[:min(text, ERROR_BYTES - kept)]
+                elif self.kind == c'=' and kept < 4:
+                    self.line += p[:min(text, 4 - kept)]
+                    if len(self.line) == 4 and self.line[3] != c':':
+                        raise self.error(
+                            "a verbatim string does not name its format", p + 3 - kept
+                        )
             self.missing -= text
             p += text
         while self.missing <= 2 and p < end:
@@ -303,12 +328,16 @@ cdef class ReplyScanner:
         raise self.error("a line has no proper value", at)
 
     cdef object error(self, str message, const char *at):
-        cdef const char *start = at - min(SHOWN_BYTES, at - self.piece)
-        cdef bytes around = start[:at - start + min(SHOWN_BYTES, self.piece_end - at)]
-        self.fault = ProtocolError(
-            f"not RESP replies: {message}: {around!r}", self.offset + (at - self.piece)
-        )
-        return self.fault
+        cdef Py_ssize_t offset = self.line_offset
+        cdef const char *start
+        cdef bytes around
+        if at is NULL:
+            around = b"%c" % self.kind + self.line[:SHOWN_BYTES - 1]
+        else:
+            offset = self.offset + (at - self.piece)
+            start = at - min(SHOWN_BYTES, at - self.piece)
+            around = start[:at - start + min(SHOWN_BYTES, self.piece_end - at)]
+        return ProtocolError(f"not RESP replies: {message}: {around!r}", offset)
 
 
 cdef inline const char *whole_integer(const char *p, const char *end) noexcept nogil:

@@ -1,0 +1,147 @@
+"""RESP replies once more, short and slow: what the tests hold ReplyScanner against."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from fastresp import ProtocolError
+from fastresp.wire.replies import ReplyScanner
+
+DEPTH = 65536
+KEPT_BYTES = 65536
+LONGEST_LINE = 65536
+VALUES = {
+    b":": rb"[+-]?[0-9]+",
+    b"(": rb"[+-]?[0-9]+",
+    b",": rb"(?i)[+-]?(inf|infinity|nan|([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?)",
+    b"#": rb"[tf]",
+    b"_": rb"",
+}
+
+
+class Outcome(NamedTuple):
+    """What came of a stream. ``fault`` is the offset of the first byte that is not RESP."""
+
+    replies: int
+    failed: int
+    errors: list[tuple[int, bytes, bool]]
+    pending: bool
+    fault: int | None
+
+
+class Fault(Exception):
+    """Not RESP, at this offset."""
+
+
+class Cut(Exception):
+    """The stream ends within a line or a payload."""
+
+
+def elements(stream: bytes) -> Iterator[tuple[int, bytes, Any]]:
+    """Each element's offset, type and value: an error's text, an aggregate's length, else None."""
+    at = 0
+    while at < len(stream):
+        start, kind = at, stream[at : at + 1]
+        if kind not in b"+-:$*_#,(!=%~>|":
+            raise Fault(start)
+        end = stream.find(b"\r\n", at + 1)
+        if end < 0:
+            if kind not in b"+-" and len(stream) - at - 1 > LONGEST_LINE + 2:
+                raise Fault(start)
+            raise Cut
+        text, at = stream[at + 1 : end], end + 2
+        if kind == b"+":
+            yield start, kind, None
+        elif kind == b"-":
+            yield start, kind, text[:KEPT_BYTES]
+        elif len(text) > LONGEST_LINE:
+            raise Fault(start)
+        elif kind in VALUES:
+            if not re.fullmatch(VALUES[kind], text):
+                raise Fault(start)
+            yield start, kind, None
+        elif text == b"-1" and kind in b"$!*%~":
+            yield start, b"_", None
+        elif not re.fullmatch(rb"[0-9]{1,18}", text):
+            raise Fault(start)
+        elif kind in b"*%~>|":
+            if int(text) >= 1 << 32:
+                raise Fault(start)
+            yield start, kind, int(text)
+        else:
+            size = int(text)
+            if kind == b"=" and size < 4:
+                raise Fault(start)
+            if kind == b"=" and stream[at + 3 : at + 4] not in (b"", b":"):
+                raise Fault(at + 3)
+            body, at = stream[at : at + size], at + size
+            for expected in (b"\r", b"\n"):
+                if at >= len(stream):
+                    raise Cut
+                if stream[at : at + 1] != expected:
+                    raise Fault(at)
+                at += 1
+            yield start, kind, body[:KEPT_BYTES]
+
+
+def expected(stream: bytes) -> Outcome:
+    """What a stream holds, by this model."""
+    replies, marked, pending, fault = 0, set(), False, None
+    errors: list[tuple[int, bytes, bool]] = []
+    # What is still to come of each open aggregate, and whether it is part of a reply.
+    stack: list[list[Any]] = []
+    try:
+        for start, kind, value in elements(stream):
+            if kind in (b"-", b"!") and all(counts for _, counts in stack):
+                errors.append((replies, value, bool(stack)))
+                marked.add(replies)
+            if kind in b"*%~>|":
+                counts = kind != b"|" and (kind != b">" or bool(stack))
+                if value:
+                    if len(stack) == DEPTH:
+                        raise Fault(start)
+                    stack.append([value * (2 if kind in b"%|" else 1), counts])
+                    continue
+                if not counts:
+                    continue
+            while stack:
+                stack[-1][0] -= 1
+                if stack[-1][0]:
+                    break
+                if not stack.pop()[1]:
+                    break
+            else:
+                replies += 1
+    except Cut:
+        pending = True
+    except Fault as found:
+        fault = found.args[0]
+    return Outcome(replies, len(marked), errors, fault is None and bool(pending or stack), fault)
+
+
+def scanned(pieces: Iterable[Any]) -> Outcome:
+    """What ReplyScanner makes of a stream that comes in pieces."""
+    scanner = ReplyScanner()
+    fault = None
+    returned = 0
+    try:
+        for piece in pieces:
+            returned += scanner.feed(piece)
+        assert returned == scanner.replies
+    except ProtocolError as error:
+        fault = error.offset
+    return Outcome(
+        scanner.replies,
+        scanner.failed,
+        scanner.errors,
+        fault is None and scanner.pending,
+        fault,
+    )
+
+
+def pieces_of(stream: bytes, cuts: Iterable[int]) -> list[bytes]:
+    """The stream cut at these places."""
+    return [stream[start:end] for start, end in pairwise([0, *sorted(cuts), len(stream)])]

@@ -1,0 +1,529 @@
+"""ReplyScanner: replies in any pieces are counted, their errors kept; faults have an offset."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import socket
+import sys
+from ast import literal_eval
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+import hiredis
+import psutil
+import pytest
+import redis
+from reply_model import DEPTH, KEPT_BYTES, LONGEST_LINE, Outcome, expected, pieces_of, scanned
+
+from fastresp import ProtocolError, pack
+from fastresp.programs import LocalServer
+from fastresp.wire.replies import ReplyScanner
+
+Errors = list[tuple[int, bytes, bool]]
+
+# Bytes, how many replies they are, and the errors.
+WHOLE: list[tuple[bytes, int, Errors]] = [
+    (b"", 0, []),
+    # Simple strings. A CR or LF alone ends no line.
+    (b"+OK\r\n", 1, []),
+    (b"+OK\r\n" * 3, 3, []),
+    (b"+\r\n", 1, []),
+    (b"+OKAY\r\n+OK\n\r\n+O\r\n+OK\r\r\n+OK\rx\r\n", 5, []),
+    (b"+a\rb\nc\n\rd\r\r\n", 1, []),
+    # Errors.
+    (b"-ERR unknown command\r\n", 1, [(0, b"ERR unknown command", False)]),
+    (b"-\r\n", 1, [(0, b"", False)]),
+    (b"-a\rb\n\xff\r\r\n", 1, [(0, b"a\rb\n\xff\r", False)]),
+    (b"+OK\r\n-A\r\n:1\r\n-B\r\n+OK\r\n", 5, [(1, b"A", False), (3, b"B", False)]),
+    (b"!5\r\nA\r\nB \r\n", 1, [(0, b"A\r\nB ", False)]),
+    (b"!0\r\n\r\n!-1\r\n", 2, [(0, b"", False)]),
+    # Numbers.
+    (b":0\r\n:-1\r\n:+7\r\n:007\r\n", 4, []),
+    (b":9223372036854775807\r\n:-9223372036854775808\r\n:12345678901234567890123\r\n", 3, []),
+    (b"(0\r\n(-1\r\n(+34928903284092385093248509438509438250249385094385\r\n", 3, []),
+    (b",1\r\n,1.\r\n,.5\r\n,-1.25e-7\r\n,1E5\r\n,inf\r\n,-inf\r\n,nan\r\n,-nan\r\n", 9, []),
+    (b"#t\r\n#f\r\n_\r\n", 3, []),
+    # Strings.
+    (b"$0\r\n\r\n", 1, []),
+    (b"$-1\r\n", 1, []),
+    (b"$10\r\n\r\n-ERR\r\n\r\n\r\n", 1, []),
+    (b"$0003\r\nabc\r\n", 1, []),
+    (b"=4\r\ntxt:\r\n=8\r\nmkd:\r\n\r\n\r\n", 2, []),
+    # Aggregates.
+    (b"*0\r\n*-1\r\n%0\r\n%-1\r\n~0\r\n~-1\r\n", 6, []),
+    (b"*3\r\n:1\r\n+a\r\n$1\r\nb\r\n", 1, []),
+    (b"*2\r\n*2\r\n:1\r\n*0\r\n*1\r\n*-1\r\n+OK\r\n", 2, []),
+    (b"%2\r\n+a\r\n:1\r\n*1\r\n+b\r\n%1\r\n+c\r\n_\r\n", 1, []),
+    (b"~2\r\n#t\r\n~1\r\n,1\r\n", 1, []),
+    # Errors inside.
+    (b"*2\r\n-A\r\n+OK\r\n", 1, [(0, b"A", True)]),
+    (b":1\r\n*2\r\n-A\r\n*1\r\n!1\r\nB\r\n", 2, [(1, b"A", True), (1, b"B", True)]),
+    (b"%1\r\n-A\r\n-B\r\n~1\r\n-C\r\n", 2, [(0, b"A", True), (0, b"B", True), (1, b"C", True)]),
+    (b"*1\r\n-A\r\n-B\r\n", 2, [(0, b"A", True), (1, b"B", False)]),
+    # Push messages are no replies, and an error in one is no command's.
+    (b">2\r\n+a\r\n:1\r\n", 0, []),
+    (b">0\r\n>1\r\n*1\r\n-A\r\n>2\r\n-B\r\n!1\r\nC\r\n+OK\r\n", 1, []),
+    (b"+OK\r\n>1\r\n+a\r\n-A\r\n>1\r\n>1\r\n-B\r\n-C\r\n", 3, [(1, b"A", False), (2, b"C", False)]),
+    # RESP allows them between replies only; inside one they would be an element of it.
+    (b"*2\r\n>1\r\n-A\r\n>0\r\n+OK\r\n", 2, [(0, b"A", True)]),
+    # Attributes belong to what follows.
+    (b"|1\r\n+ttl\r\n:1\r\n+OK\r\n", 1, []),
+    (b"|0\r\n+OK\r\n", 1, []),
+    (b"|1\r\n-A\r\n*1\r\n-B\r\n-C\r\n", 1, [(0, b"C", False)]),
+    (b"*2\r\n|1\r\n+a\r\n-A\r\n:1\r\n|0\r\n-B\r\n", 1, [(0, b"B", True)]),
+    (b"*1\r\n|1\r\n|1\r\n+a\r\n+b\r\n+c\r\n+d\r\n:1\r\n", 1, []),
+    (b"|1\r\n+a\r\n>1\r\n-A\r\n>1\r\n|1\r\n-B\r\n-C\r\n:1\r\n-D\r\n", 1, [(0, b"D", False)]),
+]
+
+# The beginnings of replies.
+PARTS = [
+    (b"+", 0),
+    (b"+O", 0),
+    (b"+OK\r", 0),
+    (b"-", 0),
+    (b"-ERR\r", 0),
+    (b":", 0),
+    (b":1\r", 0),
+    (b"$", 0),
+    (b"$3\r\n", 0),
+    (b"$3\r\nabc", 0),
+    (b"$3\r\nabc\r", 0),
+    (b"=7\r\ntx", 0),
+    (b"!3\r\nab", 0),
+    (b"*1\r\n", 0),
+    (b"%1\r\n+a\r\n", 0),
+    (b">1\r\n", 0),
+    (b"|1\r\n+a\r\n", 0),
+    (b"+OK\r\n+OK\r\n*2\r\n+OK\r\n", 2),
+    # Lengths and counts that no memory would hold: nothing is reserved for them.
+    (b"$999999999999999999\r\n", 0),
+    (b"!999999999999999999\r\nERR", 0),
+    (b"*4294967295\r\n" * 1000, 0),
+    (b"%4294967295\r\n:1\r\n:2\r\n:3\r\n", 0),
+]
+
+# Bytes after b"+OK\r\n", where in them the fault is, what is said of it, and the bytes shown.
+VALUE = "a line has no proper value"
+LONGER = "a bulk string is longer than its header says"
+MALFORMED = [
+    (b"x", 0, "no reply begins like this", b"+OK\r\nx"),
+    (b"\r\n", 0, "no reply begins like this", b"+OK\r\n\r\n"),
+    (b"HTTP/1.1 400 Bad Request\r\n", 0, "no reply begins like this", b"+OK\r\nHTTP/1.1 400 Bad"),
+    (b"+OK\r\n\x00\r\n", 5, "no reply begins like this", b"+OK\r\n+OK\r\n\x00\r\n"),
+    (b":\r\n", 0, VALUE, b"+OK\r\n:\r\n"),
+    (b":-\r\n", 0, VALUE, b"+OK\r\n:-\r\n"),
+    (b":+-1\r\n", 0, VALUE, b"+OK\r\n:+-1\r\n"),
+    (b": 1\r\n", 0, VALUE, b"+OK\r\n: 1\r\n"),
+    (b":1 \r\n", 0, VALUE, b"+OK\r\n:1 \r\n"),
+    (b":1\r1\r\n", 0, VALUE, b"+OK\r\n:1\r1\r\n"),
+    (b":1\n\r\n", 0, VALUE, b"+OK\r\n:1\n\r\n"),
+    (b":1\r\r\n", 0, VALUE, b"+OK\r\n:1\r\r\n"),
+    (b":" + b"1" * 30 + b"x\r\n", 0, VALUE, b"+OK\r\n:" + b"1" * 15),
+    (b"(1.5\r\n", 0, VALUE, b"+OK\r\n(1.5\r\n"),
+    (b"(\r\n", 0, VALUE, b"+OK\r\n(\r\n"),
+    (b",\r\n", 0, VALUE, b"+OK\r\n,\r\n"),
+    (b",1_0\r\n", 0, VALUE, b"+OK\r\n,1_0\r\n"),
+    (b", 1\r\n", 0, VALUE, b"+OK\r\n, 1\r\n"),
+    (b",1\x00\r\n", 0, VALUE, b"+OK\r\n,1\x00\r\n"),
+    (b",0x1p3\r\n", 0, VALUE, b"+OK\r\n,0x1p3\r\n"),
+    (b"#\r\n", 0, VALUE, b"+OK\r\n#\r\n"),
+    (b"#x\r\n", 0, VALUE, b"+OK\r\n#x\r\n"),
+    (b"#true\r\n", 0, VALUE, b"+OK\r\n#true\r\n"),
+    (b"_x\r\n", 0, VALUE, b"+OK\r\n_x\r\n"),
+    (b"$\r\n", 0, VALUE, b"+OK\r\n$\r\n"),
+    (b"$-2\r\n", 0, VALUE, b"+OK\r\n$-2\r\n"),
+    (b"$-\r\n", 0, VALUE, b"+OK\r\n$-\r\n"),
+    (b"$+1\r\na\r\n", 0, VALUE, b"+OK\r\n$+1\r\na\r\n"),
+    (b"$1x\r\n", 0, VALUE, b"+OK\r\n$1x\r\n"),
+    (b"$1234567890123456789\r\n", 0, VALUE, b"+OK\r\n$123456789012345"),
+    (b"$18446744073709551615\r\n", 0, VALUE, b"+OK\r\n$184467440737095"),
+    (b"$?\r\n", 0, VALUE, b"+OK\r\n$?\r\n"),
+    (b"*?\r\n", 0, VALUE, b"+OK\r\n*?\r\n"),
+    (b"*-2\r\n", 0, VALUE, b"+OK\r\n*-2\r\n"),
+    (b"*1.0\r\n", 0, VALUE, b"+OK\r\n*1.0\r\n"),
+    (b">-1\r\n", 0, VALUE, b"+OK\r\n>-1\r\n"),
+    (b"|-1\r\n", 0, VALUE, b"+OK\r\n|-1\r\n"),
+    (b"=-1\r\n", 0, VALUE, b"+OK\r\n=-1\r\n"),
+    (b"*1\r\n%1\r\n:1\r\n:x\r\n", 12, VALUE, b"OK\r\n*1\r\n%1\r\n:1\r\n:x\r\n"),
+    (b"*4294967296\r\n", 0, "a length is out of range", b"+OK\r\n*4294967296\r\n"),
+    (b"%999999999999999999\r\n", 0, "a length is out of range", b"+OK\r\n%999999999999999"),
+    (b"$3\r\nabcd\r\n", 7, LONGER, b"+OK\r\n$3\r\nabcd\r\n"),
+    (b"$3\r\nabc\n\n", 7, LONGER, b"+OK\r\n$3\r\nabc\n\n"),
+    (b"$3\r\nabc\rx", 8, LONGER, b"+OK\r\n$3\r\nabc\rx"),
+    (b"$3\r\nabc\r\r\n", 8, LONGER, b"+OK\r\n$3\r\nabc\r\r\n"),
+    (b"$5\r\nabc\r\n+OK\r\n", 9, LONGER, b"+OK\r\n$5\r\nabc\r\n+OK\r\n"),
+    (b"!1\r\nabc\r\n", 5, LONGER, b"+OK\r\n!1\r\nabc\r\n"),
+    (b"=3\r\ntxt\r\n", 0, "a verbatim string is too short", b"+OK\r\n=3\r\ntxt\r\n"),
+    (b"=7\r\ntext:ab\r\n", 7, "a verbatim string does not name", b"+OK\r\n=7\r\ntext:ab\r\n"),
+    (b":" * 70_000, 0, "a line has no end", b"+OK\r\n" + b":" * 16),
+    (b"$" + b"0" * 70_000 + b"\r\n", 0, "a line has no end", b"+OK\r\n$" + b"0" * 15),
+    (b"(" + b"1" * 65_537 + b"\r\n", 0, "a line has no end", b"+OK\r\n(" + b"1" * 15),
+    (b"x" * 70_000 + b"\r\n", 0, "no reply begins like this", b"+OK\r\n" + b"x" * 16),
+]
+
+
+def said(error: ProtocolError) -> tuple[str, bytes]:
+    """What a fault's message says, and the bytes that it shows."""
+    prefix, message, around = error.args[0].split(": ", 2)
+    assert prefix == "not RESP replies"
+    return message, literal_eval(around)
+
+
+@pytest.mark.parametrize(("data", "replies", "errors"), WHOLE)
+def test_whole(data: bytes, replies: int, errors: Errors) -> None:
+    right = Outcome(replies, len({index for index, _, _ in errors}), errors, False, None)
+    assert scanned([data]) == right
+    assert scanned(pieces_of(data, range(len(data)))) == right
+    for cut in range(len(data) + 1):
+        assert scanned([data[:cut], data[cut:]]) == right
+        assert scanned([data[:cut], data[cut : cut + 1], b"", data[cut + 1 :]]) == right
+        # What is there of it is counted at once, and the model agrees on every beginning.
+        assert scanned([data[:cut]]) == expected(data[:cut])
+    assert expected(data) == right
+
+
+@pytest.mark.parametrize(("data", "replies"), PARTS)
+def test_part(data: bytes, replies: int) -> None:
+    assert scanned([data]) == Outcome(replies, 0, [], True, None)
+    assert scanned(pieces_of(data, range(len(data)))) == Outcome(replies, 0, [], True, None)
+
+
+@pytest.mark.parametrize(("data", "at", "message", "bytes_shown"), MALFORMED)
+def test_malformed(data: bytes, at: int, message: str, bytes_shown: bytes) -> None:
+    scanner = ReplyScanner()
+    with pytest.raises(ProtocolError) as caught:
+        scanner.feed(b"+OK\r\n" + data)
+    assert caught.value.offset == 5 + at
+    found, around = said(caught.value)
+    assert found.startswith(message)
+    assert around == bytes_shown
+    assert scanner.replies == expected(b"+OK\r\n" + data).replies
+    # However it is cut, the fault is in the same place, and some of its bytes are shown.
+    cuts = range(len(data)) if len(data) < 100 else [1, 1000, 65_535, 65_537, 65_538]
+    for places in [cuts, *([cut] for cut in cuts)]:
+        scanner = ReplyScanner()
+        scanner.feed(b"+OK\r\n")
+        with pytest.raises(ProtocolError) as caught:
+            for piece in pieces_of(data, places):
+                scanner.feed(piece)
+        assert caught.value.offset == 5 + at
+        found, around = said(caught.value)
+        assert found.startswith(message)
+        assert data[at : at + 1] in around
+
+
+@pytest.mark.parametrize("byte", range(256))
+def test_every_type_byte(byte: int) -> None:
+    for data in (bytes([byte]), b"*1\r\n%c" % byte, b"%c1\r\n" % byte):
+        assert scanned([data]) == scanned(pieces_of(data, range(len(data)))) == expected(data)
+
+
+def test_fault_shows_the_line_that_was_cut() -> None:
+    scanner = ReplyScanner()
+    scanner.feed(b"+OK\r\n*12")
+    with pytest.raises(ProtocolError, match=r"no proper value: b'\*12x\\r\\n' \(at byte 5\)"):
+        scanner.feed(b"x\r\n+OK\r\n")
+
+
+def test_fault_is_for_good() -> None:
+    scanner = ReplyScanner()
+    with pytest.raises(ProtocolError) as first:
+        scanner.feed(b"-A\r\n+OK\r\nx\r\n+OK\r\n")
+    for more in (b"", b"+OK\r\n", b"\r\n", b"+OK\r\n"):
+        with pytest.raises(ProtocolError) as again:
+            scanner.feed(more)
+        assert again.value is first.value
+    assert (scanner.replies, scanner.failed, scanner.errors) == (2, 1, [(0, b"A", False)])
+
+
+def test_fault_does_not_grow() -> None:
+    """The error holds no frames, and so no pieces, of the calls that raised it again."""
+    scanner = ReplyScanner()
+    for _ in range(100):
+        with pytest.raises(ProtocolError) as caught:
+            scanner.feed(b"x")
+    depth, traceback = 0, caught.value.__traceback__
+    while traceback:
+        depth, traceback = depth + 1, traceback.tb_next
+    assert depth < 5
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_kinds_of_bytes(kind: Callable[[bytes], bytes]) -> None:
+    scanner = ReplyScanner()
+    assert scanner.feed(kind(b"")) == 0
+    assert scanner.feed(kind(b"+OK\r\n:1\r\n-A")) == 2
+    assert scanner.feed(kind(b"\r\n")) == 1
+    assert scanner.errors == [(2, b"A", False)]
+
+
+def test_pieces_are_let_go() -> None:
+    piece = bytearray(b"+OK\r\n-ERR a\r\n$5\r\nab")
+    ReplyScanner().feed(piece)
+    piece.clear()
+    piece[:] = b"x"
+    with pytest.raises(ProtocolError):
+        ReplyScanner().feed(piece)
+    piece.clear()
+
+
+@pytest.mark.parametrize("data", ["+OK\r\n", None, 1, memoryview(b"+OK\r\n")[::2]])
+def test_not_bytes(data: object) -> None:
+    scanner = ReplyScanner()
+    with pytest.raises((TypeError, BufferError)):
+        scanner.feed(data)  # type: ignore[arg-type]
+    assert scanner.feed(b"+OK\r\n") == 1
+
+
+def test_returned_and_offset() -> None:
+    scanner = ReplyScanner()
+    assert (scanner.feed(b"+OK\r\n>1\r\n:1\r\n+O"), scanner.offset, scanner.pending) == (
+        1,
+        15,
+        True,
+    )
+    assert (scanner.feed(b""), scanner.offset, scanner.pending) == (0, 15, True)
+    assert (scanner.feed(b"K\r"), scanner.offset, scanner.pending) == (0, 17, True)
+    assert (scanner.feed(b"\n+OK\r\n"), scanner.offset, scanner.pending) == (2, 23, False)
+
+
+def test_errors_emptied_between() -> None:
+    """Who reads the errors takes them out; the next ones keep their indices."""
+    scanner = ReplyScanner()
+    taken = []
+    for piece in (b"-A\r\n+OK\r\n*2\r\n-B\r\n", b"-C\r\n-D", b"\r\n", b"+OK\r\n-E\r\n"):
+        scanner.feed(piece)
+        taken.append(scanner.errors[:])
+        scanner.errors.clear()
+    assert taken == [
+        [(0, b"A", False), (2, b"B", True)],
+        [(2, b"C", True)],
+        [(3, b"D", False)],
+        [(5, b"E", False)],
+    ]
+    assert (scanner.replies, scanner.failed) == (6, 4)
+
+
+@pytest.mark.parametrize("size", [KEPT_BYTES + n for n in range(-3, 4)] + [3 * KEPT_BYTES])
+def test_long_error(size: int) -> None:
+    """Of an error the first 64 KiB are kept, wherever the pieces and the CRLF are cut."""
+    text = b"ERR " + b"\rx" * (size // 2) + b"z"
+    text = text[:size]
+    for data in (b"-" + text + b"\r\n", b"!%d\r\n%b\r\n" % (size, text)):
+        right = Outcome(2, 1, [(0, text[:KEPT_BYTES], False)], False, None)
+        end = len(data)
+        for cuts in (
+            [],
+            [1],
+            [end - 1],
+            [end - 2],
+            [end - 3],
+            [end - 2, end - 1],
+            [10, KEPT_BYTES, KEPT_BYTES + 1],
+            range(KEPT_BYTES - 5, end),
+            range(0, end, 1000),
+        ):
+            assert scanned(pieces_of(data + b"+OK\r\n", cuts)) == right
+
+
+@pytest.mark.parametrize("size", [LONGEST_LINE - 1, LONGEST_LINE, LONGEST_LINE + 1])
+def test_long_number(size: int) -> None:
+    for data in (b"(" + b"7" * size + b"\r\n", b"," + b"7" * size + b"\r\n"):
+        right = expected(data)
+        assert right.fault == (None if size <= LONGEST_LINE else 0)
+        end = len(data)
+        for cuts in ([], [1], [end - 1], [end - 2], [end - 3, end - 2, end - 1], range(end)):
+            assert scanned(pieces_of(data, cuts)) == right
+
+
+def test_long_strings() -> None:
+    data = b"+" + b"x\r" * 500_000 + b"\r\n" + b"$3000000\r\n" + b"\r\n:" * 1_000_000 + b"\r\n"
+    for size in (len(data), 65_536, 4099, 100):
+        pieces = pieces_of(data, range(size, len(data), size))
+        assert scanned(pieces) == Outcome(2, 0, [], False, None)
+
+
+def test_byte_by_byte_is_linear() -> None:
+    """An endless error line costs no more a byte at its end than at its beginning."""
+
+    def seconds(scanner: ReplyScanner) -> float:
+        begin = perf_counter()
+        for _ in range(50_000):
+            scanner.feed(b"x")
+        return perf_counter() - begin
+
+    for start in (b"-", b"+", b"!9999999\r\n"):
+        scanner = ReplyScanner()
+        scanner.feed(start)
+        first = min(seconds(scanner) for _ in range(2))
+        for _ in range(6):
+            seconds(scanner)
+        assert min(seconds(scanner) for _ in range(3)) < 5 * first
+
+
+@pytest.mark.parametrize(
+    "header", [b"*1\r\n", b"~1\r\n", b"%1\r\n:1\r\n", b">1\r\n", b"*2\r\n:1\r\n"]
+)
+def test_deep(header: bytes) -> None:
+    push = header == b">1\r\n"
+    data = header * DEPTH + b"-A\r\n"
+    errors = [] if push else [(0, b"A", True)]
+    for pieces in ([data], pieces_of(data, range(0, len(data), 1001))):
+        assert scanned(pieces) == Outcome(0 if push else 1, len(errors), errors, False, None)
+    scanner = ReplyScanner()
+    with pytest.raises(ProtocolError, match="nested deeper than 65,536 levels") as caught:
+        scanner.feed(header * DEPTH + header)
+    assert caught.value.offset == len(header) * DEPTH
+
+
+def test_attributes_do_not_nest_for_good() -> None:
+    """A million attributes one after the other are no depth, nor are a million arrays."""
+    data = (b"|1\r\n+a\r\n:1\r\n" * 10 + b"*2\r\n:1\r\n*1\r\n:1\r\n") * 100_000
+    assert scanned([data]) == Outcome(100_000, 0, [], False, None)
+
+
+def test_called_while_at_work() -> None:
+    """What Python runs meanwhile (here at a garbage collection) may not feed the same scanner."""
+    scanner = ReplyScanner()
+    refused = []
+
+    def feed(phase: str, info: dict[str, int]) -> None:
+        try:
+            scanner.feed(b"")
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(feed)
+    gc.set_threshold(1)
+    try:
+        scanner.feed(b"-A\r\n" * 100)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(feed)
+    # From Python 3.12 on a collection waits until the call is over.
+    if sys.version_info < (3, 12):
+        assert refused
+    assert set(refused) <= {"feed() was called while it was at work"}
+    assert scanner.errors == [(i, b"A", False) for i in range(100)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere RLIMIT_AS may not hold")
+def test_no_memory() -> None:
+    """After a MemoryError the scanner does not go on in the middle of something."""
+    scanner = ReplyScanner()
+    piece = bytearray(400 << 20)
+    piece[:4] = b"-ERR"
+    old = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(
+        resource.RLIMIT_AS, (psutil.Process().memory_info().vms + (99 << 20), old[1])
+    )
+    try:
+        with pytest.raises(MemoryError):
+            scanner.feed(piece)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, old)
+    with pytest.raises(MemoryError):
+        scanner.feed(b"\r\n+OK\r\n")
+    assert (scanner.replies, scanner.errors) == (0, [])
+
+
+@pytest.fixture
+def raw(server: LocalServer) -> Iterator[socket.socket]:
+    """A bare connection to the server."""
+    with redis.Redis.from_url(server.url) as settings:
+        path = settings.connection_pool.connection_kwargs["path"]
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(path)
+        yield connection
+
+
+def ask(raw: socket.socket, commands: list[tuple[object, ...]], size: int) -> ReplyScanner:
+    """Send commands; read their replies in pieces of at most so many bytes."""
+    scanner = ReplyScanner()
+    raw.sendall(b"".join(map(hiredis.pack_command, commands)))
+    while scanner.replies < len(commands) or scanner.pending:
+        piece = raw.recv(size)
+        assert piece
+        scanner.feed(piece)
+    return scanner
+
+
+@pytest.mark.parametrize("size", [1, 7, 65_536])
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_real_replies(raw: socket.socket, protocol: int, size: int) -> None:
+    commands: list[tuple[object, ...]] = [
+        ("HELLO", protocol),
+        ("SET", "a", "1\r\n2"),
+        ("LPUSH", "a", 1),
+        ("GET", "a"),
+        ("GET", "missing"),
+        ("MULTI",),
+        ("SET", "b", 1),
+        ("LPUSH", "b", 1),
+        ("INCR", "b"),
+        ("EXEC",),
+        ("EVAL", "return {1, redis.error_reply('BAD one'), {redis.error_reply('BAD two')}}", 0),
+        ("EVAL", "return redis.error_reply('BAD three')", 0),
+        ("MULTI",),
+        ("NO-SUCH-COMMAND",),
+        ("EXEC",),
+        ("ZADD", "z", 1.5, "m"),
+        ("ZSCORE", "z", "m"),
+        ("HSET", "h", "f", "v"),
+        ("HGETALL", "h"),
+        ("SADD", "s", 1, 2),
+        ("SMEMBERS", "s"),
+        ("INFO",),
+        ("COMMAND",),
+        ("PING",),
+    ]
+    if protocol == 3:
+        kinds = ("verbatim", "bignum", "double", "null", "true", "false", "map", "set", "array")
+        commands += [("DEBUG", "PROTOCOL", kind) for kind in (*kinds, "attrib", "push")]
+    scanner = ask(raw, commands, size)
+    assert scanner.replies == len(commands)
+    codes = [(index, text.split()[0], nested) for index, text, nested in scanner.errors]
+    found = [each for each in codes if commands[each[0]][0] != "DEBUG"]
+    assert found == [
+        (2, b"WRONGTYPE", False),
+        (9, b"WRONGTYPE", True),
+        (10, b"BAD", True),
+        (10, b"BAD", True),
+        (11, b"BAD", False),
+        (13, b"ERR", False),
+        (14, b"EXECABORT", False),
+    ]
+    # A server may refuse DEBUG; it does so once for each command.
+    assert scanner.failed == 6 + len(codes) - len(found)
+
+
+def test_real_push_messages(raw: socket.socket, client: redis.Redis) -> None:
+    """Invalidations come between the replies, also around a transaction's, and are not counted."""
+    commands: list[tuple[object, ...]] = [("HELLO", 3), ("CLIENT", "TRACKING", "ON")]
+    for i in range(20):
+        commands += [("GET", f"k{i}"), ("SET", f"k{i}", i), ("MULTI",), ("GET", f"k{i}")]
+        commands += [("SET", f"k{i}", "x"), ("LPUSH", f"k{i}", 1), ("EXEC",)]
+    raw.sendall(b"".join(map(hiredis.pack_command, commands)))
+    seen = b""
+    scanner = ReplyScanner()
+    while scanner.replies < len(commands):
+        piece = raw.recv(100)
+        scanner.feed(piece)
+        seen += piece
+    # Another client's write reaches this one although it has asked nothing.
+    raw.sendall(pack("GET", "k0"))
+    while scanner.replies < len(commands) + 1:
+        scanner.feed(raw.recv(100))
+    client.set("k0", "y")
+    message = raw.recv(100)
+    assert message.startswith(b">2\r\n")
+    assert scanner.feed(message) == 0
+    assert seen.count(b">2\r\n$10\r\ninvalidate\r\n") >= 20
+    assert scanner.replies == len(commands) + 1
+    assert [index for index, _, _ in scanner.errors] == list(range(8, len(commands), 7))
+    assert {(text.split()[0], nested) for _, text, nested in scanner.errors} == {
+        (b"WRONGTYPE", True)
+    }
