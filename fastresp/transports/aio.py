@@ -121,28 +121,39 @@ class AioTransport:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        core = self.core
         try:
-            if error is None:
+            if error is not None:
+                await self._end_after(error)
+                return
+            try:
                 await self.finish()
-            elif isinstance(error, Exception) and not isinstance(error, TransportError):
-                # The exception goes up as it is; what was whole still goes in. A cancellation,
-                # which is no Exception, waits for nothing.
+            except TransportError:
+                raise
+            except BaseException as interruption:
+                await self._end_after(interruption)
+                raise
+        finally:
+            self.core.detach()
+
+    async def _end_after(self, error: BaseException) -> None:
+        """The exception goes up as it is; what was whole still goes in.
+
+        A cancellation waits for nothing.
+        """
+        if isinstance(error, TransportError):
+            return
+        outcome = None
+        try:
+            if isinstance(error, Exception):
                 await self.finish()
         except TransportError as second:
-            if error is None:
-                raise
-            add_report(error, core.report, str(second))
+            outcome = str(second)
         except asyncio.CancelledError as cancellation:
-            core.detach()
-            add_report(cancellation, core.report, str(core.report))
+            self.core.detach()
+            add_report(cancellation, self.report, str(self.report))
             raise
-        else:
-            core.detach()
-            if error is not None and not isinstance(error, TransportError):
-                add_report(error, core.report, str(core.report))
-        finally:
-            core.detach()
+        self.core.detach()
+        add_report(error, self.report, outcome or str(self.report))
 
     async def write(self, chunk: Chunk) -> None:
         """Send a chunk, or hold it ready while the socket is full.

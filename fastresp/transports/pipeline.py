@@ -159,8 +159,7 @@ class PipelineCore:
         if stream is None:
             raise TransportError("this transport is closed")
         moved = stream.receive(self.most_reads)
-        if moved:
-            self.understand()
+        self.understand()
         if stream.lost is None:
             moved |= stream.send(self._allowed())
         if stream.lost is not None:
@@ -188,8 +187,8 @@ class PipelineCore:
         if self.timeout is not None and now - self.moved > self.timeout:
             raise TransportTimeout(
                 f"nothing moved for {self.timeout:g} s between here and {self.server}: the server "
-                "is frozen, or busy with a command that takes longer (a larger timeout= waits "
-                "longer)",
+                "is frozen, or busy with commands that take longer (a larger timeout= waits "
+                "longer; a server answers about 16 KB of commands at once)",
                 self.report,
             )
         return wait
@@ -261,18 +260,20 @@ class LoadCore(PipelineCore):
         super().__init__(server, **options)
         self.policy = policy
         self.scanner = ReplyScanner()
+        # Error replies that answer no whole command.
+        self._unasked = 0
         # Not a method of Python: see Stream.receive().
         self.feed = self.scanner.feed
 
     def understand(self) -> None:
         scanner, window, report = self.scanner, self.window, self._report
         sent = window.sent
-        errors = scanner.errors
-        report.failed = scanner.failed
         if scanner.replies > sent:
             self._take_last_words(scanner.replies - sent)
-        if errors:
-            self.policy.take(errors, window, report)
+        report.failed = scanner.failed - self._unasked
+        if scanner.errors:
+            # Before the commands are let go of; if it raises, the next step goes on with it.
+            self.policy.take(scanner.errors, window, report)
         window.acknowledge(min(scanner.replies, sent))
         report.replies = window.acknowledged
         if report.failed and not report.stopped:
@@ -289,8 +290,9 @@ class LoadCore(PipelineCore):
         errors, sent = self.scanner.errors, self.window.sent
         late = [error for error in errors if error[0] >= sent]
         errors[:] = [error for error in errors if error[0] < sent]
-        self._report.failed -= len({index for index, _, _ in late})
-        self.last_words = "; ".join(text.decode(errors="replace") for _, text, _ in late)
+        self._unasked += len({index for index, _, _ in late})
+        words = [text.decode(errors="replace") for _, text, _ in late]
+        self.last_words = "; ".join(filter(None, [self.last_words, *words]))
         if self.stream.lost is None:
             self.stream.lost = ProtocolError(
                 f"{count:,} replies more than commands: {self.last_words}", self.scanner.offset
