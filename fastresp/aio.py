@@ -17,6 +17,7 @@ from .report import Report
 from .server import Server, ServerLike
 from .template import Command, as_template
 from .transports.aio import AioTransport, connect, wait_for
+from .transports.base import add_report
 from .transports.choice import check_cluster
 from .transports.pipeline import LostConnection, Wait
 from .wire.buffer import Chunk
@@ -130,8 +131,8 @@ async def execute(
             else:
                 for reply in item:
                     yield reply
-                core.touch()
         if failure is not None:
+            add_report(failure, core.report, str(core.report))
             raise failure
     except LostConnection:
         raise await asyncio.to_thread(core.loss) from None
@@ -191,6 +192,7 @@ class _Chunks:
             else:
                 self._more = False
             if self._failure is not None:
+                self._rows = []
                 raise self._failure
             self._encode()
             if late or not self._more:

@@ -11,6 +11,7 @@ from .errors import CommandError, ProtocolError
 from .load import rows_of
 from .server import Server, ServerLike
 from .template import Command, as_template
+from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore, Wait
 from .transports.socket import wait_for
 from .wire.commands import arguments
@@ -93,6 +94,8 @@ class ReplyCore(PipelineCore):
                 return
             if self.window.acknowledged == before:
                 yield self.wait()
+            else:
+                self.touch()
 
     def replies(self) -> Iterator[Any]:
         """The replies that are there.
@@ -206,8 +209,8 @@ def _run(core: ReplyCore, writer: Writer, source: Iterator[Any]) -> Iterator[Any
                 core.touch()
             else:
                 yield from item
-                core.touch()
         if failure is not None:
+            add_report(failure, core.report, str(core.report))
             raise failure
     except LostConnection:
         raise core.loss() from None

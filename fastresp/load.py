@@ -51,7 +51,8 @@ def mass_insert(
             where there is one that can do all that is asked for, else the socket. The report
             says which one it was, and why.
         on_error: error replies raise at the end (``"raise"``), are only reported
-            (``"collect"``), or the first one stops the load (``"stop"``).
+            (``"collect"``), or the first one stops the load (``"stop"``; what is in flight then
+            still runs). redis-cli does not see errors within a reply, as in that of EXEC.
         max_errors: stop when more commands than this have failed: a number, or text such as
             ``"1%"`` for a share of the replies (looked at from the 100th on).
         rejects: a path for the failed commands, as JSON lines written as they happen (bytes

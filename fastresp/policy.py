@@ -110,10 +110,10 @@ class ErrorPolicy:
         failed, replies = report.failed, report.replies
         if self._most is not None and failed > self._most:
             if self._most == 0:
-                return "stopped at the first error reply"
+                return "stopped at the first error reply (what was in flight still ran)"
             return f"stopped after more than {self._most:,} error replies"
         if self._share is not None and replies >= PERCENT_SAMPLE and failed > self._share * replies:
-            return f"stopped since more than {self._share:.4g} of the replies were errors"
+            return f"stopped since more than {100 * self._share:g}% of the replies were errors"
         return ""
 
     def judged(self, report: Report) -> Report:

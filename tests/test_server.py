@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from urllib.parse import quote
 
 import pytest
 import redis
-import trustme
 
 import fastresp
 from fastresp.programs import LocalServer, find_program
@@ -215,41 +213,6 @@ def test_replica(start_server: Callable[..., LocalServer], port: int) -> None:
 def test_cluster(start_server: Callable[..., LocalServer], port: int) -> None:
     server = start_server("--port", str(port % 50000 + 1024), "--cluster-enabled", "yes")
     assert "does not follow MOVED" in str(refused(server.url))
-
-
-@pytest.fixture
-def tls(
-    start_server: Callable[..., LocalServer], port: int, tmp_path: Path, cli: str
-) -> Callable[..., str]:
-    """A function that makes URLs of a TLS server that wants a client certificate."""
-    if b"--tls" not in subprocess.run([cli, "--help"], capture_output=True, check=False).stdout:
-        if os.environ.get("CI"):
-            pytest.fail(f"{cli} was built without TLS")
-        pytest.skip(f"{cli} was built without TLS")
-    ca = trustme.CA()
-    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
-    for name in ("127.0.0.1", "client"):
-        cert = ca.issue_cert(name)
-        cert.private_key_pem.write_to_path(tmp_path / f"{name}.key")
-        cert.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
-    start_server(
-        "--tls-port", str(port), "--tls-auth-clients", "yes",
-        "--tls-cert-file", f"{tmp_path}/127.0.0.1.pem",
-        "--tls-key-file", f"{tmp_path}/127.0.0.1.key",
-        "--tls-ca-cert-file", f"{tmp_path}/ca.pem",
-    )  # fmt: skip
-    settings = {
-        "ssl_ca_certs": f"{tmp_path}/ca.pem",
-        "ssl_certfile": f"{tmp_path}/client.pem",
-        "ssl_keyfile": f"{tmp_path}/client.key",
-    }
-
-    def url(*without: str, scheme: str = "rediss", **more: str) -> str:
-        chosen = {k: v for k, v in settings.items() if k not in without} | more
-        options = "&".join(f"{k}={v}" for k, v in chosen.items()) if scheme == "rediss" else ""
-        return f"{scheme}://127.0.0.1:{port}/0?{options}"
-
-    return url
 
 
 def test_tls(tls: Callable[..., str]) -> None:

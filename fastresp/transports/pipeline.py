@@ -27,8 +27,8 @@ LIKELY_CAUSES = (
     "query buffer limit"
 )
 # While there is something to send, replies are looked for so often: waking for each of the
-# server's small writes would cost more than all the rest.
-READ_EVERY_S = 0.001
+# server's small writes would cost more than all the rest. A unix socket holds 7 ms of them.
+READ_EVERY_S = 0.003
 # How long a wait lasts at most before the deadline is looked at.
 TICK_S = 0.2
 # With a rate limit commands go in portions of so many seconds.
@@ -91,7 +91,11 @@ class PipelineCore:
         self.started = self.moved = self._pace_start = time.monotonic()
 
     def detach(self) -> None:
-        """Close the connection, if it is open."""
+        """Close the connection, if it is open. What has come until now is counted."""
+        if self.stream is not None and self.stream.sure and self.stream.lost is None:
+            with suppress(Exception):
+                self.stream.receive()
+                self.understand()
         self._report = self.report
         stream, self.stream = self.stream, None
         if stream is not None:

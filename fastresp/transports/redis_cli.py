@@ -108,6 +108,7 @@ class RedisCli(Transport):
         report, sending = self._report, self._sending
         if sending is not None:
             report.rows, report.commands, report.bytes_sent = sending.totals()
+            report.unsent = self.made - report.commands
         if self._process is not None:
             report.seconds = time.monotonic() - self._started
         return report
@@ -295,6 +296,7 @@ class RedisCli(Transport):
         assert self._process is not None
         self._reap()
         report, status = self.report, self._process.returncode
+        self.kill()
         words = self._own_words + [e.text for e in report.errors if "Protocol error" in e.text]
         how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
         message = f"redis-cli lost the server at {self.server} (it ended {how})"

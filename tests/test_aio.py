@@ -1,0 +1,192 @@
+"""What asyncio adds: async sources, pauses, cancellation, a loop that is never blocked for long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import redis
+
+import fastresp
+import fastresp.aio
+from fastresp.programs import LocalServer
+
+
+async def rows(
+    count: int, pause_s: float = 0.0, every: int = 1000
+) -> AsyncIterator[tuple[int, str]]:
+    for i in range(count):
+        if pause_s and i % every == every - 1:
+            await asyncio.sleep(pause_s)
+        yield i, f"value {i}"
+
+
+def load(data: Any, server: LocalServer, **options: Any) -> fastresp.Report:
+    return asyncio.run(fastresp.aio.mass_insert(data, "SET {0} {1}", server=server.url, **options))
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.001, 0.05])
+def test_async_source(server: LocalServer, client: redis.Redis, pause_s: float) -> None:
+    report = load(rows(20_000, pause_s), server)
+    assert (report.rows, report.commands, report.replies) == (20_000,) * 3
+    assert client.dbsize() == 20_000
+    assert client.get("19999") == b"value 19999"
+
+
+def test_rows_before_a_pause_do_not_wait_for_its_end(
+    server: LocalServer, client: redis.Redis
+) -> None:
+    seen = []
+
+    async def source() -> AsyncIterator[tuple[int, int]]:
+        yield 1, 1
+        yield 2, 2
+        await asyncio.sleep(0.3)
+        seen.append(client.dbsize())
+        yield 3, 3
+        await asyncio.sleep(0.3)
+        seen.append(client.dbsize())
+
+    assert load(source(), server).replies == 3
+    assert seen == [2, 3]
+
+
+def test_value_that_cannot_be_sent_before_a_pause(server: LocalServer, client: redis.Redis) -> None:
+    async def source() -> AsyncIterator[tuple[int, object]]:
+        yield 1, 1
+        yield 2, None
+        await asyncio.sleep(0.1)
+        yield 3, 3
+
+    with pytest.raises(fastresp.EncodeError, match="row 1"):
+        load(source(), server)
+    assert client.keys("*") == [b"1"]
+
+
+def test_async_source_raises(server: LocalServer, client: redis.Redis) -> None:
+    async def source() -> AsyncIterator[tuple[int, int]]:
+        for i in range(1007):
+            yield i, i
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        load(source(), server)
+    assert caught.value.report.replies == 1007  # type: ignore[attr-defined]
+    assert client.dbsize() == 1007
+
+
+def test_not_iterable(server: LocalServer) -> None:
+    with pytest.raises(TypeError, match="not iterable"):
+        load(5, server)
+    with pytest.raises(TypeError, match="put it in a list"):
+        load({"a": 1}, server)
+
+
+def test_redis_cli_is_not_for_asyncio(server: LocalServer) -> None:
+    with pytest.raises(ValueError, match="'auto' or 'socket' in asyncio"):
+        load([], server, transport="redis-cli")
+    assert "asyncio" in load([], server).reason
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_cancellation(
+    server: LocalServer, client: redis.Redis, after_s: float, asynchronous: bool
+) -> None:
+    """The connection is closed, and the report is true."""
+
+    async def endless() -> AsyncIterator[tuple[int, int]]:
+        i = 0
+        while True:
+            yield i, i
+            i += 1
+
+    async def cancelled() -> fastresp.Report | None:
+        data = endless() if asynchronous else ((i, i) for i in range(10**9))
+        task = asyncio.create_task(fastresp.aio.mass_insert(data, "SET {0} {1}", server=server.url))
+        await asyncio.sleep(after_s)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        return getattr(caught.value, "report", None)
+
+    report = asyncio.run(cancelled())
+    deadline = time.monotonic() + 5
+    while len(client.client_list()) > 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    if after_s > 0.1:
+        assert report is not None
+        assert report.acknowledged > 0
+    if report is not None:
+        stored = client.dbsize()
+        assert report.acknowledged <= stored <= report.acknowledged + report.in_doubt
+
+
+def test_cancelled_while_it_waits_for_a_frozen_server(
+    start_server: Callable[..., LocalServer],
+) -> None:
+    import os
+    import signal
+
+    server = start_server()
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(
+            fastresp.aio.mass_insert(
+                ((i, i) for i in range(10**9)), "SET {0} {1}", server=server.url, timeout=None
+            )
+        )
+        await asyncio.sleep(0.2)
+        os.kill(server.process.pid, signal.SIGSTOP)
+        await asyncio.sleep(0.2)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(task, 0.2)
+
+    started = time.monotonic()
+    asyncio.run(cancelled())
+    assert time.monotonic() - started < 10
+
+
+def test_the_loop_is_not_blocked(server: LocalServer) -> None:
+    """Another task has its turn all the time, however slow or fast the source is."""
+
+    def slow() -> Any:
+        for i in range(2000):
+            time.sleep(0.0002)
+            yield i, i
+
+    async def with_a_clock(data: Any) -> list[float]:
+        turns: list[float] = []
+
+        async def clock() -> None:
+            while True:
+                turns.append(time.monotonic())
+                await asyncio.sleep(0)
+
+        ticking = asyncio.create_task(clock())
+        await fastresp.aio.mass_insert(data, "SET {0} {1}", server=server.url)
+        ticking.cancel()
+        return turns
+
+    turns = asyncio.run(with_a_clock(slow()))
+    # 0.4 s of a source that blocks, in chunks of 2 ms and a row.
+    assert len(turns) > 50
+    turns = asyncio.run(with_a_clock([(i, "x" * 100) for i in range(100_000)]))
+    assert len(turns) > 13
+
+
+def test_several_loads_in_one_loop(server: LocalServer, client: redis.Redis) -> None:
+    async def all_of_them() -> list[fastresp.Report]:
+        return await asyncio.gather(
+            *[
+                fastresp.aio.mass_insert(rows(5000), f"SET {name}:{{0}} {{1}}", server=server.url)
+                for name in range(8)
+            ]
+        )
+
+    assert [report.replies for report in asyncio.run(all_of_them())] == [5000] * 8
+    assert client.dbsize() == 40_000

@@ -1,0 +1,292 @@
+"""execute: the replies of commands in order, lazily, both ways at once, sync and asyncio alike."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+import pytest
+import redis
+
+import fastresp
+import fastresp.aio
+from fastresp.execute import FIRST_IN_FLIGHT
+from fastresp.programs import LocalServer
+
+Execute: TypeAlias = Callable[..., list[Any]]
+
+
+def execute_sync(data: Any, command: Any = None, **options: Any) -> list[Any]:
+    return list(fastresp.execute(data, command, **options))
+
+
+def execute_asyncio(data: Any, command: Any = None, **options: Any) -> list[Any]:
+    async def collect() -> list[Any]:
+        return [reply async for reply in fastresp.aio.execute(data, command, **options)]
+
+    return asyncio.run(collect())
+
+
+@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
+def execute(request: pytest.FixtureRequest) -> Execute:
+    """A list of all replies."""
+    return request.param
+
+
+def test_as_redis_py_has_it(execute: Execute, server: LocalServer, client: redis.Redis) -> None:
+    commands = [
+        ("SET", "a", "v"), ("GET", "a"), ("GET", "none"), ("INCR", "n"), ("RPUSH", "l", 1, 2, 3),
+        ("LRANGE", "l", 0, -1), ("HSET", "h", "f", b"\xff\r\n"), ("HGETALL", "h"),
+        ("MULTI",), ("GET", "a"), ("LLEN", "l"), ("EXEC",), ("ECHO", ""), ("LRANGE", "x", 0, -1),
+        ("EVAL", "return {1, {2, {'x'}}, false}", 0),
+    ]  # fmt: skip
+    assert execute(commands, server=server.url) == [
+        b"OK", b"v", None, 1, 3, [b"1", b"2", b"3"], 1, [b"f", b"\xff\r\n"],
+        b"OK", b"QUEUED", b"QUEUED", [b"v", 3], b"", [], [1, [2, [b"x"]], None],
+    ]  # fmt: skip
+
+
+def test_many(execute: Execute, server: LocalServer) -> None:
+    fastresp.mass_insert(((i, i) for i in range(200_000)), "SET k{0} {1}", server=server.url)
+    got = execute(range(200_000), "GET k{0}", server=server.url)
+    assert got == [b"%d" % i for i in range(200_000)]
+
+
+def test_hashes(execute: Execute, server: LocalServer) -> None:
+    rows = [{"id": i, "name": f"näme {i}"} for i in range(5000)]
+    fastresp.mass_insert(rows, "HSET user:{id} name {name}", server=server.url)
+    got = execute(range(5000), "HGETALL user:{0}", server=server.url, decode=True)
+    assert got == [["name", f"näme {i}"] for i in range(5000)]
+
+
+@pytest.mark.parametrize(("decode", "reply"), [(None, b"\xe9"), (False, b"\xe9"), ("latin-1", "é")])
+def test_decoding(execute: Execute, server: LocalServer, decode: Any, reply: Any) -> None:
+    commands = [("SET", "a", b"\xe9"), ("GET", "a")]
+    assert execute(commands, server=server.url, decode=decode)[1] == reply
+    with pytest.raises(UnicodeDecodeError):
+        execute(commands, server=server.url, decode=True)
+    with pytest.raises(LookupError):
+        execute(commands, server=server.url, decode="no-such-encoding")
+
+
+def test_errors_in_their_place(execute: Execute, server: LocalServer) -> None:
+    rows = [("a", 1), ("b", 2), ("a", 3)]
+    got = execute(rows, "SET {0} x; LPUSH {0} {1}; GET {0}", server=server.url, on_error="return")
+    assert [type(reply) for reply in got] == [bytes, fastresp.CommandError, bytes] * 3
+    assert [(e.row, e.index, e.code, e.arguments) for e in got[1::3]] == [
+        (0, 1, "WRONGTYPE", (b"LPUSH", b"a", b"1")),
+        (1, 4, "WRONGTYPE", (b"LPUSH", b"b", b"2")),
+        (2, 7, "WRONGTYPE", (b"LPUSH", b"a", b"3")),
+    ]
+
+
+def test_errors_raised_in_their_place(server: LocalServer) -> None:
+    replies = fastresp.execute(
+        [("SET", "a", 1), ("LPUSH", "a", 1), ("GET", "a")], server=server.url
+    )
+    assert next(replies) == b"OK"
+    with pytest.raises(fastresp.CommandError, match="row 1, command 1: WRONGTYPE") as caught:
+        next(replies)
+    assert caught.value.arguments == (b"LPUSH", b"a", b"1")
+    assert list(replies) == []
+
+
+def test_replies_before_the_data_fails(server: LocalServer) -> None:
+    """They are given first, then what the source or the encoder raised."""
+
+    def source() -> Iterator[tuple[str, Any]]:
+        for i in range(50_000):
+            yield "ECHO", i
+        raise ZeroDivisionError("mine")
+
+    got: list[bytes] = []
+    with pytest.raises(ZeroDivisionError) as caught:
+        for reply in fastresp.execute(source(), server=server.url):
+            got.append(reply)
+    assert got == [b"%d" % i for i in range(50_000)]
+    assert caught.value.report.replies == 50_000  # type: ignore[attr-defined]
+    got = []
+    with pytest.raises(fastresp.EncodeError, match="command 3"):
+        for reply in fastresp.execute([("ECHO", 1)] * 3 + [("ECHO", None)], server=server.url):
+            got.append(reply)
+    assert got == [b"1"] * 3
+
+
+def test_replies_come_while_the_source_goes_on(server: LocalServer) -> None:
+    """It is read ahead of the replies by no more than a chunk and what is in flight."""
+    ahead: list[int] = []
+    made = taken = 0
+
+    def source() -> Iterator[tuple[str, str]]:
+        nonlocal made
+        for _ in range(100_000):
+            made += 1
+            yield "ECHO", "x" * 100
+
+    for _ in fastresp.execute(source(), server=server.url):
+        taken += 1
+        ahead.append(made - taken)
+    assert taken == 100_000
+    assert max(ahead) < 70_000
+    assert min(ahead[:50_000]) >= 0
+
+
+def test_a_reader_that_stops_stops_the_sender(server: LocalServer, client: redis.Redis) -> None:
+    """Neither the client nor the server fill their memory with what nobody takes."""
+    client.set("large", "x" * 100_000)
+    made = 0
+
+    def source() -> Iterator[tuple[str, str]]:
+        nonlocal made
+        while True:
+            made += 1
+            yield "GET", "large"
+
+    replies = fastresp.execute(source(), server=server.url)
+    for _ in range(1000):
+        assert len(next(replies)) == 100_000
+    time.sleep(0.3)
+    used = client.info("memory")["mem_clients_normal"]
+    assert used < 20 << 20
+    replies.close()
+    deadline = time.monotonic() + 5
+    while len(client.client_list()) > 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_first_replies_may_be_large(server: LocalServer, client: redis.Redis) -> None:
+    client.set("large", "x" * 1_000_000)
+    client.config_resetstat()
+    replies = fastresp.execute([("GET", "large")] * 500, server=server.url)
+    next(replies)
+    time.sleep(0.2)
+    assert client.info("commandstats")["cmdstat_get"]["calls"] <= FIRST_IN_FLIGHT
+    assert sum(map(len, replies)) == 499 * 1_000_000
+
+
+def test_nothing(execute: Execute, server: LocalServer) -> None:
+    assert execute([], server=server.url) == []
+
+
+def test_lazy(port: int) -> None:
+    """Nothing is opened before the first reply is asked for."""
+    replies = fastresp.execute([("PING",)], server=f"redis://127.0.0.1:{port}")
+    with pytest.raises(fastresp.TransportError, match="refused"):
+        next(replies)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"data": "GET a"}, TypeError, "not one str"),
+        ({"data": [], "on_error": "collect"}, ValueError, "'raise' or 'return'"),
+        ({"data": [], "timeout": 0}, ValueError, "above 0"),
+        ({"data": [], "command": ""}, fastresp.TemplateError, "empty"),
+        ({"data": [], "server": 5}, TypeError, "a URL or"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        fastresp.execute(**arguments)
+
+
+def test_server_killed(execute: Execute, start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+
+    def source() -> Iterator[tuple[str, int]]:
+        for i in range(300_000):
+            if i == 100_000:
+                server.process.kill()
+            yield "ECHO", i
+
+    with pytest.raises(fastresp.TransportError, match="lost the server") as caught:
+        execute(source(), server=server.url)
+    report = caught.value.report
+    assert report is not None
+    assert 0 < report.replies <= report.commands < 300_000
+
+
+def test_server_frozen(execute: Execute, start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    os.kill(server.process.pid, signal.SIGCONT)
+
+    def source() -> Iterator[tuple[str, int]]:
+        for i in range(300_000):
+            if i == 100_000:
+                os.kill(server.process.pid, signal.SIGSTOP)
+            yield "ECHO", i
+
+    with pytest.raises(fastresp.TransportTimeout):
+        execute(source(), server=server.url, timeout=0.5)
+
+
+def test_slow_consumer_is_not_a_timeout(server: LocalServer) -> None:
+    for i, reply in enumerate(
+        fastresp.execute(range(200), "ECHO {0}", server=server.url, timeout=0.2)
+    ):
+        assert reply == b"%d" % i
+        if i % 100 == 50:
+            time.sleep(0.5)
+
+
+def test_asyncio_left_early(server: LocalServer, client: redis.Redis) -> None:
+    async def take() -> list[Any]:
+        got = []
+        async with aclosing(
+            fastresp.aio.execute(range(10**9), "ECHO {0}", server=server.url)
+        ) as them:
+            async for reply in them:
+                got.append(reply)
+                if len(got) == 1000:
+                    break
+        return got
+
+    assert asyncio.run(take()) == [b"%d" % i for i in range(1000)]
+    deadline = time.monotonic() + 5
+    while len(client.client_list()) > 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_asyncio_source(server: LocalServer) -> None:
+    async def source() -> Any:
+        for i in range(5000):
+            if i % 1000 == 999:
+                await asyncio.sleep(0.03)
+            yield i
+
+    assert execute_asyncio(source(), "ECHO {0}", server=server.url) == [
+        b"%d" % i for i in range(5000)
+    ]
+
+
+MEMORY_CODE = """
+import resource, sys, fastresp
+replies = fastresp.execute(range(1000), "ECHO {0}", server=sys.argv[1])
+assert sum(1 for _ in replies) == 1000
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+count = 0
+for reply in fastresp.execute(range(2_000_000), "GET a", server=sys.argv[1]):
+    count += 1
+assert count == 2_000_000
+for reply in fastresp.execute(range(200), "GET large", server=sys.argv[1]):
+    assert len(reply) == 2_000_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory(server: LocalServer, client: redis.Redis) -> None:
+    client.set("a", "x" * 100)
+    client.set("large", "x" * 2_000_000)
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY_CODE, server.url], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) * 1024 <= 32 << 20
