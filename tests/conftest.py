@@ -76,10 +76,10 @@ def port() -> int:
 
 
 @pytest.fixture
-def tls(
+def tls_server(
     start_server: Callable[..., LocalServer], port: int, tmp_path: Path, cli: str
-) -> Callable[..., str]:
-    """A function that makes URLs of a TLS server that wants a client certificate."""
+) -> LocalServer:
+    """A TLS server that wants a client certificate."""
     if b"--tls" not in subprocess.run([cli, "--help"], capture_output=True, check=False).stdout:
         if os.environ.get("CI"):
             pytest.fail(f"{cli} was built without TLS")
@@ -90,12 +90,17 @@ def tls(
         cert = ca.issue_cert(name)
         cert.private_key_pem.write_to_path(tmp_path / f"{name}.key")
         cert.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
-    start_server(
+    return start_server(
         "--tls-port", str(port), "--tls-auth-clients", "yes",
         "--tls-cert-file", f"{tmp_path}/127.0.0.1.pem",
         "--tls-key-file", f"{tmp_path}/127.0.0.1.key",
         "--tls-ca-cert-file", f"{tmp_path}/ca.pem",
     )  # fmt: skip
+
+
+@pytest.fixture
+def tls(tls_server: LocalServer, port: int, tmp_path: Path) -> Callable[..., str]:
+    """A function that makes URLs of it."""
     settings = {
         "ssl_ca_certs": f"{tmp_path}/ca.pem",
         "ssl_certfile": f"{tmp_path}/client.pem",

@@ -66,3 +66,20 @@ def test_load(server_name: str, cli_name: str, monkeypatch: pytest.MonkeyPatch) 
             fastresp.mass_insert([], server=f"{server.url}?username=loader&password=no")
         report = fastresp.mass_insert([("GET",)] * 3, server=server.url, on_error="collect")
         assert [error.code for error in report.errors] == ["ERR"] * 3
+
+
+@pytest.mark.parametrize("server_name", ["redis-server", *WHEEL_SERVERS])
+def test_socket(server_name: str) -> None:
+    values = {f"kéy:{i}": f"vàlue {i}\r\n" * (i % 5) for i in range(20_000)}
+    with LocalServer(program=located(server_name, WHEEL_SERVERS)) as server:
+        options = {"server": server.url, "transport": "socket", "on_error": "collect"}
+        report = fastresp.mass_insert(values.items(), "SET {0} {1}", **options)
+        assert (report.commands, report.replies, report.failed) == (20_000, 20_000, 0)
+        expected = [value.encode() for value in values.values()]
+        assert list(fastresp.execute(values, "GET {0}", server=server.url)) == expected
+        report = fastresp.mass_insert([("GET",), ("LPUSH", "kéy:1", 1)], **options)
+        assert [(e.index, e.code) for e in report.errors] == [(0, "ERR"), (1, "WRONGTYPE")]
+        client = redis.Redis.from_url(server.url)
+        client.config_set("proto-max-bulk-len", 1 << 20)
+        with pytest.raises(fastresp.EncodeError, match="proto-max-bulk-len"):
+            fastresp.mass_insert([("SET", "a", "x" * (2 << 20))], **options)

@@ -1,0 +1,155 @@
+"""TLS on the socket transports: both directions in one thread, cut, killed, interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import fastresp
+import fastresp.aio
+from fastresp.programs import LocalServer
+
+VALUE = "x" * 100
+
+
+def insert_sync(data: Any, **options: Any) -> fastresp.Report:
+    return fastresp.mass_insert(data, transport="socket", **options)
+
+
+def insert_asyncio(data: Any, **options: Any) -> fastresp.Report:
+    return asyncio.run(fastresp.aio.mass_insert(data, **options))
+
+
+@pytest.fixture(params=[insert_sync, insert_asyncio], ids=["sync", "asyncio"])
+def insert(request: pytest.FixtureRequest) -> Callable[..., fastresp.Report]:
+    return request.param
+
+
+def commands(count: int) -> Iterator[tuple[str, str, str]]:
+    for i in range(count):
+        yield "SET", f"key:{i}", VALUE
+
+
+def test_load(insert: Callable[..., fastresp.Report], tls: Callable[..., str]) -> None:
+    report = insert(commands(200_000), server=tls())
+    assert (report.commands, report.replies, report.failed) == (200_000, 200_000, 0)
+    with redis.Redis.from_url(tls()) as client:
+        assert client.dbsize() == 200_000
+        assert set(client.mget([f"key:{i}" for i in range(0, 200_000, 7)])) == {VALUE.encode()}
+
+
+def test_clients_of_both_kinds(insert: Callable[..., fastresp.Report], tls: Callable) -> None:
+    with redis.Redis.from_url(tls()) as client:
+        assert insert(commands(1000), server=client).replies == 1000
+        assert client.dbsize() == 1000
+    assert insert(commands(1000), server=redis.asyncio.Redis.from_url(tls())).replies == 1000
+
+
+def test_auto_takes_the_socket_for_a_client(tls: Callable[..., str]) -> None:
+    with redis.Redis.from_url(tls()) as client:
+        report = fastresp.mass_insert(commands(10), server=client)
+    assert report.transport == "socket"
+    assert "client's TLS" in report.reason
+    assert fastresp.mass_insert(commands(10), server=tls()).transport == "redis-cli"
+
+
+def test_replies_and_commands_at_once(
+    insert: Callable[..., fastresp.Report], tls: Callable[..., str]
+) -> None:
+    """200 MB of replies while 20 MB of commands go: a writer that does not read would stall."""
+    data = [("SET", "a", "x" * 200_000), *[("GET", "a"), ("SET", "b", "y" * 20_000)] * 1000]
+    assert insert(data, server=tls()).replies == 2001
+
+
+def test_large_value(insert: Callable[..., fastresp.Report], tls: Callable[..., str]) -> None:
+    value = os.urandom(1 << 20) * 30
+    assert insert([("SET", "a", value), ("SET", "b", 1)], server=tls()).replies == 2
+    with redis.Redis.from_url(tls()) as client:
+        assert client.get("a") == value
+
+
+def test_execute(tls: Callable[..., str]) -> None:
+    rows = [(f"k{i}", f"v{i}" * 1000) for i in range(3000)]
+    fastresp.mass_insert(rows, "SET {0} {1}", server=tls(), transport="socket")
+    got = list(fastresp.execute(rows, "GET {0}", server=tls(), decode=True))
+    assert got == [value for _, value in rows]
+    # One that stops and goes on: what OpenSSL holds is not forgotten.
+    slow = []
+    for i, reply in enumerate(fastresp.execute(rows[:200], "GET {0}", server=tls())):
+        slow.append(reply.decode())
+        if i % 50 == 0:
+            time.sleep(0.05)
+    assert slow == got[:200]
+
+
+def test_errors_have_their_commands(
+    insert: Callable[..., fastresp.Report], tls: Callable[..., str]
+) -> None:
+    data = [
+        ("LPUSH", "key:0", i) if i % 1000 == 999 else ("SET", f"key:{i}", i) for i in range(50_000)
+    ]
+    report = insert(data, server=tls(), on_error="collect")
+    assert [error.row for error in report.errors] == list(range(999, 50_000, 1000))
+
+
+@pytest.mark.parametrize("at", [30_000, 90_000, 170_000])
+def test_server_killed(
+    insert: Callable[..., fastresp.Report],
+    tls_server: LocalServer,
+    tls: Callable[..., str],
+    at: int,
+) -> None:
+    def data() -> Iterator[tuple[str, str, str]]:
+        for i, command in enumerate(commands(300_000)):
+            if i == at:
+                tls_server.process.kill()
+            yield command
+
+    with pytest.raises(fastresp.TransportError, match="lost the server") as caught:
+        insert(data(), server=tls())
+    report = caught.value.report
+    assert report is not None
+    assert 0 < report.acknowledged <= report.commands < 300_000
+
+
+CHILD_CODE = """
+import sys, fastresp
+def source():
+    i = 0
+    while True:
+        yield "SET", f"key:{i}", "x" * 100
+        i += 1
+try:
+    fastresp.mass_insert(
+        source(), server=sys.argv[1], transport="socket",
+        progress=lambda report: print(report.commands, flush=True),
+    )
+except KeyboardInterrupt as error:
+    print("interrupted:", error.report.acknowledged, error.report.in_doubt, flush=True)
+"""
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_ctrl_c(tls: Callable[..., str], attempt: int) -> None:
+    """Even in the midst of a TLS call nothing is sent twice, and the report is true."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD_CODE, tls()], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    while int(child.stdout.readline()) < 10_000 + 7919 * attempt:
+        pass
+    child.send_signal(signal.SIGINT)
+    output, _ = child.communicate(timeout=30)
+    answered, doubt = map(int, output.splitlines()[-1].removeprefix("interrupted: ").split())
+    with redis.Redis.from_url(tls()) as client:
+        assert answered <= client.dbsize() <= answered + doubt
