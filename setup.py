@@ -15,7 +15,7 @@ setup(
                 [f"fastresp/wire/{name}.pyx"],
                 extra_compile_args=compile_args,
             )
-            for name in ("buffer", "commands", "encode", "plan", "replies", "writer")
+            for name in ("buffer", "commands", "encode", "pipeline", "plan", "replies", "writer")
         ],
     )
 )

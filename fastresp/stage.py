@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import resource
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,10 +34,12 @@ class Timing:
     Attributes:
         seconds: wall time, from the start of the client to the last reply.
         server_seconds: CPU time of the server meanwhile, user and system.
+        client_seconds: CPU time of this process and of those it started and waited for.
     """
 
     seconds: float
     server_seconds: float
+    client_seconds: float
 
 
 @dataclass
@@ -64,6 +68,10 @@ class Comparison:
         """Median of the server's CPU times of a method."""
         return median(timing.server_seconds for timing in self.timings[method])
 
+    def client_seconds(self, method: str) -> float:
+        """Median of the clients' CPU times of a method."""
+        return median(timing.client_seconds for timing in self.timings[method])
+
     def ratios(self, method: str, base: str = READY_FILE) -> list[float]:
         """The rate of a method by that of another, round by round."""
         pairs = zip(self.timings[base], self.timings[method], strict=False)
@@ -77,9 +85,12 @@ class PlainCli:
         TransportError: it was not found, failed, or the server answered with errors.
     """
 
-    def __init__(self, server: LocalServer) -> None:
+    def __init__(self, server: LocalServer, port: int | None = None) -> None:
         self.program = need_program("cli")
-        self.command = [self.program, "-s", str(server.socket), "--pipe"]
+        where = ["-s", str(server.socket)]
+        if port is not None:
+            where = ["-h", "127.0.0.1", "-p", str(port)]
+        self.command = [self.program, *where, "--pipe"]
         # In a file, unlike in a pipe, a storm of error replies can't block redis-cli.
         self.output = server.folder / "redis-cli-output"
 
@@ -115,30 +126,40 @@ class PlainCli:
 
 
 class Stage:
-    """A server of our own, a plain redis-cli for it, and a redis-py client to look into it."""
+    """A server of our own, a plain redis-cli for it, and a redis-py client to look into it.
 
-    def __init__(self, server: LocalServer, client: Any) -> None:
+    Attributes:
+        url: where a load goes: the server's unix socket, or its TCP port.
+    """
+
+    def __init__(self, server: LocalServer, client: Any, port: int | None = None) -> None:
         self.server = server
+        self.url = server.url if port is None else f"redis://127.0.0.1:{port}"
         self.client = client
-        self.cli = PlainCli(server)
+        self.cli = PlainCli(server, port)
         self.ready_file = server.folder / "ready.resp"
 
     @classmethod
     @contextmanager
-    def open(cls) -> Iterator[Stage]:
+    def open(cls, *, tcp: bool = False) -> Iterator[Stage]:
         """Start the server; end it and remove its folder afterwards.
+
+        Args:
+            tcp: let loads go over TCP, on a free port of the loopback, not over a unix socket.
 
         Raises:
             TransportError: there is no server or no redis-cli, or the server did not start.
         """
         import redis
 
+        port = _free_port() if tcp else None
+        listening = [] if port is None else ["--port", str(port)]
         with (
-            LocalServer(*_debug_options()) as server,
+            LocalServer(*listening, *_debug_options()) as server,
             # No timeout: looking through a large data set takes as long as it takes.
             redis.Redis.from_url(server.url, socket_timeout=None) as client,
         ):
-            yield cls(server, client)
+            yield cls(server, client, port)
 
     def plain_methods(self, commands: Callable[[], Iterable[Sequence[str]]]) -> Methods:
         """The report's methods: each generator, and the file made beforehand, into redis-cli."""
@@ -189,11 +210,12 @@ class Stage:
     def _timed(self, load: Callable[[], object]) -> Timing:
         # SYNC, since Valkey frees the old data in a thread during the load otherwise.
         self.client.execute_command("FLUSHALL", "SYNC")
-        server_seconds = self._server_seconds()
+        server_seconds, client_seconds = self._server_seconds(), _client_seconds()
         start = time.perf_counter()
         load()
         seconds = time.perf_counter() - start
-        return Timing(seconds, self._server_seconds() - server_seconds)
+        client_seconds = _client_seconds() - client_seconds
+        return Timing(seconds, self._server_seconds() - server_seconds, client_seconds)
 
     def _server_seconds(self) -> float:
         info = self.client.info("cpu")
@@ -204,6 +226,19 @@ class Stage:
         if "valkey_version" in info:
             return f"Valkey {info['valkey_version']}"
         return f"Redis {info['redis_version']}"
+
+
+def _client_seconds() -> float:
+    """CPU time of this process, and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+    return number
 
 
 def _debug_options() -> list[str]:
