@@ -120,9 +120,8 @@ class CommandError(FastrespError):
         self.nested = nested
 
     def __str__(self) -> str:
-        if self.index is None:
-            return self.text
-        return f"row {self.row:,}, command {self.index:,}: {self.text}"
+        where = "" if self.row is None else f"row {self.row:,}, "
+        return self.text if self.index is None else f"{where}command {self.index:,}: {self.text}"
 
 
 class CommandErrors(FastrespError):

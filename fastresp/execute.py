@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
-import hiredis
-
 from .errors import CommandError, ProtocolError
 from .load import rows_of
 from .server import Server, ServerLike
@@ -47,7 +45,10 @@ class ReplyCore(PipelineCore):
     def __init__(
         self, server: Server, *, decode: str | None, on_error: str, timeout: float | None
     ) -> None:
+        import hiredis  # not for those who only load
+
         super().__init__(server, timeout=timeout)
+        self._protocol_error = hiredis.ProtocolError
         self.reader = hiredis.Reader(
             protocolError=hiredis.ProtocolError,
             replyError=CommandError,
@@ -112,7 +113,7 @@ class ReplyCore(PipelineCore):
                         raise reply
                 taken += 1
                 yield reply
-        except hiredis.ProtocolError as error:
+        except self._protocol_error as error:
             assert self.stream is not None
             self.stream.lost = ProtocolError(str(error), self.received)
             raise LostConnection from None

@@ -161,7 +161,8 @@ def test_report_shows_the_commonest_errors() -> None:
     report.errors = [CommandError(text) for text in texts]
     lines = str(report).splitlines()
     assert lines[1:4] == ["50 replies, 17 of them errors", "     5 x OOM b", "     3 x ERR a"]
-    assert len(lines) == 7
+    assert len(lines) == 8
+    assert lines[-1].endswith("transport='socket' does")
     report.failed = 1234
     assert str(report).splitlines()[2] == "of the first 17 errors:"
 
