@@ -806,3 +806,52 @@ def test_memory(server: LocalServer, client: redis.Redis, kind: str, what: str) 
     if what == "large":
         assert client.strlen("large") == 512 << 20
         assert client.getrange("large", -3, -1) == b"xxx"
+
+
+# Threads and processes
+
+
+def test_several_threads_at_once(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+    reports: list[fastresp.Report] = []
+
+    def load(name: int) -> None:
+        data = ((f"{name}:{i}", i) for i in range(20_000))
+        reports.append(insert(data, "SET {0} {1}", server=client))
+
+    threads = [threading.Thread(target=load, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [report.replies for report in reports] == [20_000] * 4
+    assert client.dbsize() == 80_000
+
+
+def test_fork_in_the_midst_of_a_load(
+    insert: Insert, server: LocalServer, client: redis.Redis
+) -> None:
+    """The parent goes on; the child has a load of its own."""
+
+    def fork() -> None:
+        pid = os.fork()
+        if pid == 0:
+            done = fastresp.mass_insert(
+                [("SET", "child", 1)], server=server.url, transport="socket"
+            )
+            os._exit(0 if done.replies == 1 else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+
+    report = insert(commands(100_000, 50_000, fork), server=server.url)
+    assert (report.replies, report.failed) == (100_000, 0)
+    assert client.dbsize() == 100_001
+
+
+def test_importing_opens_nothing() -> None:
+    code = """
+import os
+before = set(os.listdir("/proc/self/fd"))
+import fastresp, fastresp.aio, fastresp.redis_py, threading
+assert set(os.listdir("/proc/self/fd")) == before
+assert threading.active_count() == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
