@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from array import array
 from collections.abc import Iterator
@@ -333,3 +334,45 @@ def test_any_chunk_size_gives_the_same_stream(commands: list[Any], chunk_bytes: 
         pack(*command) for command in commands
     ]
     assert all(len(chunk) >= chunk_bytes for chunk in chunks[:-1])
+
+
+def test_large_arguments_anywhere() -> None:
+    """Those that are not copied: among pairs, in commands left out, in a row taken back."""
+    chance = random.Random(7)
+    large = "L" * (1 << 20)
+    for _ in range(30):
+        rows = []
+        expected = b""
+        for row in range(chance.randrange(1, 6)):
+            values = [large, large.encode(), "s", "", None, 5, "x" * chance.randrange(2000)]
+            fields = {
+                f"f{i}{'y' * chance.choice([0, 1000])}": chance.choice(values)
+                for i in range(chance.randrange(1, 14))
+            }
+            rows.append({"id": row, **fields})
+            pairs = [x for pair in fields.items() if pair[1] is not None for x in pair]
+            expected += pack("HSET", f"u:{row}", *pairs) if pairs else b""
+        chunk_bytes = chance.choice([1 << 20, 1000])
+        writer = Writer(Template("HSET u:{id} {**}"), nulls="skip", chunk_bytes=chunk_bytes)
+        made = b""
+        for chunk in writer.chunks(rows):
+            assert bytes(chunk) == b"".join(chunk.pieces())
+            assert len(chunk) == chunk.ends[-1]
+            made += bytes(chunk)
+        assert made == expected
+
+        couples = [(chance.choice([large, "a"]), chance.choice([None, large])) for _ in range(6)]
+        writer = Writer(Template("SET {0} {1}; GET {0}"), nulls="skip")
+        expected = b"".join(
+            (b"" if value is None else pack("SET", key, value)) + pack("GET", key)
+            for key, value in couples
+        )
+        assert b"".join(map(bytes, writer.chunks(couples))) == expected
+
+        writer = Writer(Template("SET {0} {1}; GET {0}"), chunk_bytes=1 << 30, chunk_seconds=60)
+        whole = [(key, large) for key, _ in couples]
+        with pytest.raises(EncodeError):
+            list(writer.chunks([*whole, (large, None)]))
+        left = writer.take()
+        assert left is not None
+        assert bytes(left) == b"".join(pack("SET", *row) + pack("GET", row[0]) for row in whole)
