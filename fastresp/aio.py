@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from typing import Any, Literal
 
-from .errors import EncodeError, TransportError
+from .errors import TransportError
 from .execute import More, reply_core
 from .load import rows_of
 from .policy import ErrorPolicy, MaxErrors, Rejects
@@ -19,7 +20,7 @@ from .template import Command, as_template
 from .transports.aio import AioTransport, connect, wait_for
 from .transports.base import add_report
 from .transports.choice import check_cluster
-from .transports.pipeline import LostConnection, Wait
+from .transports.pipeline import LostConnection, PipelineCore, Wait
 from .wire.buffer import Chunk
 from .wire.writer import CHUNK_SECONDS, Writer
 
@@ -72,7 +73,7 @@ async def mass_insert(
             check_cluster(carrier.answers, carrier.core.server, transport)
             assert carrier.answers is not None
             chunks.writer.max_bulk_bytes = carrier.answers.max_bulk_bytes
-            chunks.offer = carrier.core.offer
+            chunks.core = carrier.core
             try:
                 while (chunk := await chunks.next()) is not None:
                     await carrier.write(chunk)
@@ -82,6 +83,8 @@ async def mass_insert(
                         break
             except TransportError:
                 raise
+            except LostConnection:
+                raise await asyncio.to_thread(carrier.core.loss) from None
             except Exception as error:
                 await _write_rest(chunks, carrier, error)
                 raise
@@ -111,7 +114,7 @@ async def execute(
     try:
         answers = await connect(core)
         chunks.writer.max_bulk_bytes = answers.max_bulk_bytes
-        chunks.offer = core.offer
+        chunks.core = core
         for item in core.exchange():
             if isinstance(item, Wait):
                 assert core.stream is not None
@@ -120,6 +123,8 @@ async def execute(
                 try:
                     chunk = await chunks.next()
                     made = [] if chunk is None else [chunk]
+                except (LostConnection, TransportError):
+                    raise
                 except Exception as error:
                     # Raised after the replies to the commands before.
                     failure, made = error, chunks.rest()
@@ -131,6 +136,7 @@ async def execute(
             else:
                 for reply in item:
                     yield reply
+                await asyncio.sleep(0)
         if failure is not None:
             add_report(failure, core.report, str(core.report))
             raise failure
@@ -145,13 +151,13 @@ class _Chunks:
 
     Attributes:
         writer: what encodes the rows.
-        offer: is given a chunk while the source lets wait for its next row, and says whether it
-            took it: rows that came before a pause are not to wait for its end.
+        core: the pipeline that they are for. While an async source lets wait for its next row, the
+            rows before it go on their way, and replies are read.
     """
 
     def __init__(self, data: Iterable[Any] | AsyncIterable[Any], writer: Writer) -> None:
         self.writer = writer
-        self.offer: Callable[[Chunk], bool] = lambda chunk: False
+        self.core: PipelineCore | None = None
         self._async = aiter(data) if isinstance(data, AsyncIterable) else None
         self._sync = iter(()) if isinstance(data, AsyncIterable) else rows_of(data)
         self._rows: list[Any] = []
@@ -161,42 +167,62 @@ class _Chunks:
 
     async def next(self) -> Chunk | None:
         """The next chunk; None when there is none."""
-        if self._async is None:
-            while self._more and not self._ready:
+        while self._more and not self._ready:
+            if self._async is None:
                 self._more = self.writer.fill(self._sync)
                 self._cut()
-        else:
-            timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._pause)
-            try:
+            else:
                 await self._gather(self._async)
-            finally:
-                timer.cancel()
+            if not self._ready:
+                await asyncio.sleep(0)  # rows that were all left out
         return self._ready.popleft() if self._ready else None
 
     def rest(self) -> list[Chunk]:
-        """What an exception has left: the whole commands before it."""
-        self._encode()
+        """What an exception has left: the whole commands before it.
+
+        Raises nothing: an error in a row that came before it is not the first one any more.
+        """
+        with suppress(Exception):
+            self._encode()
         self._cut()
         return list(self._ready)
 
     async def _gather(self, source: AsyncIterator[Any]) -> None:
         """Take rows until there is a chunk, or the time for one is up."""
+        task = asyncio.current_task()
+        assert task is not None
         deadline = time.monotonic() + CHUNK_SECONDS
-        while self._more and not self._ready:
-            late = False
-            async for row in source:
-                self._rows.append(row)
-                late = time.monotonic() >= deadline
-                if late or len(self._rows) >= BATCH_ROWS:
-                    break
+        loop = asyncio.get_running_loop()
+        timer: list[asyncio.TimerHandle] = []
+
+        def pause() -> None:
+            self._pause()
+            if self._failure is None:
+                timer[:] = [loop.call_later(PAUSE_SECONDS, pause)]
             else:
-                self._more = False
-            if self._failure is not None:
-                self._rows = []
-                raise self._failure
-            self._encode()
-            if late or not self._more:
-                self._cut()
+                task.cancel()  # it waits for the source, which nobody wants any more
+
+        timer[:] = [loop.call_later(PAUSE_SECONDS, pause)]
+        try:
+            late = False
+            while self._more and not self._ready and not late:
+                async for row in source:
+                    self._rows.append(row)
+                    late = time.monotonic() >= deadline
+                    if late or len(self._rows) >= BATCH_ROWS:
+                        break
+                else:
+                    self._more = False
+                self._encode()
+            self._cut()
+        except asyncio.CancelledError:
+            if self._failure is None or task.uncancel() > 0:
+                raise
+        finally:
+            timer[0].cancel()
+        if self._failure is not None:
+            self._rows = []
+            raise self._failure
 
     def _encode(self) -> None:
         rows, self._rows = iter(self._rows), []
@@ -209,14 +235,20 @@ class _Chunks:
             self._ready.append(chunk)
 
     def _pause(self) -> None:
-        """Pass on what has come before a pause of the source."""
+        """Pass on what has come before a pause of the source, and see to what is in flight."""
+        core = self.core
+        assert core is not None
         try:
             self._encode()
         except Exception as error:
             self._failure = error
         self._cut()
-        while self._ready and self.offer(self._ready[0]):
-            self._ready.popleft()
+        try:
+            while self._ready and core.window.has_room:
+                core.window.add(self._ready.popleft())
+            core.tend()
+        except Exception as error:
+            self._failure = self._failure or error
 
 
 async def _write_rest(chunks: _Chunks, carrier: AioTransport, error: Exception) -> None:
@@ -224,5 +256,5 @@ async def _write_rest(chunks: _Chunks, carrier: AioTransport, error: Exception) 
     try:
         for chunk in chunks.rest():
             await carrier.write(chunk)
-    except (EncodeError, TransportError) as second:
+    except TransportError as second:
         error.add_note(f"fastresp: {second}")

@@ -22,6 +22,8 @@ __all__ = ["More", "ReplyCore", "execute", "reply_core"]
 REPLY_BYTES = 4 << 20
 # How many commands are in flight before anything is known of the size of their replies.
 FIRST_IN_FLIGHT = 64
+# And at most, for large replies may come after small ones: enough for 1 M/s over 1 ms.
+MOST_IN_FLIGHT = 1024
 
 NOTHING = object()
 
@@ -107,7 +109,10 @@ class ReplyCore(PipelineCore):
         taken = self.window.acknowledged
         try:
             for reply in iter(self.reader.gets, NOTHING):
+                if taken >= self.window.sent:
+                    self._take_last_words(reply)
                 if type(reply) is CommandError:
+                    self._report.failed += 1
                     reply = self._located(taken, reply)
                     if self.raising:
                         raise reply
@@ -119,6 +124,15 @@ class ReplyCore(PipelineCore):
             raise LostConnection from None
         finally:
             self._account(taken)
+
+    def _take_last_words(self, reply: Any) -> None:
+        """Refuse what answers no whole command: a server's complaint about a part of one."""
+        assert self.stream is not None
+        if type(reply) is CommandError:
+            self.last_words = reply.text
+        if self.stream.lost is None:
+            self.stream.lost = ProtocolError(f"a reply more than commands: {reply}", self.received)
+        raise LostConnection
 
     def _located(self, index: int, error: CommandError) -> CommandError:
         rows, command = self.window.command(index)
@@ -132,8 +146,11 @@ class ReplyCore(PipelineCore):
             self._counted = self.received
             # Small replies after large ones are believed only by and by.
             self._average = max(size, 0.75 * self._average, 1.0)
-            self._most = max(1, min(2 * self._most, int(REPLY_BYTES / self._average)))
+            self._most = min(2 * self._most, int(REPLY_BYTES / self._average), MOST_IN_FLIGHT)
+            self._most = max(self._most, 1)
             self.window.acknowledge(taken)
+        elif self.received - self._counted > REPLY_BYTES:
+            self._most = 1  # a reply that large is on its way
 
 
 def execute(

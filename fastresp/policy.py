@@ -45,7 +45,11 @@ class ErrorPolicy:
         if on_error not in ("raise", "stop", "collect"):
             raise ValueError(f"on_error is 'raise', 'collect' or 'stop', not {on_error!r}")
         self.on_error = on_error
-        self._most, self._share = _limits(0 if on_error == "stop" else max_errors)
+        self._most, self._share = _limits(max_errors)
+        if on_error == "stop":
+            if max_errors is not None:
+                raise ValueError("on_error='stop' stops at the first error; leave out max_errors")
+            self._most = 0
         self._rejects = rejects
         self._file: IO[str] | None = None
         self._kept_bytes = 0
@@ -80,7 +84,7 @@ class ErrorPolicy:
                     done = len(errors)
                     break
                 done += 1
-                self._take(_located(index, text, nested, window), keep, report)
+                self._take(self._located(index, text, nested, window), keep, report)
             if self._file is not None:
                 self._file.flush()
         except Exception:
@@ -126,13 +130,28 @@ class ErrorPolicy:
             report.raise_for_errors()
         return report
 
+    def _located(self, index: int, text: bytes, nested: bool, window: Window) -> CommandError:
+        """The error with its command, but for arguments that nobody will see."""
+        held, at = window.locate(index)
+        wanted = self._rejects is not None
+        if not wanted:
+            self._kept_bytes += held.command_size(at)
+            wanted = self._kept_bytes <= KEPT_BYTES
+        return CommandError(
+            text.decode(errors="backslashreplace"),
+            index=index,
+            row=held.row(at),
+            arguments=arguments(held.command(at)) if wanted else None,
+            nested=nested,
+        )
+
     def _lightened(self, error: CommandError) -> CommandError:
-        """The error, without its arguments when those kept take too much memory."""
-        size = sum(map(len, error.arguments or ()))
-        if self._kept_bytes + size > KEPT_BYTES:
-            return CommandError(error.text, index=error.index, row=error.row, nested=error.nested)
-        self._kept_bytes += size
-        return error
+        """The error to be kept: without its arguments when all that are kept take too much."""
+        if self._rejects is not None:
+            self._kept_bytes += sum(map(len, error.arguments or ()))
+        if error.arguments is None or self._kept_bytes <= KEPT_BYTES:
+            return error
+        return CommandError(error.text, index=error.index, row=error.row, nested=error.nested)
 
 
 def reject_line(error: CommandError) -> str:
@@ -163,17 +182,6 @@ def _open_rejects(path: str | os.PathLike[str]) -> IO[str]:
     return open(path, "w", encoding="ascii")
 
 
-def _located(index: int, text: bytes, nested: bool, window: Window) -> CommandError:
-    rows, command = window.command(index)
-    return CommandError(
-        text.decode(errors="backslashreplace"),
-        index=index,
-        row=rows.start,
-        arguments=arguments(command),
-        nested=nested,
-    )
-
-
 def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
     """The number, or the share, of errors that are let pass."""
     if max_errors is None:
@@ -185,7 +193,7 @@ def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
                 return None, share
         elif not isinstance(max_errors, bool) and int(max_errors) == float(max_errors) >= 0:
             return int(max_errors), None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise ValueError(
         f"max_errors is a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"

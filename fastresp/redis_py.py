@@ -72,8 +72,8 @@ def fast(connection_class: type[Any]) -> type[Any]:
 def speed_up(client: Client) -> Client:
     """Let a client of redis-py pack its commands and pipelines with fastresp.
 
-    Call it before the client is used: connections that are open already stay as they are, but for
-    idle ones, which are closed.
+    Call it before the client is used. Connections in use stay as they are; idle ones are closed,
+    but for those of asyncio, which stay as they are, too.
 
     Args:
         client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, Sentinel's
@@ -90,6 +90,10 @@ def speed_up(client: Client) -> Client:
         _speed_up_pool(client.connection_pool)
         client.connection_pool.disconnect(inuse_connections=False)
         client.connection_pool.reset()
+        single: Any = client.connection  # of single_connection_client=True
+        if single is not None:
+            single.disconnect()
+            client.connection = client.connection_pool.get_connection()
     elif isinstance(client, redis.RedisCluster):
         _speed_up_cluster(client.nodes_manager)
     elif other is not None and isinstance(client, other.Redis):

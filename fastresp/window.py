@@ -32,15 +32,28 @@ class Sending:
     def __init__(self, chunk: Chunk, last: Sending | None) -> None:
         self.chunk = chunk
         self.size = len(chunk)
-        self.first_command = self.first_byte = self.first_row = self._row_base = 0
+        self.number = self.first_command = self.first_byte = self.first_row = self._row_base = 0
+        self.memory_before = 0
         if last is not None:
             commands = len(last.chunk.ends)
-            self.first_command = last.first_command + commands
-            self.first_byte = last.first_byte + last.size
+            self.number = last.number + 1
+            self.first_command = last.end_command
+            self.first_byte = last.end_byte
+            self.memory_before = last.memory_before + last.chunk.memory
             self.first_row = last.row(commands - 1) + 1
             continued = chunk.first_command == last.chunk.first_command + commands
             self._row_base = last._row_base if continued else self.first_row
         self.written: list[int] = []
+
+    @property
+    def end_command(self) -> int:
+        """Index of the command behind its last one."""
+        return self.first_command + len(self.chunk.ends)
+
+    @property
+    def end_byte(self) -> int:
+        """Offset in the stream of the byte behind its last one."""
+        return self.first_byte + self.size
 
     def row(self, index: int) -> int:
         """The source row of one of the chunk's commands."""
@@ -88,9 +101,13 @@ class Sending:
         end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + most_bytes
         return self.chunk.piece(at, end)
 
+    def command_size(self, index: int) -> int:
+        """How many bytes one of the chunk's commands has."""
+        return self.chunk.ends[index] - (self.chunk.ends[index - 1] if index else 0)
+
     def command(self, index: int) -> bytes:
         """The bytes of one of the chunk's commands."""
-        at = self.chunk.ends[index - 1] if index else 0
+        at = self.chunk.ends[index] - self.command_size(index)
         pieces = []
         while at < self.chunk.ends[index]:
             pieces.append(self.chunk.piece(at, self.chunk.ends[index]))
@@ -111,7 +128,6 @@ class Window:
     Attributes:
         acknowledged: commands whose reply has come. Replies come in the order of commands, so
             these are the first ones.
-        made: commands given to the window so far.
     """
 
     def __init__(
@@ -120,28 +136,42 @@ class Window:
         self.most_bytes = most_bytes
         self.most_commands = most_commands
         self.acknowledged = 0
-        self.made = 0
-        self._bytes = 0
+        # All else is worked out from the chunks held, so that an interruption finds it right.
         self._held: deque[Sending] = deque()
-        self._unsent: deque[Sending] = deque()
-        self._last: Sending | None = None
+        self._gone: Sending | None = None  # the last that was let go of
+        self._next = 0  # no chunk with a lesser number is unsent
+
+    @property
+    def _last(self) -> Sending | None:
+        return self._held[-1] if self._held else self._gone
+
+    @property
+    def made(self) -> int:
+        """Commands given to the window so far."""
+        last = self._last
+        return last.end_command if last else 0
 
     @property
     def has_room(self) -> bool:
         """Whether another chunk may be made; one larger than the window may, when it is empty."""
-        return self._bytes < self.most_bytes and self.made - self.acknowledged < self.most_commands
+        if not self._held:
+            return True
+        first, last = self._held[0], self._held[-1]
+        held = last.memory_before + last.chunk.memory - first.memory_before
+        return held < self.most_bytes and self.made - self.acknowledged < self.most_commands
 
     @property
     def sending(self) -> Sending | None:
         """The chunk that goes next, or of which a part has gone."""
-        while self._unsent and self._unsent[0].done:
-            self._unsent.popleft()
-        return self._unsent[0] if self._unsent else None
-
-    @property
-    def waiting(self) -> int:
-        """Chunks that have not gone as a whole."""
-        return len(self._unsent) if self.sending else 0
+        while self._held:
+            index = max(self._next - self._held[0].number, 0)
+            if index >= len(self._held):
+                return None
+            sending = self._held[index]
+            if not sending.done:
+                return sending
+            self._next = sending.number + 1
+        return None
 
     def totals(self) -> tuple[int, int, int]:
         """Rows, commands and bytes that have gone; of commands only whole ones."""
@@ -163,20 +193,34 @@ class Window:
         """Commands that have not gone, or not as a whole: the server has not run them."""
         return self.made - self.sent
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that have not gone."""
+        last = self._last
+        return last.end_byte - self.totals()[2] if last else 0
+
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk of the stream."""
-        sending = Sending(chunk, self._last)
-        self.made += len(chunk.ends)
-        self._bytes += chunk.memory
-        self._last = sending
-        self._held.append(sending)
-        self._unsent.append(sending)
+        self._held.append(Sending(chunk, self._last))
 
     def acknowledge(self, replies: int) -> None:
         """Note that so many replies have come in all, and let go of chunks that all have theirs."""
         self.acknowledged = replies
-        while self._held and self._held[0].first_command + len(self._held[0].chunk.ends) <= replies:
-            self._bytes -= self._held.popleft().chunk.memory
+        while self._held and self._held[0].end_command <= replies:
+            self._gone = self._held[0]
+            self._held.popleft()
+
+    def locate(self, index: int) -> tuple[Sending, int]:
+        """The chunk that holds a command, and its place there.
+
+        Raises:
+            LookupError: it was acknowledged and let go of, or was never made.
+        """
+        # Of eight or so chunks; a search by halves would not be quicker.
+        for held in self._held:
+            if held.first_command <= index < held.end_command:
+                return held, index - held.first_command
+        raise LookupError(f"command {index:,} is not in flight")
 
     def command(self, index: int) -> tuple[range, bytes]:
         """The source rows and the bytes of a command that is held.
@@ -184,11 +228,7 @@ class Window:
         Rows are a range, for one command may carry several.
 
         Raises:
-            LookupError: it was acknowledged and let go of, or was never made.
+            LookupError: as ``locate()``.
         """
-        # Of eight or so chunks; a search by halves would not be quicker.
-        for held in self._held:
-            at = index - held.first_command
-            if 0 <= at < len(held.chunk.ends):
-                return range(held.row(at), held.row(at) + 1), held.command(at)
-        raise LookupError(f"command {index:,} is not in flight")
+        held, at = self.locate(index)
+        return range(held.row(at), held.row(at) + 1), held.command(at)

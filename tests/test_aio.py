@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -64,6 +66,108 @@ def test_value_that_cannot_be_sent_before_a_pause(server: LocalServer, client: r
     with pytest.raises(fastresp.EncodeError, match="row 1"):
         load(source(), server)
     assert client.keys("*") == [b"1"]
+
+
+def test_all_goes_on_while_the_source_lets_wait(server: LocalServer, client: redis.Redis) -> None:
+    """What the socket did not take at once is sent, and errors are seen, during a pause."""
+    rejected: list[int | None] = []
+    seen = []
+
+    async def source() -> AsyncIterator[tuple[str, str]]:
+        yield "large", "x" * (60 << 20)
+        yield "text", "x"
+        await asyncio.sleep(0.7)
+        seen.append((client.strlen("large"), list(rejected)))
+        yield "end", "x"
+
+    report = asyncio.run(
+        fastresp.aio.mass_insert(
+            source(), "SET {0} {1}; LPUSH {0} 1", server=server.url, on_error="collect",
+            rejects=lambda error: rejected.append(error.row),
+        )
+    )  # fmt: skip
+    assert seen == [(60 << 20, [0, 1])]
+    assert (report.replies, report.failed, rejected) == (6, 3, [0, 1, 2])
+
+
+def test_rejects_that_raise_during_a_pause(server: LocalServer, client: redis.Redis) -> None:
+    client.set("text", 1)
+
+    async def source() -> AsyncIterator[tuple[str, int]]:
+        yield "list", 1
+        yield "text", 1
+        await asyncio.sleep(30)
+        yield "list", 2
+
+    def refuse(error: fastresp.CommandError) -> None:
+        raise ZeroDivisionError
+
+    started = time.monotonic()
+    with pytest.raises(ZeroDivisionError) as caught:
+        asyncio.run(
+            fastresp.aio.mass_insert(
+                source(), "RPUSH {0} {1}", server=server.url, rejects=refuse, on_error="collect"
+            )
+        )
+    assert time.monotonic() - started < 10
+    assert caught.value.report.commands == caught.value.report.replies == 2  # type: ignore[attr-defined]
+    assert client.lrange("list", 0, -1) == [b"1"]
+
+
+def test_server_lost_during_a_pause(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+
+    async def source() -> AsyncIterator[tuple[int, int]]:
+        yield 1, 1
+        await asyncio.sleep(0.1)
+        server.process.kill()
+        await asyncio.sleep(30)
+        yield 2, 2
+
+    started = time.monotonic()
+    with pytest.raises(fastresp.TransportError, match="lost the server") as caught:
+        load(source(), server)
+    assert time.monotonic() - started < 10
+    assert caught.value.report is not None
+    assert caught.value.report.replies == 1
+
+
+def test_rows_before_a_bad_one_are_loaded(server: LocalServer, client: redis.Redis) -> None:
+    async def source() -> AsyncIterator[dict[str, int]]:
+        for i in range(10):
+            yield {"id": i}
+        yield {}
+        raise ZeroDivisionError
+
+    with pytest.raises((ZeroDivisionError, fastresp.TemplateError)):
+        asyncio.run(fastresp.aio.mass_insert(source(), "SET {id} 1", server=server.url))
+    assert client.dbsize() == 10
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_rows_that_are_left_out_do_not_block(server: LocalServer, asynchronous: bool) -> None:
+    turns: list[float] = []
+
+    async def nothing() -> AsyncIterator[tuple[int, None]]:
+        for _ in range(300_000):
+            yield 1, None
+
+    async def clock() -> None:
+        while True:
+            turns.append(time.monotonic())
+            await asyncio.sleep(0)
+
+    async def main() -> fastresp.Report:
+        ticking = asyncio.create_task(clock())
+        data = nothing() if asynchronous else [(1, None)] * 1_000_000
+        report = await fastresp.aio.mass_insert(
+            data, "SET {0} {1}", server=server.url, nulls="skip"
+        )
+        ticking.cancel()
+        return report
+
+    assert asyncio.run(main()).commands == 0
+    assert len(turns) > 20
 
 
 def test_async_source_raises(server: LocalServer, client: redis.Redis) -> None:
@@ -129,9 +233,6 @@ def test_cancellation(
 def test_cancelled_while_it_waits_for_a_frozen_server(
     start_server: Callable[..., LocalServer],
 ) -> None:
-    import os
-    import signal
-
     server = start_server()
 
     async def cancelled() -> None:

@@ -172,6 +172,40 @@ def test_first_replies_may_be_large(server: LocalServer, client: redis.Redis) ->
     assert sum(map(len, replies)) == 499 * 1_000_000
 
 
+def test_large_replies_after_small_ones(server: LocalServer, client: redis.Redis) -> None:
+    """So many are in flight at most that the server's memory stays bounded."""
+    client.set("large", "x" * 100_000)
+    commands = [("GET", "none")] * 100_000 + [("GET", "large")] * 5000
+    replies = fastresp.execute(commands, server=server.url)
+    for _ in range(99_000):
+        next(replies)
+    used = []
+    for index, _ in enumerate(replies):
+        if index % 500 == 0:
+            used.append(client.info("memory")["mem_clients_normal"])
+    assert max(used) < 150 << 20
+
+
+def test_complaint_about_a_part_of_a_command(server: LocalServer, client: redis.Redis) -> None:
+    """A limit that was lowered in mid-load: the server's words, and true counts."""
+
+    def source() -> Iterator[tuple[str, ...]]:
+        yield "ECHO", "a"
+        client.config_set("proto-max-bulk-len", 1 << 20)
+        yield "ECHO", "x" * (64 << 20)
+
+    try:
+        for on_error in ("return", "raise"):
+            with pytest.raises(fastresp.TransportError, match="invalid bulk length") as caught:
+                list(fastresp.execute(source(), server=server.url, on_error=on_error))
+            report = caught.value.report
+            assert report is not None
+            assert (report.replies, report.commands, report.in_doubt) == (1, 1, 0)
+            client.config_set("proto-max-bulk-len", 512 << 20)
+    finally:
+        client.config_set("proto-max-bulk-len", 512 << 20)
+
+
 def test_nothing(execute: Execute, server: LocalServer) -> None:
     assert execute([], server=server.url) == []
 

@@ -186,7 +186,7 @@ def test_standalone_clients(start_server: Callable[..., LocalServer], port: int)
         with client:
             assert speed_up(client) is client
             use(client)
-            connection = client.connection_pool.make_connection()
+            connection = client.connection or client.connection_pool.make_connection()
             assert type(connection).__name__.startswith("Fast")
 
 

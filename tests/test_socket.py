@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ import fastresp
 import fastresp.aio
 from fastresp.programs import LocalServer
 from fastresp.transports.socket import SocketTransport
+from fastresp.window import Window
 
 VALUE = "x" * 100
 
@@ -266,10 +268,15 @@ def test_fewer_errors_than_allowed(insert: Insert, server: LocalServer, most: in
     assert (report.failed, report.stopped, report.replies) == (10, "", 100)
 
 
-@pytest.mark.parametrize("most", [-1, 1.5, "x", "1.5", "100%", "-1%", True, "nan%"])
+@pytest.mark.parametrize("most", [-1, 1.5, "x", "1.5", "100%", "-1%", True, "nan%", float("inf")])
 def test_bad_max_errors(insert: Insert, most: Any) -> None:
     with pytest.raises(ValueError, match="a percentage such as '1%'"):
         insert([], max_errors=most)
+
+
+def test_max_errors_and_stop(insert: Insert) -> None:
+    with pytest.raises(ValueError, match="leave out max_errors"):
+        insert([], max_errors=5, on_error="stop")
 
 
 @pytest.mark.usefixtures("text")
@@ -345,6 +352,16 @@ def test_errors_do_not_fill_the_memory(insert: Insert, server: LocalServer) -> N
     kept = [error.arguments for error in report.errors if error.arguments]
     assert 1 <= len(kept) <= 8
     assert report.errors[-1].index == 49
+
+
+def test_large_command_that_fails(server: LocalServer, client: redis.Redis) -> None:
+    """No copy of it is made for an error that does not keep it."""
+    client.set("text", 1)
+    value = "x" * (100 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = insert_sync([("LPUSH", "text", value)], server=server.url, on_error="collect")
+    assert report.errors[0].arguments is None
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10
 
 
 @pytest.mark.usefixtures("text")
@@ -530,6 +547,27 @@ def test_command_that_the_server_cannot_read(server: LocalServer) -> None:
         with pytest.raises(fastresp.TransportError, match="invalid bulk length"):
             while True:
                 transport.write(chunk)
+
+
+def test_interruption_while_a_chunk_is_handed_over(
+    server: LocalServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it comes: the chunk is sent once, and nothing is waited for in vain."""
+    add = Window.add
+    for before in (True, False):
+        client.flushall()
+
+        def interrupted(window: Window, chunk: fastresp.Chunk, before: bool = before) -> None:
+            monkeypatch.setattr(Window, "add", add)
+            if not before:
+                add(window, chunk)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Window, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            insert_sync(commands(1000), server=server.url, timeout=2)
+        assert caught.value.report.replies == 1000  # type: ignore[attr-defined]
+        assert client.dbsize() == 1000
 
 
 class Proxy:
@@ -768,7 +806,7 @@ def test_slow_rate_is_not_a_timeout(insert: Insert, server: LocalServer) -> None
     assert insert(commands(3), server=server.url, rate_limit=2, timeout=0.3).replies == 3
 
 
-@pytest.mark.parametrize("rate", [0, -1])
+@pytest.mark.parametrize("rate", [0, -1, float("inf"), float("nan")])
 def test_bad_rate(insert: Insert, rate: float) -> None:
     with pytest.raises(ValueError, match="rate_limit"):
         insert([], rate_limit=rate)

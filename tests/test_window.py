@@ -32,7 +32,7 @@ def send(window: Window, most: int) -> bytes:
 def test_empty() -> None:
     window = Window()
     assert (window.made, window.sent, window.acknowledged) == (0, 0, 0)
-    assert (window.in_doubt, window.unsent, window.waiting) == (0, 0, 0)
+    assert (window.in_doubt, window.unsent, window.unsent_bytes) == (0, 0, 0)
     assert window.sending is None
     assert window.has_room
     with pytest.raises(LookupError, match="command 0 is not in flight"):

@@ -29,6 +29,8 @@ LIKELY_CAUSES = (
 # While there is something to send, replies are looked for so often: waking for each of the
 # server's small writes would cost more than all the rest. A unix socket holds 7 ms of them.
 READ_EVERY_S = 0.003
+# How much may be ready to go while the next chunk is made: one chunk, and its slack.
+AHEAD_BYTES = (1 << 20) + (1 << 17)
 # How long a wait lasts at most before the deadline is looked at.
 TICK_S = 0.2
 # With a rate limit commands go in portions of so many seconds.
@@ -69,7 +71,7 @@ class PipelineCore:
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
-        if rate_limit is not None and not rate_limit > 0:
+        if rate_limit is not None and not 0 < rate_limit < float("inf"):
             raise ValueError(
                 f"rate_limit is a number of commands a second above 0, or None, not {rate_limit!r}"
             )
@@ -105,14 +107,17 @@ class PipelineCore:
         """Count the time without progress from now: what others took of it does not count."""
         self.moved = time.monotonic()
 
-    def offer(self, chunk: Chunk) -> bool:
-        """Take a chunk if there is room, and send what can be at once; False if there is none."""
-        if not self.window.has_room:
-            return False
-        self.window.add(chunk)
-        with suppress(LostConnection):  # it is noticed at the next step
-            self.step()
-        return True
+    def tend(self) -> None:
+        """Move what can be moved, from outside of the generators.
+
+        Raises:
+            LostConnection, TransportTimeout: as ``until()``.
+        """
+        self.step()
+        if self.window.in_doubt or self.window.unsent:
+            self.wait()  # looks at the deadline
+        else:
+            self.touch()
 
     def stop(self) -> None:
         """Send nothing more, but the rest of a command of which a part has gone."""
@@ -126,11 +131,12 @@ class PipelineCore:
     def writing(self, chunk: Chunk) -> Iterator[Wait]:
         """Add a chunk, and go on until there is room to make the next.
 
-        One chunk is held ready while the socket is full, so that the server never waits for the
-        next to be made.
+        A chunk's worth is held ready while the socket is full, so that the server never waits for
+        the next to be made.
         """
         self.window.add(chunk)
-        yield from self.until(lambda: self.window.waiting <= 1 and self.window.has_room)
+        window = self.window
+        yield from self.until(lambda: window.unsent_bytes <= AHEAD_BYTES and window.has_room)
 
     def finishing(self) -> Iterator[Wait]:
         """Send what is left, and go on until all replies have come."""
@@ -161,7 +167,13 @@ class PipelineCore:
         """Receive and send what can be, now."""
         stream = self.stream
         if stream is None:
-            raise TransportError("this transport is closed")
+            raise TransportError("this transport is closed", self.report)
+        if not stream.sure:
+            raise TransportError(
+                "an interruption in the midst of a TLS call left it unknown what was sent; this "
+                "connection can't be used any more",
+                self.report,
+            )
         moved = stream.receive(self.most_reads)
         self.understand()
         if stream.lost is None:

@@ -134,13 +134,13 @@ class Stream:
         self.full = sending.written[-1] < len(piece)
 
     def _send_tls(self, piece: memoryview) -> None:
+        self.sure = False
         if self._pending is None:
             # From here on some of it may be on its way.
             sending = self._window.sending
             assert sending is not None
             self._pending = piece
             sending.written.append(len(piece))
-        self.sure = False
         try:
             written = self._tls.write(piece)
         except OSError:

@@ -102,7 +102,10 @@ cdef class Writer:
         return self.buffer.take() if self.buffer.commands else None
 
     def fill(self, source):
-        """Encode rows from an iterator until a chunk is due; False when it has no more."""
+        """Encode rows from an iterator until a chunk is due, or the time is up; False when it has no more.
+
+        There is no chunk when the time was up and all rows were left out.
+        """
         cdef Buffer b = self.buffer
         cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1
         cdef bint encoding = False
@@ -129,7 +132,7 @@ cdef class Writer:
                     # For a Ctrl-C while no Python code runs: rows of a list that are skipped.
                     PyErr_CheckSignals()
                     now = monotonic()
-                    if now >= deadline and commands:
+                    if now >= deadline:
                         return True
                     # Rows that come slowly are looked at one by one.
                     step = 1 if (now - last) * 4 > self.chunk_seconds else min(2 * step, CLOCK_ROWS)
