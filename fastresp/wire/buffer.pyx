@@ -112,7 +112,7 @@ cdef class Chunk:
 
     @property
     def memory(self):
-        """Bytes of memory that the chunk takes, large arguments of the user's own not among them."""
+        """Bytes of memory that the chunk takes, without large arguments of the user's own."""
         return self.capacity + 16 * len(self.ends)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
@@ -132,7 +132,8 @@ cdef class Chunk:
                     end = min(end, payload.start)
                     break
                 if start < until:
-                    return memoryview(payload)[start - payload.start:min(end, until) - payload.start]
+                    end = min(end, until)
+                    return memoryview(payload)[start - payload.start:end - payload.start]
                 before += payload.size
         return memoryview(Part.of(self, start - before, end - start))
 
