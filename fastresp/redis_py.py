@@ -72,12 +72,9 @@ def fast(connection_class: type[Any]) -> type[Any]:
 def speed_up(client: Client) -> Client:
     """Let a client of redis-py pack its commands and pipelines with fastresp.
 
-    Call it before the client is used. Connections in use stay as they are; idle ones are closed,
-    but for those of asyncio, which stay as they are, too.
-
     Args:
         client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, Sentinel's
-            among them.
+            among them, or a ``ConnectionPool`` of either. What shares its pool becomes fast too.
 
     Returns:
         The same client.
@@ -88,25 +85,31 @@ def speed_up(client: Client) -> Client:
     other = sys.modules.get("redis.asyncio")
     if isinstance(client, redis.Redis):
         _speed_up_pool(client.connection_pool)
-        client.connection_pool.disconnect(inuse_connections=False)
-        client.connection_pool.reset()
-        single: Any = client.connection  # of single_connection_client=True
-        if single is not None:
-            single.disconnect()
-            client.connection = client.connection_pool.get_connection()
-    elif isinstance(client, redis.RedisCluster):
-        _speed_up_cluster(client.nodes_manager)
+    elif isinstance(client, redis.ConnectionPool):
+        _speed_up_pool(client)
     elif other is not None and isinstance(client, other.Redis):
         _speed_up_pool(client.connection_pool)
+    elif other is not None and isinstance(client, other.ConnectionPool):
+        _speed_up_pool(client)
+    elif isinstance(client, redis.RedisCluster):
+        _speed_up_cluster(client.nodes_manager)
     elif other is not None and isinstance(client, other.RedisCluster):
         _speed_up_async_cluster(client, other.Connection)
     else:
-        raise TypeError(f"client is a Redis or RedisCluster, not a {type(client).__name__}")
+        raise TypeError(
+            f"client is a Redis, RedisCluster or ConnectionPool, not a {type(client).__name__}"
+        )
     return client
 
 
 def _speed_up_pool(pool: Any) -> None:
+    """Those connections that it has, by whatever name its kind keeps them, and those to come."""
     pool.connection_class = fast(pool.connection_class)
+    for name in ("_available_connections", "_in_use_connections", "_connections"):
+        for connection in list(getattr(pool, name, ())):
+            # With a cache redis-py wraps the connection in another.
+            inner: Any = getattr(connection, "_conn", connection)
+            inner.__class__ = fast(inner.__class__)
 
 
 def _speed_up_cluster(nodes: Any) -> None:
@@ -123,7 +126,7 @@ def _speed_up_async_cluster(client: Any, default: type[Any]) -> None:
     settings["connection_class"] = fast(settings.get("connection_class", default))
     manager = client.nodes_manager
     for node in {*manager.startup_nodes.values(), *manager.nodes_cache.values()}:
-        node.connection_class = fast(node.connection_class)
+        _speed_up_pool(node)
 
 
 def _pack(commands: Iterable[Iterable[Any]], encode: Callable[[str], bytes] | None) -> list[bytes]:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import socket
+import subprocess
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import redis
 import redis.asyncio
+import redis.cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redis.connection import Connection, PythonRespSerializer
+from redis.backoff import ConstantBackoff
+from redis.connection import Connection, HiredisRespSerializer, PythonRespSerializer
+from redis.retry import Retry
 
-from fastresp.programs import LocalServer
+from fastresp.programs import LocalServer, find_program
 from fastresp.redis_py import CommandPacker, fast, speed_up
 
 PLAIN = Connection()
@@ -50,6 +56,12 @@ values = st.one_of(
 @given(name=names, args=st.lists(values, max_size=6))
 def test_same_bytes(name: Any, args: list[Any]) -> None:
     assert ours(name, *args) == theirs(name, *args)
+
+
+@settings(max_examples=300)
+@given(name=names, args=st.lists(values, max_size=6))
+def test_same_bytes_as_with_hiredis(name: Any, args: list[Any]) -> None:
+    assert ours(name, *args) == b"".join(HiredisRespSerializer().pack(name, *args))
 
 
 @settings(max_examples=200)
@@ -133,6 +145,21 @@ def test_large_pipelines_come_in_pieces() -> None:
     assert b"".join(pieces) == b"".join(theirs(*command) for command in commands)
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, bytes.decode])
+def test_large_arguments(kind: Callable[[bytes], Any]) -> None:
+    values = [kind(b"x" * size) for size in (65535, 65536, 3 << 20)]
+    commands = [("MSET", "a", value, "b", value, "c", 1) for value in values] * 2
+    pieces = fast(Connection)().pack_commands(commands)
+    assert b"".join(pieces) == b"".join(theirs(*command) for command in commands)
+    assert all(pieces)
+
+
+def test_large_bytes_are_not_copied() -> None:
+    value = b"x" * 100_000
+    pieces = CommandPacker().pack("SET", "a", value)
+    assert [piece is value for piece in pieces] == [False, True, False]
+
+
 def test_any_iterables() -> None:
     commands = ([str(i), i] for i in range(3))
     assert b"".join(fast(Connection)().pack_commands(commands)) == b"".join(
@@ -200,13 +227,93 @@ def test_command_packer_and_pool(server: LocalServer) -> None:
         use(client)
 
 
-def test_client_that_was_used_before(client: redis.Redis) -> None:
-    client.set("a", 1)
-    speed_up(client)
+def is_fast(connection: Any) -> bool:
+    """Whether it takes what redis-py itself refuses."""
+    packed = b"".join(connection.pack_command("SET", "a", np.int64(5)))
+    return packed == b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n5\r\n"
+
+
+def connections_of(server: LocalServer) -> set[int]:
+    with redis.Redis.from_url(server.url, client_name="observer") as observer:
+        found = observer.client_list()
+    return {entry["id"] for entry in found if entry["name"] != "observer"}
+
+
+@pytest.mark.parametrize("kind", [redis.ConnectionPool, redis.BlockingConnectionPool])
+def test_client_that_was_used_before(server: LocalServer, kind: Any) -> None:
+    pool = kind.from_url(server.url)
+    client = redis.Redis(connection_pool=pool)
+    held, idle = pool.get_connection(), pool.get_connection()
+    pool.release(idle)
+    before = connections_of(server)
+    assert speed_up(pool) is pool
+    assert is_fast(held) and is_fast(idle)
     use(client)
-    with pytest.raises(redis.DataError):
-        client.set("a", None)  # type: ignore[arg-type]
-    assert client.set("a", np.int64(5)) and client.get("a") == b"5"  # type: ignore[arg-type]
+    held.send_command("SET", "a", np.int64(5))
+    assert held.read_response() == b"OK"
+    pool.release(held)
+    assert client.get("a") == b"5"
+    # None was closed, none was opened.
+    assert connections_of(server) == before
+    pool.disconnect()
+
+
+def test_single_connection_and_cache(start_server: Callable[..., LocalServer], port: int) -> None:
+    server = start_server("--port", str(port))
+    with redis.Redis.from_url(server.url, single_connection_client=True) as client:
+        speed_up(client)
+        assert is_fast(client.connection)
+        use(client)
+    cache = redis.cache.CacheConfig()
+    # redis-py has no cache over a unix socket.
+    with redis.Redis("127.0.0.1", port, protocol=3, cache_config=cache) as client:
+        client.ping()
+        speed_up(client)
+        use(client)
+        assert is_fast(client.connection_pool.get_connection())
+
+
+@pytest.fixture
+def sentinel(start_server: Callable[..., LocalServer], tmp_path: Path) -> Iterator[int]:
+    """The port of a Sentinel that watches a server named 'mymaster'."""
+    ports = []
+    for _ in range(2):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            ports.append(probe.getsockname()[1])
+    start_server("--port", str(ports[0]))
+    config = tmp_path / "sentinel.conf"
+    config.write_text(
+        f"bind 127.0.0.1\nport {ports[1]}\nsentinel monitor mymaster 127.0.0.1 {ports[0]} 1\n"
+    )
+    program = find_program("server", "FASTRESP_SERVER")
+    assert program is not None
+    process = subprocess.Popen([program, str(config), "--sentinel"], stdout=subprocess.DEVNULL)
+    try:
+        client = redis.Redis("127.0.0.1", ports[1], retry=Retry(ConstantBackoff(0.05), 100))
+        client.ping()
+        client.close()
+        yield ports[1]
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_sentinel(sentinel: int) -> None:
+    master = redis.Sentinel([("127.0.0.1", sentinel)]).master_for("mymaster")
+    with speed_up(master) as client:
+        use(client)
+        assert is_fast(client.connection_pool.get_connection())
+
+    async def main() -> None:
+        watcher = redis.asyncio.Sentinel([("127.0.0.1", sentinel)])
+        async with speed_up(watcher.master_for("mymaster")) as client:
+            await use_async(client)
+            assert is_fast(await client.connection_pool.get_connection())
+        for node in watcher.sentinels:
+            await node.aclose()
+
+    asyncio.run(main())
 
 
 def test_latin_1_client(server: LocalServer) -> None:
@@ -287,6 +394,22 @@ def test_asyncio_clients(start_server: Callable[..., LocalServer], port: int) ->
             async with speed_up(client):
                 await use_async(client)
                 assert type(client.connection_pool.make_connection()).__name__.startswith("Fast")
+
+    asyncio.run(main())
+
+
+def test_asyncio_client_that_was_used_before(server: LocalServer) -> None:
+    async def main() -> None:
+        async with redis.asyncio.Redis.from_url(server.url) as client:
+            async with client.pubsub() as pubsub:
+                await pubsub.subscribe("channel")
+                await client.set("a", 1)
+                before = connections_of(server)
+                speed_up(client)
+                assert is_fast(pubsub.connection)
+                await pubsub.subscribe("another")
+                await use_async(client)
+                assert connections_of(server) == before
 
     asyncio.run(main())
 

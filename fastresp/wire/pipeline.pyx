@@ -1,14 +1,14 @@
 # cython: language_level=3, cdivision=True
 """A redis-py pipeline as RESP, in one call, by the rules of redis-py."""
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
 from cpython.long cimport PyLong_Check
 from cpython.memoryview cimport PyMemoryView_Check
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
 
-from .buffer cimport Buffer, put_header, reserve
+from .buffer cimport Buffer, Payload, put_header, reserve
 from .encode cimport (
     PyUnicode_CheckExact,
     PyUnicode_DATA,
@@ -28,6 +28,8 @@ from ..errors import EncodeError
 # What is sent at once: redis-py calls sendall() for each piece.
 cdef Py_ssize_t PIECE_BYTES = 1 << 20
 cdef Py_ssize_t SLACK_BYTES = 1 << 16
+# A larger argument is a piece of its own: to copy it costs more than another sendall().
+cdef Py_ssize_t LARGE_BYTES = 1 << 16
 # A buffer larger than this is not kept for the next pipeline.
 cdef Py_ssize_t KEPT_BYTES = 4 << 20
 
@@ -45,22 +47,23 @@ def pack_pipeline(commands, encode=None):
         encode: a function from str to bytes; None for UTF-8.
 
     Returns:
-        A list of bytes objects of about 1 MiB.
+        A list of bytes objects of about 1 MiB; bytes of 64 KiB or more are among them as they are.
 
     Raises:
         EncodeError: an argument is not of a type that redis-py takes.
         UnicodeEncodeError: text that can't be encoded.
     """
     global idle
+    # At once: whatever makes an object may run the garbage collector, and so another thread.
     cdef Buffer b = idle
+    idle = None
     cdef list pieces = []
     cdef object checked = None
     cdef object name
     cdef tuple args
-    idle = None
     if b is None:
         b = Buffer(PIECE_BYTES + SLACK_BYTES)
-    b.size = 0
+        b.large = LARGE_BYTES
     for command in commands:
         args = command if type(command) is tuple else tuple(command)
         name = args[0]
@@ -71,13 +74,29 @@ def pack_pipeline(commands, encode=None):
                 args = split_name(name) + args[1:]
         put_args(b, args, encode)
         if b.size >= PIECE_BYTES:
-            pieces.append(PyBytes_FromStringAndSize(b.data, b.size))
-            b.size = 0
+            move(b, pieces)
     if b.size:
-        pieces.append(PyBytes_FromStringAndSize(b.data, b.size))
+        move(b, pieces)
     if b.capacity <= KEPT_BYTES:
         idle = b
     return pieces
+
+
+cdef int move(Buffer b, list pieces) except -1:
+    """Take what the buffer holds as pieces; it is empty then."""
+    cdef Payload payload
+    cdef Py_ssize_t at = 0
+    for payload in b.payloads or ():
+        pieces.append(PyBytes_FromStringAndSize(b.data + at, payload.offset - at))
+        if PyBytes_Check(payload.value):
+            pieces.append(payload.value)
+        else:
+            pieces.append(PyBytes_FromStringAndSize(payload.data, payload.size))
+        at = payload.offset
+    pieces.append(PyBytes_FromStringAndSize(b.data + at, b.size - at))
+    b.payloads = None
+    b.size = b.extra = 0
+    return 0
 
 
 cdef int put_args(Buffer b, tuple args, object encode) except -1:
@@ -100,8 +119,14 @@ cdef int put_rare(Buffer b, object value) except -1:
     if PyUnicode_Check(value):
         text = PyUnicode_AsUTF8String(value)
         return put_bytes(b, text, True)
-    if isinstance(value, (bytes, bytearray)) or PyMemoryView_Check(value):
-        return put_other(b, value, True, None)
+    if PyBytes_Check(value):
+        return put_bytes(b, value, True)
+    if PyMemoryView_Check(value):
+        text = value.tobytes()
+        return put_bytes(b, text, True)
+    if isinstance(value, bytearray):
+        text = bytes(value)
+        return put_bytes(b, text, True)
     if PyFloat_Check(value):
         return put_double(b, PyFloat_AS_DOUBLE(value), True)
     if PyLong_Check(value) and not isinstance(value, bool):
