@@ -126,10 +126,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
     parser.add_argument("--fast", action="store_true", help=f"{FAST_ROUNDS} rounds, not {ROUNDS}")
+    parser.add_argument("--debug-single-value", action="store_true", help="a single round")
     args = parser.parse_args()
     if args.output and args.output.exists():
         sys.exit(f"{args.output} is there already; pyperf does not overwrite results either")
-    rounds = FAST_ROUNDS if args.fast else ROUNDS
+    rounds = 1 if args.debug_single_value else FAST_ROUNDS if args.fast else ROUNDS
     loop = asyncio.new_event_loop()
     with LocalServer() as server:
         sync = clients(server.url)
