@@ -16,11 +16,16 @@ import numpy as np
 import pytest
 import redis
 import redis.asyncio
-import redis.cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redis.backoff import ConstantBackoff
-from redis.connection import Connection, HiredisRespSerializer, PythonRespSerializer
+from redis.backoff import ConstantBackoff, NoBackoff
+from redis.cache import CacheConfig
+from redis.connection import (
+    CacheProxyConnection,
+    Connection,
+    HiredisRespSerializer,
+    PythonRespSerializer,
+)
 from redis.retry import Retry
 
 from fastresp.programs import LocalServer, find_program
@@ -258,19 +263,25 @@ def test_client_that_was_used_before(server: LocalServer, kind: Any) -> None:
     pool.disconnect()
 
 
-def test_single_connection_and_cache(start_server: Callable[..., LocalServer], port: int) -> None:
-    server = start_server("--port", str(port))
+def test_single_connection(server: LocalServer) -> None:
     with redis.Redis.from_url(server.url, single_connection_client=True) as client:
         speed_up(client)
         assert is_fast(client.connection)
         use(client)
-    cache = redis.cache.CacheConfig()
-    # redis-py has no cache over a unix socket.
-    with redis.Redis("127.0.0.1", port, protocol=3, cache_config=cache) as client:
+
+
+def test_client_with_a_cache(port: int) -> None:
+    # Nobody listens: a cache needs a server of 7.4, and what wraps the connection is there before.
+    client = redis.Redis(
+        "127.0.0.1", port, protocol=3, cache_config=CacheConfig(), retry=Retry(NoBackoff(), 0)
+    )
+    with pytest.raises(redis.ConnectionError):
         client.ping()
-        speed_up(client)
-        use(client)
-        assert is_fast(client.connection_pool.get_connection())
+    pool = client.connection_pool
+    (idle,) = pool._available_connections
+    assert type(idle) is CacheProxyConnection
+    speed_up(client)
+    assert is_fast(idle) and is_fast(pool.make_connection())
 
 
 @pytest.fixture
@@ -400,16 +411,16 @@ def test_asyncio_clients(start_server: Callable[..., LocalServer], port: int) ->
 
 def test_asyncio_client_that_was_used_before(server: LocalServer) -> None:
     async def main() -> None:
-        async with redis.asyncio.Redis.from_url(server.url) as client:
-            async with client.pubsub() as pubsub:
-                await pubsub.subscribe("channel")
-                await client.set("a", 1)
-                before = connections_of(server)
-                speed_up(client)
-                assert is_fast(pubsub.connection)
-                await pubsub.subscribe("another")
-                await use_async(client)
-                assert connections_of(server) == before
+        client = redis.asyncio.Redis.from_url(server.url)
+        async with client, client.pubsub() as pubsub:
+            await pubsub.subscribe("channel")
+            await client.set("a", 1)
+            before = connections_of(server)
+            speed_up(client)
+            assert is_fast(pubsub.connection)
+            await pubsub.subscribe("another")
+            await use_async(client)
+            assert connections_of(server) == before
 
     asyncio.run(main())
 
