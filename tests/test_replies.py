@@ -398,7 +398,7 @@ def test_called_while_at_work() -> None:
     gc.callbacks.append(feed)
     gc.set_threshold(1)
     try:
-        scanner.feed(b"-A\r\n" * 100)
+        scanner.feed(b"-A\r\n" * 5000)
     finally:
         gc.set_threshold(*threshold)
         gc.callbacks.remove(feed)
@@ -406,7 +406,7 @@ def test_called_while_at_work() -> None:
     if sys.version_info < (3, 12):
         assert refused
     assert set(refused) <= {"feed() was called while it was at work"}
-    assert scanner.errors == [(i, b"A", False) for i in range(100)]
+    assert scanner.errors == [(i, b"A", False) for i in range(5000)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere RLIMIT_AS may not hold")
