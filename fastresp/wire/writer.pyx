@@ -102,7 +102,7 @@ cdef class Writer:
         return self.buffer.take() if self.buffer.commands else None
 
     def fill(self, source):
-        """Encode rows from an iterator until a chunk is due, or the time is up; False when it has no more.
+        """Encode rows from an iterator until a chunk is due; False when there are no more.
 
         There is no chunk when the time was up and all rows were left out.
         """
