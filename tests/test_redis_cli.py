@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
 import redis
+from loads import VALUE, interrupted, running_load, whole_prefix
 
 import fastresp
 from fastresp.programs import LocalServer
-
-VALUE = "x" * 100
 
 
 def commands(
@@ -215,42 +212,6 @@ def test_source_raises_when_the_server_is_gone_too(
     assert "lost the server" in "".join(caught.value.__notes__)
 
 
-CHILD_CODE = """
-import sys, fastresp
-def source():
-    i = 0
-    while True:
-        yield "SET", f"key:{i}", "x" * 100
-        i += 1
-try:
-    fastresp.mass_insert(
-        source(), server=sys.argv[1], progress=lambda report: print(report.commands, flush=True)
-    )
-except KeyboardInterrupt as error:
-    print("interrupted:", error.__notes__[0].split()[1].replace(",", ""), flush=True)
-"""
-
-
-def running_load(url: str, wait_for: int) -> subprocess.Popen[str]:
-    """A process that loads without end, once it has sent so many commands."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD_CODE, url], stdout=subprocess.PIPE, text=True, process_group=0
-    )
-    assert child.stdout is not None
-    while int(child.stdout.readline()) < wait_for:
-        pass
-    return child
-
-
-def whole_prefix(client: redis.Redis) -> int:
-    """How many keys the server has; they have to be the first ones, with whole values."""
-    count = client.dbsize()
-    for start in range(0, count, 10_000):
-        keys = [f"key:{i}" for i in range(start, min(start + 10_000, count))]
-        assert set(client.mget(keys)) == {VALUE.encode()}
-    return count
-
-
 def wait_until_gone(children: list[psutil.Process]) -> None:
     _, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
@@ -259,19 +220,18 @@ def wait_until_gone(children: list[psutil.Process]) -> None:
 @pytest.mark.parametrize("attempt", range(10))
 def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     """SIGINT to the whole process group, as a terminal sends it."""
-    child = running_load(server.url, 10_000 + 7919 * attempt)
+    child = running_load(server.url, "redis-cli", 10_000 + 7919 * attempt)
     started = psutil.Process(child.pid).children()
     os.killpg(child.pid, signal.SIGINT)
-    output, _ = child.communicate(timeout=30)
+    acknowledged, doubt = interrupted(child)
     wait_until_gone(started)
-    sent = int(output.splitlines()[-1].removeprefix("interrupted: "))
-    assert whole_prefix(client) == sent
+    assert (whole_prefix(client), doubt) == (acknowledged, 0)
 
 
 def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -> None:
     """The first waits for a frozen server, the second ends the load at once."""
     server = start_server()
-    child = running_load(server.url, 10_000)
+    child = running_load(server.url, "redis-cli", 10_000)
     started = psutil.Process(child.pid).children()
     os.kill(server.process.pid, signal.SIGSTOP)
     time.sleep(0.5)
@@ -286,7 +246,7 @@ def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -
 @pytest.mark.parametrize("attempt", range(10))
 def test_killed_without_warning(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     """kill -9 of the loading process: the server has whole commands, and redis-cli ends."""
-    child = running_load(server.url, 10_000 + 7919 * attempt)
+    child = running_load(server.url, "redis-cli", 10_000 + 7919 * attempt)
     started = psutil.Process(child.pid).children()
     child.kill()
     child.communicate(timeout=30)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,12 +12,11 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from loads import VALUE, interrupted, running_load
 
 import fastresp
 import fastresp.aio
 from fastresp.programs import LocalServer
-
-VALUE = "x" * 100
 
 
 def insert_sync(data: Any, **options: Any) -> fastresp.Report:
@@ -122,34 +119,11 @@ def test_server_killed(
     assert 0 < report.acknowledged <= report.commands < 300_000
 
 
-CHILD_CODE = """
-import sys, fastresp
-def source():
-    i = 0
-    while True:
-        yield "SET", f"key:{i}", "x" * 100
-        i += 1
-try:
-    fastresp.mass_insert(
-        source(), server=sys.argv[1], transport="socket",
-        progress=lambda report: print(report.commands, flush=True),
-    )
-except KeyboardInterrupt as error:
-    print("interrupted:", error.report.acknowledged, error.report.in_doubt, flush=True)
-"""
-
-
 @pytest.mark.parametrize("attempt", range(5))
 def test_ctrl_c(tls: Callable[..., str], attempt: int) -> None:
     """Even in the midst of a TLS call nothing is sent twice, and the report is true."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD_CODE, tls()], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    while int(child.stdout.readline()) < 10_000 + 7919 * attempt:
-        pass
+    child = running_load(tls(), "socket", 10_000 + 7919 * attempt)
     child.send_signal(signal.SIGINT)
-    output, _ = child.communicate(timeout=30)
-    answered, doubt = map(int, output.splitlines()[-1].removeprefix("interrupted: ").split())
+    answered, doubt = interrupted(child)
     with redis.Redis.from_url(tls()) as client:
         assert answered <= client.dbsize() <= answered + doubt

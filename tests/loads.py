@@ -1,0 +1,56 @@
+"""Loads in a process of their own, to be interrupted and killed, and what they left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import redis
+
+VALUE = "x" * 100
+
+CHILD_CODE = """
+import sys, fastresp
+def source():
+    i = 0
+    while True:
+        yield "SET", f"key:{i}", "x" * 100
+        i += 1
+try:
+    fastresp.mass_insert(
+        source(), server=sys.argv[1], transport=sys.argv[2],
+        progress=lambda report: print(report.commands, flush=True),
+    )
+except KeyboardInterrupt as error:
+    print("interrupted:", error.report.acknowledged, error.report.in_doubt, flush=True)
+"""
+
+
+def running_load(url: str, transport: str, wait_for: int) -> subprocess.Popen[str]:
+    """A process that loads without end, once it has sent so many commands."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD_CODE, url, transport],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert child.stdout is not None
+    while int(child.stdout.readline()) < wait_for:
+        pass
+    return child
+
+
+def interrupted(child: subprocess.Popen[str]) -> tuple[int, int]:
+    """What it says at its end: commands acknowledged, and in doubt."""
+    output, _ = child.communicate(timeout=30)
+    acknowledged, doubt = output.splitlines()[-1].removeprefix("interrupted: ").split()
+    return int(acknowledged), int(doubt)
+
+
+def whole_prefix(client: redis.Redis) -> int:
+    """How many keys the server has; they have to be the first ones, with whole values."""
+    count = client.dbsize()
+    for start in range(0, count, 10_000):
+        keys = [f"key:{i}" for i in range(start, min(start + 10_000, count))]
+        assert set(client.mget(keys)) == {VALUE.encode()}
+    return count
