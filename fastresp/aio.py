@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
 from .errors import TransportError
 from .execute import More, reply_core
-from .load import rows_of
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import Server, ServerLike
-from .template import Command, as_template
+from .source import Encoder, encoding, row_writer
+from .template import Command
 from .transports.aio import AioTransport, connect, wait_for
 from .transports.base import add_report
 from .transports.choice import check_cluster
 from .transports.pipeline import LostConnection, PipelineCore, Wait
 from .wire.buffer import Chunk
-from .wire.writer import CHUNK_SECONDS, Writer
+from .wire.writer import CHUNK_SECONDS
 
 __all__ = ["execute", "mass_insert"]
 
@@ -65,7 +65,7 @@ async def mass_insert(
     """
     if transport not in ("auto", "socket"):
         raise ValueError(f"transport is 'auto' or 'socket' in asyncio, not {transport!r}")
-    chunks = _Chunks(data, Writer(as_template(command), nulls=nulls, default=default))
+    chunks = _Chunks(data, command, nulls=nulls, default=default)
     policy = ErrorPolicy(on_error, max_errors, rejects)
     carrier = AioTransport(Server(server), policy, timeout=timeout, rate_limit=rate_limit)
     with reporting(progress, data) as show, policy:
@@ -108,7 +108,7 @@ async def execute(
     ``redis.asyncio.Redis`` client. To leave it before its end, close it: with
     ``contextlib.aclosing()``, or ``aclose()``.
     """
-    chunks = _Chunks(data, Writer(as_template(command), nulls=nulls, default=default))
+    chunks = _Chunks(data, command, nulls=nulls, default=default)
     core = reply_core(server, on_error, decode, timeout)
     failure: Exception | None = None
     try:
@@ -155,11 +155,23 @@ class _Chunks:
             rows before it go on their way, and replies are read.
     """
 
-    def __init__(self, data: Iterable[Any] | AsyncIterable[Any], writer: Writer) -> None:
-        self.writer = writer
+    def __init__(
+        self,
+        data: Iterable[Any] | AsyncIterable[Any],
+        command: Command,
+        *,
+        nulls: Literal["error", "skip", "empty"],
+        default: Callable[[Any], Any] | None,
+    ) -> None:
+        self.writer: Encoder
+        self._sync: Iterator[Any] = iter(())
+        self._async = None
+        if isinstance(data, AsyncIterable):
+            self.writer = row_writer(command, nulls=nulls, default=default)
+            self._async = aiter(data)
+        else:
+            self.writer, self._sync = encoding(data, command, nulls=nulls, default=default)
         self.core: PipelineCore | None = None
-        self._async = aiter(data) if isinstance(data, AsyncIterable) else None
-        self._sync = iter(()) if isinstance(data, AsyncIterable) else rows_of(data)
         self._rows: list[Any] = []
         self._ready: deque[Chunk] = deque()
         self._failure: Exception | None = None

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from .errors import CommandError, ProtocolError
-from .load import rows_of
 from .server import Server, ServerLike
-from .template import Command, as_template
+from .source import Encoder, encoding
+from .template import Command
 from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore, Wait
 from .transports.socket import wait_for
 from .wire.commands import arguments
-from .wire.writer import Writer
 
 __all__ = ["More", "ReplyCore", "execute", "reply_core"]
 
@@ -185,8 +184,7 @@ def execute(
         EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after the
             replies to the commands before.
     """
-    source = rows_of(data)
-    writer = Writer(as_template(command), nulls=nulls, default=default)
+    writer, source = encoding(data, command, nulls=nulls, default=default)
     core = reply_core(server, on_error, decode, timeout)
     return _run(core, writer, source)
 
@@ -205,7 +203,7 @@ def reply_core(
     return ReplyCore(Server(server), decode=encoding, on_error=on_error, timeout=timeout)
 
 
-def _run(core: ReplyCore, writer: Writer, source: Iterator[Any]) -> Iterator[Any]:
+def _run(core: ReplyCore, writer: Encoder, source: Iterator[Any]) -> Iterator[Any]:
     failure: Exception | None = None
     try:
         connection, answers = core.server.open(core.timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import IO, Any, Literal
 
 from .errors import TransportError
@@ -13,13 +13,13 @@ from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import ServerLike
-from .template import Command, as_template
+from .source import Encoder, encoding
+from .template import Command
 from .transports.base import Transport
 from .transports.choice import check_cluster, choose
 from .wire.buffer import Chunk
-from .wire.writer import Writer
 
-__all__ = ["check_source", "dump", "mass_insert", "rows_of"]
+__all__ = ["dump", "mass_insert"]
 
 
 def mass_insert(
@@ -84,8 +84,7 @@ def mass_insert(
 
     Calls in several threads do not disturb one another: each has a connection of its own.
     """
-    source = rows_of(data)
-    writer = Writer(as_template(command), nulls=nulls, default=default)
+    writer, source = encoding(data, command, nulls=nulls, default=default)
     policy = ErrorPolicy(on_error, max_errors, rejects)
     chosen = choose(transport, server, policy, timeout=timeout, rate_limit=rate_limit)
     with reporting(progress, data) as show, policy, chosen as carrier:
@@ -130,8 +129,7 @@ def dump(
         EncodeError, TemplateError: as ``mass_insert``.
         OSError: the file can't be written.
     """
-    source = rows_of(data)
-    writer = Writer(as_template(command), nulls=nulls, default=default)
+    writer, source = encoding(data, command, nulls=nulls, default=default)
     if isinstance(file, (str, os.PathLike)):
         with open(file, "wb", buffering=0) as opened:
             _dump_whole(writer, source, opened)
@@ -143,7 +141,7 @@ def dump(
     return writer.commands
 
 
-def _dump_whole(writer: Writer, source: Iterable[Any], file: io.FileIO) -> None:
+def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
     """Write to a file of our own; after an error it ends with the last whole command."""
     commands = size = 0
     try:
@@ -173,31 +171,8 @@ def _write_all(file: IO[bytes] | io.FileIO, chunk: Chunk) -> None:
         at += len(piece) if written is None else written
 
 
-def rows_of(data: Iterable[Any]) -> Iterator[Any]:
-    """The rows of a source.
-
-    Raises:
-        TypeError: it is not iterable, or surely not an iterable of rows.
-    """
-    check_source(data)
-    return iter(data)
-
-
-def check_source(data: Any) -> None:
-    """Refuse what is iterable but surely not an iterable of rows."""
-    if isinstance(data, (str, bytes, bytearray)):
-        raise TypeError(f"data is an iterable of rows or commands, not one {type(data).__name__}")
-    if isinstance(data, Mapping):
-        raise TypeError("data is an iterable of rows, and a mapping is one row: put it in a list")
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        raise TypeError(
-            f"a {type(data).__name__} holds columns, and this version loads rows: iterate over "
-            "them, such as df.itertuples(index=False) or table.to_pylist()"
-        )
-
-
 def _write_rest(
-    chunk: Chunk | None, writer: Writer, carrier: Transport, error: BaseException
+    chunk: Chunk | None, writer: Encoder, carrier: Transport, error: BaseException
 ) -> None:
     """Send the whole commands before an error, unless there is a gap before them."""
     try:

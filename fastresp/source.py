@@ -1,0 +1,66 @@
+"""What a source is: rows or commands, and what encodes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, Protocol
+
+from .template import Command, as_template
+from .wire.buffer import Chunk
+from .wire.writer import Writer
+
+__all__ = ["Encoder", "encoding", "row_writer"]
+
+
+class Encoder(Protocol):
+    """What makes chunks of a source: see Writer."""
+
+    max_bulk_bytes: int | None
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def commands(self) -> int: ...
+    def chunks(self, rows: Iterable[Any]) -> Iterator[Chunk]: ...
+    def fill(self, source: Iterator[Any]) -> bool: ...
+    def take(self) -> Chunk | None: ...
+
+
+def encoding(
+    data: Any,
+    command: Command,
+    *,
+    nulls: Literal["error", "skip", "empty"],
+    default: Callable[[Any], Any] | None,
+) -> tuple[Encoder, Iterator[Any]]:
+    """What encodes this source, and the iterator for it to take.
+
+    Raises:
+        TypeError: it is not iterable, or surely not an iterable of rows.
+    """
+    _check(data)
+    rows = iter(data)
+    return row_writer(command, nulls=nulls, default=default), rows
+
+
+def row_writer(
+    command: Command,
+    *,
+    nulls: Literal["error", "skip", "empty"],
+    default: Callable[[Any], Any] | None,
+) -> Writer:
+    """What encodes rows."""
+    return Writer(as_template(command), nulls=nulls, default=default)
+
+
+def _check(data: Any) -> None:
+    """Refuse what is iterable but surely not an iterable of rows."""
+    if isinstance(data, (str, bytes, bytearray)):
+        raise TypeError(f"data is an iterable of rows or commands, not one {type(data).__name__}")
+    if isinstance(data, Mapping):
+        raise TypeError("data is an iterable of rows, and a mapping is one row: put it in a list")
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        raise TypeError(
+            f"a {type(data).__name__} holds columns, and this version loads rows: iterate over "
+            "them, such as df.itertuples(index=False) or table.to_pylist()"
+        )
