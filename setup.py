@@ -15,7 +15,10 @@ setup(
                 [f"fastresp/wire/{name}.pyx"],
                 extra_compile_args=compile_args,
             )
-            for name in ("buffer", "commands", "encode", "pipeline", "plan", "replies", "writer")
+            for name in (
+                *("buffer", "commands", "encode", "floats", "pipeline", "plan", "replies"),
+                "writer",
+            )
         ],
     )
 )

@@ -26,7 +26,7 @@ cdef enum Nulls:
 cdef Nulls nulls_policy(object name) except *
 cdef int put_huge(Buffer b, object value, bint framed) except -1
 cdef int put_bytes(Buffer b, object text, bint framed) except -1
-cdef int put_double(Buffer b, double value, bint framed) except -1
+cdef int put_float(Buffer b, double value, bint framed) except -1
 cdef int put_other(Buffer b, object value, bint framed, object default) except -1
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1
 cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1

@@ -12,13 +12,13 @@ from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
 from cpython.list cimport PyList_Check
 from cpython.long cimport PyLong_Check
-from cpython.mem cimport PyMem_Free
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.tuple cimport PyTuple_Check
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
-from libc.string cimport memchr, strlen
+from libc.string cimport memchr
 
 from .buffer cimport put_crlf, put_header, refuse, reserve
+from .floats cimport half_of, put_double, put_half, put_single
 
 import reprlib
 # Here and not where it is used: an import runs code of others while a value is only borrowed.
@@ -28,8 +28,6 @@ from ..errors import EncodeError, TemplateError
 
 
 cdef extern from "Python.h":
-    char *PyOS_double_to_string(double, char, int, int, int *) except NULL
-    int Py_DTSF_ADD_DOT_0
     Py_ssize_t PySequence_Fast_GET_SIZE(object)
     PyObject **PySequence_Fast_ITEMS(object)
 
@@ -141,7 +139,7 @@ cdef int put_other(Buffer b, object value, bint framed, object default) except -
     if PyLong_Check(value) and value is not True and value is not False:
         return put_integer(b, <PyObject *>value, framed)
     if PyFloat_Check(value):
-        return put_double(b, PyFloat_AS_DOUBLE(value), framed)
+        return put_float(b, PyFloat_AS_DOUBLE(value), framed)
     if PyObject_CheckBuffer(value):
         return put_buffer(b, value, framed, default)
     if PyIndex_Check(value) and not isinstance(value, bool):
@@ -161,13 +159,10 @@ cdef int put_huge(Buffer b, object value, bint framed) except -1:
     return put_bytes(b, text, framed)
 
 
-cdef int put_double(Buffer b, double value, bint framed) except -1:
+cdef int put_float(Buffer b, double value, bint framed) except -1:
     """Write a float as repr(float) does: the shortest text that reads back."""
-    cdef char *text = PyOS_double_to_string(value, c'r', 0, Py_DTSF_ADD_DOT_0, NULL)
-    try:
-        return put_text(b, text, strlen(text), framed)
-    finally:
-        PyMem_Free(text)
+    cdef char[32] text
+    return put_text(b, text, put_double(text, value) - text, framed)
 
 
 cdef int put_buffer(Buffer b, object value, bint framed, object default) except -1:
@@ -213,10 +208,15 @@ cdef bint is_opaque(object value, bytes kind) except -1:
 
 cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object default) except -1:
     """Write a NumPy scalar by its value: its bytes would be nobody's intention."""
+    cdef char[32] text
     kind = kind.lstrip(b"@=<>!")
     if kind == b"d":
-        return put_double(b, float(value), framed)
-    if kind in (b"e", b"f", b"g"):
+        return put_float(b, float(value), framed)
+    if kind == b"f":
+        return put_text(b, text, put_single(text, <float>float(value)) - text, framed)
+    if kind == b"e":
+        return put_text(b, text, put_half(text, half_of(float(value))) - text, framed)
+    if kind == b"g":
         return put_other(b, str(value), framed, None)
     if len(kind) == 1 and kind in b"bBhHiIlLqQ":
         return put_value(b, PyNumber_Index(value), framed, None)

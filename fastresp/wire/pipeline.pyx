@@ -15,7 +15,7 @@ from .encode cimport (
     PyUnicode_GET_LENGTH,
     PyUnicode_IS_COMPACT_ASCII,
     put_bytes,
-    put_double,
+    put_float,
     put_integer,
     put_other,
     put_simple,
@@ -128,7 +128,7 @@ cdef int put_rare(Buffer b, object value) except -1:
         text = bytes(value)
         return put_bytes(b, text, True)
     if PyFloat_Check(value):
-        return put_double(b, PyFloat_AS_DOUBLE(value), True)
+        return put_float(b, PyFloat_AS_DOUBLE(value), True)
     if PyLong_Check(value) and not isinstance(value, bool):
         return put_integer(b, <PyObject *>value, True)
     if isinstance(value, Integral) and not isinstance(value, bool):

@@ -1,0 +1,1 @@
+# Writers for the other compiled modules; nothing here is seen from Python.
