@@ -1,0 +1,262 @@
+# cython: language_level=3, cdivision=True
+"""Dates, times, durations and decimals, as columns hold them, as text: ISO 8601 and digits."""
+
+from libc.string cimport memcpy, memset
+
+from .buffer cimport put_digits
+
+
+cdef enum:
+    DAY_S = 86400
+    SECOND_NS = 1000000000
+    # 0001-01-01 and 10000-01-01 in days since 1970.
+    FIRST_DAY = -719162
+    END_DAY = 2932897
+    WORDS = 4
+    BILLION = 1000000000
+
+
+cdef char *put_date(char *p, long long days) noexcept nogil:
+    """Write days since 1970-01-01 as date.isoformat does."""
+    cdef unsigned int day, year, century, of_century, of_year, month
+    if days < FIRST_DAY or days >= END_DAY:
+        return NULL
+    # Counted from 0000-03-01: then the leap day ends a year, and the months before it follow a
+    # pattern of 153 days in five. Source: Fliegel and Van Flandern, CACM 11 (1968), 657.
+    day = <unsigned int>(days + 719468)
+    century = (4 * day + 3) // 146097
+    of_century = day - 146097 * century // 4
+    year = (4 * of_century + 3) // 1461
+    of_year = of_century - 1461 * year // 4
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5 + 1
+    year += 100 * century
+    if month < 10:
+        month += 3
+    else:
+        month -= 9
+        year += 1
+    p = put_two(put_two(p, year // 100), year % 100)
+    p[0] = c'-'
+    p = put_two(p + 1, month)
+    p[0] = c'-'
+    return put_two(p + 1, day)
+
+
+cdef char *put_time(char *p, long long value, long long per_second) noexcept nogil:
+    """Write a time since midnight as time.isoformat does; nine digits where six won't do."""
+    cdef unsigned int second, fraction
+    if value < 0 or value >= DAY_S * per_second:
+        return NULL
+    second = <unsigned int>(value // per_second)
+    fraction = <unsigned int>(value % per_second * (SECOND_NS // per_second))
+    p = put_two(p, second // 3600)
+    p[0] = c':'
+    p = put_two(p + 1, second // 60 % 60)
+    p[0] = c':'
+    p = put_two(p + 1, second % 60)
+    if fraction == 0:
+        return p
+    p[0] = c'.'
+    if fraction % 1000 == 0:
+        return put_fraction(p + 1, fraction // 1000, 6)
+    return put_fraction(p + 1, fraction, 9)
+
+
+cdef char *put_timestamp(char *p, long long value, long long per_second) noexcept nogil:
+    """Write a time since 1970-01-01T00:00:00 as datetime.isoformat does."""
+    cdef long long day = DAY_S * per_second
+    cdef long long days = value // day
+    cdef long long of_day = value % day
+    if of_day < 0:
+        days -= 1
+        of_day += day
+    p = put_date(p, days)
+    if p is NULL:
+        return NULL
+    p[0] = c'T'
+    return put_time(p + 1, of_day, per_second)
+
+
+cdef char *put_offset(char *p, int seconds) noexcept nogil:
+    """Write an offset from UTC, of less than a day, as datetime.isoformat does."""
+    p[0] = c'+'
+    if seconds < 0:
+        p[0] = c'-'
+        seconds = -seconds
+    p = put_two(p + 1, seconds // 3600)
+    p[0] = c':'
+    p = put_two(p + 1, seconds // 60 % 60)
+    if seconds % 60:
+        p[0] = c':'
+        p = put_two(p + 1, seconds % 60)
+    return p
+
+
+cdef char *put_duration(char *p, long long value, long long per_second) noexcept nogil:
+    """Write a duration in ISO 8601: P1DT2H3M4.5S, with a sign before a negative one."""
+    cdef unsigned long long size = <unsigned long long>value
+    cdef unsigned long long second = <unsigned long long>per_second
+    if value < 0:
+        size = 0 - size
+    return put_days(
+        p, value < 0, size // second // DAY_S, <int>(size // second % DAY_S),
+        <int>(size % second * (SECOND_NS // second)),
+    )
+
+
+cdef char *put_days(
+    char *p, bint negative, unsigned long long days, int seconds, int nanoseconds
+) noexcept nogil:
+    """Write a duration that is given as days and a part of a day."""
+    cdef int width = 9
+    if negative:
+        p[0] = c'-'
+        p += 1
+    p[0] = c'P'
+    p += 1
+    if days:
+        p = put_digits(p, days)
+        p[0] = c'D'
+        p += 1
+        if seconds == 0 and nanoseconds == 0:
+            return p
+    p[0] = c'T'
+    p += 1
+    if seconds >= 3600:
+        p = put_digits(p, seconds // 3600)
+        p[0] = c'H'
+        p += 1
+    if seconds % 3600 >= 60:
+        p = put_digits(p, seconds // 60 % 60)
+        p[0] = c'M'
+        p += 1
+    if seconds % 60 or nanoseconds or p[-1] == c'T':
+        p = put_digits(p, seconds % 60)
+        if nanoseconds:
+            p[0] = c'.'
+            while nanoseconds % 10 == 0:
+                nanoseconds //= 10
+                width -= 1
+            p = put_fraction(p + 1, nanoseconds, width)
+        p[0] = c'S'
+        p += 1
+    return p
+
+
+cdef char *put_decimal(
+    char *p, const unsigned long long *words, int nwords, int scale
+) noexcept nogil:
+    """Write an integer of 64-bit words, the lowest first, by 10**scale: format(Decimal, 'f')."""
+    cdef unsigned long long[WORDS] n
+    cdef char[80] digits
+    cdef char *end
+    cdef int i, count
+    cdef bint carry = True, small = True
+    memcpy(n, words, 8 * nwords)
+    if n[nwords - 1] >> 63:
+        p[0] = c'-'
+        p += 1
+        for i in range(nwords):
+            n[i] = ~n[i] + carry
+            carry = carry and n[i] == 0
+    for i in range(1, nwords):
+        small = small and n[i] == 0
+    end = put_digits(digits, n[0]) if small else put_long(digits, n, nwords)
+    count = <int>(end - digits)
+    if scale <= 0:
+        memcpy(p, digits, count)
+        if small and n[0] == 0:
+            return p + 1
+        memset(p + count, c'0', -scale)
+        return p + count - scale
+    if count > scale:
+        memcpy(p, digits, count - scale)
+        p += count - scale
+        p[0] = c'.'
+        memcpy(p + 1, digits + count - scale, scale)
+    else:
+        memset(p, c'0', scale + 2 - count)
+        p[1] = c'.'
+        p += 1
+        memcpy(p + 1 + scale - count, digits, count)
+    return p + 1 + scale
+
+
+cdef char *put_long(char *p, unsigned long long *n, int nwords) noexcept nogil:
+    """Write an integer of several words in decimal, and leave zeros in them."""
+    cdef unsigned int[9] groups         # of nine digits; 256 bits have 78
+    cdef unsigned long long high, low, rest
+    cdef int count = 0, i
+    while nwords:
+        rest = 0
+        for i in range(nwords - 1, -1, -1):
+            high = rest << 32 | n[i] >> 32
+            low = high % BILLION << 32 | <unsigned int>n[i]
+            n[i] = high // BILLION << 32 | low // BILLION
+            rest = low % BILLION
+        groups[count] = <unsigned int>rest
+        count += 1
+        while nwords and n[nwords - 1] == 0:
+            nwords -= 1
+    p = put_digits(p, groups[count - 1])
+    for i in range(count - 2, -1, -1):
+        p = put_fraction(p, groups[i], 9)
+    return p
+
+
+cdef inline char *put_two(char *p, unsigned int n) noexcept nogil:
+    p[0] = <char>(48 + n // 10)
+    p[1] = <char>(48 + n % 10)
+    return p + 2
+
+
+cdef inline char *put_fraction(char *p, unsigned int n, int width) noexcept nogil:
+    """Write n in decimal with leading zeros up to that width."""
+    cdef int i
+    for i in range(width - 1, -1, -1):
+        p[i] = <char>(48 + n % 10)
+        n //= 10
+    return p + width
+
+
+def date_text(long long days):
+    """Give the text of a date as a column holds it, or None where it has none; for tests."""
+    cdef char[40] text
+    return text_of(text, put_date(text, days))
+
+
+def time_text(long long value, long long per_second):
+    """Give the text of a time of day."""
+    cdef char[40] text
+    return text_of(text, put_time(text, value, per_second))
+
+
+def timestamp_text(long long value, long long per_second):
+    """Give the text of a time since 1970."""
+    cdef char[40] text
+    return text_of(text, put_timestamp(text, value, per_second))
+
+
+def offset_text(int seconds):
+    """Give the text of an offset from UTC."""
+    cdef char[40] text
+    return text_of(text, put_offset(text, seconds))
+
+
+def duration_text(long long value, long long per_second):
+    """Give the text of a duration."""
+    cdef char[40] text
+    return text_of(text, put_duration(text, value, per_second))
+
+
+def decimal_text(bytes words, int scale):
+    """Give the text of a decimal of 16 or 32 bytes."""
+    cdef unsigned long long[WORDS] n
+    cdef bytearray text = bytearray(90 + abs(scale))
+    memcpy(n, <const char *>words, len(words))
+    return text_of(text, put_decimal(text, n, <int>(len(words) // 8), scale))
+
+
+cdef object text_of(const char *text, const char *end):
+    return None if end is NULL else text[:end - text].decode()

@@ -1,0 +1,174 @@
+"""Dates, times, durations and decimals as text: equal to isoformat, and to format(value, 'f')."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from decimal import Decimal, localcontext
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastresp.wire.times import (
+    date_text,
+    decimal_text,
+    duration_text,
+    offset_text,
+    time_text,
+    timestamp_text,
+)
+
+DAY = dt.date(1970, 1, 1)
+EPOCH = dt.datetime(1970, 1, 1)
+MICROSECOND = dt.timedelta(microseconds=1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+UNITS = st.sampled_from([1, 10**3, 10**6, 10**9])
+
+
+def test_dates() -> None:
+    for ordinal in [*range(1, 1000), *range(1000, 3652000, 17), *range(3652000, 3652060)]:
+        date = dt.date.fromordinal(ordinal)
+        assert date_text((date - DAY).days) == date.isoformat()
+
+
+@pytest.mark.parametrize("year", [4, 100, 400, 1900, 1968, 1970, 2000, 2023, 2024, 2100, 9999])
+def test_every_day_of_a_year(year: int) -> None:
+    first = dt.date(year, 1, 1)
+    dates = [first + dt.timedelta(i) for i in range(365 if year == 9999 else 366)]
+    assert [date_text((date - DAY).days) for date in dates] == [str(date) for date in dates]
+
+
+def test_dates_without_a_text() -> None:
+    assert (date_text(-719162), date_text(2932896)) == ("0001-01-01", "9999-12-31")
+    for days in (-719163, 2932897, 2**63 - 1, -(2**63)):
+        assert date_text(days) is None
+
+
+@given(st.times())
+def test_times(time: dt.time) -> None:
+    second = (time.hour * 60 + time.minute) * 60 + time.second
+    assert time_text(second, 1) == time.replace(microsecond=0).isoformat()
+    for per_second in (10**6, 10**9):
+        value = (second * 10**6 + time.microsecond) * (per_second // 10**6)
+        assert time_text(value, per_second) == time.isoformat()
+
+
+@pytest.mark.parametrize(
+    ("value", "per_second", "text"),
+    [
+        (0, 1, "00:00:00"),
+        (86399, 1, "23:59:59"),
+        (86399999, 1000, "23:59:59.999000"),
+        (1, 10**6, "00:00:00.000001"),
+        (1, 10**9, "00:00:00.000000001"),
+        (86399999999999, 10**9, "23:59:59.999999999"),
+        (-1, 1, None),
+        (86400, 1, None),
+        (86400 * 10**9, 10**9, None),
+    ],
+)
+def test_time_of_unit(value: int, per_second: int, text: str | None) -> None:
+    assert time_text(value, per_second) == text
+
+
+@given(st.datetimes())
+def test_timestamps(time: dt.datetime) -> None:
+    value = (time - EPOCH) // MICROSECOND
+    assert timestamp_text(value, 10**6) == time.isoformat()
+    whole = time.replace(microsecond=time.microsecond // 1000 * 1000)
+    assert timestamp_text(value // 1000, 1000) == whole.isoformat()
+    assert timestamp_text(value // 10**6, 1) == time.replace(microsecond=0).isoformat()
+
+
+@given(st.integers(-(2**63) + 1, 2**63 - 1), st.integers(0, 9))
+def test_nanoseconds_as_pandas_writes_them(value: int, zeros: int) -> None:
+    value -= value % 10**zeros
+    if value > -(2**63):
+        assert timestamp_text(value, 10**9) == pd.Timestamp(value).isoformat()
+
+
+@pytest.mark.parametrize("per_second", [1, 10**3, 10**6])
+def test_timestamps_without_a_text(per_second: int) -> None:
+    for value in (-62135596801, 253402300800):
+        assert timestamp_text(value * per_second, per_second) is None
+    assert timestamp_text(-(2**63), per_second) is None
+    assert timestamp_text(2**63 - 1, per_second) is None
+
+
+@given(st.integers(-86399, 86399))
+def test_offsets(seconds: int) -> None:
+    time = EPOCH.replace(tzinfo=dt.timezone(dt.timedelta(seconds=seconds)))
+    assert offset_text(seconds) == time.isoformat()[19:]
+
+
+DURATIONS = [
+    (0, 1, "PT0S"),
+    (5, 1, "PT5S"),
+    (60, 1, "PT1M"),
+    (3600, 1, "PT1H"),
+    (3601, 1, "PT1H1S"),
+    (172800, 1, "P2D"),
+    (-93600, 1, "-P1DT2H"),
+    (93784500, 1000, "P1DT2H3M4.5S"),
+    (86400001, 1000, "P1DT0.001S"),
+    (-1, 10**9, "-PT0.000000001S"),
+    (-(2**63), 1, "-P106751991167300DT15H30M8S"),
+    (-(2**63), 10**9, "-P106751DT23H47M16.854775808S"),
+    (2**63 - 1, 10**6, "P106751991DT4H54.775807S"),
+]
+
+
+@pytest.mark.parametrize(("value", "per_second", "text"), DURATIONS)
+def test_duration(value: int, per_second: int, text: str) -> None:
+    assert duration_text(value, per_second) == text
+
+
+SHAPE = re.compile(
+    r"(-?)P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d*[1-9])?)S)?)?"
+)
+
+
+@given(INT64 | st.integers(-(10**6), 10**6), UNITS)
+def test_durations_read_back(value: int, per_second: int) -> None:
+    match = SHAPE.fullmatch(duration_text(value, per_second))
+    assert match is not None
+    days, hours, minutes, seconds = [Decimal(each or 0) for each in match.groups()[1:]]
+    assert hours < 24
+    assert minutes < 60
+    assert seconds < 60
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    assert (-total if match[1] else total) * per_second == value
+
+
+DECIMALS = [
+    (110, 2, "1.10"),
+    (-5, 3, "-0.005"),
+    (7, -2, "700"),
+    (0, 2, "0.00"),
+    (0, -2, "0"),
+    (-100, 2, "-1.00"),
+    (99, 2, "0.99"),
+    (2**64, 0, "18446744073709551616"),
+    (10**18, 0, "1000000000000000000"),
+    (10**38 - 1, 38, "0." + "9" * 38),
+    (-(2**127), 1, f"-{2**127 // 10}.8"),
+]
+
+
+@pytest.mark.parametrize(("value", "scale", "text"), DECIMALS)
+def test_decimal(value: int, scale: int, text: str) -> None:
+    for size in (16, 32):
+        assert decimal_text(value.to_bytes(size, "little", signed=True), scale) == text
+
+
+@given(st.integers(1, 255), st.data(), st.integers(-90, 90))
+def test_decimals(bits: int, data: st.DataObject, scale: int) -> None:
+    value = data.draw(st.integers(-(2**bits), 2**bits - 1))
+    with localcontext() as context:
+        context.prec = 400
+        text = format(Decimal(value).scaleb(-scale), "f")
+    if bits < 128:
+        assert decimal_text(value.to_bytes(16, "little", signed=True), scale) == text
+    assert decimal_text(value.to_bytes(32, "little", signed=True), scale) == text
