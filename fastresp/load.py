@@ -62,8 +62,9 @@ def mass_insert(
             command; ``"empty"`` sends an empty string.
         timeout: seconds without any progress after which the load is given up; None for never.
         progress: True for a bar on the terminal, or a callable that takes the Report so far.
-        default: a function that turns an object of a type that has no RESP form into str, bytes,
-            int or float.
+        default: a function that turns an object that is no str, bytes, int, float or buffer
+            into one of the first four. Without it Decimal, dates, times and UUID go as the text
+            that ``pack`` gives them, all others are errors.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 import enum
+import fractions
 import math
 import sys
+import uuid
 from array import array
 from collections.abc import Iterator
 
 import hiredis
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -171,6 +175,39 @@ def test_number_of_arguments(count: int) -> None:
     assert pack(*["DEL"] * count) == b"*%d\r\n" % count + b"$3\r\nDEL\r\n" * count
 
 
+INDIA = dt.timezone(dt.timedelta(hours=5, minutes=30))
+NOON = dt.datetime(2013, 1, 1, 12, 0, 0, 500)
+
+USUAL_TEXTS = [
+    (decimal.Decimal("1.50"), "1.50"),
+    (decimal.Decimal("-1E+3"), "-1000"),
+    (decimal.Decimal("1E-7"), "0.0000001"),
+    (decimal.Decimal("NaN"), "NaN"),
+    (decimal.Decimal("-Infinity"), "-Infinity"),
+    (dt.date(13, 1, 2), "0013-01-02"),
+    (dt.time(5), "05:00:00"),
+    (dt.time(5, 6, 7, 8, INDIA), "05:06:07.000008+05:30"),
+    (NOON, "2013-01-01T12:00:00.000500"),
+    (NOON.replace(tzinfo=dt.UTC), "2013-01-01T12:00:00.000500+00:00"),
+    (pd.Timestamp(1), "1970-01-01T00:00:00.000000001"),
+    (pd.Timestamp("2013-01-01 05:00", tz="America/New_York"), "2013-01-01T05:00:00-05:00"),
+    (dt.timedelta(1, 7384, 500_000), "P1DT2H3M4.5S"),
+    (dt.timedelta(), "PT0S"),
+    (-dt.timedelta(hours=26), "-P1DT2H"),
+    (dt.timedelta.max, "P999999999DT23H59M59.999999S"),
+    (dt.timedelta.min, "-P999999999D"),
+    (pd.Timedelta(-1, "ns"), "-PT0.000000001S"),
+    (pd.Timedelta(1500, "ms"), "PT1.5S"),
+    (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), USUAL_TEXTS)
+def test_usual_text(value: object, text: str) -> None:
+    assert pack("SET", value) == resp(b"SET", text.encode())
+    assert pack("SET", value, default=lambda each: 7) == resp(b"SET", b"7")
+
+
 FLOATS = [0.0, -0.0, 1.0, 1.5, 0.1, 1 / 3, 1e16, 1e15, 123456789012345680.0, 1e22, 1e23, 1e-4]
 FLOATS += [1e-5, 5e-324, 2.2250738585072014e-308, sys.float_info.max, math.inf, -math.inf, math.nan]
 
@@ -181,7 +218,10 @@ def test_float_is_its_repr(value: float) -> None:
     assert pack(np.float64(value)) == resp(repr(value).encode())
 
 
-OBJECTS = "an argument is str, bytes, int, float or a buffer; convert it, or pass default="
+OBJECTS = (
+    "an argument is str, bytes, int, float, Decimal, a date, time or timedelta, UUID or a buffer; "
+    "convert it, or pass default="
+)
 
 REFUSED_VALUES = [
     (True, r"cannot send True \(a bool\): Redis has none; send 1 or 'true', or pass default=int"),
@@ -190,7 +230,9 @@ REFUSED_VALUES = [
     (None, "leave it out, send an empty string, or let nulls='skip' or nulls='empty' do so"),
     ([1], rf"cannot send \[1\] \(a list\): {OBJECTS}"),
     ({}, OBJECTS),
-    (decimal.Decimal("1.5"), rf"cannot send Decimal\('1.5'\) \(a Decimal\): {OBJECTS}"),
+    (fractions.Fraction(1, 3), rf"cannot send Fraction\(1, 3\) \(a Fraction\): {OBJECTS}"),
+    (pd.NaT, r"cannot send NaT \(a NaTType\): it is a null; put None in its place"),
+    (pd.NA, r"cannot send <NA> \(a NAType\)"),
     (1j, OBJECTS),
     (np.complex128(1j), OBJECTS),
     (np.array([object()]), rf"dtype=object\) \(a ndarray\): {OBJECTS}"),

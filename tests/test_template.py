@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections
+import datetime as dt
+import decimal
 import json
 import sqlite3
 import types
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -238,6 +241,17 @@ def test_no_nulls_means_no_skips() -> None:
     rows = [("SET", "a", 1), ("GET", "b", 2)]
     assert fill("{0} {1} {2}", *rows, nulls="skip") == pack_many(rows)
     assert fill("SET {v!json}", {"v": None}, nulls="skip") == pack("SET", "null")
+
+
+def test_json_of_usual_texts() -> None:
+    values = [decimal.Decimal("1E+3"), dt.date(2013, 1, 2), dt.timedelta(1), uuid.UUID(int=1)]
+    texts = ["1000", "2013-01-02", "P1D", "00000000-0000-0000-0000-000000000001"]
+    row = {"v": {"a": values}, "w": values[1]}
+    expected = json.dumps({"a": texts}, separators=(",", ":"))
+    assert fill("SET {v!json} {w!json} {w} x{w}", row) == pack(
+        "SET", expected, '"2013-01-02"', "2013-01-02", "x2013-01-02"
+    )
+    assert fill("SET {w!json}", row, default=lambda value: 7) == pack("SET", "7")
 
 
 def test_json_default() -> None:

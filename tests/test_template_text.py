@@ -6,6 +6,7 @@ import copy
 import pickle
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pytest
 
 from fastresp import EncodeError, Template, TemplateError, Writer, pack
@@ -218,7 +219,9 @@ def test_missing_field_tells_the_row() -> None:
         ("SADD s {*a}", {"a": "abc"}, "{*a} takes a list, and the field holds one str; write {a}"),
         ("SADD s {*a}", {"a": 5}, "{*a} takes a list, and the field holds one int; write {a}"),
         ("SET k {a!json}", {"a": float("nan")}, "field 'a', argument 2: ValueError: Out of range"),
-        ("SET k {a!json}", {"a": 1j}, "field 'a', argument 2: TypeError: Object of type complex"),
+        ("SET k {a!json}", {"a": 1j}, "argument 2: JSON has no form for 1j (a complex); convert"),
+        ("SET k {a!json}", {"a": [b"x"]}, "JSON has no form for b'x' (a bytes); decode it, or"),
+        ("SET k {a!json}", {"a": pd.NaT}, "field 'a', argument 2: cannot send NaT (a NaTType)"),
     ],
 )
 def test_value_error_in_a_row(text: str, row: Any, where: str) -> None:

@@ -29,6 +29,8 @@ cdef int put_bytes(Buffer b, object text, bint framed) except -1
 cdef int put_float(Buffer b, double value, bint framed) except -1
 cdef int put_other(Buffer b, object value, bint framed, object default) except -1
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1
+cdef str shown(object value)
+cdef str usual_text(object value)
 cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1
 cdef object locate(Exception error, str where, object command, object row, object argument)
 

@@ -19,10 +19,13 @@ from libc.string cimport memchr
 
 from .buffer cimport put_crlf, put_header, refuse, reserve
 from .floats cimport half_of, put_double, put_half, put_single
+from .times cimport put_days
 
 import reprlib
+from datetime import date, time, timedelta
 # Here and not where it is used: an import runs code of others while a value is only borrowed.
 from decimal import Decimal
+from uuid import UUID
 
 from ..errors import EncodeError, TemplateError
 
@@ -50,9 +53,12 @@ def pack(*args, default=None):
     """Encode one command, its name first, as RESP.
 
     Args:
-        *args: str (as UTF-8), bytes, int, float (as ``repr``), or any object with the buffer
-            protocol (by its bytes); subclasses and NumPy scalars by their value.
-        default: a function that turns any other object into str, bytes, int or float.
+        *args: str (as UTF-8), bytes, int, float (as ``repr``), Decimal (without an exponent),
+            date, time and datetime (as ``isoformat``), timedelta (ISO 8601: ``P1DT2H3M4.5S``),
+            UUID, or any object with the buffer protocol (by its bytes); subclasses and NumPy
+            scalars by their value.
+        default: a function that turns any other object, and any from Decimal to UUID, into str,
+            bytes, int or float.
 
     Returns:
         The command as an array of bulk strings.
@@ -224,7 +230,8 @@ cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object defa
 
 
 cdef int put_default(Buffer b, object value, bint framed, object default) except -1:
-    """Write what default= makes of a value, or say what to do about it."""
+    """Write what default= makes of a value, else its usual text, or say what to do about it."""
+    cdef str text
     kind = type(value).__name__
     if value is None:
         raise EncodeError(
@@ -239,15 +246,51 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
             f"default= made {shown(result)} (a {type(result).__name__}) of {shown(value)} "
             f"(a {kind}); it has to return str, bytes, int or float"
         )
+    text = usual_text(value)
+    if text is not None:
+        return put_other(b, text, framed, None)
     if kind in ("bool", "bool_"):       # NumPy's too
         raise EncodeError(
             f"cannot send {value} (a bool): Redis has none; send {int(value)} or "
             f"'{str(value).lower()}', or pass default=int"
         )
     raise EncodeError(
-        f"cannot send {shown(value)} (a {kind}): an argument is str, bytes, int, float or a "
-        "buffer; convert it, or pass default=, a function that does"
+        f"cannot send {shown(value)} (a {kind}): an argument is str, bytes, int, float, Decimal, "
+        "a date, time or timedelta, UUID or a buffer; convert it, or pass default=, a function "
+        "that does"
     )
+
+
+cdef str usual_text(object value):
+    """The text of a value of a type that has one form which all programs read, or None."""
+    if isinstance(value, Decimal):
+        return format(value, "f") if value.is_finite() else str(value)
+    if isinstance(value, (date, time)):     # a datetime is a date
+        if value != value:
+            raise EncodeError(
+                f"cannot send {value} (a {type(value).__name__}): it is a null; put None in its "
+                "place, and let nulls='skip' or nulls='empty' say what that does"
+            )
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return duration(value)
+    if isinstance(value, UUID):
+        return str(value)
+    return None
+
+
+cdef str duration(object value):
+    """The text of a timedelta in ISO 8601, nanoseconds of pandas included."""
+    cdef char[40] text
+    cdef char *end
+    cdef bint negative = value.days < 0
+    if negative:
+        value = -value
+    end = put_days(
+        text, negative, value.days, value.seconds,
+        value.microseconds * 1000 + getattr(value, "nanoseconds", 0),
+    )
+    return text[:end - text].decode()
 
 
 cdef str shown(object value):

@@ -1,4 +1,5 @@
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from typing_extensions import disjoint_base
 
@@ -28,6 +29,8 @@ class Plan:
     def text(self) -> str: ...
     @property
     def commands(self) -> tuple[Sequence[Sequence[bytes | Field]], ...]: ...
+
+def json_text(value: Any) -> str: ...
 
 @disjoint_base
 class Op: ...

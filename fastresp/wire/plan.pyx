@@ -6,7 +6,16 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from .buffer cimport close_header, cut, end_command, open_header, put_crlf, put_raw, reserve
-from .encode cimport NULLS_ERROR, NULLS_SKIP, check_command, put_argument, put_simple, put_value
+from .encode cimport (
+    NULLS_ERROR,
+    NULLS_SKIP,
+    check_command,
+    put_argument,
+    put_simple,
+    put_value,
+    shown,
+    usual_text,
+)
 
 import dataclasses
 import json
@@ -280,7 +289,20 @@ cdef object missing(Plan plan, Field field, object row):
 cdef str as_json(object value, object default):
     """A value as compact JSON text, a null as 'null'. NaN and infinity have no JSON form."""
     return json.dumps(
-        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default
+        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"),
+        default=json_text if default is None else default,
+    )
+
+
+def json_text(value):
+    """Give what stands in JSON for a value of a type that it does not have."""
+    text = usual_text(value)
+    if text is not None:
+        return text
+    hint = "decode it" if isinstance(value, (bytes, bytearray, memoryview)) else "convert it"
+    raise EncodeError(
+        f"JSON has no form for {shown(value)} (a {type(value).__name__}); {hint}, or pass "
+        "default=, a function that does"
     )
 
 

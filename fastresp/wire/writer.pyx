@@ -31,7 +31,8 @@ cdef class Writer:
             command, a list or tuple of arguments.
         nulls: what a None does: ``"error"``, ``"skip"`` (the command, pair or item is left out)
             or ``"empty"`` (an empty string is sent).
-        default: a function that turns an object of another type into str, bytes, int or float.
+        default: a function that turns an object of another type into str, bytes, int or float;
+            see ``pack``.
         chunk_bytes: a chunk ends with the row that reaches this size.
         chunk_seconds: and with the row that comes so long after the chunk was begun.
 
