@@ -1,6 +1,7 @@
 """Compile the extensions; all metadata is in pyproject.toml."""
 
 import sys
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -11,14 +12,11 @@ setup(
     ext_modules=cythonize(
         [
             Extension(
-                f"fastresp.wire.{name}",
-                [f"fastresp/wire/{name}.pyx"],
+                f"fastresp.wire.{path.stem}",
+                [f"fastresp/wire/{path.name}"],
                 extra_compile_args=compile_args,
             )
-            for name in (
-                *("buffer", "commands", "encode", "floats", "pipeline", "plan", "replies"),
-                *("times", "writer"),
-            )
+            for path in sorted(Path(__file__).parent.glob("fastresp/wire/*.pyx"))
         ],
     )
 )

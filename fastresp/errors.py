@@ -13,6 +13,7 @@ __all__ = [
     "EncodeError",
     "FastrespError",
     "ProtocolError",
+    "SourceError",
     "TemplateError",
     "TransportError",
     "TransportTimeout",
@@ -71,6 +72,10 @@ class TemplateError(FastrespError, ValueError):
         line = self.template[start:].partition("\n")[0].replace("\t", " ")
         where = "" if self.row is None else f"row {self.row:,}: "
         return f"{where}{self.args[0]}\n    {line}\n    {' ' * (self.position - start)}^"
+
+
+class SourceError(FastrespError, ValueError):
+    """The source of a load can't be read."""
 
 
 class ProtocolError(FastrespError, ValueError):

@@ -1,15 +1,16 @@
-"""What a source is: rows or commands, and what encodes them."""
+"""What a source is: rows, commands or columns, and what encodes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 from .template import Command, as_template
 from .wire.buffer import Chunk
 from .wire.writer import Writer
 
-__all__ = ["Encoder", "encoding", "row_writer"]
+__all__ = ["Encoder", "encoding", "released", "row_writer"]
 
 
 class Encoder(Protocol):
@@ -37,7 +38,10 @@ def encoding(
 
     Raises:
         TypeError: it is not iterable, or surely not an iterable of rows.
+        TemplateError: the columns are not what the template asks for.
     """
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _columns(data, command, nulls)
     _check(data)
     rows = iter(data)
     return row_writer(command, nulls=nulls, default=default), rows
@@ -59,8 +63,34 @@ def _check(data: Any) -> None:
         raise TypeError(f"data is an iterable of rows or commands, not one {type(data).__name__}")
     if isinstance(data, Mapping):
         raise TypeError("data is an iterable of rows, and a mapping is one row: put it in a list")
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+
+
+def _columns(
+    data: Any, command: Command, nulls: Literal["error", "skip", "empty"]
+) -> tuple[Encoder, Iterator[Any]]:
+    from .wire.arrow import ArrowStream
+    from .wire.columns import ColumnWriter
+
+    template = as_template(command)
+    if template is None:
         raise TypeError(
-            f"a {type(data).__name__} holds columns, and this version loads rows: iterate over "
-            "them, such as df.itertuples(index=False) or table.to_pylist()"
+            f"a {type(data).__name__} holds columns, and needs a template that makes commands of "
+            "its rows, such as 'HSET user:{id} {**}'"
         )
+    stream = ArrowStream(data)
+    try:
+        return ColumnWriter(template, stream, nulls=nulls), stream
+    except BaseException:
+        stream.release_columns()
+        raise
+
+
+@contextmanager
+def released(source: Iterator[Any]) -> Iterator[None]:
+    """Let go of the columns of a source at the end, whatever happens; rows are the user's."""
+    try:
+        yield
+    finally:
+        release = getattr(source, "release_columns", None)
+        if release is not None:
+            release()

@@ -1,0 +1,89 @@
+from libc.stdint cimport int64_t
+
+
+# The Arrow C data interface and C stream interface, as their specification lays them out:
+# https://arrow.apache.org/docs/format/CDataInterface.html
+cdef extern from *:
+    """
+    #ifndef ARROW_C_DATA_INTERFACE
+    #define ARROW_C_DATA_INTERFACE
+    #include <stdint.h>
+    struct ArrowSchema {
+        const char *format;
+        const char *name;
+        const char *metadata;
+        int64_t flags;
+        int64_t n_children;
+        struct ArrowSchema **children;
+        struct ArrowSchema *dictionary;
+        void (*release)(struct ArrowSchema *);
+        void *private_data;
+    };
+    struct ArrowArray {
+        int64_t length;
+        int64_t null_count;
+        int64_t offset;
+        int64_t n_buffers;
+        int64_t n_children;
+        const void **buffers;
+        struct ArrowArray **children;
+        struct ArrowArray *dictionary;
+        void (*release)(struct ArrowArray *);
+        void *private_data;
+    };
+    #endif
+    #ifndef ARROW_C_STREAM_INTERFACE
+    #define ARROW_C_STREAM_INTERFACE
+    struct ArrowArrayStream {
+        int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
+        int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
+        const char *(*get_last_error)(struct ArrowArrayStream *);
+        void (*release)(struct ArrowArrayStream *);
+        void *private_data;
+    };
+    #endif
+    """
+    cdef struct ArrowSchema:
+        const char *format
+        const char *name
+        int64_t n_children
+        ArrowSchema **children
+        ArrowSchema *dictionary
+        void (*release)(ArrowSchema *) noexcept nogil
+
+    cdef struct ArrowArray:
+        int64_t length
+        int64_t null_count
+        int64_t offset
+        int64_t n_buffers
+        int64_t n_children
+        const void **buffers
+        ArrowArray **children
+        ArrowArray *dictionary
+        void (*release)(ArrowArray *) noexcept nogil
+
+    cdef struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream *, ArrowSchema *) noexcept nogil
+        int (*get_next)(ArrowArrayStream *, ArrowArray *) noexcept nogil
+        const char *(*get_last_error)(ArrowArrayStream *) noexcept nogil
+        void (*release)(ArrowArrayStream *) noexcept nogil
+
+
+cdef class Schema:
+    cdef ArrowSchema schema             # owned
+
+
+cdef class Batch:
+    cdef ArrowArray array               # owned
+
+
+cdef class ArrowStream:
+    cdef ArrowArrayStream stream        # owned; its release is NULL once it was released
+    cdef readonly Schema schema
+    cdef Batch only                     # what __arrow_c_array__ gave, or None
+    cdef bint waiting                   # in the midst of get_next()
+    cdef bint ended                     # nothing more is wanted
+    cdef int open(self, capsule) except -1
+    cdef int take(self, schema, array) except -1
+    cdef Batch next(self)
+    cdef object failure(self, int code)

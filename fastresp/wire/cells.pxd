@@ -1,0 +1,136 @@
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from .arrow cimport ArrowArray, ArrowSchema
+
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    /* Two cache lines, 2 KiB ahead. */
+    static inline void fastresp_read_ahead(const char *p) {
+        __builtin_prefetch(p + 2048);
+        __builtin_prefetch(p + 2112);
+    }
+    #else
+    #define fastresp_read_ahead(p)
+    #endif
+    """
+    # A tenth of the time of a command where the strings are not in a cache: the processor itself
+    # does not look beyond the end of a page.
+    void read_ahead "fastresp_read_ahead"(const char *p) noexcept nogil
+
+
+# What a value turned out to be, where it is not text.
+cdef enum Fault:
+    IS_NULL = 0
+    NO_MEMORY = -1
+    OUT_OF_RANGE = -2       # a date that ISO 8601 has no text for
+    BAD_INDEX = -3          # an index outside of its dictionary
+    NULL_INSIDE = -4        # a null within a vector
+    OTHER_LENGTH = -5       # a vector that is not as long as the first one
+    TOO_LARGE = -6          # a number that is infinite in the type wanted
+    NOT_FINITE = -7         # a NaN or infinity, which JSON has no form for
+    NULL_KEY = -8           # a null as the name of a pair
+    IS_NOT_ALLOWED = -9     # a null, and nulls are errors
+    ARGUMENT_TOO_LARGE = -10
+    IS_NULL_ROW = -11
+    RAISED = -12            # an exception
+
+
+# What a value is, as far as JSON makes a difference.
+cdef enum Form:
+    FORM_NONE               # nothing that we know
+    FORM_NUMBER
+    FORM_FLOAT              # a number, if it is finite
+    FORM_BOOL
+    FORM_TEXT
+    FORM_BYTES
+    FORM_LIST
+    FORM_STRUCT
+    FORM_MAP
+    FORM_OTHER              # what the value in the dictionary or run is that it stands for
+
+
+cdef struct Scratch:
+    char *data              # owned, from malloc
+    Py_ssize_t size
+    Py_ssize_t capacity
+
+
+cdef struct Zone:
+    PyObject *zone          # borrowed; NULL where the offset is always the same
+    int fixed               # seconds east of UTC
+    int64_t *spans          # what is known: numbers of spans of time,
+    int *offsets            # and the offset in each
+
+
+# A column, or what is nested in one: how the text of a value is made, and from what memory.
+cdef struct Cell:
+    # Its text, valid until the next; NULL and a Fault in n where there is none. Never called for
+    # what the validity bitmap says is null: value() looks there.
+    const char *(*text)(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+    Form form
+    bint json               # whether it has a form in JSON, with all that is in it
+    bint plain              # a string, or bytes, with offsets of 32 bits
+    bint lasting            # texts lie in the Arrow memory, and last as long as the batch
+    # Of the batch at hand:
+    Py_ssize_t offset       # of its first row
+    const uint8_t *validity     # NULL where nothing is null
+    const void *values      # the buffer of values, or of offsets
+    const char *bytes       # of strings
+    const char **variadic   # of views
+    const int64_t *sizes    # of the items of list views
+    Py_ssize_t length       # of the array, offset not counted
+    Py_ssize_t run          # the run at hand
+    bint may_be_null
+    # Of the column:
+    Py_ssize_t width        # bytes of a value, or items of a fixed-size list
+    int64_t per_second      # the unit of times
+    int scale               # of decimals
+    Py_ssize_t vector       # items of the first vector; -1 before it
+    Zone *zone
+    Cell *children
+    Py_ssize_t n_children
+    Cell *inner             # borrowed: what is to be written in another form
+    bint hidden             # not among the fields of a row
+    char *name              # owned: UTF-8
+    Py_ssize_t name_size
+    int64_t (*index)(const void *values, Py_ssize_t i) noexcept nogil
+    double (*number)(const void *values, Py_ssize_t i) noexcept nogil   # NULL for what is none
+    void (*span)(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil
+    Scratch scratch
+
+
+cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1
+cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1
+cdef void destroy(Cell *cell) noexcept
+cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
+cdef Cell *allocate(Py_ssize_t n) except NULL
+cdef str type_name(ArrowSchema *schema)
+cdef Cell *inmost(Cell *cell) noexcept
+cdef int room(Scratch *scratch, Py_ssize_t n) noexcept nogil
+
+
+cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """The text of a value; NULL and a Fault where there is none."""
+    cdef Py_ssize_t at
+    cdef const int32_t *offsets
+    if cell.validity is not NULL:
+        at = cell.offset + i
+        if not cell.validity[at >> 3] >> (at & 7) & 1:
+            n[0] = IS_NULL
+            return NULL
+    if not cell.plain:
+        return cell.text(cell, i, n)
+    # The most common type, without a call: it saves a tenth of the time of a command.
+    offsets = <const int32_t *>cell.values + cell.offset + i
+    n[0] = offsets[1] - offsets[0]
+    read_ahead(cell.bytes + offsets[0])
+    return cell.bytes + offsets[0]
+
+
+cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
+    """Whether the validity bitmap says that a value is null."""
+    cdef Py_ssize_t at = cell.offset + i
+    return cell.validity is not NULL and not cell.validity[at >> 3] >> (at & 7) & 1

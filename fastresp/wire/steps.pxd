@@ -1,0 +1,77 @@
+from .arrow cimport Batch
+from .cells cimport Cell
+from .encode cimport Nulls
+
+
+cdef enum StepKind:
+    STEP_COPY       # only what is the same for every row
+    STEP_VALUE      # and a value, as one argument
+    STEP_JOINED     # and an argument of several parts
+    STEP_ITEMS      # and the items of a list, or the pairs of a map or struct
+    STEP_GROUP      # nothing: the end of the pairs that {**} stands for
+
+
+cdef enum:
+    # Values shorter than this are what room is made for beforehand.
+    SHORT_BYTES = 1024
+
+
+# A part of an argument: bytes, or a value and, once it was looked up, its text.
+cdef struct Part:
+    Cell *cell              # NULL for bytes
+    const char *text
+    Py_ssize_t size
+
+
+cdef struct Step:
+    StepKind kind
+    bint pair               # a null leaves out the pair, not the command
+    const char *text        # what comes before, the same for every row,
+    Py_ssize_t size
+    Py_ssize_t arguments    # and how many arguments that is
+    Cell *cell
+    Part *parts             # owned
+    Py_ssize_t n_parts
+
+
+cdef struct Command:
+    Step *steps             # owned
+    Py_ssize_t n_steps
+    bint may_vary           # some rows may make more arguments of it than others
+    bint counted            # in this batch none do:
+    const char *counted_start   # the header, and what comes before the first value,
+    Py_ssize_t counted_size
+    const char *start           # and that without the header
+    Py_ssize_t size
+    bint values_alone       # every step writes one value,
+    bint plain              # and in this batch nothing else has to be seen to
+    Py_ssize_t most         # bytes that it has if no value of it is long
+    bint checked            # its name is fixed, and has been found harmless
+    int digits              # of the last number of arguments, where it is not counted
+
+
+cdef class Steps:
+    cdef Cell root                      # the struct of all columns
+    cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
+    cdef Py_ssize_t n_columns
+    cdef bint named                     # the columns have names
+    cdef Cell *forms                    # owned: values in another form
+    cdef Py_ssize_t n_forms
+    cdef Command *commands              # owned
+    cdef Py_ssize_t n_commands
+    cdef Nulls nulls
+    cdef str text                       # the template's
+    cdef list names
+    cdef list types
+    cdef list kept                      # what C pointers point into
+    cdef int bind(self, Batch batch) except -1
+    cdef int compile(self, Command *command, arguments) except -1
+    cdef list planned(self, arguments)
+    cdef list unnamed(self, arguments, field)
+    cdef int set_parts(self, Step *step, parts) except -1
+    cdef const char *keep(self, bytes text) except NULL
+    cdef Cell *cell_of(self, field) except NULL
+    cdef Cell *form_of(self, Cell *inner, field, Py_ssize_t i) except NULL
+    cdef Cell *check(self, Cell *cell, Py_ssize_t i, field) except NULL
+    cdef str described(self, Py_ssize_t i)
+    cdef Py_ssize_t index(self, field) except -1

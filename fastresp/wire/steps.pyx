@@ -1,0 +1,303 @@
+# cython: language_level=3, cdivision=True
+"""A template as steps over Arrow columns: for each placeholder its column, and how to write it."""
+
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from .arrow cimport ArrowSchema, Batch, Schema
+from .cells cimport (
+    FORM_LIST,
+    FORM_MAP,
+    FORM_STRUCT,
+    Cell,
+    allocate,
+    bind,
+    build,
+    destroy,
+    inmost,
+    room,
+    type_name,
+)
+from .documents cimport text_of_json
+from .encode cimport NULLS_SKIP, Nulls
+from .vectors cimport make_vector
+
+from ..errors import TemplateError
+from .plan import Field, Items, Pairs
+
+# An index of pandas that has no name: a column that nobody made.
+INDEX_NAME = "__index_level_"
+# The scratch memory of a form to begin with.
+cdef Py_ssize_t SCRATCH_BYTES = 256
+
+
+cdef class Steps:
+    """What to write for each row of columns with this schema.
+
+    Args:
+        plan: the template.
+        schema: names and types of the columns.
+        nulls: what a null does.
+
+    Raises:
+        TemplateError: there is no such column, or what it holds can't be written so.
+    """
+
+    def __cinit__(self, *args):
+        memset(&self.root, 0, sizeof(Cell))
+
+    def __init__(self, plan, Schema schema, int nulls):
+        cdef ArrowSchema *top = &schema.schema
+        cdef Py_ssize_t i
+        self.kept = []
+        self.text = plan.text
+        self.nulls = <Nulls>nulls
+        build(&self.root, top, self.kept)
+        self.named = top.format == b"+s"
+        self.columns = self.root.children if self.named else &self.root
+        self.n_columns = top.n_children if self.named else 1
+        self.names = [
+            self.columns[i].name.decode(errors="backslashreplace") for i in range(self.n_columns)
+        ]
+        self.types = [
+            type_name(top.children[i] if self.named else top) for i in range(self.n_columns)
+        ]
+        for i in range(self.n_columns):
+            self.columns[i].hidden = self.names[i].startswith(INDEX_NAME)
+        fields = [
+            part for command in plan.commands for parts in command for part in parts
+            if isinstance(part, Field)
+        ]
+        self.forms = allocate(len(fields))
+        self.commands = <Command *>calloc(len(plan.commands), sizeof(Command))
+        if self.commands is NULL:
+            raise MemoryError
+        for command in plan.commands:
+            self.n_commands += 1
+            self.compile(&self.commands[self.n_commands - 1], command)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i, k
+        destroy(&self.root)
+        for i in range(self.n_forms):
+            destroy(&self.forms[i])
+        free(self.forms)
+        for i in range(self.n_commands):
+            for k in range(self.commands[i].n_steps):
+                free(self.commands[i].steps[k].parts)
+            free(self.commands[i].steps)
+        free(self.commands)
+
+    cdef int bind(self, Batch batch) except -1:
+        """Point all columns to a batch, and see which commands are alike for all its rows."""
+        cdef Py_ssize_t i, k
+        cdef Command *command
+        cdef Step *step
+        bind(&self.root, &batch.array, 0)
+        for i in range(self.n_forms):
+            self.forms[i].may_be_null = self.forms[i].inner.may_be_null
+        for i in range(self.n_commands):
+            command = &self.commands[i]
+            command.counted = not command.may_vary
+            for k in range(command.n_steps):
+                step = &command.steps[k]
+                if self.nulls == NULLS_SKIP and step.pair and step.cell.may_be_null:
+                    command.counted = False
+            command.plain = command.counted and command.checked and command.values_alone
+            step = command.steps
+            step.text = command.counted_start if command.counted else command.start
+            step.size = command.counted_size if command.counted else command.size
+        return 0
+
+    cdef int compile(self, Command *command, arguments) except -1:
+        """Make the steps of a command."""
+        planned = self.planned(arguments)
+        cdef Py_ssize_t count = sum([n + (kind in (STEP_VALUE, STEP_JOINED))
+                                     for kind, _, n, _, _ in planned])
+        cdef Py_ssize_t i
+        cdef Step *step
+        command.steps = <Step *>calloc(len(planned), sizeof(Step))
+        if command.steps is NULL:
+            raise MemoryError
+        for kind, text, n, pair, what in planned:
+            step = &command.steps[command.n_steps]
+            command.n_steps += 1
+            step.kind = kind
+            step.pair = pair
+            step.text = self.keep(text)
+            step.size = len(text)
+            step.arguments = n
+            if kind == STEP_JOINED:
+                self.set_parts(step, what)
+            elif pair:
+                i, field = what
+                step.cell = self.check(&self.columns[i], i, field)
+            elif kind != STEP_COPY and kind != STEP_GROUP:
+                step.cell = self.cell_of(what)
+        name = arguments[0]
+        command.checked = (
+            all([isinstance(part, bytes) for part in name]) and b"".join(name).upper() != b"CLIENT"
+        )
+        command.digits = 1
+        command.may_vary = any([kind == STEP_ITEMS for kind, *_ in planned])
+        command.values_alone = all([kind == STEP_VALUE for kind, *_ in planned])
+        command.most = len(b"".join([text for _, text, *_ in planned])) + 64
+        command.most += len(planned) * (SHORT_BYTES + 32)
+        command.start = command.steps.text
+        command.size = command.steps.size
+        start = b"*%d\r\n%b" % (count, planned[0][1])
+        command.counted_start = self.keep(start)
+        command.counted_size = len(start)
+        return 0
+
+    cdef list planned(self, arguments):
+        """The steps as tuples: kind, text before, arguments in it, whether a pair, and of what."""
+        cdef list steps = []
+        cdef bytes before = b""
+        cdef Py_ssize_t n = 0
+        for parts in arguments:
+            first = parts[0]
+            if all([isinstance(part, bytes) for part in parts]):
+                before += framed(b"".join(parts))
+                n += 1
+                continue
+            if isinstance(first, Pairs):
+                for i in self.unnamed(arguments, first):
+                    if self.nulls == NULLS_SKIP and n:
+                        steps.append((STEP_COPY, before, n, False, None))
+                        before, n = b"", 0
+                    name = framed(self.columns[i].name[:self.columns[i].name_size])
+                    steps.append((STEP_VALUE, before + name, n + 1, True, (i, first)))
+                    before, n = b"", 0
+                steps.append((STEP_GROUP, before, n, False, None))
+            elif len(parts) > 1:
+                steps.append((STEP_JOINED, before, n, False, parts))
+            else:
+                kind = STEP_ITEMS if isinstance(first, Items) else STEP_VALUE
+                steps.append((kind, before, n, False, first))
+            before, n = b"", 0
+        if n or not steps:
+            steps.append((STEP_COPY, before, n, False, None))
+        return steps
+
+    cdef list unnamed(self, arguments, field):
+        """The columns that no placeholder of the command names: those of {**}."""
+        if not self.named:
+            raise TemplateError(
+                "{**} takes the names of columns, and this is a single column, which is {0}",
+                self.text, field.at,
+            )
+        used = {part.key for parts in arguments for part in parts if isinstance(part, Field)}
+        return [
+            i for i in range(self.n_columns)
+            if i not in used and self.names[i] not in used and not self.columns[i].hidden
+        ]
+
+    cdef int set_parts(self, Step *step, parts) except -1:
+        step.parts = <Part *>calloc(len(parts), sizeof(Part))
+        if step.parts is NULL:
+            raise MemoryError
+        for part in parts:
+            if isinstance(part, bytes):
+                step.parts[step.n_parts].text = self.keep(part)
+                step.parts[step.n_parts].size = len(part)
+            else:
+                step.parts[step.n_parts].cell = self.cell_of(part)
+            step.n_parts += 1
+        return 0
+
+    cdef const char *keep(self, bytes text) except NULL:
+        # Read in steps of 16 bytes.
+        text += bytes(16)
+        self.kept.append(text)
+        return text
+
+    cdef Cell *cell_of(self, field) except NULL:
+        """The cell that writes the values of a placeholder."""
+        cdef Py_ssize_t i
+        if field.key == "*" and field.convert == "json":
+            return self.form_of(&self.root, field, -1)
+        i = self.index(field)
+        if field.convert is not None:
+            return self.form_of(&self.columns[i], field, i)
+        return self.check(&self.columns[i], i, field)
+
+    cdef Cell *form_of(self, Cell *inner, field, Py_ssize_t i) except NULL:
+        """A cell that writes the values of another in the form that a placeholder asks for."""
+        cdef Cell *form = &self.forms[self.n_forms]
+        cdef str name = "the row" if i < 0 else self.described(i)
+        self.n_forms += 1
+        form.inner = inner
+        if room(&form.scratch, SCRATCH_BYTES):
+            raise MemoryError
+        if field.convert != "json":
+            if make_vector(form, inner, field.convert):
+                return form
+            raise TemplateError(
+                f"{name}, and !{field.convert} takes lists of numbers", self.text, field.at
+            )
+        form.text = text_of_json
+        if not inner.json:
+            raise TemplateError(
+                f"{name}, which has no form in JSON: it is binary, or has binary in it",
+                self.text, field.at,
+            )
+        return form
+
+    cdef Cell *check(self, Cell *cell, Py_ssize_t i, field) except NULL:
+        """Refuse a column whose values are not what the placeholder takes."""
+        cdef Cell *inner = inmost(cell)
+        name = self.names[i]
+        if not isinstance(field, Items):
+            if inner.text is not NULL:
+                return cell
+            hint = "cast it to text first, or leave it out"
+            if inner.form in (FORM_LIST, FORM_MAP, FORM_STRUCT):
+                hint = f"{{*{name}}} makes arguments of it, {{{name}!json}} one of JSON"
+            raise TemplateError(
+                f"{self.described(i)}, which is not one argument: {hint}", self.text, field.at
+            )
+        if inner.form not in (FORM_LIST, FORM_MAP, FORM_STRUCT):
+            raise TemplateError(
+                f"{self.described(i)}, and {{*{name}}} takes a list; write {{{name}}} for a "
+                "single value", self.text, field.at,
+            )
+        if inner.form == FORM_MAP:
+            inner = &inner.children[0]
+        for k in range(inner.n_children):
+            if inmost(&inner.children[k]).text is NULL:
+                raise TemplateError(
+                    f"{self.described(i)}, and what is in it is not one argument each: "
+                    f"{{{name}!json}} makes JSON of it", self.text, field.at,
+                )
+        return cell
+
+    cdef str described(self, Py_ssize_t i):
+        return f"the column {self.names[i]!r} is of type {self.types[i]}"
+
+    cdef Py_ssize_t index(self, field) except -1:
+        """Which column a placeholder names."""
+        cdef Py_ssize_t i = field.position
+        if field.name is None and i < self.n_columns:
+            return i
+        found = [i for i in range(self.n_columns) if self.named and self.names[i] == field.name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise TemplateError(
+                f"{len(found)} columns are named {field.name!r}; rename them, or name this one by "
+                f"its position: " + " or ".join([f"{{{i}}}" for i in found]), self.text, field.at,
+            )
+        has = "it is a single column, which is {0}"
+        if self.named:
+            has = "its columns are " + ", ".join(self.names[:20])
+            if self.n_columns > 20:
+                has += f" and {self.n_columns - 20} more"
+        raise TemplateError(
+            f"the data has no column {{{field.key}}}: {has}", self.text, field.at
+        )
+
+
+cdef bytes framed(bytes text):
+    """A text as one argument."""
+    return b"$%d\r\n%b\r\n" % (len(text), text)
