@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from .errors import EncodeError, TemplateError
 from .wire.encode import pack
-from .wire.plan import Field, Items, Pairs, Plan
+from .wire.plan import Field, Items, Pairs, Plan, Row
 
 __all__ = ["Command", "Template", "as_template"]
 
@@ -30,6 +30,7 @@ class Template(Plan):
     ``{0}``                 a position in a tuple or list; of a row that is a single value, it
     ``user:{id}``           text and fields together as one argument
     ``{tags!json}``         the field as JSON
+    ``{*!json}``            the whole row as one JSON document, its fields by name
     ``{*tags}``             a list as several arguments; a dict as name-value pairs
     ``{**}``                all fields not named in the same command, as name-value pairs
     ``{{`` and ``}}``       a literal brace; so a hash tag is ``user:{{{id}}}``
@@ -187,13 +188,15 @@ class _Parser:
         self.at = end + 1
         if inside == "**":
             return Pairs("**", at=start)
+        if inside == "*!json":
+            return Row("*!json", convert="json", at=start)
         name, mark, conversion = inside.partition("!")
         kind = Field
         if name.startswith("*"):
             name, kind = name[1:], Items
         if not name:
             raise self.error(
-                "this placeholder names no field; use {name}, {0}, {*list} or {**}", start
+                "this placeholder names no field; use {name}, {0}, {*list}, {**} or {*!json}", start
             )
         if mark and (kind is Items or conversion not in CONVERSIONS):
             known = ", ".join(f"!{each}" for each in CONVERSIONS)

@@ -87,11 +87,13 @@ BAD_TEXTS = [
     ("SET ^'a b\\'", "this quote is not closed"),
     ('SET "a" ^"', "this quote is not closed"),
     ('SET ^"a\\', "this quote is not closed"),
-    ("SET ^{} x", "this placeholder names no field; use {name}, {0}, {*list} or {**}"),
+    ("SET ^{} x", "this placeholder names no field; use {name}, {0}, {*list}, {**} or {*!json}"),
     ("SET x^{*}", "this placeholder names no field"),
     ("SET ^{!json}", "this placeholder names no field"),
     ("SET ^{a!xml}", "'!xml' can't be used here; a single field takes !json"),
     ("SET ^{a!}", "'!' can't be used here"),
+    ("SET ^{*!f32}", "this placeholder names no field"),
+    ("SET ^{**!json}", "'!json' can't be used here"),
     ("SET ^{*a!json}", "'!json' can't be used here"),
     ("HSET {a} ^x{**}", "{**} makes arguments of its own; put spaces around it"),
     ("HSET ^{**}x", "{**} makes arguments of its own"),
@@ -182,6 +184,8 @@ MISSING = [
     ("SET ^{99999999999999999999}", (1,), "the row has no field {99999999999999999999}"),
     ("HSET u ^{**}", (1, 2), "{**} takes the names of a row's fields, and a tuple has none"),
     ("HSET u ^{**}", "text", "{**} takes the names of a row's fields, and a str has none"),
+    ("SET u ^{*!json}", (1, 2), "{*!json} takes the names of a row's fields, and a tuple has none"),
+    ("SET u x^{*!json}", 5, "{*!json} takes the names of a row's fields, and a int has none"),
     ("HSET u ^{**}", Slotted(), "{**} takes the names of a row's fields, and a Slotted has none"),
 ]
 

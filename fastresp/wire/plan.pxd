@@ -19,10 +19,14 @@ cdef class Pairs(Field):
     pass
 
 
+cdef class Row(Field):
+    pass
+
+
 cdef enum OpKind:
     OP_COPY         # bytes ready to send: arguments without placeholders
     OP_VALUE        # one placeholder that is an argument by itself
-    OP_CONVERTED    # the same, with a conversion: {field!json}
+    OP_CONVERTED    # the same as JSON: {field!json}, {*!json}
     OP_JOINED       # an argument of several parts
     OP_ITEMS        # {*field}
     OP_PAIRS        # {**}
