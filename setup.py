@@ -17,7 +17,7 @@ setup(
             )
             for name in (
                 *("buffer", "commands", "encode", "floats", "pipeline", "plan", "replies"),
-                *("times", "writer"),
+                *("times", "vectors", "writer"),
             )
         ],
     )

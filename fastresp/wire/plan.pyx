@@ -16,6 +16,7 @@ from .encode cimport (
     shown,
     usual_text,
 )
+from .vectors cimport put_vector, width_of
 
 import dataclasses
 import json
@@ -71,7 +72,7 @@ cdef class Plan:
     Args:
         text: the template as the user wrote it, for error messages.
         commands: for each command its arguments, for each argument its parts: bytes or Field.
-            An Items or Pairs is the only part of its argument.
+            An Items, a Pairs or a vector is the only part of its argument.
     """
 
     def __init__(self, text, commands):
@@ -147,6 +148,11 @@ cdef Py_ssize_t put_composed(
     """Write what takes more than copying one value; return how many arguments that made."""
     if op.kind == OP_CONVERTED:
         return put_argument(b, fetch(plan, op.field, row, default), nulls, default)
+    if op.kind == OP_VECTOR:
+        value = look_up(plan, op.field, row)
+        if value is None:
+            return put_argument(b, value, nulls, default)
+        return put_vector(b, value, op.width, &op.length)
     if op.kind == OP_JOINED:
         return put_joined(plan, b, op, row, nulls, default)
     if op.kind == OP_ITEMS:
@@ -402,6 +408,10 @@ cdef Op field_op(tuple parts):
         op.name = <PyObject *>op.field.name
         op.position = op.field.position
         op.kind = OP_VALUE if op.field.convert is None else OP_CONVERTED
+        op.width = width_of(op.field.convert)
+        if op.width:
+            op.kind = OP_VECTOR
+            op.length = -1
         if isinstance(op.field, (Items, Pairs)):
             op.kind = OP_ITEMS if isinstance(op.field, Items) else OP_PAIRS
             op.arguments = 0
