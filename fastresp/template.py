@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 from .errors import EncodeError, TemplateError
 from .wire.encode import pack
-from .wire.plan import Field, Items, Pairs, Plan
+from .wire.plan import Field, Items, Pairs, Plan, Row
 
 __all__ = ["Command", "Template", "as_template"]
 
-CONVERSIONS = ("json",)
+VECTORS = ("f16", "f32", "f64")
+CONVERSIONS = ("json", *VECTORS)
 # What stands between arguments, as in redis-cli; other spaces of Unicode are text.
 BLANKS = " \t\r\v\f"
 # The escapes of redis-cli inside double quotes, besides \xHH.
@@ -30,6 +31,9 @@ class Template(Plan):
     ``{0}``                 a position in a tuple or list; of a row that is a single value, it
     ``user:{id}``           text and fields together as one argument
     ``{tags!json}``         the field as JSON
+    ``{*!json}``            the whole row as one JSON document, its fields by name
+    ``{v!f32}``             a sequence of numbers as a vector of little-endian floats: ``!f16``,
+                            ``!f32`` or ``!f64``; all vectors of a load have the same length there
     ``{*tags}``             a list as several arguments; a dict as name-value pairs
     ``{**}``                all fields not named in the same command, as name-value pairs
     ``{{`` and ``}}``       a literal brace; so a hash tag is ``user:{{{id}}}``
@@ -144,10 +148,13 @@ class _Parser:
             raise self.error("this quote is not closed", quote_at)
         if literal or not parts:
             parts.append(bytes(literal))
-        for part in parts:
-            if isinstance(part, Items | Pairs) and len(parts) > 1:
+        for part in parts if len(parts) > 1 else ():
+            if isinstance(part, Items | Pairs):
                 shown = "{**}" if isinstance(part, Pairs) else f"{{*{part.key}}}"
                 raise self.error(f"{shown} makes arguments of its own; put spaces around it", start)
+            if isinstance(part, Field) and part.convert in VECTORS:
+                shown = f"{{{part.key}!{part.convert}}}"
+                raise self.error(f"{shown} is an argument by itself; put spaces around it", start)
         return tuple(parts)
 
     def encoded(self, character: str) -> bytes:
@@ -187,13 +194,15 @@ class _Parser:
         self.at = end + 1
         if inside == "**":
             return Pairs("**", at=start)
+        if inside == "*!json":
+            return Row("*!json", convert="json", at=start)
         name, mark, conversion = inside.partition("!")
         kind = Field
         if name.startswith("*"):
             name, kind = name[1:], Items
         if not name:
             raise self.error(
-                "this placeholder names no field; use {name}, {0}, {*list} or {**}", start
+                "this placeholder names no field; use {name}, {0}, {*list}, {**} or {*!json}", start
             )
         if mark and (kind is Items or conversion not in CONVERSIONS):
             known = ", ".join(f"!{each}" for each in CONVERSIONS)

@@ -133,6 +133,19 @@ ROWS = [
     ("SET k {v!json}", {"v": True}, ("SET", "k", "true")),
     ("SET k v:{v!json}:{0!json}", Point(1, "b"), TemplateError),
     ("SET k {0!json}:{1!json}", (1, "b"), ("SET", "k", '1:"b"')),
+    ("SET {id} {*!json}", FIELDS, ("SET", 7, '{"id":7,"name":"né"}')),
+    ("SET k {*!json}", types.MappingProxyType(FIELDS), ("SET", "k", '{"id":7,"name":"né"}')),
+    ("SET k {*!json}", sqlite_row(), ("SET", "k", '{"id":7,"name":"né"}')),
+    ("SET k {*!json}", User(7, "né"), ("SET", "k", '{"id":7,"name":"né"}')),
+    ("SET k {*!json}", Slots(7, "né"), ("SET", "k", '{"id":7,"name":"né"}')),
+    ("SET k {*!json}", Plain(), ("SET", "k", '{"id":7,"name":"né"}')),
+    ("SET {0} <{*!json}>{0}", Point(1, "b"), ("SET", 1, '<{"x":1,"y":"b"}>1')),
+    (
+        "HSET u doc {*!json} {**}",
+        {"*": 1, "**": 2},
+        ("HSET", "u", "doc", '{"*":1,"**":2}', "*", 1, "**", 2),
+    ),
+    ("SET k {*!json}", {}, ("SET", "k", "{}")),
     ("SET {a b} {a-b}", {"a b": 1, "a-b": 2}, ("SET", 1, 2)),
 ]
 
@@ -240,7 +253,9 @@ def test_nulls(text: str, row: Any, skipped: list[Any], emptied: Any) -> None:
 def test_no_nulls_means_no_skips() -> None:
     rows = [("SET", "a", 1), ("GET", "b", 2)]
     assert fill("{0} {1} {2}", *rows, nulls="skip") == pack_many(rows)
-    assert fill("SET {v!json}", {"v": None}, nulls="skip") == pack("SET", "null")
+    for nulls in ("error", "skip", "empty"):
+        assert fill("SET {v!json}", {"v": None}, nulls=nulls) == pack("SET", "null")
+        assert fill("SET {*!json}", {"v": None}, nulls=nulls) == pack("SET", '{"v":null}')
 
 
 def test_json_of_usual_texts() -> None:
@@ -252,6 +267,7 @@ def test_json_of_usual_texts() -> None:
         "SET", expected, '"2013-01-02"', "2013-01-02", "x2013-01-02"
     )
     assert fill("SET {w!json}", row, default=lambda value: 7) == pack("SET", "7")
+    assert fill("SET {*!json}", {"w": values[1]}) == pack("SET", '{"w":"2013-01-02"}')
 
 
 def test_json_default() -> None:

@@ -7,7 +7,7 @@ from .encode cimport Nulls
 cdef class Field:
     cdef readonly str name              # None where the field is known by its position
     cdef readonly Py_ssize_t position   # -1 where it is known by its name
-    cdef readonly str convert           # "json" or None
+    cdef readonly str convert           # "json", "f16", "f32", "f64" or None
     cdef readonly Py_ssize_t at         # where it stands in the template's text
 
 
@@ -19,10 +19,15 @@ cdef class Pairs(Field):
     pass
 
 
+cdef class Row(Field):
+    pass
+
+
 cdef enum OpKind:
     OP_COPY         # bytes ready to send: arguments without placeholders
     OP_VALUE        # one placeholder that is an argument by itself
-    OP_CONVERTED    # the same, with a conversion: {field!json}
+    OP_CONVERTED    # the same as JSON: {field!json}, {*!json}
+    OP_VECTOR       # the same as floats: {field!f32}
     OP_JOINED       # an argument of several parts
     OP_ITEMS        # {*field}
     OP_PAIRS        # {**}
@@ -40,6 +45,8 @@ cdef class Op:
     cdef tuple parts                    # OP_JOINED: bytes or Field
     cdef Py_ssize_t arguments           # how many arguments it writes; 0 where the row decides
     cdef int digits                     # OP_JOINED: digits of the last length
+    cdef int width                      # OP_VECTOR: bytes of an item
+    cdef Py_ssize_t length              # items of its first vector, -1 before that
 
 
 cdef class Program:

@@ -16,6 +16,7 @@ from .encode cimport (
     shown,
     usual_text,
 )
+from .vectors cimport put_vector, width_of
 
 import dataclasses
 import json
@@ -61,13 +62,17 @@ cdef class Pairs(Field):
     """A placeholder for all fields not named in the same command, as name-value pairs."""
 
 
+cdef class Row(Field):
+    """A placeholder for the whole row, its fields by name, as JSON."""
+
+
 cdef class Plan:
     """What to write for each row.
 
     Args:
         text: the template as the user wrote it, for error messages.
         commands: for each command its arguments, for each argument its parts: bytes or Field.
-            An Items or Pairs is the only part of its argument.
+            An Items, a Pairs or a vector is the only part of its argument.
     """
 
     def __init__(self, text, commands):
@@ -143,6 +148,11 @@ cdef Py_ssize_t put_composed(
     """Write what takes more than copying one value; return how many arguments that made."""
     if op.kind == OP_CONVERTED:
         return put_argument(b, fetch(plan, op.field, row, default), nulls, default)
+    if op.kind == OP_VECTOR:
+        value = look_up(plan, op.field, row)
+        if value is None:
+            return put_argument(b, value, nulls, default)
+        return put_vector(b, value, op.width, &op.length)
     if op.kind == OP_JOINED:
         return put_joined(plan, b, op, row, nulls, default)
     if op.kind == OP_ITEMS:
@@ -206,19 +216,26 @@ cdef Py_ssize_t put_fields(
                 put_pair(b, name, value, nulls, default)
         return b.argument - first
     by_item = plan.row_kind == ROW_MAPPING
-    names = row.keys() if by_item else plan.row_names
-    if names is None:
-        names = getattr(row, "__dict__", None)
-        if names is None or plan.row_kind == ROW_SEQUENCE:
-            raise TemplateError(
-                f"{{**}} takes the names of a row's fields, and a {type(row).__name__} has none",
-                plan.text, field.at,
-            )
-    for position, name in enumerate(names):
+    for position, name in enumerate(names_of(plan, field, row)):
         if name not in used and (position not in used or plan.row_kind == ROW_OBJECT):
             plan.pair = name
             put_pair(b, name, row[name] if by_item else getattr(row, name), nulls, default)
     return b.argument - first
+
+
+cdef object names_of(Plan plan, Field field, object row):
+    """The names of a row's fields, which a placeholder asks for."""
+    if plan.row_kind <= ROW_MAPPING:
+        return row.keys()
+    names = plan.row_names
+    if names is None and plan.row_kind != ROW_SEQUENCE:
+        names = getattr(row, "__dict__", None)
+    if names is None:
+        raise TemplateError(
+            f"{{{field.key}}} takes the names of a row's fields, and a {type(row).__name__} has "
+            "none", plan.text, field.at,
+        )
+    return names
 
 
 cdef int put_pair(Buffer b, object name, object value, Nulls nulls, object default) except -1:
@@ -242,9 +259,20 @@ cdef inline PyObject *peek(int row_kind, PyObject *name, Py_ssize_t i, object ro
 
 
 cdef object fetch(Plan plan, Field field, object row, object default):
-    """The value of a field in a row, converted as its placeholder says."""
+    """The value of a field in a row, or the row, as JSON where its placeholder says so."""
+    if isinstance(field, Row):
+        return as_json(as_dict(plan, field, row), default)
     value = look_up(plan, field, row)
     return value if field.convert is None else as_json(value, default)
+
+
+cdef dict as_dict(Plan plan, Field field, object row):
+    if plan.row_kind == ROW_DICT:
+        return row
+    names = names_of(plan, field, row)
+    if plan.row_kind == ROW_MAPPING:
+        return {name: row[name] for name in names}
+    return {name: getattr(row, name) for name in names}
 
 
 cdef object look_up(Plan plan, Field field, object row):
@@ -334,7 +362,9 @@ cdef Program compile_command(command):
     cdef Program program = Program()
     cdef Op op
     fields = [part for argument in command for part in argument if isinstance(part, Field)]
-    program.used = frozenset([field.key for field in fields])
+    program.used = frozenset([
+        field.key for field in fields if not isinstance(field, (Pairs, Row))
+    ])
     program.counted = not any([isinstance(field, (Items, Pairs)) for field in fields])
     program.digits = 1
     ops = [ready_op(b"*%d\r\n" % len(command), 0)] if program.counted else []
@@ -378,6 +408,10 @@ cdef Op field_op(tuple parts):
         op.name = <PyObject *>op.field.name
         op.position = op.field.position
         op.kind = OP_VALUE if op.field.convert is None else OP_CONVERTED
+        op.width = width_of(op.field.convert)
+        if op.width:
+            op.kind = OP_VECTOR
+            op.length = -1
         if isinstance(op.field, (Items, Pairs)):
             op.kind = OP_ITEMS if isinstance(op.field, Items) else OP_PAIRS
             op.arguments = 0

@@ -18,12 +18,12 @@ from .cells cimport (
     room,
     type_name,
 )
-from .documents cimport text_of_json
+from .json_cells cimport text_of_json
 from .encode cimport NULLS_SKIP, Nulls
-from .vectors cimport make_vector
+from .vector_cells cimport make_vector
 
 from ..errors import TemplateError
-from .plan import Field, Items, Pairs
+from .plan import Field, Items, Pairs, Row
 
 # An index of pandas that has no name: a column that nobody made.
 INDEX_NAME = "__index_level_"
@@ -187,7 +187,10 @@ cdef class Steps:
                 "{**} takes the names of columns, and this is a single column, which is {0}",
                 self.text, field.at,
             )
-        used = {part.key for parts in arguments for part in parts if isinstance(part, Field)}
+        used = {
+            part.key for parts in arguments for part in parts
+            if isinstance(part, Field) and not isinstance(part, (Pairs, Row))
+        }
         return [
             i for i in range(self.n_columns)
             if i not in used and self.names[i] not in used and not self.columns[i].hidden
@@ -215,7 +218,12 @@ cdef class Steps:
     cdef Cell *cell_of(self, field) except NULL:
         """The cell that writes the values of a placeholder."""
         cdef Py_ssize_t i
-        if field.key == "*" and field.convert == "json":
+        if isinstance(field, Row):
+            if not self.named:
+                raise TemplateError(
+                    f"{{{field.key}}} takes the names of columns, and this is a single column, "
+                    "which is {0}", self.text, field.at,
+                )
             return self.form_of(&self.root, field, -1)
         i = self.index(field)
         if field.convert is not None:

@@ -1,4 +1,7 @@
-from .cells cimport Cell
+from .buffer cimport Buffer
 
 
-cdef bint make_vector(Cell *cell, Cell *numbers, str kind) except -1
+# Bytes of an item for "f16", "f32" and "f64"; 0 for any other conversion.
+cdef int width_of(object conversion) except -1
+# length is that of the first vector written for this placeholder, -1 before it.
+cdef int put_vector(Buffer b, object value, int width, Py_ssize_t *length) except -1

@@ -1,0 +1,1 @@
+# A writer for the other compiled modules; nothing here is seen from Python.
