@@ -19,22 +19,17 @@ time is that of ``fastresp rows`` in this run, from medians, with the middle hal
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import starmap
 from operator import itemgetter
-from statistics import quantiles
-from time import perf_counter
 from typing import Any
 
 import hiredis
 import pyperf
 import redis
-from common import KINDS, commands
+from common import KINDS, commands, print_ratios, timed
 from redis.connection import PythonRespSerializer
-from rich.console import Console
-from rich.table import Table
 
 from fastresp import Template, Writer, pack_many
 from fastresp.generators import AS_LISTED, GENERATORS, chunks
@@ -87,13 +82,8 @@ def contenders(kind: str) -> dict[str, tuple[Encoder, Callable[[str, int], Any]]
     }
 
 
-def timed(loops: int, encode: Encoder, make_rows: Callable[[str, int], Any], kind: str) -> float:
-    """Encode all rows so many times."""
-    rows = make_rows(kind, COMMANDS)
-    start = perf_counter()
-    for _ in range(loops):
-        deque(encode(rows), maxlen=0)
-    return perf_counter() - start
+def encoded(encode: Encoder, make_rows: Callable[[str, int], Any], kind: str) -> Iterable[Any]:
+    return encode(make_rows(kind, COMMANDS))
 
 
 def check_equal(kind: str) -> None:
@@ -121,25 +111,6 @@ def flat(pieces: Iterable[Any]) -> Iterator[Any]:
             yield piece
 
 
-def print_ratios(kind: str, results: dict[str, pyperf.Benchmark]) -> None:
-    """Print each contender's time by that of the base."""
-    table = Table(title=f"{kind}, ns a command", title_justify="left", box=None, pad_edge=False)
-    table.add_column("contender")
-    for column in ("median", "ratio", "middle half"):
-        table.add_column(column, justify="right")
-    quartiles = {
-        name: quantiles(values, n=4) if len(values := result.get_values()) > 1 else [values[0]] * 3
-        for name, result in results.items()
-    }
-    base_low, base_median, base_high = quartiles[BASE]
-    for name, (low, middle, high) in quartiles.items():
-        spread = "" if name == BASE else f"{low / base_high:.1f} - {high / base_low:.1f}"
-        table.add_row(name, f"{middle * 1e9:,.1f}", f"{middle / base_median:.1f}x", spread)
-    console = Console()
-    console.print()
-    console.print(table)
-
-
 def main() -> None:
     """Run all benchmarks; in the end print the ratios."""
     runner = pyperf.Runner()
@@ -155,14 +126,17 @@ def main() -> None:
         results[kind] = {}
         for name, (encode, make_rows) in contenders(kind).items():
             result = runner.bench_time_func(
-                f"{kind} {name}", timed, encode, make_rows, kind, inner_loops=COMMANDS
+                f"{kind} {name}",
+                timed,
+                partial(encoded, encode, make_rows, kind),
+                inner_loops=COMMANDS,
             )
             if result is not None and result.get_nvalue():
                 results[kind][name] = result
     if not args.worker:
         for kind in KINDS:
             if BASE in results[kind]:
-                print_ratios(kind, results[kind])
+                print_ratios(kind, results[kind], BASE)
 
 
 if __name__ == "__main__":

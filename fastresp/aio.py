@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Literal
 
 from .errors import TransportError
@@ -15,7 +15,7 @@ from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import Server, ServerLike
-from .source import Encoder, encoding, row_writer
+from .source import Encoder, encoding, is_columns, release, row_writer
 from .template import Command
 from .transports.aio import AioTransport, connect, wait_for
 from .transports.base import add_report
@@ -54,7 +54,7 @@ async def mass_insert(
 
     Args:
         data: may also be an async iterable. The loop is blocked no longer than it takes to encode
-            one chunk (1 MiB, or 2 ms and one row).
+            one chunk (1 MiB, or 2 ms and one row); columns are encoded in another thread.
         server: may also be a ``redis.asyncio.Redis`` client.
         transport: ``"socket"``; ``"auto"`` is the same here.
 
@@ -65,10 +65,10 @@ async def mass_insert(
     """
     if transport not in ("auto", "socket"):
         raise ValueError(f"transport is 'auto' or 'socket' in asyncio, not {transport!r}")
-    chunks = _Chunks(data, command, nulls=nulls, default=default)
     policy = ErrorPolicy(on_error, max_errors, rejects)
     carrier = AioTransport(Server(server), policy, timeout=timeout, rate_limit=rate_limit)
-    with reporting(progress, data) as show, policy:
+    chunks = _Chunks(data, command, nulls=nulls, default=default)
+    with closing(chunks), reporting(progress, data) as show, policy:
         async with carrier:
             check_cluster(carrier.answers, carrier.core.server, transport)
             assert carrier.answers is not None
@@ -108,8 +108,8 @@ async def execute(
     ``redis.asyncio.Redis`` client. To leave it before its end, close it: with
     ``contextlib.aclosing()``, or ``aclose()``.
     """
-    chunks = _Chunks(data, command, nulls=nulls, default=default)
     core = reply_core(server, on_error, decode, timeout)
+    chunks = _Chunks(data, command, nulls=nulls, default=default)
     failure: Exception | None = None
     try:
         answers = await connect(core)
@@ -144,6 +144,7 @@ async def execute(
         raise await asyncio.to_thread(core.loss) from None
     finally:
         core.detach()
+        chunks.close()
 
 
 class _Chunks:
@@ -171,6 +172,7 @@ class _Chunks:
             self._async = aiter(data)
         else:
             self.writer, self._sync = encoding(data, command, nulls=nulls, default=default)
+        self._columns = is_columns(self._sync)
         self.core: PipelineCore | None = None
         self._rows: list[Any] = []
         self._ready: deque[Chunk] = deque()
@@ -181,13 +183,21 @@ class _Chunks:
         """The next chunk; None when there is none."""
         while self._more and not self._ready:
             if self._async is None:
-                self._more = self.writer.fill(self._sync)
+                if self._columns:
+                    # A batch is waited for, as long as it takes, without the loop.
+                    self._more = await asyncio.to_thread(self.writer.fill, self._sync)
+                else:
+                    self._more = self.writer.fill(self._sync)
                 self._cut()
             else:
                 await self._gather(self._async)
             if not self._ready:
                 await asyncio.sleep(0)  # rows that were all left out
         return self._ready.popleft() if self._ready else None
+
+    def close(self) -> None:
+        """Let go of the source."""
+        release(self._sync)
 
     def rest(self) -> list[Chunk]:
         """What an exception has left: the whole commands before it.

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from .errors import CommandError, ProtocolError
 from .server import Server, ServerLike
-from .source import Encoder, encoding
+from .source import Encoder, encoding, release
 from .template import Command
 from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore, Wait
@@ -184,8 +184,8 @@ def execute(
         EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after the
             replies to the commands before.
     """
-    writer, source = encoding(data, command, nulls=nulls, default=default)
     core = reply_core(server, on_error, decode, timeout)
+    writer, source = encoding(data, command, nulls=nulls, default=default)
     return _run(core, writer, source)
 
 
@@ -232,3 +232,4 @@ def _run(core: ReplyCore, writer: Encoder, source: Iterator[Any]) -> Iterator[An
         raise core.loss() from None
     finally:
         core.detach()
+        release(source)

@@ -13,7 +13,7 @@ from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import ServerLike
-from .source import Encoder, encoding
+from .source import Encoder, encoding, released
 from .template import Command
 from .transports.base import Transport
 from .transports.choice import check_cluster, choose
@@ -41,7 +41,10 @@ def mass_insert(
 
     Args:
         data: any iterable, read once and never held: rows (dicts, tuples, objects with named
-            fields, single values) for a template, or commands (lists or tuples of arguments).
+            fields, single values) for a template, or commands (lists or tuples of arguments). Or
+            columns: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (a DataFrame of
+            pandas or polars, a table or reader of pyarrow, a relation of DuckDB), which are never
+            made into Python objects.
         command: a command template such as ``"HSET user:{id} {**}"``, a list of them, a
             Template, or None when ``data`` holds commands.
         server: a URL (``redis://``, ``rediss://``, ``unix://``), a ``redis.Redis`` client, or
@@ -74,9 +77,11 @@ def mass_insert(
             was stopped by ``on_error="stop"`` or ``max_errors``.
         EncodeError: a value has no RESP form, or is larger than the server takes. What came
             before it was loaded.
-        TemplateError: the template can't be read, or a row lacks a field that it names.
+        TemplateError: the template can't be read, or a row lacks a field that it names, or a
+            column is of a type that can't be sent so.
         TransportError: the server can't be used (nothing was sent), or was lost.
         TransportTimeout: nothing moved for ``timeout`` seconds.
+        SourceError: the source of the columns failed.
         OSError: the file of rejects can't be opened (nothing was sent) or written.
 
         An exception of the source, and Ctrl-C, go up as they are after the commands before them
@@ -85,10 +90,10 @@ def mass_insert(
 
     Calls in several threads do not disturb one another: each has a connection of its own.
     """
-    writer, source = encoding(data, command, nulls=nulls, default=default)
     policy = ErrorPolicy(on_error, max_errors, rejects)
     chosen = choose(transport, server, policy, timeout=timeout, rate_limit=rate_limit)
-    with reporting(progress, data) as show, policy, chosen as carrier:
+    writer, source = encoding(data, command, nulls=nulls, default=default)
+    with released(source), reporting(progress, data) as show, policy, chosen as carrier:
         check_cluster(carrier.answers, carrier.server, transport)
         if carrier.answers is not None:
             writer.max_bulk_bytes = carrier.answers.max_bulk_bytes
@@ -131,14 +136,15 @@ def dump(
         OSError: the file can't be written.
     """
     writer, source = encoding(data, command, nulls=nulls, default=default)
-    if isinstance(file, (str, os.PathLike)):
-        with open(file, "wb", buffering=0) as opened:
-            _dump_whole(writer, source, opened)
-    elif isinstance(file, io.TextIOBase):
-        raise TypeError("RESP is bytes: open the file in binary mode, with 'wb'")
-    else:
-        for chunk in writer.chunks(source):
-            _write_all(file, chunk)
+    with released(source):
+        if isinstance(file, (str, os.PathLike)):
+            with open(file, "wb", buffering=0) as opened:
+                _dump_whole(writer, source, opened)
+        elif isinstance(file, io.TextIOBase):
+            raise TypeError("RESP is bytes: open the file in binary mode, with 'wb'")
+        else:
+            for chunk in writer.chunks(source):
+                _write_all(file, chunk)
     return writer.commands
 
 

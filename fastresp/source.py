@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
@@ -10,7 +10,7 @@ from .template import Command, as_template
 from .wire.buffer import Chunk
 from .wire.writer import Writer
 
-__all__ = ["Encoder", "encoding", "released", "row_writer"]
+__all__ = ["Encoder", "encoding", "is_columns", "release", "released", "row_writer"]
 
 
 class Encoder(Protocol):
@@ -22,8 +22,8 @@ class Encoder(Protocol):
     def rows(self) -> int: ...
     @property
     def commands(self) -> int: ...
-    def chunks(self, rows: Iterable[Any]) -> Iterator[Chunk]: ...
-    def fill(self, source: Iterator[Any]) -> bool: ...
+    def chunks(self, source: Any, /) -> Iterator[Chunk]: ...
+    def fill(self, source: Any, /) -> bool: ...
     def take(self) -> Chunk | None: ...
 
 
@@ -33,8 +33,8 @@ def encoding(
     *,
     nulls: Literal["error", "skip", "empty"],
     default: Callable[[Any], Any] | None,
-) -> tuple[Encoder, Iterator[Any]]:
-    """What encodes this source, and the iterator for it to take.
+) -> tuple[Encoder, Any]:
+    """What encodes this source, and the iterator, or stream of columns, for it to take.
 
     Raises:
         TypeError: it is not iterable, or surely not an iterable of rows.
@@ -67,7 +67,7 @@ def _check(data: Any) -> None:
 
 def _columns(
     data: Any, command: Command, nulls: Literal["error", "skip", "empty"]
-) -> tuple[Encoder, Iterator[Any]]:
+) -> tuple[Encoder, Any]:
     from .wire.arrow import ArrowStream
     from .wire.columns import ColumnWriter
 
@@ -85,12 +85,21 @@ def _columns(
         raise
 
 
+def is_columns(source: Any) -> bool:
+    """Whether a source gives batches of columns."""
+    return hasattr(source, "release_columns")
+
+
+def release(source: Any) -> None:
+    """Let go of a source's columns; rows are the user's."""
+    if is_columns(source):
+        source.release_columns()
+
+
 @contextmanager
-def released(source: Iterator[Any]) -> Iterator[None]:
-    """Let go of the columns of a source at the end, whatever happens; rows are the user's."""
+def released(source: Any) -> Iterator[None]:
+    """Let go of a source's columns at the end, whatever happens."""
     try:
         yield
     finally:
-        release = getattr(source, "release_columns", None)
-        if release is not None:
-            release()
+        release(source)

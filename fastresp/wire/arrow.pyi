@@ -1,8 +1,14 @@
 from typing import Any, Self
 
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class Schema: ...
+
+@disjoint_base
 class Batch: ...
 
+@disjoint_base
 class ArrowStream:
     schema: Schema
     def __init__(self, data: Any) -> None: ...

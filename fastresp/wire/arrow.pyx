@@ -28,7 +28,8 @@ cdef class Batch:
 cdef class ArrowStream:
     """The batches of an object that has ``__arrow_c_stream__`` or ``__arrow_c_array__``.
 
-    Source of the protocol: https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html
+    Source of the protocol:
+    https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html
 
     Raises:
         SourceError: the source can't tell its columns.

@@ -65,11 +65,20 @@ cdef struct Zone:
     int *offsets            # and the offset in each
 
 
+cdef enum:
+    LONGEST = 64
+
+
 # A column, or what is nested in one: how the text of a value is made, and from what memory.
 cdef struct Cell:
     # Its text, valid until the next; NULL and a Fault in n where there is none. Never called for
     # what the validity bitmap says is null: value() looks there.
     const char *(*text)(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+    # Writes it at p and returns the end, or NULL for what is out of range; NULL for types whose
+    # text is found in memory. Needs room for LONGEST bytes, a decimal for more.
+    char *(*write)(Cell *cell, Py_ssize_t i, char *p) noexcept nogil
+    bint brief              # it writes no more than LONGEST bytes
+    int digits              # of the length of the last, where it was written as an argument
     Form form
     bint json               # whether it has a form in JSON, with all that is in it
     bint plain              # a string, or bytes, with offsets of 32 bits

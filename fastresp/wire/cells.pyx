@@ -15,7 +15,7 @@ from libc.stdint cimport (
     uint64_t,
 )
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, strlen
+from libc.string cimport memcpy
 
 from .arrow cimport ArrowArray, ArrowSchema
 from .floats cimport half_value, put_double, put_half, put_single
@@ -28,14 +28,14 @@ from .times cimport (
     put_timestamp,
 )
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from ..errors import EncodeError
 
 # The texts of all types but decimals, strings and JSON fit in.
-cdef Py_ssize_t SCRATCH_BYTES = 64
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+cdef Py_ssize_t SCRATCH_BYTES = LONGEST
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # In a span of so many seconds, 18 hours, a zone changes its offset no more than once.
 cdef int64_t SPAN_SECONDS = 1 << 16
 # Of the spans of time that were met last, so many are known: 12 KiB cover 2 years.
@@ -51,6 +51,21 @@ cdef extern from *:
         "75767778798081828384858687888990919293949596979899";
     """
     const char *PAIRS "fastresp_pairs"
+
+cdef extern from *:
+    """
+    /* How many decimal digits a number has: a guess from its bits, which are 0.301 digits each. */
+    static const uint64_t fastresp_powers[20] = {
+        0, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000,
+        100000000000, 1000000000000, 10000000000000, 100000000000000, 1000000000000000,
+        10000000000000000, 100000000000000000, 1000000000000000000, 10000000000000000000u,
+    };
+    static inline int fastresp_digits(uint64_t number) {
+        int guess = (64 - __builtin_clzll(number | 1)) * 1233 >> 12;
+        return guess + (number >= fastresp_powers[guess]);
+    }
+    """
+    int digits "fastresp_digits"(uint64_t number) noexcept nogil
 
 cdef const char *BOOLS = b"01"
 cdef const char *EMPTY = b""        # NULL would be a null
@@ -112,6 +127,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     memcpy(cell.name, <const char *>name, len(name) + 1)
     cell.name_size = len(name)
     cell.vector = -1
+    cell.digits = 2
     cell.children = allocate(schema.n_children or 1)
     cdef bytes kind = schema.format
     cdef str text = kind.decode()
@@ -132,6 +148,9 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
         choose_time(cell, text, zones)
     else:
         choose_plain(cell, text)
+    if cell.write is not NULL:
+        cell.text = text_of_written
+        cell.brief = cell.write is not write_decimal
     if cell.form != FORM_OTHER:
         cell.json = cell.form != FORM_NONE and cell.form != FORM_BYTES
         for i in range(cell.n_children):
@@ -162,25 +181,25 @@ cdef int choose_plain(Cell *cell, str kind) except -1:
     elif kind == "b":
         cell.text, cell.form = text_of_bool, FORM_BOOL
     elif kind == "c":
-        cell.text = text_of_int8
+        cell.write = write_int8
     elif kind == "C":
-        cell.text = text_of_uint8
+        cell.write = write_uint8
     elif kind == "s":
-        cell.text = text_of_int16
+        cell.write = write_int16
     elif kind == "S":
-        cell.text = text_of_uint16
+        cell.write = write_uint16
     elif kind == "i":
-        cell.text = text_of_int32
+        cell.write = write_int32
     elif kind == "I":
-        cell.text = text_of_uint32
+        cell.write = write_uint32
     elif kind == "l":
-        cell.text = text_of_int64
+        cell.write = write_int64
     elif kind == "L":
-        cell.text = text_of_uint64
+        cell.write = write_uint64
     elif kind in ("e", "f", "g"):
         cell.form = FORM_FLOAT
-        cell.text = (
-            text_of_half if kind == "e" else text_of_single if kind == "f" else text_of_double
+        cell.write = (
+            write_half if kind == "e" else write_single if kind == "f" else write_double
         )
         cell.width = 2 if kind == "e" else 4 if kind == "f" else 8
     else:
@@ -212,21 +231,21 @@ cdef int choose_time(Cell *cell, str kind, list zones) except -1:
         numbers = [int(number) for number in kind[2:].split(",")]
         cell.scale = numbers[1]
         cell.width = numbers[2] // 8 if len(numbers) > 2 else 16
-        cell.text = text_of_decimal
+        cell.write = write_decimal
         if room(&cell.scratch, 100 + abs(cell.scale)):
             raise MemoryError
     elif kind == "tdD":
-        cell.text = text_of_date32
+        cell.write = write_date32
     elif kind == "tdm":
-        cell.text = text_of_date64
+        cell.write = write_date64
     elif kind[:2] in ("tt", "ts", "tD"):
         cell.per_second = UNITS[kind[2]]
         if kind[1] == "t":
-            cell.text = text_of_time32 if kind[2] in "sm" else text_of_time64
+            cell.write = write_time32 if kind[2] in "sm" else write_time64
         elif kind[1] == "D":
-            cell.text = text_of_duration
+            cell.write = write_duration
         else:
-            cell.text = text_of_timestamp
+            cell.write = write_timestamp
             if len(kind) > 4:
                 set_zone(cell, kind[4:], zones)
     else:
@@ -251,7 +270,7 @@ cdef int set_zone(Cell *cell, str name, list zones) except -1:
     if zone is NULL:
         raise MemoryError
     cell.zone = zone
-    cell.text = text_of_zoned
+    cell.write = write_zoned
     if isinstance(found, timezone) or name in ("UTC", "Etc/UTC"):
         zone.fixed = int(found.utcoffset(EPOCH).total_seconds())
         return 0
@@ -359,87 +378,80 @@ cdef const char *text_of_bool(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
     return &BOOLS[(<const uint8_t *>cell.values)[at >> 3] >> (at & 7) & 1]
 
 
-cdef inline const char *digits(Cell *cell, uint64_t number, bint negative, Py_ssize_t *n) noexcept nogil:
-    """Write a number from its end on: what has to be copied later is short."""
-    cdef char *end = cell.scratch.data + 24
-    cdef char *p = end
+cdef inline char *put_digits(char *p, uint64_t number) noexcept nogil:
+    """Write a number at p; how many digits it has is known first, so they are written once."""
+    cdef char *end = p + digits(number)
+    p = end
     while number >= 100:
         p -= 2
         memcpy(p, &PAIRS[2 * (number % 100)], 2)
         number //= 100
     if number >= 10:
-        p -= 2
-        memcpy(p, &PAIRS[2 * number], 2)
+        memcpy(p - 2, &PAIRS[2 * number], 2)
     else:
-        p -= 1
-        p[0] = <char>(48 + number)
-    if negative:
-        p -= 1
-        p[0] = c'-'
-    n[0] = end - p
-    return p
+        p[-1] = <char>(48 + number)
+    return end
 
 
-cdef inline const char *signed_digits(Cell *cell, int64_t number, Py_ssize_t *n) noexcept nogil:
+cdef inline char *put_signed(char *p, int64_t number) noexcept nogil:
     if number < 0:
-        return digits(cell, 0 - <uint64_t>number, True, n)
-    return digits(cell, <uint64_t>number, False, n)
+        p[0] = c'-'
+        return put_digits(p + 1, 0 - <uint64_t>number)
+    return put_digits(p, <uint64_t>number)
 
 
-cdef const char *text_of_int8(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return signed_digits(cell, (<const int8_t *>cell.values)[cell.offset + i], n)
+cdef char *write_int8(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int8_t *>cell.values)[cell.offset + i])
 
 
-cdef const char *text_of_int16(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return signed_digits(cell, (<const int16_t *>cell.values)[cell.offset + i], n)
+cdef char *write_int16(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int16_t *>cell.values)[cell.offset + i])
 
 
-cdef const char *text_of_int32(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return signed_digits(cell, (<const int32_t *>cell.values)[cell.offset + i], n)
+cdef char *write_int32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int32_t *>cell.values)[cell.offset + i])
 
 
-cdef const char *text_of_int64(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return signed_digits(cell, (<const int64_t *>cell.values)[cell.offset + i], n)
+cdef char *write_int64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int64_t *>cell.values)[cell.offset + i])
 
 
-cdef const char *text_of_uint8(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return digits(cell, (<const uint8_t *>cell.values)[cell.offset + i], False, n)
+cdef char *write_uint8(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint8_t *>cell.values)[cell.offset + i])
 
 
-cdef const char *text_of_uint16(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return digits(cell, (<const uint16_t *>cell.values)[cell.offset + i], False, n)
+cdef char *write_uint16(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint16_t *>cell.values)[cell.offset + i])
 
 
-cdef const char *text_of_uint32(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return digits(cell, (<const uint32_t *>cell.values)[cell.offset + i], False, n)
+cdef char *write_uint32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint32_t *>cell.values)[cell.offset + i])
 
 
-cdef const char *text_of_uint64(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return digits(cell, (<const uint64_t *>cell.values)[cell.offset + i], False, n)
+cdef char *write_uint64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint64_t *>cell.values)[cell.offset + i])
 
 
-cdef inline const char *scratched(Cell *cell, char *end, Py_ssize_t *n) noexcept nogil:
-    """What was written from the beginning of the scratch memory on."""
-    if end is NULL:
-        n[0] = OUT_OF_RANGE
-        return NULL
-    n[0] = end - cell.scratch.data
-    return cell.scratch.data
+cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """The text of a type that is written, not found in memory."""
+    cdef char *end = cell.write(cell, i, cell.scratch.data)
+    n[0] = OUT_OF_RANGE if end is NULL else end - cell.scratch.data
+    return NULL if end is NULL else cell.scratch.data
 
 
-cdef const char *text_of_half(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_half(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef uint16_t bits = (<const uint16_t *>cell.values)[cell.offset + i]
-    return scratched(cell, put_half(cell.scratch.data, bits), n)
+    return put_half(p, bits)
 
 
-cdef const char *text_of_single(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_single(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef float number = (<const float *>cell.values)[cell.offset + i]
-    return scratched(cell, put_single(cell.scratch.data, number), n)
+    return put_single(p, number)
 
 
-cdef const char *text_of_double(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_double(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef double number = (<const double *>cell.values)[cell.offset + i]
-    return scratched(cell, put_double(cell.scratch.data, number), n)
+    return put_double(p, number)
 
 
 cdef const char *text_of_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
@@ -464,7 +476,7 @@ cdef const char *text_of_fixed(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
     return <const char *>cell.values + (cell.offset + i) * cell.width if cell.width else EMPTY
 
 
-cdef const char *text_of_decimal(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_decimal(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef uint64_t words[4]
     cdef Py_ssize_t at = cell.offset + i
     cdef int64_t small
@@ -478,62 +490,54 @@ cdef const char *text_of_decimal(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexce
         words[0] = <uint64_t>small
         words[1] = <uint64_t>(small >> 63)
     cdef int n_words = 4 if cell.width == 32 else 2
-    return scratched(
-        cell,
-        put_decimal(
-            cell.scratch.data, <const unsigned long long *>words, n_words, cell.scale
-        ),
-        n,
-    )
+    return put_decimal(p, <const unsigned long long *>words, n_words, cell.scale)
 
 
-cdef const char *text_of_date32(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_date32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef int64_t days = (<const int32_t *>cell.values)[cell.offset + i]
-    return scratched(cell, put_date(cell.scratch.data, days), n)
+    return put_date(p, days)
 
 
 cdef inline int64_t floor_divide(int64_t number, int64_t by) noexcept nogil:
     return number // by - (number % by < 0)
 
 
-cdef const char *text_of_date64(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_date64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef int64_t milliseconds = (<const int64_t *>cell.values)[cell.offset + i]
-    return scratched(cell, put_date(cell.scratch.data, floor_divide(milliseconds, 86_400_000)), n)
+    return put_date(p, floor_divide(milliseconds, 86_400_000))
 
 
-cdef const char *text_of_time32(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_time32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef int64_t number = (<const int32_t *>cell.values)[cell.offset + i]
-    return scratched(cell, put_time(cell.scratch.data, number, cell.per_second), n)
+    return put_time(p, number, cell.per_second)
 
 
-cdef const char *text_of_time64(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_time64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
-    return scratched(cell, put_time(cell.scratch.data, number, cell.per_second), n)
+    return put_time(p, number, cell.per_second)
 
 
-cdef const char *text_of_duration(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_duration(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
-    return scratched(cell, put_duration(cell.scratch.data, number, cell.per_second), n)
+    return put_duration(p, number, cell.per_second)
 
 
-cdef const char *text_of_timestamp(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_timestamp(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
-    return scratched(cell, put_timestamp(cell.scratch.data, number, cell.per_second), n)
+    return put_timestamp(p, number, cell.per_second)
 
 
-cdef const char *text_of_zoned(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+cdef char *write_zoned(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     """An instant as the time in the column's zone, with its offset from UTC."""
     cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
     cdef int offset = offset_at(cell.zone, floor_divide(number, cell.per_second))
     cdef int64_t shift = offset * cell.per_second
-    cdef char *end = NULL
-    if offset != CHANGES and not (
+    if offset == CHANGES or (
         number > INT64_MAX - shift if shift > 0 else number < INT64_MIN - shift
     ):
-        end = put_timestamp(cell.scratch.data, number + shift, cell.per_second)
-        if end is not NULL:
-            end = put_offset(end, offset)
-    return scratched(cell, end, n)
+        return NULL
+    p = put_timestamp(p, number + shift, cell.per_second)
+    return NULL if p is NULL else put_offset(p, offset)
 
 
 cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
@@ -629,9 +633,9 @@ cdef Py_ssize_t find_run(Cell *cell, int64_t at) noexcept nogil:
 
 
 cdef inline int64_t run_end(Cell *ends, Py_ssize_t i) noexcept nogil:
-    if ends.text is text_of_int16:
+    if ends.write is write_int16:
         return index_of_int16(ends.values, ends.offset + i)
-    if ends.text is text_of_int32:
+    if ends.write is write_int32:
         return index_of_int32(ends.values, ends.offset + i)
     return index_of_int64(ends.values, ends.offset + i)
 

@@ -1,11 +1,13 @@
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Final, Literal
 
 from typing_extensions import disjoint_base
 
 from .arrow import ArrowStream
 from .buffer import Chunk
 from .plan import Plan
+
+CHUNK_BYTES: Final[int]
 
 @disjoint_base
 class ColumnWriter:
@@ -25,6 +27,6 @@ class ColumnWriter:
     def max_bulk_bytes(self) -> int | None: ...
     @max_bulk_bytes.setter
     def max_bulk_bytes(self, most: int | None) -> None: ...
-    def chunks(self, source: Iterable[Any]) -> Iterator[Chunk]: ...
+    def chunks(self, source: ArrowStream) -> Iterator[Chunk]: ...
     def take(self) -> Chunk | None: ...
-    def fill(self, source: Iterator[Any]) -> bool: ...
+    def fill(self, source: ArrowStream) -> bool: ...

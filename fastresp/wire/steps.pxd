@@ -4,10 +4,10 @@ from .encode cimport Nulls
 
 
 cdef enum StepKind:
-    STEP_COPY       # only what is the same for every row
-    STEP_VALUE      # and a value, as one argument
-    STEP_JOINED     # and an argument of several parts
-    STEP_ITEMS      # and the items of a list, or the pairs of a map or struct
+    STEP_VALUE      # a value, as one argument
+    STEP_JOINED     # an argument of several parts
+    STEP_ITEMS      # the items of a list, or the pairs of a map or struct
+    STEP_COPY       # nothing but what comes before it, the same for every row
     STEP_GROUP      # nothing: the end of the pairs that {**} stands for
 
 
@@ -32,6 +32,7 @@ cdef struct Step:
     Cell *cell
     Part *parts             # owned
     Py_ssize_t n_parts
+    int digits              # of the length of all parts together, when it was last written
 
 
 cdef struct Command:
@@ -43,8 +44,7 @@ cdef struct Command:
     Py_ssize_t counted_size
     const char *start           # and that without the header
     Py_ssize_t size
-    bint values_alone       # every step writes one value,
-    bint plain              # and in this batch nothing else has to be seen to
+    bint plain              # in this batch, and its name has not to be looked at
     Py_ssize_t most         # bytes that it has if no value of it is long
     bint checked            # its name is fixed, and has been found harmless
     int digits              # of the last number of arguments, where it is not counted
@@ -64,7 +64,7 @@ cdef class Steps:
     cdef list names
     cdef list types
     cdef list kept                      # what C pointers point into
-    cdef int bind(self, Batch batch) except -1
+    cdef int attach(self, Batch batch) except -1
     cdef int compile(self, Command *command, arguments) except -1
     cdef list planned(self, arguments)
     cdef list unnamed(self, arguments, field)

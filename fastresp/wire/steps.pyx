@@ -26,7 +26,7 @@ from ..errors import TemplateError
 from .plan import Field, Items, Pairs, Row
 
 # An index of pandas that has no name: a column that nobody made.
-INDEX_NAME = "__index_level_"
+cdef str INDEX_NAME = "__index_level_"
 # The scratch memory of a form to begin with.
 cdef Py_ssize_t SCRATCH_BYTES = 256
 
@@ -88,7 +88,7 @@ cdef class Steps:
             free(self.commands[i].steps)
         free(self.commands)
 
-    cdef int bind(self, Batch batch) except -1:
+    cdef int attach(self, Batch batch) except -1:
         """Point all columns to a batch, and see which commands are alike for all its rows."""
         cdef Py_ssize_t i, k
         cdef Command *command
@@ -103,7 +103,7 @@ cdef class Steps:
                 step = &command.steps[k]
                 if self.nulls == NULLS_SKIP and step.pair and step.cell.may_be_null:
                     command.counted = False
-            command.plain = command.counted and command.checked and command.values_alone
+            command.plain = command.counted and command.checked
             step = command.steps
             step.text = command.counted_start if command.counted else command.start
             step.size = command.counted_size if command.counted else command.size
@@ -114,7 +114,7 @@ cdef class Steps:
         planned = self.planned(arguments)
         cdef Py_ssize_t count = sum([n + (kind in (STEP_VALUE, STEP_JOINED))
                                      for kind, _, n, _, _ in planned])
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, k
         cdef Step *step
         command.steps = <Step *>calloc(len(planned), sizeof(Step))
         if command.steps is NULL:
@@ -139,10 +139,16 @@ cdef class Steps:
             all([isinstance(part, bytes) for part in name]) and b"".join(name).upper() != b"CLIENT"
         )
         command.digits = 1
-        command.may_vary = any([kind == STEP_ITEMS for kind, *_ in planned])
-        command.values_alone = all([kind == STEP_VALUE for kind, *_ in planned])
-        command.most = len(b"".join([text for _, text, *_ in planned])) + 64
-        command.most += len(planned) * (SHORT_BYTES + 32)
+        kinds = [kind for kind, *_ in planned]
+        command.may_vary = STEP_ITEMS in kinds or (
+            # A group without any pairs leaves out the command.
+            STEP_GROUP in kinds and not any([pair for _, _, _, pair, _ in planned])
+        )
+        for i in range(command.n_steps):
+            step = &command.steps[i]
+            command.most += step.size + (step.n_parts + 1) * (SHORT_BYTES + 32)
+            for k in range(step.n_parts):
+                command.most += step.parts[k].size
         command.start = command.steps.text
         command.size = command.steps.size
         start = b"*%d\r\n%b" % (count, planned[0][1])
@@ -169,7 +175,9 @@ cdef class Steps:
                     name = framed(self.columns[i].name[:self.columns[i].name_size])
                     steps.append((STEP_VALUE, before + name, n + 1, True, (i, first)))
                     before, n = b"", 0
-                steps.append((STEP_GROUP, before, n, False, None))
+                if self.nulls == NULLS_SKIP:
+                    steps.append((STEP_GROUP, b"", 0, False, None))
+                continue
             elif len(parts) > 1:
                 steps.append((STEP_JOINED, before, n, False, parts))
             else:

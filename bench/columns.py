@@ -1,0 +1,180 @@
+"""Time to encode Arrow columns as RESP: fastresp, the generators of the report, hiredis, redis-py.
+
+The work is the same for every contender: 500,000 commands ``SET key value`` become RESP in bytes,
+in chunks that are ready to be written and then thrown away. fastresp starts from an Arrow table,
+with one template; the others from ready Python tuples, whose making costs them nothing here.
+
+- strings: values of 129 bytes, distinct keys, all of them strings;
+- ints: both the key and the value an int64;
+- floats: the key an int64, the value a float64 without a pattern (17 digits);
+- embedding: the value a vector of 384 float32, as FLOAT32 bytes (5,000 commands HSET); the others
+  start from a NumPy matrix and call ``tobytes()`` for each.
+
+``memcpy`` copies the same bytes of RESP from one large buffer to another.
+
+    python bench/columns.py -o columns.json
+    python bench/columns.py --fast
+
+Before it measures, the script checks that all contenders make the same bytes. The table at the end
+gives for each contender how many times its time is that of ``fastresp columns`` in this run, from
+medians, with the middle half of the ratios.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import hiredis
+import numpy as np
+import pyarrow as pa
+import pyperf
+import redis
+from common import commands, print_ratios, timed
+from redis.connection import PythonRespSerializer
+
+from fastresp import Template
+from fastresp.generators import by_substitution, chunks
+from fastresp.wire.arrow import ArrowStream
+from fastresp.wire.columns import ColumnWriter
+
+COMMANDS = 500_000
+VECTORS = 5_000
+DIMENSIONS = 384
+BASE = "fastresp columns"
+CHECKED = 1_000
+TEMPLATES = {
+    "strings": Template("SET {key} {value}"),
+    "ints": Template("SET {key} {value}"),
+    "floats": Template("SET {key} {value}"),
+    "embedding": Template("HSET doc:{key} vector {value!f32}"),
+}
+
+
+@cache
+def table(kind: str, count: int) -> pa.Table:
+    """The columns."""
+    random = np.random.default_rng(1)
+    if kind == "strings":
+        _, keys, values = zip(*commands("SET", count), strict=True)
+        return pa.table({"key": keys, "value": values})
+    keys = np.arange(count) + 1_000_000
+    if kind == "ints":
+        return pa.table({"key": keys, "value": random.integers(-(2**40), 2**40, count)})
+    if kind == "floats":
+        return pa.table({"key": keys, "value": random.random(count)})
+    vectors = pa.array(matrix(count).reshape(-1))
+    return pa.table({"key": keys, "value": pa.FixedSizeListArray.from_arrays(vectors, DIMENSIONS)})
+
+
+@cache
+def matrix(count: int) -> Any:
+    """The vectors, one a row."""
+    shape = count, DIMENSIONS
+    return np.random.default_rng(2).random(shape, dtype=np.float32)
+
+
+@cache
+def rows(kind: str, count: int) -> list[tuple[Any, ...]]:
+    """The same as commands of Python objects."""
+    columns = table(kind, count)
+    keys = columns["key"].to_pylist()
+    if kind == "embedding":
+        named = [f"doc:{key}" for key in keys]
+        return list(zip(["HSET"] * count, named, ["vector"] * count, matrix(count), strict=True))
+    return list(zip(["SET"] * count, keys, columns["value"].to_pylist(), strict=True))
+
+
+def by_columns(kind: str, count: int) -> Iterator[Any]:
+    stream = ArrowStream(table(kind, count))
+    return ColumnWriter(TEMPLATES[kind], stream).chunks(stream)
+
+
+def substituted(command: tuple[Any, ...]) -> bytes:
+    """Write a command of numbers with ``%``."""
+    name, key, value = command
+    key, value = b"%d" % key, b"%a" % value
+    return b"*3\r\n$3\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+        name.encode(), len(key), key, len(value), value,
+    )  # fmt: skip
+
+
+def ready(command: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A command whose vector is bytes."""
+    name, key, field, vector = command
+    return name, key, field, vector.tobytes()
+
+
+def copied(kind: str, count: int) -> Callable[[], list[bytes]]:
+    """A function that copies the RESP of a kind from one large buffer to another."""
+    made = b"".join(map(bytes, by_columns(kind, count)))
+    source, target = np.frombuffer(made, np.uint8).copy(), np.zeros(len(made), np.uint8)
+
+    def copy() -> list[bytes]:
+        ctypes.memmove(target.ctypes.data, source.ctypes.data, len(made))
+        return [target.data]
+
+    return copy
+
+
+def contenders(kind: str, count: int) -> dict[str, Callable[[], Iterable[Any]]]:
+    """By name: what makes pieces of RESP."""
+    packer = PythonRespSerializer(6_000, redis.Connection().encoder.encode)
+    copy = cache(copied)
+    made: dict[str, Callable[[], Iterable[Any]]] = {
+        BASE: lambda: by_columns(kind, count),
+        "memcpy": lambda: copy(kind, count)(),
+    }
+    if kind == "embedding":
+        made["hiredis.pack_command"] = lambda: chunks(
+            lambda command: hiredis.pack_command(ready(command)), rows(kind, count)
+        )
+        made["redis-py packer"] = lambda: chain.from_iterable(
+            packer.pack(*ready(command)) for command in rows(kind, count)
+        )
+        return made
+    substitute = by_substitution if kind == "strings" else substituted
+    made["substitution %"] = lambda: chunks(substitute, rows(kind, count))
+    made["hiredis.pack_command"] = lambda: chunks(hiredis.pack_command, rows(kind, count))
+    return made
+
+
+def check_equal(kind: str) -> None:
+    """Stop unless all contenders make the same bytes."""
+    digests = {
+        name: hashlib.sha256(b"".join(map(bytes, make()))).digest()
+        for name, make in contenders(kind, CHECKED).items()
+    }
+    different = [name for name, made in digests.items() if made != digests[BASE]]
+    if different:
+        raise SystemExit(f"{kind}: not the bytes of {BASE}: {', '.join(different)}")
+
+
+def main() -> None:
+    """Run all benchmarks; in the end print the ratios."""
+    runner = pyperf.Runner()
+    args = runner.parse_args()
+    if not args.worker:
+        for kind in TEMPLATES:
+            check_equal(kind)
+    runner.metadata["description"] = "Encode Arrow columns as RESP, time a command"
+    runner.metadata["pyarrow_version"] = pa.__version__
+    runner.metadata["hiredis_version"] = hiredis.__version__
+    runner.metadata["redis_py_version"] = redis.__version__
+    for kind in TEMPLATES:
+        count = VECTORS if kind == "embedding" else COMMANDS
+        results: dict[str, pyperf.Benchmark] = {}
+        for name, make in contenders(kind, count).items():
+            result = runner.bench_time_func(f"{kind} {name}", timed, make, inner_loops=count)
+            if result is not None and result.get_nvalue():
+                results[name] = result
+        if not args.worker and BASE in results:
+            print_ratios(kind, results, BASE)
+
+
+if __name__ == "__main__":
+    main()
