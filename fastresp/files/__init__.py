@@ -67,7 +67,7 @@ def read(
     Every column of CSV is text as it stands in the file: ``00123`` and ``1.10`` stay so, and bytes
     that are not UTF-8 pass. An empty field is a null, and ``""`` an empty string, as in
     PostgreSQL's COPY. The first line names the columns. JSON lines keep their types; a
-    missing key is a null. The first mebibyte has to show every column and its type; numbers are
+    missing key is a null. The first 2 MiB have to show every column and its type; numbers are
     64-bit integers or floats. In a query it is DuckDB that reads the files and gives types to
     their columns, but for those of a file object; times are in UTC.
 
@@ -122,8 +122,8 @@ class Table:
 
     Attributes:
         files: the paths; of a file object its name.
-        error: what ended the last reading, where it was an exception. Arrow hands on its text
-            alone.
+        error: what ended the last reading, where it was an exception; an Arrow stream hands on
+            no more than its text.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class _Batches:
 def _files(source: Source) -> list[Any]:
     """The paths that a source means, each of a file that exists, or its file object."""
     if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
+        path = os.fsdecode(source)
         if glob.has_magic(path) and not _exists(path):
             found = sorted(glob.glob(path, recursive=True))
             if not found:
@@ -270,7 +270,7 @@ def _files(source: Source) -> list[Any]:
         return [_existing(path)]
     if hasattr(source, "read"):
         return [source]
-    paths = [_existing(os.fspath(path)) for path in source]
+    paths = [_existing(os.fsdecode(path)) for path in source]
     if not paths:
         raise ValueError("the list of paths is empty")
     return paths
@@ -284,13 +284,15 @@ def _exists(path: str) -> bool:
 
 
 def _existing(path: str) -> str:
-    with open(path, "rb"):
-        return path
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path} is a directory; name its files, such as {path}/*.parquet")
+    os.stat(path)
+    return path
 
 
 def _named(file: Any) -> str | None:
-    """The format that the name of a file tells; None for a file object."""
-    if not isinstance(file, str):
+    """The format that the name of a file tells; None for a file object, or the path of a pipe."""
+    if not isinstance(file, str) or not os.path.isfile(file):
         return None
     stem, suffix = os.path.splitext(file.lower())
     packed = suffix in PACKED

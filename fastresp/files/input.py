@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import os
 import select
+import sys
 from typing import Any
 
 __all__ = ["Input"]
 
 # How often a wait for a pipe looks whether it is still wanted.
 POLL_MS = 100
-FIRST_BYTES = 1 << 20
+# Taken at once where nobody says how much: a block of CSV.
+TAKEN_BYTES = 2 << 20
 # Enough to tell any format or compression.
 MAGIC_BYTES = 16
 
@@ -49,11 +51,11 @@ class Input:
         """The first bytes, without taking them; fewer than ``MAGIC_BYTES`` of a file that ends."""
         # What a BufferedReader already holds comes first, and leaves its buffer empty.
         first = getattr(self._file, "read1", self._file.read)
-        head = self._head or first(FIRST_BYTES) or b""
+        head = self._head or first(TAKEN_BYTES) or b""
         self.taken += len(head)
         if isinstance(head, str):
             raise TypeError(f"{self.name} is open for text: open it with 'rb', or give its .buffer")
-        while len(head) < MAGIC_BYTES and (piece := self._take(FIRST_BYTES)):
+        while len(head) < MAGIC_BYTES and (piece := self._take(TAKEN_BYTES)):
             head += piece
         self._head = head
         return head
@@ -63,12 +65,19 @@ class Input:
         self._head = head + self._head
 
     def read(self, size: int = -1) -> bytes:
-        """Take up to ``size`` bytes, of a pipe what is there; none at the end."""
-        if not self._head:
-            return self._take(size)
-        cut = len(self._head) if size < 0 else size
-        piece, self._head = self._head[:cut], self._head[cut:]
-        return piece
+        """Take ``size`` bytes; fewer at the end, and only there.
+
+        Arrow takes what a pipe has at the moment for a block, and a row larger than that for one
+        that does not fit.
+        """
+        left = size if size >= 0 else sys.maxsize
+        pieces = [self._head[:left]]
+        self._head = self._head[left:]
+        left -= len(pieces[0])
+        while left > 0 and (piece := self._take(min(left, TAKEN_BYTES))):
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
 
     def rewound(self) -> Any:
         """The file object as it was before ``peek()``."""
@@ -87,26 +96,17 @@ class Input:
             self._file.close()
 
     def _take(self, size: int) -> bytes:
-        piece = self._file.read(size) if self._poll is None else self._read_pipe(self._poll, size)
+        """Take up to ``size`` bytes from the file."""
+        if self._poll is None:
+            piece = self._file.read(size)
+        else:
+            # Not through a BufferedReader: it holds a lock while it waits, and an interpreter that
+            # ends meanwhile is aborted for it.
+            while not self._stopped and not self._poll.poll(POLL_MS):
+                pass
+            piece = b"" if self._stopped else os.read(self._file.fileno(), size)
         self.taken += len(piece)
         return bytes(piece)
-
-    def _read_pipe(self, poll: select.poll, size: int) -> bytes:
-        # Not through the BufferedReader: it holds a lock while it waits, and an interpreter that
-        # ends meanwhile is aborted for it.
-        pieces: list[bytes] = []
-        left = size if size >= 0 else FIRST_BYTES
-        while left > 0 and not self._stopped:
-            if not poll.poll(0 if pieces else POLL_MS):
-                if pieces:
-                    break
-                continue
-            piece = os.read(self._file.fileno(), left)
-            if not piece:
-                break
-            pieces.append(piece)
-            left -= len(piece)
-        return b"".join(pieces)
 
 
 def _seekable(file: Any) -> bool:

@@ -38,14 +38,20 @@ class Parts:
         self._firsts: list[int] = []
         self._names: list[str] = []
         self._part = self._opened(0, None)
+        # JSON lines without a line know no columns.
+        while not self._part.schema.names and self._index + 1 < len(sources):
+            self._part.close()
+            self._index += 1
+            self._part = self._opened(self._index, None)
         self.schema = self._part.schema
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Give the batches of all files."""
         try:
-            for index in range(len(self._sources)):
-                if index:
-                    self._index, self._part = index, self._opened(index, self.schema)
+            first = self._index
+            for index in range(first, len(self._sources)):
+                if index > first:
+                    self._part, self._index = self._opened(index, self.schema), index
                 for batch in self._part.batches:
                     fitted = self._fitted(batch)
                     left = None if self._limit is None else self._limit - self._rows

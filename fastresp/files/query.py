@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import tempfile
+import uuid
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -25,12 +29,11 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",
 }
 FUNCTIONS = {
-    "csv": "read_csv",
-    "tsv": "read_csv",
-    "jsonl": "read_json",
-    "parquet": "read_parquet",
+    "csv": "read_csv({}, union_by_name = true)",
+    "tsv": r"read_csv({}, union_by_name = true, delim = '\t')",
+    "jsonl": "read_json({}, union_by_name = true)",
+    "parquet": "read_parquet({}, union_by_name = true)",
 }
-WRITTEN = "a query is one SELECT; write with DuckDB itself"
 
 
 class Query:
@@ -52,9 +55,12 @@ class Query:
         self._limit = limit
         self._rows = 0
         self._parts: Parts | None = None
-        self._connection = duckdb.connect(":memory:", config=SETTINGS)
+        self._failure: BaseException | None = None
+        # What does not fit into memory goes there; DuckDB makes it, and takes it away.
+        spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
+        self._connection = duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": spill})
         try:
-            with _told():
+            with self._told():
                 self._connection.execute("SET TimeZone = 'UTC'")
                 if sources:
                     self._name_source(sources, kinds)
@@ -69,7 +75,7 @@ class Query:
         """Give the batches of the result."""
         try:
             while True:
-                with _told():
+                with self._told():
                     batch = next(self._reader, None)
                 if batch is None:
                     return
@@ -103,29 +109,48 @@ class Query:
     def _name_source(self, sources: list[Any], kinds: list[str | None]) -> None:
         """Give the name ``source`` to files, or to the columns of what DuckDB does not read."""
         function = FUNCTIONS.get(kinds[0] or "")
-        if function is None or len(set(kinds)) > 1 or not isinstance(sources[0], str):
-            self._parts = Parts(sources, kinds, None)
-            reader = pa.RecordBatchReader.from_batches(self._parts.schema, self._parts.batches())
+        if function is None or len(set(kinds)) > 1 or not all(map(_readable, sources)):
+            parts = self._parts = Parts(sources, kinds, None)
+            reader = pa.RecordBatchReader.from_batches(parts.schema, self._watched(parts))
             self._connection.register("source", reader)
             return
         paths = ", ".join("'" + path.replace("'", "''") + "'" for path in sources)
-        more = ", format = 'newline_delimited'" if kinds[0] == "jsonl" else ""
         self._connection.execute(
-            f"CREATE VIEW source AS SELECT * FROM {function}([{paths}], union_by_name = true{more})"
+            f"CREATE VIEW source AS SELECT * FROM {function.format(f'[{paths}]')}"
         )
+
+    def _watched(self, parts: Parts) -> Iterator[pa.RecordBatch]:
+        """The batches; DuckDB hands on no more of an exception than its text."""
+        try:
+            yield from parts.batches()
+        except BaseException as error:
+            self._failure = error
+            raise
 
     def _check(self, sql: str) -> None:
         statements = self._connection.extract_statements(sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise SourceError(f"{sql!r} does not only read: {WRITTEN}")
+            raise SourceError(f"a query is one SELECT, and {sql!r} is not; run others with DuckDB")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn an error of DuckDB's into one of ours, and one of ours into itself."""
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if self._failure is not None:
+                raise self._failure from None
+            words = str(error)
+            if "already been consumed" in words:
+                words = "it takes source twice; begin it with WITH s AS MATERIALIZED (FROM source)"
+            raise SourceError(f"the query failed: {words}") from error
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """Turn an error of DuckDB's into one of ours."""
-    try:
-        yield
-    except duckdb.Error as error:
-        raise SourceError(f"the query failed: {error}") from error
-    except pa.ArrowException as error:
-        raise SourceError(f"the query failed: {str(error).splitlines()[0]}") from error
+def _readable(source: Any) -> bool:
+    """Whether DuckDB reads it: a file, not packed with bzip2, whose name is no pattern."""
+    return (
+        isinstance(source, str)
+        and os.path.isfile(source)
+        and not source.lower().endswith(".bz2")
+        and not glob.has_magic(source)
+    )
