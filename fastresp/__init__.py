@@ -6,11 +6,13 @@ from .errors import (
     EncodeError,
     FastrespError,
     ProtocolError,
+    SourceError,
     TemplateError,
     TransportError,
     TransportTimeout,
 )
 from .execute import execute
+from .files import read
 from .load import dump, mass_insert
 from .report import Report
 from .template import Template
@@ -23,6 +25,7 @@ __all__ = [
     # load
     "mass_insert",
     "execute",
+    "read",
     "dump",
     "RedisCli",
     "Report",
@@ -36,6 +39,7 @@ __all__ = [
     "FastrespError",
     "EncodeError",
     "TemplateError",
+    "SourceError",
     "ProtocolError",
     "CommandError",
     "CommandErrors",

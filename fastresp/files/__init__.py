@@ -1,0 +1,323 @@
+"""``read``: files and queries as a stream of columns."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import weakref
+from collections.abc import Sequence
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
+
+from ..errors import SourceError
+from .ahead import Ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["Format", "Source", "Table", "read"]
+
+Path: TypeAlias = str | os.PathLike[str]
+Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
+Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "arrow"]
+
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow")
+SUFFIXES = {
+    ".csv": "csv",
+    ".txt": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+PACKED = (".gz", ".zst", ".bz2")
+QUERY = re.compile(r"\s*(select|with|from|values)[\s('\"*]", re.IGNORECASE)
+
+
+def read(
+    source: Source,
+    *,
+    sql: str | None = None,
+    format: Format | None = None,  # noqa: A002
+    limit: int | None = None,
+) -> Table:
+    """Read files, or the rows of a query, as columns to load.
+
+    Nothing is held: a thread reads some megabytes ahead of what takes the rows, whatever their
+    number.
+
+    Args:
+        source: a path; a pattern such as ``data/*.parquet``, whose files are read in the order of
+            their names; a list of paths; a file object open for reading bytes, such as
+            ``sys.stdin.buffer``; or a query that names its files itself, such as ``SELECT id, name
+            FROM 'flights.parquet'``.
+        sql: a query over the source, which it calls ``source``.
+        format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"parquet"`` or ``"arrow"``, where the name of
+            a path, or the first bytes of a file object, do not tell. CSV, TSV and JSON lines may
+            be compressed with gzip, Zstandard or bzip2.
+        limit: stop after so many rows.
+
+    Every column of CSV is text as it stands in the file: ``00123`` and ``1.10`` stay so, and bytes
+    that are not UTF-8 pass. An empty field is a null, and ``""`` an empty string, as in
+    PostgreSQL's COPY. The first line names the columns. JSON lines keep their types; a
+    missing key is a null. The first 2 MiB have to show every column and its type; numbers are
+    64-bit integers or floats. In a query it is DuckDB that reads the files and gives types to
+    their columns, but for those of a file object; times are in UTC.
+
+    Files have the same columns, in any order. One without rows is none to load; CSV without even a
+    first line is an error.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        SourceError: the format is not known; later, when the table is loaded: the file is not of
+            its format, a row has too many fields or too few, files differ in their columns, or
+            the query fails.
+        ImportError: pyarrow, or DuckDB for a query, is not installed.
+    """
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"format is one of {', '.join(map(repr, FORMATS))}, not {format!r}")
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit is a number of rows of 0 or more, not {limit}")
+    _imported("pyarrow")
+    if sql is None and isinstance(source, str) and QUERY.match(source) and not _exists(source):
+        return Table([], [], sql=source, limit=limit)
+    files = _files(source)
+    return Table(files, [format or _named(file) for file in files], sql=sql, limit=limit)
+
+
+class Run(Protocol):
+    """One reading of a table, from its beginning.
+
+    Attributes:
+        schema: the columns.
+    """
+
+    schema: Any
+
+    def batches(self) -> Generator[Any, None, None]:
+        """Give the batches; it runs in a thread of its own."""
+
+    def interrupt(self) -> None:
+        """Let what the thread waits for come to its end."""
+
+    def fraction(self) -> float | None:
+        """How much has been read, from 0 to 1, where that is known."""
+
+    def place(self, row: int) -> tuple[str, int]:
+        """The file of a row that has been read, and which of its rows that is."""
+
+
+class Table:
+    """Columns that are read as they are loaded: what ``read`` gives.
+
+    Anything that takes Arrow data takes it, such as ``pyarrow.table(table)``. Each time a table of
+    paths or of a query is taken it is read anew; a file object can be read once.
+
+    Attributes:
+        files: the paths; of a file object its name.
+        error: what ended the last reading, where it was an exception; an Arrow stream hands on
+            no more than its text.
+    """
+
+    def __init__(
+        self,
+        files: list[Any],
+        kinds: list[str | None],
+        *,
+        sql: str | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self._sources = files
+        self._kinds = kinds
+        self._sql = sql
+        self._limit = limit
+        self._run: Run | None = None
+        self._ahead: Ahead | None = None
+        self._rows: int | Literal[False] | None = False
+
+    def __repr__(self) -> str:
+        what = [*self.files] if self._sql is None else [*self.files, self._sql]
+        return f"<fastresp.Table of {', '.join(what)}>"
+
+    @property
+    def files(self) -> list[str]:
+        """The paths; of a file object its name."""
+        return [file if isinstance(file, str) else _name(file) for file in self._sources]
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the last reading, where it was an exception."""
+        return None if self._ahead is None else self._ahead.error
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, where the metadata of every file say so.
+
+        Raises:
+            SourceError, OSError: a file can't be read.
+        """
+        if self._rows is False:
+            self._rows = self._counted()
+        return self._rows
+
+    def __length_hint__(self) -> int:
+        rows = self.rows
+        return NotImplemented if rows is None else rows
+
+    def fraction(self) -> float | None:
+        """How much of the files has been read, from 0 to 1, where that is known."""
+        return None if self._run is None else self._run.fraction()
+
+    def place(self, row: int) -> tuple[str, int]:
+        """The file that a row came from, and which of its rows it is, counted from 0.
+
+        For a query it is the row of its result, and no file.
+
+        Raises:
+            LookupError: the row has not been read.
+        """
+        if self._run is None:
+            raise LookupError(f"row {row:,} has not been read")
+        return self._run.place(row)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Begin to read, and give the batches as an Arrow stream.
+
+        Raises:
+            SourceError, OSError: the first file, or the query, can't be read.
+        """
+        import pyarrow as pa
+
+        self.close()
+        run = self._opened()
+        ahead = Ahead(run.batches(), run.interrupt)
+        batches = _Batches(ahead)
+        # Also when the interpreter ends: a thread that is in the midst of Arrow aborts it.
+        weakref.finalize(batches, ahead.close)
+        self._run, self._ahead = run, ahead
+        stream = pa.RecordBatchReader.from_batches(run.schema, batches)
+        return stream.__arrow_c_stream__(requested_schema)
+
+    def close(self) -> None:
+        """End the reading that is going on, if any."""
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _opened(self) -> Run:
+        """Open the first file, or run the query."""
+        if self._run is not None and not all(isinstance(file, str) for file in self._sources):
+            raise SourceError(
+                f"{self.files[0]} has been read, and can't be read twice; give a path, or a new "
+                "file object"
+            )
+        run: Run
+        if self._sql is None:
+            parts = _imported("pyarrow", ".parts")
+            run = parts.Parts(self._sources, self._kinds, self._limit)
+        else:
+            query = _imported("duckdb", ".query")
+            run = query.Query(self._sql, self._sources, self._kinds, self._limit)
+        return run
+
+    def _counted(self) -> int | None:
+        if self._sql is not None:
+            return None
+        rows_of = _imported("pyarrow", ".formats").rows_of
+        total = 0
+        for file, kind in zip(self._sources, self._kinds, strict=True):
+            rows = rows_of(file, kind) if isinstance(file, str) else None
+            if rows is None:
+                return None
+            total += rows
+        return total if self._limit is None else min(total, self._limit)
+
+
+class _Batches:
+    """What Arrow takes the batches from; the reading ends when Arrow lets go of it."""
+
+    def __init__(self, ahead: Ahead) -> None:
+        self._ahead = ahead
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._ahead)
+
+
+def _files(source: Source) -> list[Any]:
+    """The paths that a source means, each of a file that exists, or its file object."""
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fsdecode(source)
+        if glob.has_magic(path) and not _exists(path):
+            found = sorted(glob.glob(path, recursive=True))
+            if not found:
+                raise FileNotFoundError(f"no file matches {path}")
+            return found
+        return [_existing(path)]
+    if hasattr(source, "read"):
+        return [source]
+    paths = [_existing(os.fsdecode(path)) for path in source]
+    if not paths:
+        raise ValueError("the list of paths is empty")
+    return paths
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.exists(path)
+    except ValueError:  # a NUL byte
+        return False
+
+
+def _existing(path: str) -> str:
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path} is a directory; name its files, such as {path}/*.parquet")
+    os.stat(path)
+    return path
+
+
+def _named(file: Any) -> str | None:
+    """The format that the name of a file tells; None for a file object, or the path of a pipe."""
+    if not isinstance(file, str) or not os.path.isfile(file):
+        return None
+    stem, suffix = os.path.splitext(file.lower())
+    packed = suffix in PACKED
+    if packed:
+        suffix = os.path.splitext(stem)[1]
+    kind = SUFFIXES.get(suffix)
+    if kind is None or (packed and kind in ("parquet", "arrow")):
+        raise SourceError(
+            f"the name of {file} does not tell its format; give format= as one of "
+            f"{', '.join(map(repr, FORMATS))}"
+        )
+    return kind
+
+
+def _name(file: Any) -> str:
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else "the file object"
+
+
+def _imported(package: str, module: str | None = None) -> Any:
+    """Import a package, and what of ours is built on it, only where they are used."""
+    try:
+        import_module(package)
+    except ImportError as error:
+        raise ImportError(
+            f"files are read with {package}, which is not installed: pip install 'fastresp[files]'"
+        ) from error
+    return import_module(module, __name__) if module else None

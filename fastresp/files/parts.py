@@ -1,0 +1,120 @@
+"""Files of the same columns, read one after another."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import SourceError
+from .formats import Part, open_part
+
+__all__ = ["Parts"]
+
+
+class Parts:
+    """One reading of files.
+
+    Args:
+        sources: paths, or one file object.
+        kinds: as which each is to be read; None to tell it by the first bytes.
+        limit: stop after so many rows.
+
+    Attributes:
+        schema: the columns of the first file, which those of the others have to be.
+    """
+
+    def __init__(self, sources: list[Any], kinds: list[str | None], limit: int | None) -> None:
+        self._sources = sources
+        self._kinds = kinds
+        self._limit = limit
+        self._sizes = [os.stat(path).st_size if isinstance(path, str) else 1 for path in sources]
+        self._index = 0
+        self._rows = 0
+        # The first row of each file, and its name, as far as they were opened.
+        self._firsts: list[int] = []
+        self._names: list[str] = []
+        self._part = self._opened(0, None)
+        # JSON lines without a line know no columns.
+        while not self._part.schema.names and self._index + 1 < len(sources):
+            self._part.close()
+            self._index += 1
+            self._part = self._opened(self._index, None)
+        self.schema = self._part.schema
+
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Give the batches of all files."""
+        try:
+            first = self._index
+            for index in range(first, len(self._sources)):
+                if index > first:
+                    self._part, self._index = self._opened(index, self.schema), index
+                for batch in self._part.batches:
+                    fitted = self._fitted(batch)
+                    left = None if self._limit is None else self._limit - self._rows
+                    if left is not None and left <= fitted.num_rows:
+                        self._rows += left
+                        yield fitted.slice(0, left)
+                        return
+                    self._rows += fitted.num_rows
+                    yield fitted
+                self._part.close()
+        finally:
+            self._part.close()
+
+    def interrupt(self) -> None:
+        """Let a read that waits for a pipe come to its end."""
+        if self._part.input is not None:
+            self._part.input.stop()
+
+    def fraction(self) -> float | None:
+        """How much has been read, from 0 to 1: bytes of files, or rows where they are known."""
+        part, index = self._part, self._index
+        if part.rows is not None:
+            share = (self._rows - self._firsts[index]) / part.rows if part.rows else 1.0
+        elif part.input is not None and part.input.size is not None:
+            share = part.input.taken / part.input.size if part.input.size else 1.0
+        else:
+            return None
+        total = sum(self._sizes)
+        if not total:
+            return 1.0
+        return min((sum(self._sizes[:index]) + share * self._sizes[index]) / total, 1.0)
+
+    def place(self, row: int) -> tuple[str, int]:
+        """The file of a row that has been read, and which of its rows that is."""
+        if not 0 <= row < self._rows:
+            raise LookupError(f"row {row:,} has not been read")
+        index = bisect.bisect_right(self._firsts, row) - 1
+        return self._names[index], row - self._firsts[index]
+
+    def _opened(self, index: int, schema: pa.Schema | None) -> Part:
+        part = open_part(self._sources[index], self._kinds[index], schema)
+        self._firsts.append(self._rows)
+        self._names.append(part.name)
+        return part
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the columns in the order, and of the types, of the first file.
+
+        Raises:
+            SourceError: it has others.
+        """
+        if batch.schema.equals(self.schema):
+            return batch
+        names, wanted = batch.schema.names, self.schema.names
+        if sorted(names) != sorted(wanted):
+            raise SourceError(
+                f"{self._part.name} has the columns {', '.join(names)}, and {self._names[0]} "
+                f"{', '.join(wanted)}; load them one by one, or name columns with sql="
+            )
+        try:
+            return batch.select(wanted).cast(self.schema)
+        except pa.ArrowException as error:
+            raise SourceError(
+                f"{self._part.name} has columns of other types than {self._names[0]}: {error}; "
+                "load them one by one, or cast with sql="
+            ) from error

