@@ -24,6 +24,7 @@ from .wire.writer import Writer, pack_many
 __all__ = [
     # load
     "mass_insert",
+    "read",
     "execute",
     "read",
     "dump",

@@ -14,6 +14,7 @@ from .execute import More, reply_core
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
+from .resp_file import RespFile
 from .server import Server, ServerLike
 from .source import Encoder, encoding, is_columns, release, row_writer
 from .template import Command
@@ -65,6 +66,8 @@ async def mass_insert(
     """
     if transport not in ("auto", "socket"):
         raise ValueError(f"transport is 'auto' or 'socket' in asyncio, not {transport!r}")
+    if isinstance(data, RespFile):
+        await asyncio.to_thread(data.check)  # the whole file is read for it
     policy = ErrorPolicy(on_error, max_errors, rejects)
     carrier = AioTransport(Server(server), policy, timeout=timeout, rate_limit=rate_limit)
     chunks = _Chunks(data, command, nulls=nulls, default=default)
@@ -108,6 +111,8 @@ async def execute(
     ``redis.asyncio.Redis`` client. To leave it before its end, close it: with
     ``contextlib.aclosing()``, or ``aclose()``.
     """
+    if isinstance(data, RespFile):
+        await asyncio.to_thread(data.check)
     core = reply_core(server, on_error, decode, timeout)
     chunks = _Chunks(data, command, nulls=nulls, default=default)
     failure: Exception | None = None

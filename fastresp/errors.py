@@ -83,14 +83,17 @@ class ProtocolError(FastrespError, ValueError):
 
     Attributes:
         offset: where in the stream, in bytes from its beginning.
+        before: what is known of the whole commands before it; empty where nothing is.
     """
 
-    def __init__(self, message: str, offset: int) -> None:
-        super().__init__(message, offset)
+    def __init__(self, message: str, offset: int, before: str = "") -> None:
+        super().__init__(message, offset, before)
         self.offset = offset
+        self.before = before
 
     def __str__(self) -> str:
-        return f"{self.args[0]} (at byte {self.offset:,})"
+        text = f"{self.args[0]} (at byte {self.offset:,})"
+        return f"{text}\n{self.before}" if self.before else text
 
 
 class CommandError(FastrespError):

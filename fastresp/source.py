@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
+from .resp_file import RespEncoder, RespFile
 from .template import Command, as_template
 from .wire.buffer import Chunk
 from .wire.writer import Writer
@@ -37,9 +38,15 @@ def encoding(
     """What encodes this source, and the iterator, or stream of columns, for it to take.
 
     Raises:
-        TypeError: it is not iterable, or surely not an iterable of rows.
+        TypeError: it is not iterable, or surely not an iterable of rows; or a template is given
+            for what holds commands.
         TemplateError: the columns are not what the template asks for.
+        ProtocolError, EncodeError: it is a file of RESP that can't be sent.
     """
+    if isinstance(data, RespFile):
+        if command is not None:
+            raise TypeError(f"{data.name} holds whole commands, so leave out the template")
+        return RespEncoder(data), data.blocks()
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         return _columns(data, command, nulls)
     _check(data)

@@ -2,15 +2,19 @@
 """RESP from somewhere else, split at the end of each command and checked on the way."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.string cimport memchr
+from libc.string cimport memchr, memcmp
 
-from .buffer cimport Buffer, Chunk, end_command, put_raw, rollback
+from .buffer cimport PY_SSIZE_T_MAX, Buffer, Chunk, end_command, put_raw, refuse, rollback
 from .encode cimport check_command
 
 from ..errors import EncodeError, ProtocolError
 
 # A header is '*' or '$', up to 19 digits and CRLF.
 cdef Py_ssize_t HEADER_BYTES = 22
+# Of a name that no server knows no more than this is kept, to count it by.
+cdef Py_ssize_t NAME_BYTES = 32
+# And of names no more than these, lest a file of nonsense fills the memory.
+cdef Py_ssize_t NAMES = 1000
 
 
 cdef class CommandSplitter:
@@ -25,12 +29,46 @@ cdef class CommandSplitter:
     cdef Py_ssize_t start           # offset of the command that is being read
     cdef Py_ssize_t taken           # bytes given back in chunks so far
     cdef long long arguments        # how many arguments this command still misses; 0 before it
-    cdef readonly object fault      # the error that ended this, or None
+    cdef readonly object fault
     cdef long long payload          # bytes of the argument at hand; -1 when its header is next
+    cdef Py_ssize_t limit
+    cdef readonly long long largest
+    cdef readonly Py_ssize_t largest_command
+    cdef dict counts                # by name; None when nobody wants them
+    cdef bytes name                 # of the last command
+    cdef long long same             # how many commands in a row had it, not in counts yet
 
-    def __cinit__(self):
+    def __cinit__(self, *, limit=None, bint count_names=False):
         self.buffer = Buffer(1 << 16)
         self.payload = -1
+        self.limit = PY_SSIZE_T_MAX if limit is None else limit
+        self.counts = {} if count_names else None
+        self.name = b""
+
+    @property
+    def max_bulk_bytes(self):
+        """The largest argument that is accepted, or None for no limit."""
+        return None if self.buffer.most == PY_SSIZE_T_MAX else self.buffer.most
+
+    @max_bulk_bytes.setter
+    def max_bulk_bytes(self, most):
+        self.buffer.most = PY_SSIZE_T_MAX if most is None else most
+
+    @property
+    def commands(self):
+        """Whole commands found so far."""
+        return self.buffer.first_command + self.buffer.commands
+
+    @property
+    def missing(self):
+        """Bytes that the argument at hand still lacks; 0 between arguments."""
+        return max(0, self.payload + 2 - (self.buffer.size - self.at)) if self.payload >= 0 else 0
+
+    @property
+    def names(self):
+        """How many commands of each name there were; names in capitals."""
+        self.settle()
+        return {name.decode(errors="backslashreplace"): n for name, n in self.counts.items()}
 
     @property
     def pending(self):
@@ -82,6 +120,9 @@ cdef class CommandSplitter:
         """Understand one more header or payload; False when there are not enough bytes."""
         cdef Buffer b = self.buffer
         cdef Py_ssize_t end
+        if b.first_command + b.commands >= self.limit:
+            b.size = self.at
+            return False
         if self.payload >= 0:
             if b.size - self.at < self.payload + 2:
                 return False
@@ -99,6 +140,8 @@ cdef class CommandSplitter:
             return False
         if self.arguments:
             self.payload = number
+            if number > self.largest:
+                self.weigh(number)
         elif number == 0:
             self.at = self.start        # to stay at the fault, whatever is fed next
             raise self.error("an empty command gets no reply")
@@ -129,13 +172,51 @@ cdef class CommandSplitter:
             number = number * 10 + (p[i] - 48)
         return -1
 
+    cdef int weigh(self, long long number) except -1:
+        """Take a note of the largest argument so far."""
+        cdef Buffer b = self.buffer
+        if number > b.most:
+            try:
+                refuse(b, number)
+            except EncodeError as error:
+                raise self.refusal(error) from None
+        self.largest = number
+        self.largest_command = b.first_command + b.commands
+        return 0
+
+    cdef int count(self) except -1:
+        """Count the command by its name, which is mostly that of the last one."""
+        cdef const char *p = self.buffer.data + self.start
+        cdef Py_ssize_t size = 0
+        while p[0] != c'\n':
+            p += 1
+        p += 2
+        while p[0] != c'\r':
+            size = size * 10 + (p[0] - 48)
+            p += 1
+        if size != len(self.name) or memcmp(p + 2, <const char *>self.name, size):
+            self.settle()
+            self.name = p[2:2 + size]
+        self.same += 1
+        return 0
+
+    cdef int settle(self) except -1:
+        cdef bytes name = self.name[:NAME_BYTES].upper()
+        if self.same:
+            if len(self.counts) >= NAMES and name not in self.counts:
+                name = b"(other)"
+            self.counts[name] = self.counts.get(name, 0) + self.same
+        self.same = 0
+        return 0
+
     cdef int end(self) except -1:
         cdef Buffer b = self.buffer
         try:
             check_command(b.data + self.start, b.data + self.at)
         except EncodeError as error:
-            command = b.first_command + b.commands
-            raise EncodeError(f"command {command:,}: {error}", command=command) from None
+            raise self.refusal(error) from None
+        if self.counts is not None:
+            self.count()
         # The mark is the end of what is understood, not of what the buffer holds.
         cdef Py_ssize_t size = b.size
         b.size = self.at
@@ -143,6 +224,10 @@ cdef class CommandSplitter:
         b.size = size
         self.start = self.at
         return 0
+
+    cdef object refusal(self, object error):
+        cdef Py_ssize_t command = self.buffer.first_command + self.buffer.commands
+        return EncodeError(f"command {command:,}: {error}", command=command, row=command)
 
     cdef object error(self, str message, at=None):
         at = self.at if at is None else at

@@ -1,0 +1,50 @@
+"""Commands in words: as redis-cli writes them, cut to what fits a line."""
+
+from __future__ import annotations
+
+__all__ = ["HEAD_BYTES", "shown_command"]
+
+# Enough of a command to show it: its rest is cut off anyway.
+HEAD_BYTES = 4096
+ARGUMENTS_SHOWN = 12
+BYTES_SHOWN = 48
+# The escapes of redis-cli in double quotes; all else that is not printable ASCII is \xHH.
+ESCAPES = {
+    ord("\\"): "\\\\",
+    ord('"'): '\\"',
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+    ord("\a"): "\\a",
+    ord("\b"): "\\b",
+}
+
+
+def shown_command(resp: bytes) -> str:
+    """Show a command, of which the first HEAD_BYTES of RESP will do, as redis-cli would.
+
+    What comes out can be pasted into redis-cli, unless something was cut off, which is marked.
+    """
+    end = resp.index(b"\n")
+    count, at = int(resp[1 : end - 1]), end + 1
+    words: list[str] = []
+    while at < len(resp) and len(words) < ARGUMENTS_SHOWN:
+        end = resp.find(b"\n", at)
+        if end < 0:
+            break
+        size, start = int(resp[at + 1 : end - 1]), end + 1
+        words.append(_shown(resp[start : start + min(size, BYTES_SHOWN)], size, not words))
+        at = start + size + 2
+    if len(words) < count:
+        words.append(f"... ({count:,} arguments)")
+    return " ".join(words)
+
+
+def _shown(text: bytes, size: int, is_name: bool) -> str:
+    """One argument, or the beginning of one, in quotes; a plain name goes without."""
+    if is_name and text.isalnum() and len(text) == size:
+        return text.decode()
+    quoted = "".join(
+        ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in text
+    )
+    return f'"{quoted}"' if len(text) == size else f'"{quoted}"... ({size:,} bytes)'

@@ -1,0 +1,272 @@
+"""Files of RESP: checked as a whole before anything is sent, then sent as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import random
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+import fastresp
+from fastresp import EncodeError, ProtocolError, aio, pack, pack_many
+from fastresp.resp_file import RespFile
+from fastresp.show import shown_command
+
+COMMANDS = [("SET", f"key:{i}", f"value {i}\r\n") for i in range(30_000)]
+RESP = pack_many(COMMANDS)
+SUBSCRIBE = b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n"
+LAST_SHOWN = r'SET "key:29999" "value 29999\r\n"'
+
+
+@pytest.fixture
+def resp(tmp_path: Path):
+    """A function that writes a file of RESP."""
+
+    def write(content: bytes = RESP) -> Path:
+        path = tmp_path / "x.resp"
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+def load(source, server, transport: str) -> fastresp.Report:
+    """Load by one of three ways."""
+    if transport == "aio":
+        return asyncio.run(aio.mass_insert(source, server=server.url))
+    return fastresp.mass_insert(source, server=server.url, transport=transport)
+
+
+WAYS = pytest.mark.parametrize("transport", ["redis-cli", "socket", "aio"])
+
+
+@WAYS
+def test_load(server, client, resp, transport: str) -> None:
+    source = fastresp.read(resp())
+    report = load(source, server, transport)
+    assert (report.rows, report.commands, report.failed) == (30_000, 30_000, 0)
+    assert report.replies == 30_000
+    assert report.bytes_sent == len(RESP)
+    assert client.dbsize() == 30_000
+    assert client.get("key:29999") == b"value 29999\r\n"
+    assert (source.rows, source.fraction()) == (30_000, 1.0)
+
+
+@WAYS
+@pytest.mark.parametrize("cut", [1, 3, 10, 36])
+def test_truncated(server, client, resp, transport: str, cut: int) -> None:
+    path = resp(RESP[:-cut])
+    with pytest.raises(ProtocolError, match="is cut off") as caught:
+        load(fastresp.read(path), server, transport)
+    assert client.dbsize() == 0
+    assert caught.value.offset == len(pack_many(COMMANDS[:-1]))
+    start = len(pack_many(COMMANDS[:-2]))
+    assert str(caught.value).endswith(
+        f"(at byte {caught.value.offset:,})\n29,999 whole commands come before it, the last of "
+        rf'them (command 29,998, at byte {start:,}): SET "key:29998" "value 29998\r\n"'
+    )
+    report = load(fastresp.read(path, skip_truncated=True), server, transport)
+    assert (report.commands, report.replies, client.dbsize()) == (29_999, 29_999, 29_999)
+
+
+@WAYS
+@pytest.mark.parametrize("skip", [False, True])
+def test_garbage(server, client, resp, transport: str, skip: bool) -> None:
+    with pytest.raises(ProtocolError, match=r"x\.resp: not RESP commands: expected") as caught:
+        load(fastresp.read(resp(RESP + b"garbage" + RESP), skip_truncated=skip), server, transport)
+    assert client.dbsize() == 0
+    assert caught.value.offset == len(RESP)
+    assert LAST_SHOWN in str(caught.value)
+
+
+@WAYS
+def test_refused_commands(server, client, resp, transport: str) -> None:
+    with pytest.raises(EncodeError, match=r"x\.resp: command 30,000: SUBSCRIBE") as caught:
+        load(fastresp.read(resp(RESP + SUBSCRIBE)), server, transport)
+    assert (caught.value.command, caught.value.row) == (30_000, 30_000)
+    assert client.dbsize() == 0
+
+
+@WAYS
+def test_argument_too_large_for_the_server(start_server, resp, transport: str) -> None:
+    small = start_server("--proto-max-bulk-len", "1mb")
+    path = resp(RESP + pack("SET", "large", "x" * 1_500_000) + RESP)
+    with pytest.raises(EncodeError, match="1,500,000 bytes is more than the 1,048,576") as caught:
+        load(fastresp.read(path), small, transport)
+    assert caught.value.command == 30_000
+    with redis.Redis.from_url(small.url) as client:
+        assert client.dbsize() == 0
+        with (
+            pytest.raises(EncodeError, match="command 30,000: an argument of"),
+            pipe(path.read_bytes()) as file,
+        ):
+            load(fastresp.read(file, format="resp"), small, transport)
+        assert client.dbsize() == 30_000
+
+
+def pipe(content: bytes):
+    """A pipe that a thread writes to."""
+    reader, writer = os.pipe()
+
+    def feed() -> None:
+        with open(writer, "wb") as file:
+            with suppress(BrokenPipeError):  # what is refused is not read
+                file.write(content)
+
+    threading.Thread(target=feed, daemon=True).start()
+    return open(reader, "rb")
+
+
+@WAYS
+def test_pipe_is_checked_as_it_streams(server, client, transport: str) -> None:
+    with pipe(RESP) as file:
+        source = fastresp.read(file, format="resp")
+        report = load(source, server, transport)
+    assert (report.commands, source.rows, source.fraction()) == (30_000, None, None)
+    client.flushall()
+    with pipe(RESP[:-1]) as file, pytest.raises(ProtocolError, match="29,999 whole commands"):
+        load(fastresp.read(file, format="resp"), server, transport)
+    assert client.dbsize() == 29_999
+    with pipe(RESP + b"?") as file, pytest.raises(ProtocolError, match="key:29999"):
+        load(fastresp.read(file, format="resp"), server, transport)
+    assert client.dbsize() == 30_000
+    with pipe(RESP[:-1]) as file:
+        source = fastresp.read(file, format="resp", skip_truncated=True)
+        assert load(source, server, transport).commands == 29_999
+
+
+def test_file_objects_and_limit(server, client, resp) -> None:
+    file = io.BytesIO(b"before" + RESP)
+    file.seek(6)
+    source = fastresp.read(file, format="resp", limit=7)
+    assert fastresp.mass_insert(source, server=server.url).commands == 7
+    assert source.rows == 7
+    # What comes after the limit is nobody's business.
+    source = fastresp.read(resp(RESP[: len(RESP) // 2]), limit=20_00)
+    assert fastresp.mass_insert(source, server=server.url).commands == 2_000
+    assert fastresp.mass_insert(fastresp.read(resp(), limit=0), server=server.url).commands == 0
+
+
+def test_empty_file(server, resp) -> None:
+    assert fastresp.mass_insert(fastresp.read(resp(b"")), server=server.url).commands == 0
+
+
+def test_template_with_resp(server, resp) -> None:
+    with pytest.raises(TypeError, match="holds whole commands, so leave out the template"):
+        fastresp.mass_insert(fastresp.read(resp()), "SET {0} {1}", server=server.url)
+
+
+def test_text_file_and_missing_file(resp) -> None:
+    with open(resp()) as file, pytest.raises(TypeError, match="'rb'"):
+        RespFile(file)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        fastresp.read("/nowhere/x.resp")
+
+
+def test_errors_have_the_row(server, client, resp) -> None:
+    client.set("list", 1)
+    content = pack_many([("SET", "a", 1), ("LPUSH", "list", 1)])
+    report = fastresp.mass_insert(
+        fastresp.read(resp(content)), server=server.url, transport="socket", on_error="collect"
+    )
+    assert (report.errors[0].index, report.errors[0].row) == (1, 1)
+    assert report.errors[0].arguments == (b"LPUSH", b"list", b"1")
+
+
+def test_execute_and_dump(server, resp, tmp_path: Path) -> None:
+    replies = fastresp.execute(fastresp.read(resp()), server=server.url)
+    assert sum(1 for reply in replies if reply == b"OK") == 30_000
+    out = tmp_path / "y.resp"
+    assert fastresp.dump(fastresp.read(resp()), None, out) == 30_000
+    assert out.read_bytes() == RESP
+
+
+def test_summary(resp) -> None:
+    content = pack_many([("set", "a", 1), ("SET", "b", "22"), ("LPUSH", "l", "x" * 99), ("Set",)])
+    summary = RespFile(resp(content)).summary()
+    assert summary.names == {"SET": 3, "LPUSH": 1}
+    assert (summary.commands, summary.size, summary.fault) == (4, len(content), None)
+    assert (summary.largest, summary.largest_command) == (99, 2)
+    assert summary.last == "Set"
+
+
+def test_names_are_bounded(resp) -> None:
+    content = pack_many([(f"NAME{i}",) for i in range(1500)])
+    names = RespFile(resp(content)).summary().names
+    assert len(names) == 1001
+    assert names["(other)"] == 500
+
+
+def test_header_that_promises_too_much(resp) -> None:
+    """What a broken header promises is neither waited for nor held."""
+    path = resp(RESP + b"*2\r\n$3\r\nGET\r\n$99999999999\r\n" + bytes(200_000_000))
+    before = psutil.Process().memory_info().rss
+    summary = RespFile(path).summary()
+    assert summary.truncated
+    assert summary.commands == 30_000
+    assert psutil.Process().memory_info().rss - before < 50_000_000
+
+
+def test_memory_is_bounded(server, resp) -> None:
+    path = resp(b"")
+    with open(path, "wb") as file:
+        for _ in range(60):
+            file.write(pack("SET", "k", "x" * 5_000_000))
+    code = (
+        "import fastresp, resource, sys; fastresp.mass_insert([], server=sys.argv[2]);"
+        "start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        "fastresp.mass_insert(fastresp.read(sys.argv[1]), server=sys.argv[2], transport='socket');"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), server.url], capture_output=True, text=True
+    )
+    assert int(done.stdout) < 64 << 10, done
+
+
+def test_broken_at_any_byte(resp) -> None:
+    """Whatever is cut off or overwritten, what is found before it is whole and right."""
+    commands = [("SET", f"k{i}", "v" * i) for i in range(40)]
+    data = pack_many(commands)
+    sizes = [len(pack(*command)) for command in commands]
+    for cut in range(len(data)):
+        summary = RespFile(io.BytesIO(data[:cut])).summary()
+        whole = next(n for n in range(40, -1, -1) if sum(sizes[:n]) <= cut)
+        assert (summary.commands, summary.size) == (whole, sum(sizes[:whole]))
+        assert summary.truncated == (cut != summary.size)
+    random.seed(1)
+    for _ in range(300):
+        broken = bytearray(data)
+        broken[random.randrange(len(data))] = random.randrange(256)
+        summary = RespFile(io.BytesIO(bytes(broken))).summary()
+        assert summary.size <= len(data)
+        assert summary.fault is not None or summary.size == len(data)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (("SET", "a b", 'q"\\'), r'SET "a b" "q\"\\"'),
+        (("GET", "é\n\0"), r'GET "\xc3\xa9\n\x00"'),
+        (("SET", "k", "x" * 100), f'SET "k" "{"x" * 48}"... (100 bytes)'),
+        (("DEL", *range(100)), "DEL " + " ".join(f'"{i}"' for i in range(11)) + " ..."),
+        (("odd name",), '"odd name"'),
+        (("", ""), '"" ""'),
+    ],
+)
+def test_shown_command(command, shown: str) -> None:
+    assert shown_command(pack(*command)).startswith(shown)
+
+
+def test_shown_command_of_a_head() -> None:
+    head = pack("SET", "x" * 10_000, "y")[:4096]
+    assert shown_command(head) == f'SET "{"x" * 48}"... (10,000 bytes) ... (3 arguments)'
