@@ -20,37 +20,56 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
 
     Args:
         progress: True for a bar on the terminal, or a callable that takes the Report so far.
-        data: the source; its length, where it has one, is the bar's total.
+        data: the source. The time left comes from how many ``rows`` it has, or from its length,
+            or else from the ``fraction()`` of it that has been read.
     """
     if not progress:
         yield None
     elif progress is not True:
         yield progress
     else:
-        with _bar(operator.length_hint(data) or None) as update:
+        with _bar(data) as update:
             yield update
 
 
+def _part(report: Report, data: Any) -> float | None:
+    """How much of the source has gone, from 0 to 1; None where nobody knows."""
+    total = getattr(data, "rows", None) or operator.length_hint(data)
+    if isinstance(total, int) and total:
+        return min(1.0, report.rows / total)
+    fraction: Callable[[], float | None] = getattr(data, "fraction", lambda: None)
+    return fraction()
+
+
 @contextmanager
-def _bar(total: int | None) -> Iterator[Callable[[Report], object]]:
+def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.completed:,.0f} rows"),
+        TextColumn("{task.fields[rows]} rows"),
         BarColumn(),
-        TextColumn("{task.fields[numbers]}"),
+        TextColumn("{task.fields[rates]}"),
         TimeRemainingColumn(),
     )
+    last: Report | None = None
     # On stderr: a load's output may be piped somewhere.
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=5) as bar:
-        task = bar.add_task("load", total=total, numbers="")
+        task = bar.add_task("load", total=None, rows="0", rates="")
 
         def update(report: Report) -> None:
-            numbers = (
-                f"{report.commands:,} commands  {report.commands_per_second:,.0f}/s  "
-                f"{report.bytes_sent / 1e6:,.0f} MB  {report.failed:,} errors"
+            nonlocal last
+            last = report
+            part = _part(report, data)
+            bar.update(
+                task,
+                total=None if part is None else 1.0,
+                completed=part,
+                rows=f"{report.rows:,}",
+                rates=f"{report.commands_per_second:,.0f} commands/s  "
+                f"{report.bytes_per_second / 1e6:,.1f} MB/s  {report.failed:,} errors",
             )
-            bar.update(task, completed=report.rows, numbers=numbers)
 
         yield update
+        if last is not None:
+            update(last)  # what has come in since the last chunk

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .errors import CommandError, CommandErrors
 
-__all__ = ["ERRORS_KEPT", "Report"]
+__all__ = ["ERRORS_KEPT", "Report", "size_text"]
 
 # Error replies kept with their text; all of them are counted.
 ERRORS_KEPT = 100
@@ -71,9 +71,9 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.commands:,} commands ({_size(self.bytes_sent)}, {self.rows:,} rows) "
+            f"{self.commands:,} commands ({size_text(self.bytes_sent)}, {self.rows:,} rows) "
             f"in {self.seconds:,.2f} s over {self.transport}: "
-            f"{self.commands_per_second:,.0f} commands/s, {_size(self.bytes_per_second)}/s",
+            f"{self.commands_per_second:,.0f} commands/s, {size_text(self.bytes_per_second)}/s",
             f"{self.replies:,} replies, {self.failed:,} of them errors",
         ]
         if self.in_doubt:
@@ -105,7 +105,7 @@ class Report:
         return lines
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
     """A number of bytes in decimal units."""
     for unit, divisor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= divisor:

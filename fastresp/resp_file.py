@@ -293,7 +293,7 @@ def _located(
     if not summary.truncated:
         return None
     return ProtocolError(
-        f"{name} is cut off: its last command is not whole; skip_truncated=True (--skip-truncated) "
+        f"{name} is cut off: its last command is not whole; skip_truncated=True "
         "sends what comes before it",
         summary.size,
         before,

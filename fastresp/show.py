@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HEAD_BYTES", "shown_command"]
+__all__ = ["HEAD_BYTES", "shown_argument", "shown_command"]
 
 # Enough of a command to show it: its rest is cut off anyway.
 HEAD_BYTES = 4096
@@ -33,17 +33,24 @@ def shown_command(resp: bytes) -> str:
         if end < 0:
             break
         size, start = int(resp[at + 1 : end - 1]), end + 1
-        words.append(_shown(resp[start : start + min(size, BYTES_SHOWN)], size, not words))
+        text = resp[start : start + min(size, BYTES_SHOWN)]
+        plain = not words and text.isalnum() and len(text) == size
+        words.append(text.decode() if plain else shown_argument(text, size))
         at = start + size + 2
     if len(words) < count:
         words.append(f"... ({count:,} arguments)")
     return " ".join(words)
 
 
-def _shown(text: bytes, size: int, is_name: bool) -> str:
-    """One argument, or the beginning of one, in quotes; a plain name goes without."""
-    if is_name and text.isalnum() and len(text) == size:
-        return text.decode()
+def shown_argument(text: bytes, size: int | None = None) -> str:
+    """Show an argument in quotes, cut to what fits.
+
+    Args:
+        text: it, or its beginning.
+        size: its size, where this is only its beginning.
+    """
+    size = len(text) if size is None else size
+    text = text[:BYTES_SHOWN]
     quoted = "".join(
         ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in text
     )

@@ -146,7 +146,7 @@ class TestLoads:
         assert "use a command that writes" in failure("demo", "--rows", odd_csv, "DEL k:{id}")
 
     def test_cli_that_fails(self):
-        assert "/bin/false --pipe failed" in failure("demo", FASTRESP_CLI="/bin/false")
+        assert "/bin/false --pipe failed" in failure("demo", code=3, FASTRESP_CLI="/bin/false")
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     @pytest.mark.parametrize("pause", [0.2, 1.0, 2.0])
@@ -164,7 +164,7 @@ class TestLoads:
         time.sleep(pause)
         process.send_signal(number)
         _, words = process.communicate(timeout=30)
-        assert process.returncode == 1
+        assert process.returncode == 4
         assert words == "fastresp: stopped; the server and its folder are removed\n"
 
 
@@ -213,7 +213,6 @@ def test_template_error_has_a_caret():
 @pytest.mark.parametrize(
     ("content", "template", "words"),
     [
-        (b"id,a\n1,2\n", "SET {id} {b}", "row 0: the row has no field {b}"),
         (b"id,a\n1,2\n", "SADD {id} {*a}", "write {a} for a single value"),
         (b"id,a\n1,2\n", r'SET {id} "\xff"', "leave out escapes"),
         (b"id,a\n1,2\n3\n", TEMPLATE, "line 3, has more or fewer values than the 2 fields"),
@@ -228,17 +227,22 @@ def test_rows_that_cannot_be_used(csv_file, content, template, words):
     assert words in failure("demo", "--rows", csv_file(content), template)
 
 
+def test_field_that_is_not_there(csv_file):
+    words = failure("demo", "--rows", csv_file(b"id,a\n1,2\n"), "SET {id} {b}", code=64)
+    assert "row 0: the row has no field {b}" in words
+
+
 def test_no_such_file(tmp_path):
-    words = failure("demo", "--rows", tmp_path / "none.csv", TEMPLATE)
+    words = failure("demo", "--rows", tmp_path / "none.csv", TEMPLATE, code=64)
     assert "No such file or directory; check the path after --rows" in words
 
 
 def test_no_such_server():
-    assert "is not a program" in failure("demo", FASTRESP_SERVER="/nowhere/redis-server")
+    assert "is not a program" in failure("demo", code=3, FASTRESP_SERVER="/nowhere/redis-server")
 
 
 def test_server_that_does_not_start():
-    assert "/bin/false did not start" in failure("demo", FASTRESP_SERVER="/bin/false")
+    assert "/bin/false did not start" in failure("demo", code=3, FASTRESP_SERVER="/bin/false")
 
 
 def test_import_is_light():

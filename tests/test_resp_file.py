@@ -118,9 +118,9 @@ def pipe(content: bytes):
     reader, writer = os.pipe()
 
     def feed() -> None:
-        with open(writer, "wb") as file:
-            with suppress(BrokenPipeError):  # what is refused is not read
-                file.write(content)
+        # What is refused is not read.
+        with suppress(BrokenPipeError), open(writer, "wb") as file:
+            file.write(content)
 
     threading.Thread(target=feed, daemon=True).start()
     return open(reader, "rb")

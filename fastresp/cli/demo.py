@@ -1,15 +1,11 @@
-"""The command line: ``fastresp demo``."""
+"""``fastresp demo``: ways to load data, compared."""
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import redis
 import typer
@@ -19,59 +15,18 @@ from rich.markup import escape
 from rich.spinner import Spinner
 from rich.table import Table
 
-from .demo import compare_push, compare_rows, read_rows
-from .errors import FastrespError, TemplateError
-from .stage import FASTRESP, READY_FILE, Comparison, Show
-from .template import Template
+from ..demo import compare_push, compare_rows, read_rows
+from ..errors import FastrespError
+from ..stage import FASTRESP, READY_FILE, Comparison, Show
+from ..template import Template
+from .ending import Exit, ending, fail
 
-__all__ = ["app", "main"]
+__all__ = ["demo"]
 
-EXIT_FAILED = 1
-EXIT_USAGE = 64  # EX_USAGE of sysexits.h
-TYPER_USAGE = 2
 # Loads shorter than this say little: to start redis-cli and connect takes about 5 ms.
 SHORT_S = 0.1
 
-app = typer.Typer(
-    help="COPY for Redis: Python data into Redis and Valkey at the speed of the server.",
-    no_args_is_help=True,
-    add_completion=False,
-)
 
-
-def main() -> NoReturn:
-    """Run the command line; exit with 0, 64 for bad usage, or 1."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    try:
-        app()
-    except SystemExit as end:
-        sys.exit(EXIT_USAGE if end.code == TYPER_USAGE else end.code)
-    sys.exit(0)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """End as Ctrl-C does, so that servers and folders are cleaned up."""
-    raise KeyboardInterrupt
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"fastresp {version('fastresp')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    """COPY for Redis: Python data into Redis and Valkey at the speed of the server."""
-
-
-@app.command()
 def demo(
     template: Annotated[
         str | None,
@@ -121,10 +76,9 @@ def _demo_push(commands: int) -> None:
 
 
 def _demo_rows(path: Path, text: str) -> None:
-    try:
-        template = Template(text)
-    except TemplateError as error:
-        _fail(str(error), EXIT_USAGE)
+    template = Template(text)
+    if not path.exists():
+        fail(f"{path}: No such file or directory; check the path after --rows")
     with _status() as show:
         show(f"reading {path}")
         rows = read_rows(path)
@@ -180,20 +134,16 @@ def _status() -> Iterator[Show]:
 
 @contextmanager
 def _failures_as_sentences() -> Iterator[None]:
-    try:
-        yield
-    except FastrespError as error:
-        _fail(str(error), EXIT_FAILED)
-    except redis.RedisError as error:
-        _fail(f"the demo's server was lost: {error}; check the free memory", EXIT_FAILED)
-    except OSError as error:
-        _fail(f"{error}; check the free space in /tmp", EXIT_FAILED)
-    except KeyboardInterrupt:
-        _fail("stopped; the server and its folder are removed", EXIT_FAILED)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    Console(stderr=True).print(
-        f"[bold red]fastresp:[/] {escape(message)}", highlight=False, soft_wrap=True
-    )
-    raise typer.Exit(code)
+    with ending():
+        try:
+            yield
+        except redis.RedisError as error:
+            raise FastrespError(
+                f"the demo's server was lost: {error}; check the free memory"
+            ) from error
+        except OSError as error:
+            if isinstance(error, FastrespError):
+                raise
+            raise FastrespError(f"{error}; check the free space in /tmp") from error
+        except KeyboardInterrupt:
+            fail("stopped; the server and its folder are removed", Exit.INTERRUPTED)

@@ -1,0 +1,81 @@
+"""The command line, ``fastresp``: loads, files of RESP, and the demo."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from importlib.metadata import version
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from . import demo, load, resp
+from .ending import EPILOG, Ended, Exit, Settings
+
+__all__ = ["app", "main"]
+
+HELP = "COPY for Redis: files and Python data into Redis and Valkey at the speed of the server."
+# How typer ends: for bad usage, and for a Ctrl-C that no command of ours has seen.
+TYPER_USAGE = 2
+TYPER_INTERRUPTED = 130
+
+app = typer.Typer(
+    help=HELP, epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)  # fmt: skip
+app.command(rich_help_panel="Load")(load.load)
+app.command(rich_help_panel="Load")(load.send)
+app.command(rich_help_panel="Files of RESP")(resp.pack)
+app.command(rich_help_panel="Files of RESP")(resp.check)
+app.command(rich_help_panel="Try it")(demo.demo)
+
+
+def main() -> NoReturn:
+    """Run the command line; exit with one of the codes of Exit."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        app()
+        code = 0
+    except Ended as end:
+        code = end.code
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+        code = {TYPER_USAGE: Exit.USAGE, TYPER_INTERRUPTED: Exit.INTERRUPTED}.get(code, code)
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who read our output has gone; Python would complain of that at its end, too.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = code or Exit.ERRORS
+    sys.exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """End as Ctrl-C does, so that the report is printed, and servers and folders cleaned up."""
+    raise KeyboardInterrupt
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fastresp {version('fastresp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="After a failure show where it came from.")
+    ] = False,
+) -> None:
+    Settings.traceback = traceback

@@ -1,0 +1,104 @@
+"""The dry run of ``fastresp load`` and ``fastresp send``: what it found, as lines or as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NoReturn
+
+from ..dry_run import DryRun, Inquiry, dry_run
+from ..report import size_text
+from ..template import Template
+from .ending import Ending, Exit, say
+
+__all__ = ["show_dry_run"]
+
+
+def show_dry_run(
+    data: Any,
+    template: Template | None,
+    server: str | None,
+    *,
+    nulls: Literal["error", "skip", "empty"],
+    timeout: float | None,
+    end: Ending,
+) -> NoReturn:
+    """Show what a load would do; end with OK only when nothing stands against it."""
+    found = dry_run(data, template, server, nulls=nulls, timeout=timeout)
+    if end.as_json:
+        end.fields = _fields(found)
+    else:
+        for line in _lines(found):
+            say(line)
+    end.end(Exit.ERRORS if found.problems else Exit.OK)
+
+
+def _lines(found: DryRun) -> list[str]:
+    sample, estimate = found.sample, found.estimate
+    lines = [*sample.shown]
+    if len(sample.commands) > len(sample.shown):
+        lines.append("...")
+    lines.append("")
+    if found.commands is None or found.size is None:
+        lines.append(
+            f"The first {sample.rows:,} rows: {len(sample.commands):,} commands, "
+            f"{size_text(sample.size)}; how many there are in all is not known beforehand"
+        )
+    else:
+        about = "" if sample.whole else "about "
+        lines.append(
+            f"Rows: {about}{sample.total_rows:,}; commands: {about}{found.commands:,}; "
+            f"bytes to send: {about}{size_text(found.size)}"
+        )
+    memory = f"Memory in the server: about {size_text(estimate.memory)} in {estimate.keys:,} keys"
+    if estimate.unknown:
+        memory += f", without {', '.join(estimate.unknown)}, for which there is no formula"
+    lines.append(memory)
+    if not found.inquiry.unreachable:
+        lines += _server_lines(found.inquiry)
+    if found.problems:
+        lines += ["", "What stands against this load:", *(f"- {each}" for each in found.problems)]
+    else:
+        lines.append("Nothing stands against this load.")
+    return [*lines, "This was a dry run: nothing was sent."]
+
+
+def _server_lines(inquiry: Inquiry) -> list[str]:
+    if inquiry.used_memory is None:
+        used = "the server does not tell"
+    else:
+        most = f"of {size_text(inquiry.maxmemory)}" if inquiry.maxmemory else "without a maxmemory"
+        used = f"{size_text(inquiry.used_memory)} {most} ({inquiry.policy})"
+    allowed = {True: "yes", False: "no", None: "not known, the server does not tell"}
+    user = f" as user {inquiry.user}" if inquiry.user else ""
+    return [
+        f"Memory in use there: {used}",
+        f"Allowed by the ACL{user}: {allowed[inquiry.allowed]}",
+        f"Keys of the sample with another type: {len(inquiry.wrong_types):,} "
+        f"of {inquiry.checked_keys:,} looked at",
+    ]
+
+
+def _fields(found: DryRun) -> dict[str, Any]:
+    sample, inquiry, estimate = found.sample, found.inquiry, found.estimate
+    return {
+        "dry_run": True,
+        "sample_rows": sample.rows,
+        "rows": sample.total_rows,
+        "exact": sample.whole,
+        "commands": found.commands,
+        "bytes": found.size,
+        "shown": sample.shown,
+        "keys": estimate.keys,
+        "memory": estimate.memory,
+        "memory_without": list(estimate.unknown),
+        "used_memory": inquiry.used_memory,
+        "maxmemory": inquiry.maxmemory,
+        "maxmemory_policy": inquiry.policy,
+        "user": inquiry.user,
+        "allowed": inquiry.allowed,
+        "refused": inquiry.refused,
+        "unknown_commands": inquiry.unknown,
+        "wrong_arity": inquiry.wrong_arity,
+        "wrong_types": inquiry.wrong_types,
+        "checked_keys": inquiry.checked_keys,
+        "problems": found.problems,
+    }

@@ -1,0 +1,203 @@
+"""How a command ends: its exit code, and a sentence or JSON instead of a traceback."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ..errors import (
+    CommandError,
+    CommandErrors,
+    EncodeError,
+    FastrespError,
+    ProtocolError,
+    TemplateError,
+    TransportError,
+)
+from ..report import Report
+
+__all__ = ["EPILOG", "Ended", "Ending", "Exit", "Settings", "ending", "fail", "say"]
+
+
+class Exit(IntEnum):
+    """The exit codes."""
+
+    OK = 0
+    ERRORS = 1
+    STOPPED = 2
+    LOST = 3
+    INTERRUPTED = 4
+    USAGE = 64  # EX_USAGE of sysexits.h
+
+
+EPILOG = (
+    "Exit codes: 0 all went well; 1 the server answered errors, or the data can't be "
+    "sent (what came before is loaded); 2 stopped by --max-errors or --on-error stop; 3 the "
+    "server can't be used, or was lost; 4 interrupted; 64 bad usage: an option, the template, "
+    "a file that is not there."
+)
+
+# What the messages of the library call its arguments, and the options here that are the same.
+OPTIONS = {
+    "nulls='skip'": "--nulls skip",
+    "nulls='empty'": "--nulls empty",
+    "transport='socket'": "--transport socket",
+    "skip_truncated=True": "--skip-truncated",
+    "a larger timeout=": "a larger --timeout",
+    "on_error='stop'": "--on-error stop",
+    "leave out max_errors": "leave out --max-errors",
+    "max_errors is": "--max-errors is",
+    "rate_limit is": "--rate-limit is",
+    "timeout is": "--timeout is",
+}
+
+
+class Settings:
+    """The options that are common to all commands."""
+
+    traceback = False
+
+
+class Ended(SystemExit):
+    """The end of a command, with an exit code of ours."""
+
+    code: int
+
+
+class Ending:
+    """What is known of a command when it ends.
+
+    Attributes:
+        report: of the load, as soon as there is one.
+        fields: the JSON of a command that is not a load.
+    """
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.report: Report | None = None
+        self.fields: dict[str, Any] | None = None
+
+    def end(self, code: Exit, error: str = "") -> NoReturn:
+        """Print the report, and what went wrong; end the program."""
+        error = _in_options(error)
+        if self.as_json:
+            fields = _report_fields(self.report) if self.fields is None else self.fields
+            print(json.dumps(fields | {"exit_code": int(code), "error": error or None}))
+        else:
+            if self.report is not None:
+                say(_in_options(str(self.report)))
+            if error:
+                say(error, failed=True)
+        raise Ended(int(code))
+
+    def end_well(self) -> NoReturn:
+        """End with the code that the report calls for."""
+        report = self.report
+        if report is not None and report.stopped:
+            self.end(Exit.STOPPED)
+        self.end(Exit.ERRORS if report is not None and report.failed else Exit.OK)
+
+
+@contextmanager
+def ending(*, as_json: bool = False) -> Iterator[Ending]:
+    """End a command in order, whatever happens in it."""
+    end = Ending(as_json)
+    try:
+        yield end
+    except (Ended, BrokenPipeError, typer.Exit):
+        raise
+    except CommandErrors as error:
+        end.report = error.report
+    except BaseException as error:
+        if isinstance(error, SystemExit) or _is_usage(error):
+            raise
+        if Settings.traceback:
+            traceback.print_exception(error)
+        end.report = getattr(error, "report", None) or end.report
+        end.end(_code(error, end.report), _words(error))
+    end.end_well()
+
+
+def _is_usage(error: BaseException) -> bool:
+    """Whether typer has words for it; of which package its exceptions are depends on its age."""
+    return hasattr(error, "exit_code") and hasattr(error, "format_message")
+
+
+def _code(error: BaseException, report: Report | None) -> Exit:
+    match error:
+        case KeyboardInterrupt() | typer.Abort():
+            return Exit.INTERRUPTED
+        case TransportError():
+            return Exit.LOST
+        case TemplateError():
+            return Exit.USAGE
+        case EncodeError() | ProtocolError() | FastrespError():
+            return Exit.ERRORS
+        case OSError() | ValueError() | TypeError() if report is None:
+            return Exit.USAGE
+    return Exit.ERRORS
+
+
+def _words(error: BaseException) -> str:
+    """What happened, in a sentence."""
+    match error:
+        case KeyboardInterrupt() | typer.Abort():
+            return "interrupted"
+        case TransportError():
+            return str(error.args[0])  # its report is printed anyway
+        case OSError(filename=name, strerror=words) if name and words:
+            return f"{name}: {words}; check the path"
+        case FastrespError() | OSError() | ValueError() | TypeError():
+            return str(error)
+    return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"
+
+
+def _in_options(text: str) -> str:
+    for argument, option in OPTIONS.items():
+        text = text.replace(argument, option)
+    return text
+
+
+def _report_fields(report: Report | None) -> dict[str, Any]:
+    """A report for JSON; one of nothing where there is none, so that the fields are the same."""
+    report = report or Report("")
+    fields = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
+    return fields | {
+        "in_doubt": report.in_doubt,
+        "commands_per_second": report.commands_per_second,
+        "errors": [_error_fields(error) for error in report.errors],
+    }
+
+
+def _error_fields(error: CommandError) -> dict[str, Any]:
+    """An error reply for JSON; bytes that are not UTF-8 become lone surrogates, as in rejects."""
+    words = error.arguments
+    return {
+        "index": error.index,
+        "row": error.row,
+        "code": error.code,
+        "text": error.text,
+        "arguments": words and [word.decode("utf-8", "surrogateescape") for word in words],
+        "nested": error.nested,
+    }
+
+
+def say(text: str, *, failed: bool = False) -> None:
+    """Print on stderr, which is for people: stdout is for what a program reads."""
+    words = Text("fastresp: ", style="bold red") if failed else Text("")
+    Console(stderr=True, highlight=False).print(words + Text(text), soft_wrap=True)
+
+
+def fail(message: str, code: Exit = Exit.USAGE) -> NoReturn:
+    """End with a sentence."""
+    say(message, failed=True)
+    raise Ended(int(code))

@@ -1,0 +1,195 @@
+"""``fastresp load`` and ``fastresp send``: a source into a server, and the report of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+
+from ..command_info import command_names, deleting
+from ..files import read
+from ..load import mass_insert
+from ..resp_file import RespFile
+from ..template import Template
+from . import options
+from .dry_run import show_dry_run
+from .ending import Ending, Exit, ending, fail
+
+__all__ = ["How", "load", "open_source", "send"]
+
+
+@dataclass(frozen=True)
+class How:
+    """How to load: the options that ``load`` and ``send`` have in common."""
+
+    server: str | None
+    transport: Literal["auto", "redis-cli", "socket"]
+    nulls: Literal["error", "skip", "empty"]
+    on_error: Literal["raise", "stop", "collect"]
+    max_errors: str | None
+    rejects: Path | None
+    rate_limit: float | None
+    timeout: float | None
+    dry_run: bool
+    yes: bool
+    as_json: bool
+
+
+def load(
+    source: options.Source,
+    templates: options.Templates = None,
+    server: options.Url = None,
+    transport: options.Carrier = "auto",
+    sql: options.Sql = None,
+    format: options.Format = None,  # noqa: A002
+    nulls: options.Nulls = "error",
+    on_error: options.OnError = "raise",
+    max_errors: options.MaxErrors = None,
+    rejects: options.Rejects = None,
+    rate_limit: options.RateLimit = None,
+    connections: options.Connections = 1,
+    limit: options.Limit = None,
+    timeout: options.Timeout = 30.0,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> None:
+    """Load a file into a server: each row becomes a command.
+
+    fastresp load users.csv "HSET user:{id} {**}" --server redis://db:6379/0
+
+    Several templates make several commands a row. A .resp file takes none: it holds commands.
+    Commands that delete data, such as DEL, are asked about first; where nobody can be asked
+    they need --yes.
+    """
+    _check_connections(connections)
+    how = How(
+        server, transport, nulls, on_error, max_errors, rejects, rate_limit, timeout or None,
+        dry_run, yes, as_json,
+    )  # fmt: skip
+    _run(lambda: open_source(source, sql=sql, format=format, limit=limit), templates, how)
+
+
+def send(
+    source: options.Source,
+    server: options.Url = None,
+    transport: options.Carrier = "auto",
+    skip_truncated: options.SkipTruncated = False,
+    on_error: options.OnError = "raise",
+    max_errors: options.MaxErrors = None,
+    rejects: options.Rejects = None,
+    rate_limit: options.RateLimit = None,
+    connections: options.Connections = 1,
+    limit: options.Limit = None,
+    timeout: options.Timeout = 30.0,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> None:
+    """Send a file of RESP, as fastresp pack writes it, after a check of the whole file.
+
+    fastresp send users.resp --server redis://db:6379/0
+
+    Standard input can't be read twice: it is checked while it is sent, and nobody is asked about
+    commands that delete.
+    """
+    _check_connections(connections)
+    how = How(
+        server, transport, "error", on_error, max_errors, rejects, rate_limit, timeout or None,
+        dry_run, yes, as_json,
+    )  # fmt: skip
+
+    def opened() -> RespFile:
+        return RespFile(
+            sys.stdin.buffer if source == "-" else source,
+            limit=limit,
+            skip_truncated=skip_truncated,
+        )
+
+    _run(opened, None, how)
+
+
+def open_source(source: str, *, sql: str | None, format: str | None, limit: int | None) -> Any:  # noqa: A002
+    """Open what the command line names as a source."""
+    return read(sys.stdin.buffer if source == "-" else source, format=format, limit=limit)
+
+
+def as_template(source: Any, texts: list[str] | None) -> Template | None:
+    """The template of the command line, which all but RESP needs."""
+    if isinstance(source, RespFile):
+        if texts:
+            raise TypeError(f"{source.name} holds whole commands, so leave out the template")
+        return None
+    if not texts:
+        raise ValueError(
+            "a template is missing: the command for each row, such as 'HSET user:{id} {**}'"
+        )
+    return Template(*texts)
+
+
+def _run(open_it: Callable[[], Any], texts: list[str] | None, how: How) -> None:
+    with ending(as_json=how.as_json) as end:
+        if texts:
+            Template(*texts)  # its errors come before those of the file
+        data = open_it()
+        template = as_template(data, texts)
+        if how.dry_run:
+            show_dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout, end=end)
+        _check_transport(how)
+        _ask_about_deleting(data, template, how, end)
+        end.report = mass_insert(
+            data,
+            template,
+            server=how.server,
+            transport=how.transport,
+            on_error=how.on_error,
+            max_errors=how.max_errors,
+            rejects=how.rejects,
+            rate_limit=how.rate_limit,
+            nulls=how.nulls,
+            timeout=how.timeout,
+            progress=sys.stderr.isatty() and not how.as_json,
+        )
+
+
+def _check_connections(connections: int) -> None:
+    if connections != 1:
+        fail("several connections are not there yet: leave out --connections, or give 1")
+
+
+def _check_transport(how: How) -> None:
+    """Refuse what redis-cli can't do while it is still a matter of the options."""
+    asked = {
+        "--max-errors": how.max_errors,
+        "--rejects": how.rejects,
+        "--rate-limit": how.rate_limit,
+        "--on-error stop": how.on_error == "stop" or None,
+    }
+    needs = [option for option, value in asked.items() if value is not None]
+    if how.transport == "redis-cli" and needs:
+        raise ValueError(
+            f"redis-cli --pipe can't do {' and '.join(needs)}; leave out --transport redis-cli"
+        )
+
+
+def _ask_about_deleting(data: Any, template: Template | None, how: How, end: Ending) -> None:
+    """Ask before commands that delete; without a terminal to ask on, refuse them."""
+    if how.yes:
+        return
+    names = command_names(data, template)
+    if names is None and isinstance(data, RespFile):
+        return  # it can be read only once
+    if names is None:
+        what = "the names of the commands come from the data, and may delete"
+    elif found := deleting(names, how.server, timeout=how.timeout):
+        what = f"{', '.join(found)} may delete or overwrite data"
+    else:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or how.as_json:
+        end.end(Exit.USAGE, f"{what}; give --yes if that is what you want")
+    if not typer.confirm(f"{what}: go on?", err=True):
+        end.end(Exit.USAGE, "nothing was sent")

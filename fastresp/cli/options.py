@@ -1,0 +1,142 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+
+Source: TypeAlias = Annotated[
+    str, typer.Argument(help="A file, a pattern such as 'part-*.csv', or - for standard input.")
+]
+Templates: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TEMPLATE...",
+        help="The command for each row, such as 'HSET user:{id} {**}'; several for several.",
+        show_default=False,
+    ),
+]
+Url: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        rich_help_panel="Server",
+        help="redis://, rediss:// or unix://; from REDIS_URL where it is not given.",
+        show_default="REDIS_URL, else redis://localhost:6379/0",
+    ),
+]
+Carrier: TypeAlias = Annotated[
+    Literal["auto", "redis-cli", "socket"],
+    typer.Option(
+        "--transport",
+        rich_help_panel="Server",
+        help="What carries the load; auto finds out what can.",
+    ),
+]
+Sql: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--sql", metavar="QUERY", rich_help_panel="Data", help="Load what this query gives."
+    ),
+]
+Format: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="F",
+        rich_help_panel="Data",
+        help="What the source holds, such as csv, where its name lies.",
+    ),
+]
+Nulls: TypeAlias = Annotated[
+    Literal["error", "skip", "empty"],
+    typer.Option(
+        "--nulls",
+        rich_help_panel="Data",
+        help="Fail at a null, leave it out, or send an empty string.",
+    ),
+]
+OnError: TypeAlias = Annotated[
+    Literal["raise", "stop", "collect"],
+    typer.Option(
+        "--on-error",
+        rich_help_panel="Errors",
+        help="stop ends at the first error reply; the others go on to the end.",
+    ),
+]
+MaxErrors: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--max-errors",
+        metavar="N|N%",
+        rich_help_panel="Errors",
+        help="Stop when there are more error replies.",
+    ),
+]
+Rejects: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--rejects",
+        metavar="FILE",
+        rich_help_panel="Errors",
+        help="Write failed commands there, as JSON lines.",
+    ),
+]
+RateLimit: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--rate-limit",
+        metavar="N",
+        rich_help_panel="Server",
+        help="Send at most so many commands a second.",
+    ),
+]
+Connections: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--connections",
+        metavar="N",
+        rich_help_panel="Server",
+        help="How many connections to use: 1 for now.",
+    ),
+]
+Limit: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=0,
+        rich_help_panel="Data",
+        help="Take only so many rows from the beginning.",
+    ),
+]
+Timeout: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="S",
+        rich_help_panel="Server",
+        help="Give up when nothing moves so long; 0 for never.",
+    ),
+]
+DryRun: TypeAlias = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Send nothing; say what would be sent, and whether it fits."),
+]
+Yes: TypeAlias = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before commands that delete data.")
+]
+Json: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")
+]
+SkipTruncated: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--skip-truncated",
+        rich_help_panel="Data",
+        help="Send what comes before an end in the midst of a command.",
+    ),
+]

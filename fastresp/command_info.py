@@ -1,0 +1,113 @@
+"""What a server says of its commands: how many arguments, where the keys are, what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .execute import execute
+from .resp_file import RespFile
+from .server import ServerLike
+from .template import Template
+
+__all__ = ["CommandInfo", "command_info", "command_names", "deleting"]
+
+# What takes away data, which no flag of COMMAND INFO tells.
+DELETING = frozenset((
+    "DEL", "UNLINK", "GETDEL", "FLUSHALL", "FLUSHDB", "SWAPDB", "HDEL", "HGETDEL", "SREM", "ZREM",
+    "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "LREM", "LTRIM", "XDEL", "XDELEX",
+    "XTRIM", "XGROUP", "SPOP", "LPOP", "RPOP", "LMPOP", "ZPOPMIN", "ZPOPMAX", "ZMPOP", "FUNCTION",
+    "SCRIPT",
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CommandInfo:
+    """The answer to COMMAND INFO.
+
+    Attributes:
+        arity: how many arguments, the name among them; at least so many if it is negative.
+        flags: such as ``"write"``.
+        first_key: index of the argument that is the first key; 0 where there is none.
+        last_key: index of the last key, from the end if negative.
+        key_step: how many arguments there are from a key to the next.
+        categories: of the ACL, such as ``"@string"``; empty before Redis 6.0.
+    """
+
+    name: str
+    arity: int
+    flags: frozenset[str]
+    first_key: int
+    last_key: int
+    key_step: int
+    categories: frozenset[str]
+
+    @classmethod
+    def of(cls, reply: Any) -> CommandInfo | None:
+        """Read the part of the reply that is about one command; None for an unknown command."""
+        if not isinstance(reply, list) or len(reply) < 6:
+            return None
+        name, arity, flags, first, last, step, *more = reply
+        categories = frozenset(more[0]) if more else frozenset()
+        return cls(name.upper(), arity, frozenset(flags), first, last, step, categories)
+
+    def takes(self, count: int) -> bool:
+        """Whether a command of so many arguments, its name among them, is one that it takes."""
+        return count == self.arity if self.arity >= 0 else count >= -self.arity
+
+    def keys(self, arguments: Collection[bytes]) -> list[bytes]:
+        """The keys among the arguments of a command."""
+        if not self.first_key:
+            return []
+        last = self.last_key if self.last_key >= 0 else len(arguments) + self.last_key
+        return list(arguments)[self.first_key : last + 1 : self.key_step]
+
+
+def command_info(
+    names: Iterable[str], server: ServerLike, *, timeout: float | None
+) -> dict[str, CommandInfo | None] | None:
+    """Ask a server for its commands; None where it does not tell.
+
+    Returns:
+        By name, None for one that it does not know.
+
+    Raises:
+        TransportError: the server can't be used.
+    """
+    names = list(names)
+    if not names:
+        return {}
+    question = [("COMMAND", "INFO", *names)]
+    [reply] = execute(question, server=server, on_error="return", decode=True, timeout=timeout)
+    if not isinstance(reply, list) or len(reply) != len(names):
+        return None
+    return {name: CommandInfo.of(each) for name, each in zip(names, reply, strict=True)}
+
+
+def command_names(source: object, template: Template | None) -> list[str] | None:
+    """The names of the commands that a load sends, in capitals; None where only the data tells."""
+    if template is None:
+        summary = source.check() if isinstance(source, RespFile) else None
+        return None if summary is None else list(summary.names)
+    names = []
+    for first, *_ in template.commands:
+        if not all(isinstance(part, bytes) for part in first):
+            return None
+        names.append(b"".join(first).decode(errors="replace").upper())  # type: ignore[arg-type]
+    return list(dict.fromkeys(names))
+
+
+def deleting(names: Iterable[str], server: ServerLike, *, timeout: float | None) -> list[str]:
+    """Those among some commands that delete data, or that the server calls dangerous.
+
+    Raises:
+        TransportError: the server can't be used.
+    """
+    names = list(names)
+    known = command_info(names, server, timeout=timeout) or {}
+    return [
+        name
+        for name in names
+        if name in DELETING or ((info := known.get(name)) and "@dangerous" in info.categories)
+    ]
