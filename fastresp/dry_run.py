@@ -22,6 +22,8 @@ from .wire.encode import pack
 __all__ = ["DryRun", "Inquiry", "Sample", "dry_run", "take_sample"]
 
 SAMPLE_ROWS = 1_000
+# Fewer rows, where they are as large as this together: they are all held.
+SAMPLE_BYTES = 16 << 20
 COMMANDS_SHOWN = 5
 KEYS_SHOWN = 3
 # A larger command is not sent to ACL DRYRUN: its answer is not worth that.
@@ -166,15 +168,16 @@ def take_sample(
     sample = Sample(whole=True)
     for chunk in encoder.chunks(source):
         for index, row in enumerate(chunk.rows):
-            if row >= SAMPLE_ROWS:
-                sample.whole = False
+            if row >= SAMPLE_ROWS or sample.size >= SAMPLE_BYTES:
+                sample.whole, sample.rows = False, row
                 break
             _take(chunk, index, sample)
-        # All of it may have been read when the first chunk was made, or when one more row is.
-        if not sample.whole or encoder.rows > SAMPLE_ROWS:
-            sample.whole = False
+        if sample.whole and encoder.rows > SAMPLE_ROWS:
+            sample.whole, sample.rows = False, SAMPLE_ROWS  # rows that made no command
+        if not sample.whole:
             break
-    sample.rows = min(encoder.rows, SAMPLE_ROWS)
+    else:
+        sample.rows = encoder.rows
     sample.total_rows = sample.rows if sample.whole else _total_rows(data, encoder.rows)
     return sample
 

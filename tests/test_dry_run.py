@@ -81,6 +81,17 @@ def test_whole_source_in_the_sample(count: int) -> None:
     assert len(sample.commands) == 2 * count
 
 
+def test_large_rows_make_a_small_sample() -> None:
+    sample = take_sample([{"id": i, "v": "x" * 5_000_000} for i in range(10)], HSET)
+    assert (sample.rows, sample.total_rows, sample.whole) == (4, 10, False)
+
+
+def test_rows_that_are_all_left_out() -> None:
+    rows = [{"id": None}] * 3_000
+    sample = take_sample(iter(rows), Template("SET {id} 1"), nulls="skip")
+    assert (sample.rows, sample.commands) == (3_000, [])
+
+
 def test_source_of_unknown_length() -> None:
     found = dry_run(iter(ROWS), HSET, "redis://localhost:1/")
     assert (found.sample.rows, found.commands, found.size) == (1_000, None, None)

@@ -48,7 +48,10 @@ def _lines(found: DryRun) -> list[str]:
             f"Rows: {about}{sample.total_rows:,}; commands: {about}{found.commands:,}; "
             f"bytes to send: {about}{size_text(found.size)}"
         )
-    memory = f"Memory in the server: about {size_text(estimate.memory)} in {estimate.keys:,} keys"
+    scope = " for these rows" if found.commands is None else ""
+    memory = (
+        f"Memory in the server{scope}: about {size_text(estimate.memory)} in {estimate.keys:,} keys"
+    )
     if estimate.unknown:
         memory += f", without {', '.join(estimate.unknown)}, for which there is no formula"
     lines.append(memory)

@@ -13,8 +13,10 @@ import typer
 from ..command_info import command_names, deleting
 from ..files import read
 from ..load import mass_insert
+from ..policy import ErrorPolicy
 from ..resp_file import RespFile
 from ..template import Template
+from ..transports.socket import SocketTransport
 from . import options
 from .dry_run import show_dry_run
 from .ending import Ending, Exit, ending, fail
@@ -133,13 +135,14 @@ def as_template(source: Any, texts: list[str] | None) -> Template | None:
 
 def _run(open_it: Callable[[], Any], texts: list[str] | None, how: How) -> None:
     with ending(as_json=how.as_json) as end:
+        # What is wrong with the command line itself comes first.
+        _check_options(how)
         if texts:
-            Template(*texts)  # its errors come before those of the file
+            Template(*texts)
         data = open_it()
         template = as_template(data, texts)
         if how.dry_run:
             show_dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout, end=end)
-        _check_transport(how)
         _ask_about_deleting(data, template, how, end)
         end.report = mass_insert(
             data,
@@ -161,8 +164,10 @@ def _check_connections(connections: int) -> None:
         fail("several connections are not there yet: leave out --connections, or give 1")
 
 
-def _check_transport(how: How) -> None:
-    """Refuse what redis-cli can't do while it is still a matter of the options."""
+def _check_options(how: How) -> None:
+    """Refuse what the transport would refuse, or can't do, before anything is opened."""
+    policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)
+    SocketTransport(how.server, policy=policy, timeout=how.timeout, rate_limit=how.rate_limit)
     asked = {
         "--max-errors": how.max_errors,
         "--rejects": how.rejects,
