@@ -304,13 +304,13 @@ def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]
         problems.append(f"the server has no command {', '.join(inquiry.unknown)}; check the name")
     if inquiry.wrong_arity:
         problems.append(
-            f"{len(inquiry.wrong_arity):,} commands of the sample have too many or too few "
-            f"arguments, the first: {inquiry.wrong_arity[0]}"
+            "commands of the sample with too many or too few arguments: "
+            f"{len(inquiry.wrong_arity):,}, the first: {inquiry.wrong_arity[0]}"
         )
     if inquiry.wrong_types:
         problems.append(
-            f"{len(inquiry.wrong_types):,} keys of the sample are there and of another type, which "
-            f"answers WRONGTYPE: {'; '.join(inquiry.wrong_types[:KEYS_SHOWN])}"
+            "keys of the sample that are there with another type, which answers WRONGTYPE: "
+            f"{len(inquiry.wrong_types):,}, such as {'; '.join(inquiry.wrong_types[:KEYS_SHOWN])}"
         )
     problems += inquiry.refused[:KEYS_SHOWN]
     if inquiry.maxmemory and inquiry.used_memory is not None:

@@ -4,7 +4,7 @@ The sizes are those of Redis 7.0 on a 64-bit machine: a dictEntry of 24 bytes, a
 headers of 1 to 9, listpack entries as listpack.c writes them, all of it rounded up to the size
 classes of jemalloc with its usual quantum of 16. Measured there with 100,000 commands: 0.91 to 1.00
 of the real memory. Valkey 8 keeps keys next to their values and takes up to a third less than this
-says; lists of a few elements take half since Redis 7.2.
+says.
 """
 
 from __future__ import annotations
@@ -153,6 +153,9 @@ def _list_size(value: Value, times: float, limits: Mapping[str, int]) -> float:
     total = value.packed * times
     average = value.packed / max(value.count, 1)
     node = NODE_BYTES.get(most, 8192) if most < 0 else most * average
+    # Since 7.2, which sets have listpacks since, too, a list that fits one node is nothing else.
+    if limits["set-max-listpack-entries"] and total <= node:
+        return size_class(LISTPACK + total)
     # A node ends with the last element that fits.
     full = max(average, node // average * average if average < node else average)
     nodes, rest = divmod(total, full)

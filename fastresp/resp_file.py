@@ -52,7 +52,7 @@ class RespFile:
 
     The whole file is checked before anything is sent. What can't be read twice, such as standard
     input or a pipe, is checked while it is sent: an error then comes after the commands before it.
-    A row of the load is a command.
+    A row of the load is a command. In asyncio an empty pipe blocks the event loop.
 
     Args:
         source: a path, or a file object open for reading bytes.

@@ -202,12 +202,12 @@ def on_terminal(*arguments: object, answer: bytes = b"") -> tuple[int, bytes, by
 
 @pytest.mark.usefixtures("server")
 class TestErrors:
-    WRONG = [
+    WRONG = (
         ("SET", "text", 1),
         ("LPUSH", "text", "é"),
         ("LPUSH", "text", b"\xff"),
         ("SET", "b", 1),
-    ]
+    )
 
     @TRANSPORTS
     def test_done_with_errors(self, client, resp, transport: str) -> None:

@@ -208,7 +208,8 @@ def test_progress_bar_goes_to_stderr(server: LocalServer) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "1000\n"
-    assert "1,000 commands" in done.stderr
+    assert "1,000 rows" in done.stderr
+    assert "MB/s" in done.stderr
 
 
 def test_several_threads_at_once(server: LocalServer, client: redis.Redis) -> None:
