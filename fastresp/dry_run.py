@@ -10,6 +10,7 @@ from .command_info import CommandInfo, command_info
 from .errors import CommandError, TransportError
 from .estimate import LIMITS, Estimate, Model
 from .execute import execute
+from .progress import fraction_read, known_rows
 from .report import size_text
 from .server import ServerLike
 from .show import HEAD_BYTES, shown_argument, shown_command
@@ -197,12 +198,10 @@ def _take(chunk: Chunk, index: int, sample: Sample) -> None:
 
 def _total_rows(data: Any, taken: int) -> int | None:
     """How many rows a source has: it knows, or how much of it these were tells."""
-    rows = getattr(data, "rows", None)
-    if rows is None and hasattr(data, "__len__"):
-        rows = len(data)
-    if rows is None and (fraction := getattr(data, "fraction", lambda: None)()):
-        rows = round(taken / fraction)
-    return rows if isinstance(rows, int) else None
+    rows = known_rows(data)
+    if rows is None and (fraction := fraction_read(data)):
+        return round(taken / fraction)
+    return rows
 
 
 def inquire(sample: Sample, server: ServerLike, *, timeout: float | None) -> Inquiry:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from .report import Report
 
-__all__ = ["Progress", "reporting"]
+__all__ = ["Progress", "fraction_read", "known_rows", "reporting"]
 
 Progress: TypeAlias = bool | Callable[[Report], object] | None
 
@@ -32,13 +32,23 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
             yield update
 
 
+def known_rows(data: Any) -> int | None:
+    """How many rows a source has, where it knows."""
+    # Of the type, for a column of a data frame may be called like that, too.
+    rows = data.rows if hasattr(type(data), "rows") else None
+    return rows if isinstance(rows, int) else operator.length_hint(data) or None
+
+
+def fraction_read(data: Any) -> float | None:
+    """How much of a source has been read, from 0 to 1; None where nobody knows."""
+    fraction: float | None = data.fraction() if hasattr(type(data), "fraction") else None
+    return fraction
+
+
 def _part(report: Report, data: Any) -> float | None:
     """How much of the source has gone, from 0 to 1; None where nobody knows."""
-    total = getattr(data, "rows", None) or operator.length_hint(data)
-    if isinstance(total, int) and total:
-        return min(1.0, report.rows / total)
-    fraction: Callable[[], float | None] = getattr(data, "fraction", lambda: None)
-    return fraction()
+    total = known_rows(data)
+    return min(1.0, report.rows / total) if total else fraction_read(data)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -654,11 +655,20 @@ class TestDryRun:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str) -> None:
-    instruction = run(_FASTRESP_COMPLETE=f"source_{shell}")
-    assert instruction.returncode == 0
-    assert "_FASTRESP_COMPLETE=complete_" in instruction.stdout
-    assert "--install-completion" in run("--help").stdout
-    assert "--show-completion" in run("--help").stdout
+    done = run(_FASTRESP_COMPLETE=f"source_{shell}")
+    assert done.returncode == 0
+    assert "_FASTRESP_COMPLETE=complete_" in done.stdout
+    done = run(
+        _FASTRESP_COMPLETE="complete_fish",
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+        _TYPER_COMPLETE_ARGS="fastresp load --rej",
+    )
+    assert "--rejects" in done.stdout
+    if (program := shutil.which(shell)) is None:
+        pytest.skip(f"{shell} is not installed")
+    command = f"{' '.join(PROGRAM)} --show-completion; true"
+    done = subprocess.run([program, "-c", command], capture_output=True, text=True, timeout=60)
+    assert "_FASTRESP_COMPLETE=complete_" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["load", "send", "pack", "check", "demo"])

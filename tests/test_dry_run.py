@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import redis
+from test_matrix import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp import CommandErrors, Template
 from fastresp.dry_run import dry_run, take_sample
+from fastresp.programs import LocalServer
 
 ROWS = [{"id": i, "name": f"näme {i}"} for i in range(5_000)]
 HSET = Template("HSET user:{id} {**}")
@@ -164,6 +166,20 @@ def test_rights(start_server) -> None:
     found = dry_run(ROWS[:3], HSET, f"unix://blind:secret@{path}")
     assert (found.inquiry.allowed, found.inquiry.used_memory) == (None, None)
     assert found.problems == []
+
+
+@pytest.mark.parametrize("name", ["redis-server", *WHEEL_SERVERS])
+def test_each_server(name: str) -> None:
+    with LocalServer(program=located(name, WHEEL_SERVERS)) as server:
+        fastresp.mass_insert([("SET", "user:7", 1)], server=server.url)
+        found = dry_run(ROWS, Template("HSET user:{id} {**}; BOGUS; SET a"), server.url)
+    # ACL DRYRUN came with 7.0.
+    assert found.inquiry.allowed is (None if name == "redis-6.2" else False)
+    assert found.inquiry.user == "default"
+    assert found.inquiry.unknown == ["BOGUS"]
+    assert found.inquiry.wrong_arity[0] == 'SET "a"'
+    assert found.inquiry.wrong_types == ['"user:7" holds a string, and HSET expects a hash']
+    assert found.inquiry.used_memory is not None
 
 
 def test_memory_that_is_not_there(start_server) -> None:
