@@ -108,9 +108,9 @@ class RespFile:
         size = self._summary.size if self._summary else self._size
         return min(1.0, self._read / size) if size else 1.0
 
-    def place(self, row: int) -> str:
-        """Where a row comes from."""
-        return f"{self.name}, command {row:,}"
+    def place(self, row: int) -> tuple[str, int]:
+        """The file that a row came from, and which of its commands it is, counted from 0."""
+        return self.name, row
 
     def check(self) -> RespSummary | None:
         """Read the whole file once, and find out whether it can be sent; None for a pipe.
@@ -258,8 +258,8 @@ class RespEncoder:
         summary = self._file.check() if self._splitter.commands == 0 else None
         if summary and self.max_bulk_bytes is not None and summary.largest > self.max_bulk_bytes:
             raise EncodeError(
-                f"{self._file.place(summary.largest_command)}: an argument of {summary.largest:,} "
-                f"bytes is more than the {self.max_bulk_bytes:,} that the server takes; raise its "
+                f"{self._file.name}, command {summary.largest_command:,}: an argument of "
+                f"{summary.largest:,} bytes is more than the {self.max_bulk_bytes:,} that the server takes; raise its "
                 "proto-max-bulk-len (nothing was sent)",
                 command=summary.largest_command,
                 row=summary.largest_command,
