@@ -24,7 +24,6 @@ from .wire.writer import Writer, pack_many
 __all__ = [
     # load
     "mass_insert",
-    "read",
     "execute",
     "read",
     "dump",

@@ -166,7 +166,7 @@ def take_sample(
 ) -> Sample:
     """Encode the first rows of a source."""
     encoder, source = encoding(data, template, nulls=nulls, default=None)
-    sample = Sample(whole=True)
+    sample = Sample(whole=True, total_rows=known_rows(data))
     for chunk in encoder.chunks(source):
         for index, row in enumerate(chunk.rows):
             if row >= SAMPLE_ROWS or sample.size >= SAMPLE_BYTES:
@@ -179,7 +179,10 @@ def take_sample(
             break
     else:
         sample.rows = encoder.rows
-    sample.total_rows = sample.rows if sample.whole else _total_rows(data, encoder.rows)
+    if sample.whole:
+        sample.total_rows = sample.rows
+    elif sample.total_rows is None and (fraction := fraction_read(data)):
+        sample.total_rows = round(encoder.rows / fraction)
     return sample
 
 
@@ -194,14 +197,6 @@ def _take(chunk: Chunk, index: int, sample: Sample) -> None:
     sample.commands.append(arguments(command))
     if len(sample.shown) < COMMANDS_SHOWN:
         sample.shown.append(shown_command(command[:HEAD_BYTES]))
-
-
-def _total_rows(data: Any, taken: int) -> int | None:
-    """How many rows a source has: it knows, or how much of it these were tells."""
-    rows = known_rows(data)
-    if rows is None and (fraction := fraction_read(data)):
-        return round(taken / fraction)
-    return rows
 
 
 def inquire(sample: Sample, server: ServerLike, *, timeout: float | None) -> Inquiry:

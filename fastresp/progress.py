@@ -33,7 +33,7 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
 
 
 def known_rows(data: Any) -> int | None:
-    """How many rows a source has, where it knows."""
+    """How many rows a source has, where it knows; to be asked before any is taken."""
     # Of the type, for a column of a data frame may be called like that, too.
     rows = data.rows if hasattr(type(data), "rows") else None
     return rows if isinstance(rows, int) else operator.length_hint(data) or None
@@ -43,12 +43,6 @@ def fraction_read(data: Any) -> float | None:
     """How much of a source has been read, from 0 to 1; None where nobody knows."""
     fraction: float | None = data.fraction() if hasattr(type(data), "fraction") else None
     return fraction
-
-
-def _part(report: Report, data: Any) -> float | None:
-    """How much of the source has gone, from 0 to 1; None where nobody knows."""
-    total = known_rows(data)
-    return min(1.0, report.rows / total) if total else fraction_read(data)
 
 
 @contextmanager
@@ -62,6 +56,7 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
         TextColumn("{task.fields[rates]}"),
         TimeRemainingColumn(),
     )
+    total = known_rows(data)
     last: Report | None = None
     # On stderr: a load's output may be piped somewhere.
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=5) as bar:
@@ -70,7 +65,7 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
         def update(report: Report) -> None:
             nonlocal last
             last = report
-            part = _part(report, data)
+            part = min(1.0, report.rows / total) if total else fraction_read(data)
             bar.update(
                 task,
                 total=None if part is None else 1.0,

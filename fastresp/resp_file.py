@@ -259,8 +259,8 @@ class RespEncoder:
         if summary and self.max_bulk_bytes is not None and summary.largest > self.max_bulk_bytes:
             raise EncodeError(
                 f"{self._file.name}, command {summary.largest_command:,}: an argument of "
-                f"{summary.largest:,} bytes is more than the {self.max_bulk_bytes:,} that the server takes; raise its "
-                "proto-max-bulk-len (nothing was sent)",
+                f"{summary.largest:,} bytes is more than the {self.max_bulk_bytes:,} that the "
+                "server takes; raise its proto-max-bulk-len (nothing was sent)",
                 command=summary.largest_command,
                 row=summary.largest_command,
             )

@@ -165,6 +165,21 @@ def test_template_with_resp(server, resp) -> None:
         fastresp.mass_insert(fastresp.read(resp()), "SET {0} {1}", server=server.url)
 
 
+def test_read(resp) -> None:
+    path = resp()
+    assert isinstance(fastresp.read(path, limit=3), RespFile)
+    assert isinstance(fastresp.read(str(path)), RespFile)
+    path = path.rename(path.with_suffix(".RESP"))
+    assert isinstance(fastresp.read(path), RespFile)
+    assert isinstance(fastresp.read(io.BytesIO(RESP), format="resp"), RespFile)
+    with pytest.raises(ValueError, match="no columns for a query"):
+        fastresp.read(path, sql="SELECT 1")
+    with pytest.raises(ValueError, match="one by one"):
+        fastresp.read([path, path], format="resp")
+    with pytest.raises(ValueError, match="is for files of RESP"):
+        fastresp.read("x.csv", skip_truncated=True)
+
+
 def test_text_file_and_missing_file(resp) -> None:
     with open(resp()) as file, pytest.raises(TypeError, match="'rb'"):
         RespFile(file)  # type: ignore[arg-type]

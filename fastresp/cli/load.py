@@ -117,7 +117,8 @@ def send(
 
 def open_source(source: str, *, sql: str | None, format: str | None, limit: int | None) -> Any:  # noqa: A002
     """Open what the command line names as a source."""
-    return read(sys.stdin.buffer if source == "-" else source, format=format, limit=limit)
+    known: Any = format  # read() says which there are
+    return read(sys.stdin.buffer if source == "-" else source, sql=sql, format=known, limit=limit)
 
 
 def as_template(source: Any, texts: list[str] | None) -> Template | None:

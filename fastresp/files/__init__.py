@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 from ..errors import SourceError
+from ..resp_file import RespFile
 from .ahead import Ahead
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ __all__ = ["Format", "Source", "Table", "read"]
 
 Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
-Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "arrow"]
+Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "arrow", "resp"]
 
-FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow")
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow", "resp")
 SUFFIXES = {
     ".csv": "csv",
     ".txt": "csv",
@@ -47,8 +48,9 @@ def read(
     sql: str | None = None,
     format: Format | None = None,  # noqa: A002
     limit: int | None = None,
-) -> Table:
-    """Read files, or the rows of a query, as columns to load.
+    skip_truncated: bool = False,
+) -> Table | RespFile:
+    """Read files, or the rows of a query, as columns to load; or a file of RESP as commands.
 
     Nothing is held: a thread reads some megabytes ahead of what takes the rows, whatever their
     number.
@@ -59,10 +61,11 @@ def read(
             ``sys.stdin.buffer``; or a query that names its files itself, such as ``SELECT id, name
             FROM 'flights.parquet'``.
         sql: a query over the source, which it calls ``source``.
-        format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"parquet"`` or ``"arrow"``, where the name of
-            a path, or the first bytes of a file object, do not tell. CSV, TSV and JSON lines may
-            be compressed with gzip, Zstandard or bzip2.
+        format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"parquet"``, ``"arrow"`` or ``"resp"``, where
+            the name of a path, or the first bytes of a file object, do not tell. CSV, TSV and JSON
+            lines may be compressed with gzip, Zstandard or bzip2.
         limit: stop after so many rows.
+        skip_truncated: of a file of RESP, load what comes before an end in the midst of a command.
 
     Every column of CSV is text as it stands in the file: ``00123`` and ``1.10`` stay so, and bytes
     that are not UTF-8 pass. An empty field is a null, and ``""`` an empty string, as in
@@ -70,6 +73,8 @@ def read(
     missing key is a null. The first 2 MiB have to show every column and its type; numbers are
     64-bit integers or floats. In a query it is DuckDB that reads the files and gives types to
     their columns, but for those of a file object; times are in UTC.
+
+    A file of RESP, such as ``dump`` writes, is one path or one file object: see RespFile.
 
     Files have the same columns, in any order. One without rows is none to load; CSV without even a
     first line is an error.
@@ -85,6 +90,12 @@ def read(
         raise ValueError(f"format is one of {', '.join(map(repr, FORMATS))}, not {format!r}")
     if limit is not None and limit < 0:
         raise ValueError(f"limit is a number of rows of 0 or more, not {limit}")
+    if format == "resp" or (format is None and _is_resp(source)):
+        if sql is not None:
+            raise ValueError("a file of RESP holds commands, and no columns for a query")
+        return RespFile(_one(source), limit=limit, skip_truncated=skip_truncated)
+    if skip_truncated:
+        raise ValueError("skip_truncated is for files of RESP: give format='resp' if this is one")
     _imported("pyarrow")
     if sql is None and isinstance(source, str) and QUERY.match(source) and not _exists(source):
         return Table([], [], sql=source, limit=limit)
@@ -256,6 +267,16 @@ class _Batches:
 
     def __next__(self) -> Any:
         return next(self._ahead)
+
+
+def _is_resp(source: Source) -> bool:
+    return isinstance(source, (str, os.PathLike)) and os.fspath(source).lower().endswith(".resp")
+
+
+def _one(source: Source) -> Path | IO[bytes]:
+    if isinstance(source, Sequence) and not isinstance(source, str):
+        raise ValueError("files of RESP are loaded one by one: give one path, and not a list")
+    return source
 
 
 def _files(source: Source) -> list[Any]:
