@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from .progress import fraction_read, known_rows
 from .report import size_text
 from .server import ServerLike
 from .show import HEAD_BYTES, shown_argument, shown_command
-from .source import encoding
+from .source import Encoder, encoding, released
 from .template import Template
 from .wire.buffer import Chunk
 from .wire.commands import arguments
@@ -25,6 +26,8 @@ __all__ = ["DryRun", "Inquiry", "Sample", "dry_run", "take_sample"]
 SAMPLE_ROWS = 1_000
 # Fewer rows, where they are as large as this together: they are all held.
 SAMPLE_BYTES = 16 << 20
+# How long rows are counted where the source does not know how many there are.
+COUNT_SECONDS = 0.5
 COMMANDS_SHOWN = 5
 KEYS_SHOWN = 3
 # A larger command is not sent to ACL DRYRUN: its answer is not worth that.
@@ -167,23 +170,43 @@ def take_sample(
     """Encode the first rows of a source."""
     encoder, source = encoding(data, template, nulls=nulls, default=None)
     sample = Sample(whole=True, total_rows=known_rows(data))
-    for chunk in encoder.chunks(source):
-        for index, row in enumerate(chunk.rows):
-            if row >= SAMPLE_ROWS or sample.size >= SAMPLE_BYTES:
-                sample.whole, sample.rows = False, row
+    with released(source):
+        chunks = encoder.chunks(source)
+        for chunk in chunks:
+            _take_chunk(chunk, sample)
+            if sample.whole and encoder.rows > SAMPLE_ROWS:
+                sample.whole, sample.rows = False, SAMPLE_ROWS  # rows that made no command
+            if not sample.whole:
                 break
-            _take(chunk, index, sample)
-        if sample.whole and encoder.rows > SAMPLE_ROWS:
-            sample.whole, sample.rows = False, SAMPLE_ROWS  # rows that made no command
-        if not sample.whole:
-            break
-    else:
-        sample.rows = encoder.rows
-    if sample.whole:
-        sample.total_rows = sample.rows
-    elif sample.total_rows is None and (fraction := fraction_read(data)):
-        sample.total_rows = round(encoder.rows / fraction)
+        if sample.whole:
+            sample.rows = sample.total_rows = encoder.rows
+        elif sample.total_rows is None and fraction_read(data) is not None:
+            sample.total_rows = _count_on(chunks, encoder, data)
     return sample
+
+
+def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:
+    """Go on for a moment to count rows, and work out from the rate how many there are in all.
+
+    What a source has read is ahead of what it has given, by 15 MB in CSV; so it is what it reads
+    between two moments that is compared with the rows between them.
+    """
+    rows, part = encoder.rows, fraction_read(data) or 0.0
+    deadline = time.monotonic() + COUNT_SECONDS
+    for _ in chunks:
+        if time.monotonic() >= deadline:
+            more = (fraction_read(data) or 0.0) - part
+            return round((encoder.rows - rows) / more) if more > 0 else None
+    return encoder.rows
+
+
+def _take_chunk(chunk: Chunk, sample: Sample) -> None:
+    """Take the commands of a chunk, until the sample is large enough."""
+    for index, row in enumerate(chunk.rows):
+        if row >= SAMPLE_ROWS or sample.size >= SAMPLE_BYTES:
+            sample.whole, sample.rows = False, row
+            return
+        _take(chunk, index, sample)
 
 
 def _take(chunk: Chunk, index: int, sample: Sample) -> None:

@@ -99,20 +99,28 @@ def test_source_of_unknown_length() -> None:
     assert (found.sample.rows, found.commands, found.size) == (1_000, None, None)
 
 
-def test_fraction_tells_how_many_rows_there_are() -> None:
+@pytest.mark.parametrize(("rows", "ahead"), [(50_000, 0), (50_000_000, 0), (50_000_000, 100_000)])
+def test_fraction_tells_how_many_rows_there_are(rows: int, ahead: int) -> None:
     class Rows:
-        rows = None
         taken = 0
 
         def __iter__(self):
-            for row in ROWS:
-                self.taken += 1
-                yield row
+            for i in range(rows):
+                self.taken = i
+                yield {"id": i, "name": "x"}
 
         def fraction(self) -> float:
-            return self.taken / 20_000
+            return min(1.0, (self.taken + ahead) / rows)
 
-    assert take_sample(Rows(), HSET).total_rows == 20_000
+    sample = take_sample(Rows(), HSET)
+    assert sample.rows == 1_000
+    assert sample.total_rows == pytest.approx(rows, rel=0.1)
+
+
+def test_rows_of_a_file_are_counted(tmp_path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,name\n" + "".join(f"{i},name {i}\n" for i in range(300_000)))
+    assert take_sample(fastresp.read(path), HSET).total_rows == pytest.approx(300_000, rel=0.3)
 
 
 def test_file_of_resp(server, tmp_path) -> None:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
-from ..dry_run import DryRun, Inquiry, dry_run
+from ..dry_run import DryRun, Inquiry
 from ..report import size_text
-from ..template import Template
 from .ending import Ending, Exit, say
 
 __all__ = ["show_dry_run"]
 
 
-def show_dry_run(
-    data: Any,
-    template: Template | None,
-    server: str | None,
-    *,
-    nulls: Literal["error", "skip", "empty"],
-    timeout: float | None,
-    end: Ending,
-) -> NoReturn:
+def show_dry_run(found: DryRun, end: Ending) -> NoReturn:
     """Show what a load would do; end with OK only when nothing stands against it."""
-    found = dry_run(data, template, server, nulls=nulls, timeout=timeout)
     if end.as_json:
         end.fields = _fields(found)
     else:

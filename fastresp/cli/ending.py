@@ -40,10 +40,10 @@ class Exit(IntEnum):
 
 
 EPILOG = (
-    "Exit codes: 0 all went well; 1 the server answered errors, or the data can't be "
-    "sent (what came before is loaded); 2 stopped by --max-errors or --on-error stop; 3 the "
-    "server can't be used, or was lost; 4 interrupted; 64 bad usage: an option, the template, "
-    "a file that is not there."
+    "Exit codes: 0 all went well; 1 the server answered errors, or the data can't be read or sent "
+    "(what came before is loaded); 2 stopped by --max-errors or --on-error stop; 3 the server "
+    "can't be used, or was lost; 4 interrupted; 64 bad usage: an option, the template, a file "
+    "that is not there."
 )
 
 # What the messages of the library call its arguments, and the options here that are the same.
@@ -52,6 +52,10 @@ OPTIONS = {
     "nulls='empty'": "--nulls empty",
     "transport='socket'": "--transport socket",
     "skip_truncated=True": "--skip-truncated",
+    "give format= as": "give --format as",
+    "give format='resp'": "give --format resp",
+    "format is one of": "--format is one of",
+    "to sql=": "to --sql ",
     "a larger timeout=": "a larger --timeout",
     "on_error='stop'": "--on-error stop",
     "leave out max_errors": "leave out --max-errors",
@@ -142,7 +146,7 @@ def _code(error: BaseException, report: Report | None) -> Exit:
             return Exit.USAGE
         case EncodeError() | ProtocolError() | FastrespError():
             return Exit.ERRORS
-        case OSError() | ValueError() | TypeError() if report is None:
+        case OSError() | ValueError() | TypeError() | ImportError() if report is None:
             return Exit.USAGE
     return Exit.ERRORS
 
@@ -156,7 +160,7 @@ def _words(error: BaseException) -> str:
             return str(error.args[0])  # its report is printed anyway
         case OSError(filename=name, strerror=words) if name and words:
             return f"{name}: {words}; check the path"
-        case FastrespError() | OSError() | ValueError() | TypeError():
+        case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
             return str(error)
     return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"
 

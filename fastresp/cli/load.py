@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +12,11 @@ from typing import Any, Literal
 import typer
 
 from ..command_info import command_names, deleting
-from ..files import read
+from ..dry_run import dry_run
+from ..files import Table, read
 from ..load import mass_insert
 from ..policy import ErrorPolicy
+from ..report import Report
 from ..resp_file import RespFile
 from ..template import Template
 from ..transports.socket import SocketTransport
@@ -21,7 +24,7 @@ from . import options
 from .dry_run import show_dry_run
 from .ending import Ending, Exit, ending, fail
 
-__all__ = ["How", "load", "open_source", "send"]
+__all__ = ["How", "as_template", "load", "opened", "send"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def load(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, timeout or None,
         dry_run, yes, as_json,
     )  # fmt: skip
-    _run(lambda: open_source(source, sql=sql, format=format, limit=limit), templates, how)
+    _run(opened(source, sql=sql, format=format, limit=limit), templates, how)
 
 
 def send(
@@ -105,20 +108,28 @@ def send(
         dry_run, yes, as_json,
     )  # fmt: skip
 
-    def opened() -> RespFile:
-        return RespFile(
-            sys.stdin.buffer if source == "-" else source,
-            limit=limit,
-            skip_truncated=skip_truncated,
-        )
-
-    _run(opened, None, how)
+    data = opened(source, format="resp", limit=limit, skip_truncated=skip_truncated)
+    _run(data, None, how)
 
 
-def open_source(source: str, *, sql: str | None, format: str | None, limit: int | None) -> Any:  # noqa: A002
-    """Open what the command line names as a source."""
+@contextmanager
+def opened(
+    source: str,
+    *,
+    sql: str | None = None,
+    format: str | None = None,  # noqa: A002
+    limit: int | None = None,
+    skip_truncated: bool = False,
+) -> Iterator[Any]:
+    """Open what the command line names as a source, and end its reading afterwards."""
     known: Any = format  # read() says which there are
-    return read(sys.stdin.buffer if source == "-" else source, sql=sql, format=known, limit=limit)
+    where = sys.stdin.buffer if source == "-" else source
+    data = read(where, sql=sql, format=known, limit=limit, skip_truncated=skip_truncated)
+    try:
+        yield data
+    finally:
+        if isinstance(data, Table):
+            data.close()
 
 
 def as_template(source: Any, texts: list[str] | None) -> Template | None:
@@ -134,30 +145,35 @@ def as_template(source: Any, texts: list[str] | None) -> Template | None:
     return Template(*texts)
 
 
-def _run(open_it: Callable[[], Any], texts: list[str] | None, how: How) -> None:
+def _run(source: AbstractContextManager[Any], texts: list[str] | None, how: How) -> None:
     with ending(as_json=how.as_json) as end:
         # What is wrong with the command line itself comes first.
         _check_options(how)
         if texts:
             Template(*texts)
-        data = open_it()
-        template = as_template(data, texts)
-        if how.dry_run:
-            show_dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout, end=end)
-        _ask_about_deleting(data, template, how, end)
-        end.report = mass_insert(
-            data,
-            template,
-            server=how.server,
-            transport=how.transport,
-            on_error=how.on_error,
-            max_errors=how.max_errors,
-            rejects=how.rejects,
-            rate_limit=how.rate_limit,
-            nulls=how.nulls,
-            timeout=how.timeout,
-            progress=sys.stderr.isatty() and not how.as_json,
-        )
+        with source as data:
+            template = as_template(data, texts)
+            if how.dry_run:
+                found = dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout)
+                show_dry_run(found, end)
+            _ask_about_deleting(data, template, how, end)
+            end.report = _loaded(data, template, how)
+
+
+def _loaded(data: Any, template: Template | None, how: How) -> Report:
+    return mass_insert(
+        data,
+        template,
+        server=how.server,
+        transport=how.transport,
+        on_error=how.on_error,
+        max_errors=how.max_errors,
+        rejects=how.rejects,
+        rate_limit=how.rate_limit,
+        nulls=how.nulls,
+        timeout=how.timeout,
+        progress=sys.stderr.isatty() and not how.as_json,
+    )
 
 
 def _check_connections(connections: int) -> None:

@@ -16,7 +16,7 @@ from ..load import dump
 from ..resp_file import RespFile, RespSummary
 from . import options
 from .ending import Exit, ending, say
-from .load import as_template, open_source
+from .load import as_template, opened
 
 __all__ = ["check", "pack"]
 
@@ -42,10 +42,10 @@ def pack(
     with ending() as end:
         if output is None and sys.stdout.isatty():
             end.end(Exit.USAGE, "RESP is not for a terminal: write '> FILE' behind it, or -o FILE")
-        data = open_source(source, sql=sql, format=format, limit=limit)
-        template = as_template(data, templates)
-        _check_not_itself(source, output)
-        commands = dump(data, template, output or sys.stdout.buffer, nulls=nulls)
+        with opened(source, sql=sql, format=format, limit=limit) as data:
+            template = as_template(data, templates)
+            _check_not_itself(source, output)
+            commands = dump(data, template, output or sys.stdout.buffer, nulls=nulls)
         say(f"{commands:,} commands written" + (f" to {output}" if output else ""))
 
 
