@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .command_info import CommandInfo, command_info
-from .errors import CommandError, TransportError
+from .errors import CommandError, FastrespError, TransportError
 from .estimate import LIMITS, Estimate, Model
 from .execute import execute
 from .progress import fraction_read, known_rows
@@ -59,6 +59,7 @@ class Sample:
         commands: the arguments of each.
         size: bytes of RESP.
         shown: the first of them, as redis-cli would show them.
+        fault: what was wrong with a row behind the sample; empty where nothing was found.
     """
 
     rows: int = 0
@@ -67,6 +68,7 @@ class Sample:
     commands: list[tuple[bytes, ...]] = field(default_factory=list)
     size: int = 0
     shown: list[str] = field(default_factory=list)
+    fault: str = ""
 
     @property
     def times(self) -> float | None:
@@ -181,7 +183,10 @@ def take_sample(
         if sample.whole:
             sample.rows = sample.total_rows = encoder.rows
         elif sample.total_rows is None and fraction_read(data) is not None:
-            sample.total_rows = _count_on(chunks, encoder, data)
+            try:
+                sample.total_rows = _count_on(chunks, encoder, data)
+            except FastrespError as error:
+                sample.fault = str(error)
     return sample
 
 
@@ -314,7 +319,7 @@ def _ask(
 
 def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]:
     """What stands against the load."""
-    problems = []
+    problems = [sample.fault] if sample.fault else []
     if inquiry.unreachable:
         problems.append(inquiry.unreachable)
     if inquiry.unknown:

@@ -117,6 +117,21 @@ def test_fraction_tells_how_many_rows_there_are(rows: int, ahead: int) -> None:
     assert sample.total_rows == pytest.approx(rows, rel=0.1)
 
 
+def test_fault_behind_the_sample(server) -> None:
+    class Rows:
+        def __iter__(self):
+            yield from ({"id": i, "name": "x"} for i in range(50_000))
+            yield {"id": None}
+
+        def fraction(self) -> float:
+            return 0.1
+
+    found = dry_run(Rows(), HSET, server.url)
+    assert (found.sample.rows, found.commands) == (1_000, None)
+    assert found.problems[0].startswith("row 50,000, command 50,000, field 'id'")
+    assert "cannot send None" in found.problems[0]
+
+
 def test_rows_of_a_file_are_counted(tmp_path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("id,name\n" + "".join(f"{i},name {i}\n" for i in range(300_000)))

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from ..dry_run import DryRun, Inquiry
 from ..report import size_text
-from .ending import Ending, Exit, say
+from .ending import Ending, Exit, in_options, say
 
 __all__ = ["show_dry_run"]
 
@@ -48,10 +48,14 @@ def _lines(found: DryRun) -> list[str]:
     if not found.inquiry.unreachable:
         lines += _server_lines(found.inquiry)
     if found.problems:
-        lines += ["", "What stands against this load:", *(f"- {each}" for each in found.problems)]
+        lines += ["", "What stands against this load:", *_problems(found)]
     else:
         lines.append("Nothing stands against this load.")
     return [*lines, "This was a dry run: nothing was sent."]
+
+
+def _problems(found: DryRun) -> list[str]:
+    return [f"- {in_options(each)}" for each in found.problems]
 
 
 def _server_lines(inquiry: Inquiry) -> list[str]:
@@ -93,5 +97,5 @@ def _fields(found: DryRun) -> dict[str, Any]:
         "wrong_arity": inquiry.wrong_arity,
         "wrong_types": inquiry.wrong_types,
         "checked_keys": inquiry.checked_keys,
-        "problems": found.problems,
+        "problems": [in_options(each) for each in found.problems],
     }

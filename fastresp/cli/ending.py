@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..report import Report
 
-__all__ = ["EPILOG", "Ended", "Ending", "Exit", "Settings", "ending", "fail", "say"]
+__all__ = ["EPILOG", "Ended", "Ending", "Exit", "Settings", "ending", "fail", "in_options", "say"]
 
 
 class Exit(IntEnum):
@@ -92,13 +92,13 @@ class Ending:
 
     def end(self, code: Exit, error: str = "") -> NoReturn:
         """Print the report, and what went wrong; end the program."""
-        error = _in_options(error)
+        error = in_options(error)
         if self.as_json:
             fields = _report_fields(self.report) if self.fields is None else self.fields
             print(json.dumps(fields | {"exit_code": int(code), "error": error or None}))
         else:
             if self.report is not None:
-                say(_in_options(str(self.report)))
+                say(in_options(str(self.report)))
             if error:
                 say(error, failed=True)
         raise Ended(int(code))
@@ -165,7 +165,8 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"
 
 
-def _in_options(text: str) -> str:
+def in_options(text: str) -> str:
+    """Say --nulls skip where the library says nulls='skip'."""
     for argument, option in OPTIONS.items():
         text = text.replace(argument, option)
     return text
