@@ -78,7 +78,11 @@ def test_sequence(vector: Any, conversion: str) -> None:
     assert fill(conversion, vector, vector) == expected(conversion, values) * 2
 
 
-@given(st.lists(st.floats(), min_size=5, max_size=5), st.sampled_from(CONVERSIONS))
+# Of NaN there are many, and what becomes of one in a narrower type is the processor's choice.
+FLOATS = st.floats(allow_nan=False) | st.just(math.nan)
+
+
+@given(st.lists(FLOATS, min_size=5, max_size=5), st.sampled_from(CONVERSIONS))
 def test_rounding(values: list[float], conversion: str) -> None:
     with np.errstate(over="ignore"):
         wide = np.array(values).astype(f"f{int(conversion[1:]) // 8}")

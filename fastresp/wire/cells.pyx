@@ -18,6 +18,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
 
 from .arrow cimport ArrowArray, ArrowSchema
+from .buffer cimport put_digits, put_signed
 from .floats cimport half_value, put_double, put_half, put_single
 from .times cimport (
     put_date,
@@ -41,31 +42,6 @@ cdef int64_t SPAN_SECONDS = 1 << 16
 # Of the spans of time that were met last, so many are known: 12 KiB cover 2 years.
 cdef Py_ssize_t SPANS = 1 << 10
 cdef int CHANGES = 1 << 30      # the offset of a span in which it changes
-
-cdef extern from *:
-    """
-    static const char fastresp_pairs[201] =
-        "00010203040506070809101112131415161718192021222324"
-        "25262728293031323334353637383940414243444546474849"
-        "50515253545556575859606162636465666768697071727374"
-        "75767778798081828384858687888990919293949596979899";
-    """
-    const char *PAIRS "fastresp_pairs"
-
-cdef extern from *:
-    """
-    /* How many decimal digits a number has: a guess from its bits, which are 0.301 digits each. */
-    static const uint64_t fastresp_powers[20] = {
-        0, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000,
-        100000000000, 1000000000000, 10000000000000, 100000000000000, 1000000000000000,
-        10000000000000000, 100000000000000000, 1000000000000000000, 10000000000000000000u,
-    };
-    static inline int fastresp_digits(uint64_t number) {
-        int guess = (64 - __builtin_clzll(number | 1)) * 1233 >> 12;
-        return guess + (number >= fastresp_powers[guess]);
-    }
-    """
-    int digits "fastresp_digits"(uint64_t number) noexcept nogil
 
 cdef const char *BOOLS = b"01"
 cdef const char *EMPTY = b""        # NULL would be a null
@@ -376,28 +352,6 @@ cdef const char *text_of_bool(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
     cdef Py_ssize_t at = cell.offset + i
     n[0] = 1
     return &BOOLS[(<const uint8_t *>cell.values)[at >> 3] >> (at & 7) & 1]
-
-
-cdef inline char *put_digits(char *p, uint64_t number) noexcept nogil:
-    """Write a number at p; how many digits it has is known first, so they are written once."""
-    cdef char *end = p + digits(number)
-    p = end
-    while number >= 100:
-        p -= 2
-        memcpy(p, &PAIRS[2 * (number % 100)], 2)
-        number //= 100
-    if number >= 10:
-        memcpy(p - 2, &PAIRS[2 * number], 2)
-    else:
-        p[-1] = <char>(48 + number)
-    return end
-
-
-cdef inline char *put_signed(char *p, int64_t number) noexcept nogil:
-    if number < 0:
-        p[0] = c'-'
-        return put_digits(p + 1, 0 - <uint64_t>number)
-    return put_digits(p, <uint64_t>number)
 
 
 cdef char *write_int8(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:

@@ -1,6 +1,15 @@
 from cpython.object cimport PyObject
 
-from .buffer cimport Buffer, put_bulk, put_digits, put_raw
+from .buffer cimport (
+    Buffer,
+    digits,
+    put_bulk,
+    put_crlf,
+    put_header,
+    put_raw,
+    put_signed,
+    reserve,
+)
 
 
 # Declared with borrowed pointers: counting references would cost as much as the encoding.
@@ -52,17 +61,18 @@ cdef inline int put_integer(Buffer b, PyObject *value, bint framed) except -1:
     """Write an int, or a subclass of it, by its value."""
     cdef int overflow = 0
     cdef long long n = PyLong_AsLongLongAndOverflow(value, &overflow)
-    cdef char text[24]
-    cdef char *end
+    cdef char *p
     if overflow:
         held = <object>value
         return put_huge(b, held, framed)
-    if n < 0:
-        text[0] = c'-'
-        end = put_digits(text + 1, 0 - <unsigned long long>n)
+    reserve(b, 64)
+    p = b.data + b.size
+    if framed:
+        p = put_header(p, c'$', digits(0 - <unsigned long long>n if n < 0 else n) + (n < 0))
+        b.size = put_crlf(put_signed(p, n)) - b.data
     else:
-        end = put_digits(text, <unsigned long long>n)
-    return put_text(b, text, end - text, framed)
+        b.size = put_signed(p, n) - b.data
+    return 0
 
 
 cdef inline bint put_simple(Buffer b, PyObject *value, bint framed) except -1:

@@ -15,7 +15,7 @@ from cpython.long cimport PyLong_Check
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.tuple cimport PyTuple_Check
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
-from libc.string cimport memchr
+from libc.string cimport memchr, memcpy
 
 from .buffer cimport put_crlf, put_header, refuse, reserve
 from .floats cimport half_of, put_double, put_half, put_single
@@ -168,7 +168,15 @@ cdef int put_huge(Buffer b, object value, bint framed) except -1:
 cdef int put_float(Buffer b, double value, bint framed) except -1:
     """Write a float as repr(float) does: the shortest text that reads back."""
     cdef char[32] text
-    return put_text(b, text, put_double(text, value) - text, framed)
+    cdef Py_ssize_t n = put_double(text, value) - text
+    reserve(b, 96)
+    cdef char *p = b.data + b.size
+    if framed:
+        p = put_header(p, c'$', n)
+    memcpy(p, text, 32)     # all of it is less than to ask for how much
+    p += n
+    b.size = (put_crlf(p) if framed else p) - b.data
+    return 0
 
 
 cdef int put_buffer(Buffer b, object value, bint framed, object default) except -1:
