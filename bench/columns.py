@@ -7,8 +7,9 @@ with one template; the others from ready Python tuples, whose making costs them 
 - strings: values of 129 bytes, distinct keys, all of them strings;
 - ints: both the key and the value an int64;
 - floats: the key an int64, the value a float64 without a pattern (17 digits);
-- embedding: the value a vector of 384 float32, as FLOAT32 bytes (5,000 commands HSET); the others
-  start from a NumPy matrix and call ``tobytes()`` for each.
+- embedding: 20,000 commands ``HSET doc:{key} vector {value}``, the value a vector of 384 float32
+  as its bytes; the others start from a NumPy matrix, and make a key and call ``tobytes()`` for
+  each.
 
 ``memcpy`` copies the same bytes of RESP from one large buffer to another.
 
@@ -26,7 +27,6 @@ import ctypes
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import chain
 from typing import Any
 
 import hiredis
@@ -35,7 +35,6 @@ import pyarrow as pa
 import pyperf
 import redis
 from common import commands, print_ratios, timed
-from redis.connection import PythonRespSerializer
 
 from fastresp import Template
 from fastresp.generators import by_substitution, chunks
@@ -43,8 +42,9 @@ from fastresp.wire.arrow import ArrowStream
 from fastresp.wire.columns import ColumnWriter
 
 COMMANDS = 500_000
-VECTORS = 5_000
+VECTORS = 20_000
 DIMENSIONS = 384
+FIRST_KEY = 1_000_000
 BASE = "fastresp columns"
 CHECKED = 1_000
 TEMPLATES = {
@@ -62,7 +62,7 @@ def table(kind: str, count: int) -> pa.Table:
     if kind == "strings":
         _, keys, values = zip(*commands("SET", count), strict=True)
         return pa.table({"key": keys, "value": values})
-    keys = np.arange(count) + 1_000_000
+    keys = np.arange(count) + FIRST_KEY
     if kind == "ints":
         return pa.table({"key": keys, "value": random.integers(-(2**40), 2**40, count)})
     if kind == "floats":
@@ -83,9 +83,6 @@ def rows(kind: str, count: int) -> list[tuple[Any, ...]]:
     """The same as commands of Python objects."""
     columns = table(kind, count)
     keys = columns["key"].to_pylist()
-    if kind == "embedding":
-        named = [f"doc:{key}" for key in keys]
-        return list(zip(["HSET"] * count, named, ["vector"] * count, matrix(count), strict=True))
     return list(zip(["SET"] * count, keys, columns["value"].to_pylist(), strict=True))
 
 
@@ -103,10 +100,10 @@ def substituted(command: tuple[Any, ...]) -> bytes:
     )  # fmt: skip
 
 
-def ready(command: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A command whose vector is bytes."""
-    name, key, field, vector = command
-    return name, key, field, vector.tobytes()
+def embeddings(count: int) -> Iterator[tuple[Any, ...]]:
+    """Commands as a loop over the rows of a matrix makes them."""
+    for key, vector in enumerate(matrix(count), FIRST_KEY):
+        yield "HSET", f"doc:{key}", "vector", vector.tobytes()
 
 
 def copied(kind: str, count: int) -> Callable[[], list[bytes]]:
@@ -123,19 +120,15 @@ def copied(kind: str, count: int) -> Callable[[], list[bytes]]:
 
 def contenders(kind: str, count: int) -> dict[str, Callable[[], Iterable[Any]]]:
     """By name: what makes pieces of RESP."""
-    packer = PythonRespSerializer(6_000, redis.Connection().encoder.encode)
     copy = cache(copied)
     made: dict[str, Callable[[], Iterable[Any]]] = {
         BASE: lambda: by_columns(kind, count),
         "memcpy": lambda: copy(kind, count)(),
     }
     if kind == "embedding":
-        made["hiredis.pack_command"] = lambda: chunks(
-            lambda command: hiredis.pack_command(ready(command)), rows(kind, count)
-        )
-        made["redis-py packer"] = lambda: chain.from_iterable(
-            packer.pack(*ready(command)) for command in rows(kind, count)
-        )
+        connection = redis.Connection()
+        made["hiredis.pack_command"] = lambda: chunks(hiredis.pack_command, embeddings(count))
+        made["redis-py pack_commands"] = lambda: connection.pack_commands(embeddings(count))
         return made
     substitute = by_substitution if kind == "strings" else substituted
     made["substitution %"] = lambda: chunks(substitute, rows(kind, count))

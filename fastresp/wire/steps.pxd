@@ -13,7 +13,7 @@ cdef enum StepKind:
 
 cdef enum:
     # Values shorter than this are what room is made for beforehand.
-    SHORT_BYTES = 1024
+    SHORT_BYTES = 4096
 
 
 # A part of an argument: bytes, or a value and, once it was looked up, its text.
