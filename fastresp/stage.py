@@ -196,18 +196,19 @@ class Stage:
         first = next(iter(methods))
         show(f"warming up: loading {commands:,} commands by {first}, untimed")
         # The first load pays for the memory that the others find ready.
-        self._timed(methods[first])
+        self.timed(methods[first])
         for index in range(rounds):
             for method, load in methods.items():
                 show(f"round {index + 1}: loading {commands:,} commands by {method}")
-                comparison.timings[method].append(self._timed(load))
+                comparison.timings[method].append(self.timed(load))
                 show(f"round {index + 1}: checking what {method} left in the server")
                 check(method)
             if (time.monotonic() - start) * (index + 2) / (index + 1) > budget_s:
                 break
         return comparison
 
-    def _timed(self, load: Callable[[], object]) -> Timing:
+    def timed(self, load: Callable[[], object]) -> Timing:
+        """Time a load into the emptied server."""
         # SYNC, since Valkey frees the old data in a thread during the load otherwise.
         self.client.execute_command("FLUSHALL", "SYNC")
         server_seconds, client_seconds = self._server_seconds(), _client_seconds()
