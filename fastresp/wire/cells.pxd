@@ -1,5 +1,6 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport realloc
 
 from .arrow cimport ArrowArray, ArrowSchema
 
@@ -41,6 +42,7 @@ cdef enum Fault:
 # What a value is, as far as JSON makes a difference.
 cdef enum Form:
     FORM_NONE               # nothing that we know
+    FORM_NULL
     FORM_NUMBER
     FORM_FLOAT              # a number, if it is finite
     FORM_BOOL
@@ -82,6 +84,7 @@ cdef struct Cell:
     Form form
     bint json               # whether it has a form in JSON, with all that is in it
     bint plain              # a string, or bytes, with offsets of 32 bits
+    bint views              # a string, or bytes, by views
     bint lasting            # texts lie in the Arrow memory, and last as long as the batch
     # Of the batch at hand:
     Py_ssize_t offset       # of its first row
@@ -118,7 +121,6 @@ cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
 cdef Cell *allocate(Py_ssize_t n) except NULL
 cdef str type_name(ArrowSchema *schema)
 cdef Cell *inmost(Cell *cell) noexcept
-cdef int room(Scratch *scratch, Py_ssize_t n) noexcept nogil
 
 
 cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
@@ -143,3 +145,18 @@ cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
     """Whether the validity bitmap says that a value is null."""
     cdef Py_ssize_t at = cell.offset + i
     return cell.validity is not NULL and not cell.validity[at >> 3] >> (at & 7) & 1
+
+
+cdef inline int room(Scratch *scratch, Py_ssize_t n) noexcept nogil:
+    """Make room for n more bytes; a Fault where there is no memory."""
+    cdef Py_ssize_t capacity = scratch.size + n
+    cdef char *data
+    if capacity <= scratch.capacity:
+        return 0
+    capacity += capacity // 2
+    data = <char *>realloc(scratch.data, capacity)
+    if data is NULL:
+        return NO_MEMORY
+    scratch.data = data
+    scratch.capacity = capacity
+    return 0

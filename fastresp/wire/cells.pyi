@@ -1,4 +1,1 @@
-from datetime import datetime
-from typing import Final
-
-EPOCH: Final[datetime]
+# For the other compiled modules; nothing here is seen from Python.

@@ -5,12 +5,13 @@ from typing_extensions import disjoint_base
 
 from .arrow import ArrowStream
 from .buffer import Chunk
+from .column_rows import Target
 from .plan import Plan
 
 CHUNK_BYTES: Final[int]
 
 @disjoint_base
-class ColumnWriter:
+class ColumnWriter(Target):
     def __init__(
         self,
         plan: Plan,

@@ -1,3 +1,5 @@
+from typing import Self
+
 from typing_extensions import Buffer, disjoint_base
 
 from .buffer import Chunk
@@ -5,7 +7,7 @@ from .buffer import Chunk
 @disjoint_base
 class CommandSplitter:
     max_bulk_bytes: int | None
-    def __init__(self, *, limit: int | None = None, count_names: bool = False) -> None: ...
+    def __new__(cls, *, limit: int | None = None, count_names: bool = False) -> Self: ...
     @property
     def commands(self) -> int: ...
     @property

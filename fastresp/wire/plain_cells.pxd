@@ -1,0 +1,4 @@
+from .cells cimport Cell
+
+
+cdef int make_plain(Cell *cell, str kind) except -1

@@ -1,0 +1,4 @@
+from datetime import datetime
+from typing import Final
+
+EPOCH: Final[datetime]
