@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
 import gzip
 import io
 import json
 import operator
 import os
-import re
-import subprocess
-import sys
 import threading
 import zipfile
 from importlib.util import find_spec
@@ -20,60 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import zstandard
-from pyarrow import feather, parquet
+from pyarrow import parquet
+from tables import PACKERS, ROWS, as_text, csv_bytes, failure, rows_of, write
 
 import fastresp
-
-ROWS: list[dict[str, Any]] = [
-    {"id": number, "name": f"user {number}", "note": None if number % 3 else "a\nb"}
-    for number in range(100)
-]
-PACKERS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress, ".bz2": bz2.compress}
-
-
-def csv_bytes(rows: list[dict[str, Any]], delimiter: str = ",") -> bytes:
-    def cell(value: Any) -> str:
-        return "" if value is None else f'"{value}"' if "\n" in str(value) else str(value)
-
-    lines = [rows[0].keys(), *([cell(value) for value in row.values()] for row in rows)]
-    return "".join(delimiter.join(line) + "\n" for line in lines).encode()
-
-
-def write(path: Path, rows: list[dict[str, Any]] = ROWS) -> str:
-    """Write a file in the format of its name."""
-    table = pa.Table.from_pylist(rows)
-    stem, _, packing = path.name.partition(".")[2].partition(".")
-    pack = PACKERS["." + packing if packing else ""]
-    if stem in ("csv", "txt", "tsv"):
-        path.write_bytes(pack(csv_bytes(rows, "\t" if stem == "tsv" else ",")))
-    elif stem in ("jsonl", "ndjson", "json"):
-        path.write_bytes(pack("".join(json.dumps(row) + "\n" for row in rows).encode()))
-    elif stem in ("parquet", "pq"):
-        parquet.write_table(table, path)
-    elif stem == "feather":
-        feather.write_feather(table, str(path))
-    else:
-        kind = pa.ipc.new_stream if stem == "arrows" else pa.ipc.new_file
-        with kind(path, table.schema) as writer:
-            writer.write_table(table, max_chunksize=30)
-    return str(path)
-
-
-def as_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {name: None if value is None else str(value) for name, value in row.items()} for row in rows
-    ]
-
-
-def run(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, **options
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
 
 TEXT = [f"{suffix}{packing}" for suffix in ("csv", "tsv", "txt") for packing in PACKERS]
 JSON = [f"{suffix}{packing}" for suffix in ("jsonl", "ndjson", "json") for packing in PACKERS]
@@ -87,20 +33,6 @@ def test_every_format_by_its_suffix(tmp_path: Path, suffix: str) -> None:
     assert pa.table(table).to_pylist() == (as_text(ROWS) if suffix in TEXT else ROWS)
     assert table.fraction() == 1.0
     assert table.place(99) == (path, 99)
-
-
-def rows_of(source: Any, **options: Any) -> list[dict[str, Any]]:
-    return pa.table(fastresp.read(source, **options)).to_pylist()
-
-
-def failure(source: Any, **options: Any) -> str:
-    """The text of the SourceError that reading ends with."""
-    table = fastresp.read(source, **options)
-    with pytest.raises((fastresp.SourceError, pa.ArrowInvalid)) as caught:
-        pa.table(table)
-    error = table.error or caught.value
-    assert isinstance(error, fastresp.SourceError)
-    return str(error)
 
 
 @pytest.mark.parametrize("packing", PACKERS)
@@ -411,98 +343,12 @@ def test_rows_and_limit(tmp_path: Path) -> None:
 def test_a_table_of_paths_is_read_anew(tmp_path: Path) -> None:
     table = fastresp.read(write(tmp_path / "users.parquet"))
     assert pa.table(table) == pa.table(table)
+    table = fastresp.read([table.files[0]] * 1000)
     first = pa.RecordBatchReader.from_stream(table)
     table.close()
     with pytest.raises(pa.ArrowInvalid, match="the table was closed while it was read"):
         first.read_all()
+    table = fastresp.read(table.files[0])
     assert repr(table) == f"<fastresp.Table of {table.files[0]}>"
     with pytest.raises(LookupError):
         fastresp.read(table.files[0]).place(0)
-
-
-# Queries.
-
-
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "csv.gz", "parquet", "arrow"])
-def test_a_query_over_a_source(tmp_path: Path, suffix: str) -> None:
-    path = write(tmp_path / f"it's.{suffix}")
-    with fastresp.read(path, sql="SELECT name, id FROM source WHERE id > 97") as table:
-        assert table.rows is None
-        assert table.fraction() is None
-        assert pa.table(table).to_pylist() == [
-            {"name": "user 98", "id": 98},
-            {"name": "user 99", "id": 99},
-        ]
-        assert table.place(1) == ("", 1)
-        with pytest.raises(LookupError):
-            table.place(2)
-
-
-def test_a_query_over_what_duckdb_does_not_read(tmp_path: Path) -> None:
-    sql = "SELECT count(*) AS n FROM source"
-    assert rows_of(write(tmp_path / "users.csv.bz2"), sql=sql) == [{"n": 100}]
-    assert rows_of(write(tmp_path / "users[1].csv"), sql=sql) == [{"n": 100}]
-    assert rows_of(io.BytesIO(csv_bytes(ROWS)), sql="SELECT id FROM source LIMIT 1") == [
-        {"id": "0"}
-    ]
-    twice = "FROM source a JOIN source b USING (id)"
-    said = failure(io.BytesIO(csv_bytes(ROWS)), sql=f"SELECT count(*) AS n {twice}")
-    assert "begin it with WITH s AS MATERIALIZED (FROM source)" in said
-    once = f"WITH s AS MATERIALIZED (FROM source) SELECT count(*) AS n {twice}"
-    once = once.replace("source a", "s a").replace("source b", "s b")
-    assert rows_of(io.BytesIO(csv_bytes(ROWS)), sql=once) == [{"n": 100}]
-    assert "row 0: 1 fields" in failure(io.BytesIO(b"a,b\n1\n"), sql="FROM source")
-
-
-@pytest.mark.parametrize(
-    "query", ["SELECT 1 AS a", " with x AS (SELECT 1 AS a) FROM x", "VALUES(1)"]
-)
-def test_text_that_is_a_query(query: str) -> None:
-    assert [list(row.values()) for row in rows_of(query)] == [[1]]
-
-
-def test_a_path_that_looks_like_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "from here.csv")
-    assert len(rows_of("from here.csv")) == 100
-    with pytest.raises(FileNotFoundError):
-        fastresp.read("from.csv")
-
-
-def test_times_of_queries_are_in_utc(tmp_path: Path) -> None:
-    code = (
-        "import fastresp, pyarrow, sys; sys.modules['pytz'] = None\n"
-        "query = \"SELECT TIMESTAMPTZ '2020-06-01 12:00:00+02' AS t\"\n"
-        "table = pyarrow.table(fastresp.read(query))\n"
-        "print(table.cast(pyarrow.schema([('t', pyarrow.string())])).to_pylist())"
-    )
-    said = run(code, env={**os.environ, "TZ": "America/New_York"})
-    assert said.stdout.startswith("[{'t': '2020-06-01 10:00:00")
-
-
-@pytest.mark.parametrize(
-    ("query", "words"),
-    [
-        ("SELECT nothing", "the query failed: Binder Error: .*nothing"),
-        ("SELECT 1 FROM", "the query failed: Parser Error"),
-        ("SELECT 1; SELECT 2", "a query is one SELECT, and 'SELECT 1; SELECT 2' is not"),
-        ("WITH x AS (SELECT 1) INSERT INTO y FROM x", "a query is one SELECT|failed"),
-        ("FROM 'none.parquet'", "the query failed: IO Error: No files found"),
-        (
-            "SELECT error('boom')::INT + i FROM range(9) t(i)",
-            "the query failed: .*boom",
-        ),
-        ("FROM ROWS", "the query failed: Catalog Error"),
-    ],
-)
-def test_faults_of_queries(query: str, words: str) -> None:
-    assert re.search(words, failure(query))
-
-
-def test_queries_only_read(tmp_path: Path) -> None:
-    target = tmp_path / "out.csv"
-    with pytest.raises(FileNotFoundError):
-        fastresp.read(f"COPY (SELECT 1) TO '{target}'")
-    path = write(tmp_path / "users.csv")
-    assert "is not; run others" in failure(path, sql=f"COPY source TO '{target}'")
-    assert not target.exists()

@@ -8,14 +8,11 @@ import re
 import weakref
 from collections.abc import Sequence
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
+from typing import IO, Any, Literal, Self, TypeAlias
 
 from ..errors import SourceError
 from ..resp_file import RespFile
-from .ahead import Ahead
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
+from .ahead import Ahead, Run
 
 __all__ = ["Format", "Source", "Table", "read"]
 
@@ -103,28 +100,6 @@ def read(
     return Table(files, [format or _named(file) for file in files], sql=sql, limit=limit)
 
 
-class Run(Protocol):
-    """One reading of a table, from its beginning.
-
-    Attributes:
-        schema: the columns.
-    """
-
-    schema: Any
-
-    def batches(self) -> Generator[Any, None, None]:
-        """Give the batches; it runs in a thread of its own."""
-
-    def interrupt(self) -> None:
-        """Let what the thread waits for come to its end."""
-
-    def fraction(self) -> float | None:
-        """How much has been read, from 0 to 1, where that is known."""
-
-    def place(self, row: int) -> tuple[str, int]:
-        """The file of a row that has been read, and which of its rows that is."""
-
-
 class Table:
     """Columns that are read as they are loaded: what ``read`` gives.
 
@@ -207,13 +182,12 @@ class Table:
         import pyarrow as pa
 
         self.close()
-        run = self._opened()
-        ahead = Ahead(run.batches(), run.interrupt)
+        self._run = self._new_run()
+        ahead = self._ahead = Ahead(self._run)
         batches = _Batches(ahead)
-        # Also when the interpreter ends: a thread that is in the midst of Arrow aborts it.
+        # Also when the interpreter ends: it is aborted when a thread is in the midst of Arrow.
         weakref.finalize(batches, ahead.close)
-        self._run, self._ahead = run, ahead
-        stream = pa.RecordBatchReader.from_batches(run.schema, batches)
+        stream = pa.RecordBatchReader.from_batches(ahead.schema, batches)
         return stream.__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
@@ -227,8 +201,7 @@ class Table:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _opened(self) -> Run:
-        """Open the first file, or run the query."""
+    def _new_run(self) -> Run:
         if self._run is not None and not all(isinstance(file, str) for file in self._sources):
             raise SourceError(
                 f"{self.files[0]} has been read, and can't be read twice; give a path, or a new "

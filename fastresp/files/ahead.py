@@ -4,45 +4,74 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import SourceError
 
-__all__ = ["Ahead"]
+__all__ = ["Ahead", "Run"]
 
 # What is read and not yet taken: some blocks of CSV, or batches of Parquet (1.3 MB for 16,384 rows
 # of 10 columns). It is one batch, where that is larger.
 AHEAD_BYTES = 4 << 20
-# How long close() waits for a thread whose source does not return: a file object of the user's.
+# How long a close waits for a thread that does not return, as from a file object of the user's.
 CLOSE_SECONDS = 2.0
+
+
+class Run(Protocol):
+    """One reading of a source, from its beginning; it runs in one thread."""
+
+    def open(self) -> Any:
+        """Open the source, and give the schema of its columns."""
+
+    def batches(self) -> Generator[Any, None, None]:
+        """Give the batches, and let go of the source."""
+
+    def interrupt(self) -> None:
+        """Let what the thread waits for come to its end; other threads call it."""
+
+    def fraction(self) -> float | None:
+        """How much has been read, from 0 to 1, where that is known."""
+
+    def place(self, row: int) -> tuple[str, int]:
+        """The file of a row that has been read, and which of its rows that is."""
 
 
 class Ahead:
     """Take batches in a thread of its own, so that reading goes on while the consumer works.
 
     Args:
-        batches: gives the batches; it runs, and is closed, in the thread.
-        interrupt: makes what the thread waits for end soon; called by ``close()``.
+        run: what gives the batches. The source is opened in the thread, too: the consumer's waits
+            have to end with a Ctrl-C, and those within Arrow do not.
 
     Attributes:
+        schema: the columns.
         error: what ended the batches, or the wait for them, where it was an exception.
+
+    Raises:
+        Exception: what opening the source raised.
     """
 
-    def __init__(
-        self, batches: Generator[Any, None, None], interrupt: Callable[[], object]
-    ) -> None:
+    def __init__(self, run: Run) -> None:
+        self.schema: Any = None
         self.error: BaseException | None = None
-        self._interrupt = interrupt
+        self._run = run
         self._ready: deque[tuple[Any, int]] = deque()
         self._bytes = 0
-        self._ended = self._closed = False
+        self._open = self._ended = self._closed = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(
-            target=self._run, args=(batches,), name="fastresp-read", daemon=True
-        )
+        self._thread = threading.Thread(target=self._read, name="fastresp-read", daemon=True)
         self._thread.start()
+        try:
+            with self._changed:
+                while not self._open and not self._ended:
+                    self._changed.wait()
+        except BaseException:
+            self.close()
+            raise
+        if not self._open and self.error is not None:
+            raise self.error
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -62,39 +91,45 @@ class Ahead:
             raise
         if self.error is not None:
             raise self.error
-        if not self._ended:
+        if self._closed:
             raise SourceError("the table was closed while it was read")
         raise StopIteration
 
     def close(self) -> None:
         """Stop the thread, and wait until it has let go of its source."""
         with self._changed:
-            self._closed = True
+            self._closed = not self._ended
             self._ready.clear()
             self._changed.notify_all()
-        self._interrupt()
+        self._run.interrupt()
         # The last reference may be dropped by the thread itself.
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE_SECONDS)
 
-    def _run(self, batches: Generator[Any, None, None]) -> None:
-        error: BaseException | None = None
+    def _read(self) -> None:
         try:
-            for batch in batches:
-                if not self._put(batch):
-                    break
-        except BaseException as raised:
-            error = raised
-        finally:
-            with suppress(Exception):
-                batches.close()
+            schema = self._run.open()
             with self._changed:
-                self.error = self.error or error
-                self._ended = not self._closed
+                self.schema, self._open = schema, True
+                self._changed.notify_all()
+            batches = self._run.batches()
+            try:
+                while self._put(next(batches, None)):
+                    pass
+            finally:
+                with suppress(Exception):
+                    batches.close()
+        except BaseException as error:
+            self.error = self.error or error
+        finally:
+            with self._changed:
+                self._ended = True
                 self._changed.notify_all()
 
     def _put(self, batch: Any) -> bool:
-        """Hand over a batch; False when nobody wants it any more."""
+        """Hand over a batch; False when there is none, or nobody wants it any more."""
+        if batch is None:
+            return False
         size = batch.nbytes
         with self._changed:
             while self._ready and self._bytes + size > AHEAD_BYTES and not self._closed:

@@ -7,8 +7,9 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -59,7 +60,7 @@ class Part:
         batches: what it holds.
         rows: how many rows it has, where its metadata say so.
         input: its bytes, where they are read from front to end.
-        close: lets go of it.
+        close: lets go of it; called in the thread that takes the batches.
     """
 
     name: str
@@ -70,13 +71,16 @@ class Part:
     close: Callable[[], object]
 
 
-def open_part(source: Any, kind: str | None, schema: pa.Schema | None) -> Part:
+def open_part(
+    source: Any, kind: str | None, schema: pa.Schema | None, stopped: threading.Event
+) -> Part:
     """Open a file.
 
     Args:
         source: a path or a file object.
         kind: as which it is to be read; None to tell it by the first bytes.
         schema: of the files before it, for a format that has none of its own.
+        stopped: set when nothing more is wanted.
 
     Raises:
         SourceError: it can't be read.
@@ -86,7 +90,7 @@ def open_part(source: Any, kind: str | None, schema: pa.Schema | None) -> Part:
         return _parquet(source, source)
     if kind == "arrow" and isinstance(source, str) and _begins(source, IPC_FILE):
         return _ipc_file(source)
-    file = Input(source)
+    file = Input(source, stopped)
     try:
         head = file.peek()
         data = _unpacked(file, head)
@@ -103,8 +107,31 @@ def open_part(source: Any, kind: str | None, schema: pa.Schema | None) -> Part:
     except BaseException:
         file.close()
         raise
-    batches = _told_batches(reader, file.name, kind)
-    return Part(file.name, reader.schema, batches, None, file, file.close)
+    schema = reader.schema
+    batches = _drained(reader, data, file.name, kind)
+    del reader
+    return Part(file.name, schema, batches, None, file, partial(_close, batches, data, file))
+
+
+def _drained(
+    reader: pa.RecordBatchReader, data: Input, name: str, kind: str
+) -> Generator[pa.RecordBatch, None, None]:
+    """The batches; at last those that Arrow reads ahead, in a thread of its own, come to an end."""
+    try:
+        yield from _told_batches(reader, name, kind)
+    finally:
+        data.stop()
+        with suppress(pa.ArrowException, OSError):
+            for _ in reader:
+                pass
+        # An exception holds on to this frame, and Arrow's thread to the file as long as the reader.
+        del reader
+
+
+def _close(batches: Generator[pa.RecordBatch, None, None], data: Input, file: Input) -> None:
+    batches.close()
+    data.close()
+    file.close()
 
 
 def rows_of(path: str, kind: str) -> int | None:
@@ -135,7 +162,8 @@ def _begins(path: str, magic: bytes) -> bool:
 def _unpacked(file: Input, head: bytes) -> Input:
     for compression, magic in PACKED.items():
         if magic.match(head):
-            return Input(pa.CompressedInputStream(pa.PythonFile(file, "r"), compression))
+            stream = pa.CompressedInputStream(pa.PythonFile(file.handed(), "r"), compression)
+            return Input(stream, file.stopped)
     return file
 
 
@@ -184,7 +212,7 @@ def _ipc_stream(data: Input, schema: pa.Schema | None) -> pa.RecordBatchReader:
     # A file of IPC is a stream between a magic number and an index.
     if data.peek().startswith(IPC_FILE):
         data.read(len(IPC_FILE))
-    return pa.ipc.open_stream(pa.PythonFile(data, "r"))
+    return pa.ipc.open_stream(pa.PythonFile(data.handed(), "r"))
 
 
 def _csv(data: Input, schema: pa.Schema | None, delimiter: str = ",") -> pa.RecordBatchReader:
@@ -194,7 +222,7 @@ def _csv(data: Input, schema: pa.Schema | None, delimiter: str = ",") -> pa.Reco
     # A line of ours in the place of the header: Arrow refuses to read no line at all.
     data.put_back(b"header\n")
     return arrow_csv.open_csv(
-        pa.PythonFile(data, "r"),
+        pa.PythonFile(data.handed(ahead=True), "r"),
         read_options=arrow_csv.ReadOptions(
             # Without threads an error has the number of its row; the rate is the same.
             use_threads=False,
@@ -263,7 +291,7 @@ def _json(data: Input, schema: pa.Schema | None) -> pa.RecordBatchReader:
         inferred = json.open_json(pa.BufferReader(head), read_options=whole).schema
         schema = pa.schema([pa.field(field.name, _as_text(field.type)) for field in inferred])
     return json.open_json(
-        pa.PythonFile(data, "r"),
+        pa.PythonFile(data.handed(ahead=True), "r"),
         read_options=json.ReadOptions(block_size=BLOCK_BYTES),
         parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
     )
@@ -313,13 +341,16 @@ def _told_batches(
     """The batches, with errors in our words."""
     rows = 0
     batches = iter(batches)
-    while True:
-        with _told(name, kind, rows):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        rows += batch.num_rows
-        yield batch
+    try:
+        while True:
+            with _told(name, kind, rows):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            rows += batch.num_rows
+            yield batch
+    finally:
+        del batches
 
 
 @contextmanager

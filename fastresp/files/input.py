@@ -6,12 +6,16 @@ import io
 import os
 import select
 import sys
+import threading
+import time
+import weakref
 from typing import Any
 
 __all__ = ["Input"]
 
 # How often a wait for a pipe looks whether it is still wanted.
 POLL_MS = 100
+CLOSE_SECONDS = 1.0
 # Taken at once where nobody says how much: a block of CSV.
 TAKEN_BYTES = 2 << 20
 # Enough to tell any format or compression.
@@ -19,23 +23,24 @@ MAGIC_BYTES = 16
 
 
 class Input:
-    """A binary file that is read once, as far as pyarrow needs one.
+    """A binary file that is read once, from front to end.
 
     Args:
         source: a path, or a file object open for reading bytes, which stays open.
+        stopped: set by another thread when nothing more is wanted: the bytes come to their end.
 
     Attributes:
         name: the path, or the name of the file object.
         size: bytes in all, or None where that is not known, as of a pipe.
         taken: bytes read so far.
-        closed: whether nothing more can be read.
     """
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, stopped: threading.Event) -> None:
+        self.stopped = stopped
         self.taken = 0
-        self.closed = False
         self._head = b""
-        self._stopped = False
+        self._over = False
+        self._lent: list[weakref.ref[Any]] = []
         self._ours = isinstance(source, str)
         self._file: Any = open(source, "rb", buffering=0) if self._ours else source  # noqa: SIM115
         name = source if self._ours else getattr(source, "name", None)
@@ -70,6 +75,8 @@ class Input:
         Arrow takes what a pipe has at the moment for a block, and a row larger than that for one
         that does not fit.
         """
+        if self._unwanted:
+            return b""
         left = size if size >= 0 else sys.maxsize
         pieces = [self._head[:left]]
         self._head = self._head[left:]
@@ -86,27 +93,77 @@ class Input:
         return self._file
 
     def stop(self) -> None:
-        """Let a read that waits for a pipe, in another thread, come to its end."""
-        self._stopped = True
+        """Come to the end of the bytes."""
+        self._over = True
+
+    def handed(self, *, ahead: bool = False) -> Handed:
+        """What Arrow takes the bytes from; ``ahead`` where it does so in threads of its own."""
+        handed = Handed(self, ahead)
+        if ahead:
+            self.lend(handed)
+        return handed
+
+    def lend(self, what: Any) -> None:
+        """Note what Arrow has to let go of."""
+        self._lent = [lent for lent in self._lent if lent() is not None]
+        self._lent.append(weakref.ref(what))
 
     def close(self) -> None:
-        """Read no more."""
-        self.closed = True
+        """Read no more, and wait until Arrow has let go of all that it was handed.
+
+        It reads ahead in threads of its own, and an interpreter that ends is aborted when one of
+        them comes back to it, if only to let go of an object.
+        """
+        self._over = True
+        until = time.monotonic() + CLOSE_SECONDS
+        while any(lent() is not None for lent in self._lent) and time.monotonic() < until:
+            time.sleep(0.001)
         if self._ours:
             self._file.close()
 
+    @property
+    def _unwanted(self) -> bool:
+        return self._over or self.stopped.is_set()
+
     def _take(self, size: int) -> bytes:
         """Take up to ``size`` bytes from the file."""
-        if self._poll is None:
-            piece = self._file.read(size)
-        else:
-            # Not through a BufferedReader: it holds a lock while it waits, and an interpreter that
-            # ends meanwhile is aborted for it.
-            while not self._stopped and not self._poll.poll(POLL_MS):
+        if self._poll is not None:
+            # Not in the read of a BufferedReader: it holds a lock meanwhile, and an interpreter
+            # that ends while it is held is aborted.
+            while not self._unwanted and not self._poll.poll(POLL_MS):
                 pass
-            piece = b"" if self._stopped else os.read(self._file.fileno(), size)
+        if self._unwanted:
+            return b""
+        if self._poll is not None:
+            piece = os.read(self._file.fileno(), size)
+        else:
+            piece = self._file.read(size)
         self.taken += len(piece)
         return bytes(piece)
+
+
+class Block(bytearray):
+    """Bytes whose end can be seen: a weak reference to plain bytes is not to be had."""
+
+
+class Handed:
+    """A binary file as far as Arrow needs one."""
+
+    closed = False
+
+    def __init__(self, file: Input, ahead: bool) -> None:
+        self._file = file
+        self._ahead = ahead
+
+    def read(self, size: int = -1) -> bytes | Block:
+        if not self._ahead:
+            return self._file.read(size)
+        block = Block(self._file.read(size))
+        self._file.lend(block)
+        return block
+
+    def close(self) -> None:
+        """Leave the file open: it is closed by who opened it."""
 
 
 def _seekable(file: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import threading
 from collections.abc import Generator
 from typing import Any
 
@@ -23,8 +24,7 @@ class Parts:
         kinds: as which each is to be read; None to tell it by the first bytes.
         limit: stop after so many rows.
 
-    Attributes:
-        schema: the columns of the first file, which those of the others have to be.
+    The columns are those of the first file, which those of the others have to be.
     """
 
     def __init__(self, sources: list[Any], kinds: list[str | None], limit: int | None) -> None:
@@ -37,13 +37,20 @@ class Parts:
         # The first row of each file, and its name, as far as they were opened.
         self._firsts: list[int] = []
         self._names: list[str] = []
-        self._part = self._opened(0, None)
+        self._stopped = threading.Event()
+        self._part: Part
+        self._schema: pa.Schema | None = None
+
+    def open(self) -> pa.Schema:
+        """Open the first file."""
+        self._part = self._opened(0)
         # JSON lines without a line know no columns.
-        while not self._part.schema.names and self._index + 1 < len(sources):
+        while not self._part.schema.names and self._index + 1 < len(self._sources):
             self._part.close()
+            self._part = self._opened(self._index + 1)
             self._index += 1
-            self._part = self._opened(self._index, None)
-        self.schema = self._part.schema
+        self._schema = self._part.schema
+        return self._schema
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Give the batches of all files."""
@@ -51,7 +58,7 @@ class Parts:
             first = self._index
             for index in range(first, len(self._sources)):
                 if index > first:
-                    self._part, self._index = self._opened(index, self.schema), index
+                    self._part, self._index = self._opened(index), index
                 for batch in self._part.batches:
                     fitted = self._fitted(batch)
                     left = None if self._limit is None else self._limit - self._rows
@@ -67,8 +74,7 @@ class Parts:
 
     def interrupt(self) -> None:
         """Let a read that waits for a pipe come to its end."""
-        if self._part.input is not None:
-            self._part.input.stop()
+        self._stopped.set()
 
     def fraction(self) -> float | None:
         """How much has been read, from 0 to 1: bytes of files, or rows where they are known."""
@@ -91,8 +97,8 @@ class Parts:
         index = bisect.bisect_right(self._firsts, row) - 1
         return self._names[index], row - self._firsts[index]
 
-    def _opened(self, index: int, schema: pa.Schema | None) -> Part:
-        part = open_part(self._sources[index], self._kinds[index], schema)
+    def _opened(self, index: int) -> Part:
+        part = open_part(self._sources[index], self._kinds[index], self._schema, self._stopped)
         self._firsts.append(self._rows)
         self._names.append(part.name)
         return part
@@ -103,16 +109,17 @@ class Parts:
         Raises:
             SourceError: it has others.
         """
-        if batch.schema.equals(self.schema):
+        assert self._schema is not None
+        if batch.schema.equals(self._schema):
             return batch
-        names, wanted = batch.schema.names, self.schema.names
+        names, wanted = batch.schema.names, self._schema.names
         if sorted(names) != sorted(wanted):
             raise SourceError(
                 f"{self._part.name} has the columns {', '.join(names)}, and {self._names[0]} "
                 f"{', '.join(wanted)}; load them one by one, or name columns with sql="
             )
         try:
-            return batch.select(wanted).cast(self.schema)
+            return batch.select(wanted).cast(self._schema)
         except pa.ArrowException as error:
             raise SourceError(
                 f"{self._part.name} has columns of other types than {self._names[0]}: {error}; "

@@ -44,14 +44,14 @@ class Query:
         sources: paths, or one file object, that it calls ``source``; none where it names its own.
         kinds: as which each of them is to be read.
         limit: stop after so many rows.
-
-    Attributes:
-        schema: the columns of its result.
     """
 
     def __init__(
         self, sql: str, sources: list[Any], kinds: list[str | None], limit: int | None
     ) -> None:
+        self._sql = sql
+        self._sources = sources
+        self._kinds = kinds
         self._limit = limit
         self._rows = 0
         self._parts: Parts | None = None
@@ -59,17 +59,20 @@ class Query:
         # What does not fit into memory goes there; DuckDB makes it, and takes it away.
         spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
         self._connection = duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": spill})
+
+    def open(self) -> pa.Schema:
+        """Begin to run the query, and give the columns of its result."""
         try:
             with self._told():
                 self._connection.execute("SET TimeZone = 'UTC'")
-                if sources:
-                    self._name_source(sources, kinds)
-                self._check(sql)
-                self._reader = self._connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+                if self._sources:
+                    self._name_source()
+                self._check()
+                self._reader = self._connection.sql(self._sql).to_arrow_reader(BATCH_ROWS)
         except BaseException:
             self._connection.close()
             raise
-        self.schema = self._reader.schema
+        return self._reader.schema
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Give the batches of the result."""
@@ -106,12 +109,13 @@ class Query:
             raise LookupError(f"row {row:,} has not been read")
         return "", row
 
-    def _name_source(self, sources: list[Any], kinds: list[str | None]) -> None:
+    def _name_source(self) -> None:
         """Give the name ``source`` to files, or to the columns of what DuckDB does not read."""
+        sources, kinds = self._sources, self._kinds
         function = FUNCTIONS.get(kinds[0] or "")
         if function is None or len(set(kinds)) > 1 or not all(map(_readable, sources)):
             parts = self._parts = Parts(sources, kinds, None)
-            reader = pa.RecordBatchReader.from_batches(parts.schema, self._watched(parts))
+            reader = pa.RecordBatchReader.from_batches(parts.open(), self._watched(parts))
             self._connection.register("source", reader)
             return
         paths = ", ".join("'" + path.replace("'", "''") + "'" for path in sources)
@@ -127,10 +131,12 @@ class Query:
             self._failure = error
             raise
 
-    def _check(self, sql: str) -> None:
-        statements = self._connection.extract_statements(sql)
+    def _check(self) -> None:
+        statements = self._connection.extract_statements(self._sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise SourceError(f"a query is one SELECT, and {sql!r} is not; run others with DuckDB")
+            raise SourceError(
+                f"a query is one SELECT, and {self._sql!r} is not; run others with DuckDB"
+            )
 
     @contextmanager
     def _told(self) -> Iterator[None]:
