@@ -16,7 +16,7 @@ from .progress import Progress, reporting
 from .report import Report
 from .resp_file import RespFile
 from .server import Server, ServerLike
-from .source import Encoder, encoding, is_columns, release, row_writer
+from .source import Encoder, encoding, is_columns, place_of, release, row_writer
 from .template import Command
 from .transports.aio import AioTransport, connect, wait_for
 from .transports.base import add_report
@@ -68,7 +68,7 @@ async def mass_insert(
         raise ValueError(f"transport is 'auto' or 'socket' in asyncio, not {transport!r}")
     if isinstance(data, RespFile):
         await asyncio.to_thread(data.check)  # the whole file is read for it
-    policy = ErrorPolicy(on_error, max_errors, rejects)
+    policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
     carrier = AioTransport(Server(server), policy, timeout=timeout, rate_limit=rate_limit)
     chunks = _Chunks(data, command, nulls=nulls, default=default)
     with closing(chunks), reporting(progress, data) as show, policy:

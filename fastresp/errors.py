@@ -105,6 +105,8 @@ class CommandError(FastrespError):
         index: index of the command in the load, or None where the transport can't tell
             (``redis-cli --pipe`` can't).
         row: index of the source row that the command came from, or None.
+        file: where the source is several files, the one that the row came from; ``row`` then is
+            one of its rows. Else None.
         arguments: the command as it was sent, a tuple of bytes, or None; also None where those
             of earlier errors already take 8 MiB.
         nested: whether it is part of the reply, as within that of EXEC, and not the whole of it.
@@ -116,6 +118,7 @@ class CommandError(FastrespError):
         *,
         index: int | None = None,
         row: int | None = None,
+        file: str | None = None,
         arguments: tuple[bytes, ...] | None = None,
         nested: bool = False,
     ) -> None:
@@ -124,11 +127,14 @@ class CommandError(FastrespError):
         self.code = text.partition(" ")[0]
         self.index = index
         self.row = row
+        self.file = file
         self.arguments = arguments
         self.nested = nested
 
     def __str__(self) -> str:
         where = "" if self.row is None else f"row {self.row:,}, "
+        if self.file is not None:
+            where = f"{self.file}, {where}"
         return self.text if self.index is None else f"{where}command {self.index:,}: {self.text}"
 
 

@@ -13,7 +13,7 @@ from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import ServerLike
-from .source import Encoder, encoding, released
+from .source import Encoder, encoding, place_of, released
 from .template import Command
 from .transports.base import Transport
 from .transports.choice import check_cluster, choose
@@ -90,7 +90,7 @@ def mass_insert(
 
     Calls in several threads do not disturb one another: each has a connection of its own.
     """
-    policy = ErrorPolicy(on_error, max_errors, rejects)
+    policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
     chosen = choose(transport, server, policy, timeout=timeout, rate_limit=rate_limit)
     writer, source = encoding(data, command, nulls=nulls, default=default)
     with released(source), reporting(progress, data) as show, policy, chosen as carrier:

@@ -8,15 +8,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
 
-from .errors import CommandError
+from .errors import CommandError, EncodeError, TemplateError
 from .report import ERRORS_KEPT, Report
 from .window import Window
 from .wire.commands import arguments
 
-__all__ = ["ErrorPolicy", "MaxErrors", "Rejects", "reject_line"]
+__all__ = ["ErrorPolicy", "MaxErrors", "Place", "Rejects", "reject_line"]
 
 MaxErrors: TypeAlias = int | str | None
 Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
+# The file, and the row in it, of a row of a source of several files.
+Place: TypeAlias = Callable[[int], tuple[str, int]]
 
 # Errors are kept with their arguments until these take so much memory in all.
 KEPT_BYTES = 8 << 20
@@ -33,6 +35,7 @@ class ErrorPolicy:
             a share of the replies so far (after the first 100).
         rejects: a path to write failed commands to as JSON lines, or a callable that takes each
             CommandError.
+        place: tells the file of a row, where the source is several files.
 
     Raises:
         ValueError: an option is none of these.
@@ -40,7 +43,11 @@ class ErrorPolicy:
     """
 
     def __init__(
-        self, on_error: str = "raise", max_errors: MaxErrors = None, rejects: Rejects = None
+        self,
+        on_error: str = "raise",
+        max_errors: MaxErrors = None,
+        rejects: Rejects = None,
+        place: Place | None = None,
     ) -> None:
         if on_error not in ("raise", "stop", "collect"):
             raise ValueError(f"on_error is 'raise', 'collect' or 'stop', not {on_error!r}")
@@ -51,6 +58,7 @@ class ErrorPolicy:
                 raise ValueError("on_error='stop' stops at the first error; leave out max_errors")
             self._most = 0
         self._rejects = rejects
+        self._place = place
         self._file: IO[str] | None = None
         self._kept_bytes = 0
 
@@ -65,7 +73,10 @@ class ErrorPolicy:
             self._file = _open_rejects(self._rejects)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if self._place is not None and isinstance(error, (EncodeError, TemplateError)):
+            file, row = self._place(error.row or 0)
+            error.add_note(f"row {row:,} of {file}")
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -137,10 +148,14 @@ class ErrorPolicy:
         if not wanted:
             self._kept_bytes += held.command_size(at)
             wanted = self._kept_bytes <= KEPT_BYTES
+        file, row = None, held.row(at)
+        if self._place is not None:
+            file, row = self._place(row)
         return CommandError(
             text.decode(errors="backslashreplace"),
             index=index,
-            row=held.row(at),
+            row=row,
+            file=file,
             arguments=arguments(held.command(at)) if wanted else None,
             nested=nested,
         )
@@ -151,7 +166,9 @@ class ErrorPolicy:
             self._kept_bytes += sum(map(len, error.arguments or ()))
         if error.arguments is None or self._kept_bytes <= KEPT_BYTES:
             return error
-        return CommandError(error.text, index=error.index, row=error.row, nested=error.nested)
+        return CommandError(
+            error.text, index=error.index, row=error.row, file=error.file, nested=error.nested
+        )
 
 
 def reject_line(error: CommandError) -> str:
@@ -163,6 +180,7 @@ def reject_line(error: CommandError) -> str:
     words = error.arguments
     fields: dict[str, Any] = {
         "command": error.index,
+        **({} if error.file is None else {"file": error.file}),
         "row": error.row,
         "arguments": words and [word.decode("utf-8", "surrogateescape") for word in words],
         "code": error.code,

@@ -97,6 +97,7 @@ class Report:
         for text, count in Counter(error.text for error in self.errors).most_common(KINDS_SHOWN):
             error = first[text]
             where = f", first for row {error.row:,}" if error.row is not None else ""
+            where += f" of {error.file}" if error.file is not None else ""
             lines.append(f"{count:>6,} x {text}{where}")
         if all(error.index is None for error in self.errors):
             lines.append(

@@ -6,12 +6,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
+from .files import Table
 from .resp_file import RespEncoder, RespFile
 from .template import Command, as_template
 from .wire.buffer import Chunk
 from .wire.writer import Writer
 
-__all__ = ["Encoder", "encoding", "is_columns", "release", "released", "row_writer"]
+__all__ = [
+    "Encoder",
+    "encoding",
+    "is_columns",
+    "place_of",
+    "release",
+    "released",
+    "row_writer",
+]
 
 
 class Encoder(Protocol):
@@ -101,6 +110,11 @@ def release(source: Any) -> None:
     """Let go of a source's columns; rows are the user's."""
     if is_columns(source):
         source.release_columns()
+
+
+def place_of(data: Any) -> Callable[[int], tuple[str, int]] | None:
+    """What tells the file of a row, and the row in it, where the source is several files."""
+    return data.place if isinstance(data, Table) and len(data.files) > 1 else None
 
 
 @contextmanager

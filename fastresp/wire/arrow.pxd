@@ -80,6 +80,7 @@ cdef class Batch:
 cdef class ArrowStream:
     cdef ArrowArrayStream stream        # owned; its release is NULL once it was released
     cdef readonly Schema schema
+    cdef object source                  # what it was taken from
     cdef Batch only                     # what __arrow_c_array__ gave, or None
     cdef bint waiting                   # in the midst of get_next()
     cdef bint ended                     # nothing more is wanted

@@ -37,6 +37,7 @@ cdef class ArrowStream:
 
     def __init__(self, data):
         self.schema = Schema()
+        self.source = data
         if hasattr(data, "__arrow_c_stream__"):
             self.open(data.__arrow_c_stream__())
         else:
@@ -107,6 +108,10 @@ cdef class ArrowStream:
 
     cdef object failure(self, int code):
         cdef const char *text = NULL
+        # A Table knows the exception itself, such as a Ctrl-C, of which Arrow hands on the text.
+        error = getattr(self.source, "error", None)
+        if isinstance(error, BaseException):
+            return error
         if self.stream.release is not NULL:
             text = self.stream.get_last_error(&self.stream)
         words = os.strerror(code) if text is NULL else text.decode(errors="replace").strip()

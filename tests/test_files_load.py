@@ -1,0 +1,223 @@
+"""Tables into a server: places of rows in errors, memory, interruption."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from pyarrow import parquet
+from tables import ROWS, csv_bytes, run, write
+
+import fastresp
+import fastresp.aio
+from fastresp.programs import LocalServer
+
+
+def insert_asyncio(*args: Any, **options: Any) -> fastresp.Report:
+    return asyncio.run(fastresp.aio.mass_insert(*args, **options))
+
+
+@pytest.fixture(params=[fastresp.mass_insert, insert_asyncio], ids=["sync", "asyncio"])
+def insert(request: pytest.FixtureRequest) -> Callable[..., fastresp.Report]:
+    return request.param
+
+
+Insert = Callable[..., fastresp.Report]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
+def test_load(
+    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path, suffix: str
+) -> None:
+    table = fastresp.read(write(tmp_path / f"users.{suffix}"))
+    report = insert(table, "HSET user:{id} {**}", server=server.url, nulls="skip")
+    assert report.rows == 100
+    assert client.hgetall("user:3") == {b"name": b"user 3", b"note": b"a\nb"}
+    assert client.hgetall("user:4") == {b"name": b"user 4"}
+
+
+def parts(folder: Path, names: tuple[str, ...] = ("1", "2")) -> list[str]:
+    """Files of three rows each; in each the second is one that the server refuses."""
+    paths = []
+    for name in names:
+        rows = [{"key": key, "value": name} for key in ("list", "text", "list")]
+        paths.append(write(folder / f"{name}.csv", rows))
+    return paths
+
+
+def test_errors_name_the_file(
+    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    client.set("text", "x")
+    paths = parts(tmp_path)
+    rejects = tmp_path / "rejects.jsonl"
+    report = insert(
+        fastresp.read(tmp_path / "?.csv"),
+        "RPUSH {key} {value}",
+        server=server.url,
+        transport="socket",
+        on_error="collect",
+        rejects=rejects,
+    )
+    assert [(error.file, error.row) for error in report.errors] == [(path, 1) for path in paths]
+    assert str(report.errors[1]).startswith(f"{paths[1]}, row 1, command 4: WRONGTYPE")
+    assert f"first for row 1 of {paths[0]}" in str(report)
+    lines = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert [(line["file"], line["row"], line["command"]) for line in lines] == [
+        (paths[0], 1, 1),
+        (paths[1], 1, 4),
+    ]
+
+
+def test_errors_of_one_file_do_not(
+    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    client.set("text", "x")
+    rejects = tmp_path / "rejects.jsonl"
+    report = insert(
+        fastresp.read(parts(tmp_path)[0]),
+        "RPUSH {key} {value}",
+        server=server.url,
+        transport="socket",
+        on_error="collect",
+        rejects=rejects,
+    )
+    assert [(error.file, error.row) for error in report.errors] == [(None, 1)]
+    assert "file" not in json.loads(rejects.read_text())
+
+
+def test_rows_that_cannot_be_encoded_name_the_file(
+    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    paths = parts(tmp_path)
+    Path(paths[1]).write_text("key,value\nlist,1\nlist,\n")
+    with pytest.raises(fastresp.EncodeError) as caught:
+        insert(fastresp.read(paths), "RPUSH {key} {value}", server=server.url)
+    assert caught.value.row == 4
+    assert f"row 1 of {paths[1]}" in caught.value.__notes__
+    assert client.llen("list") == 3
+
+
+def test_a_fault_of_the_source_goes_up_as_it_is(
+    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    path = tmp_path / "users.csv"
+    path.write_bytes(csv_bytes(ROWS * 3000) + b"1,2\n")
+    with pytest.raises(fastresp.SourceError, match=r"users.csv, row 300,000: 2 fields") as caught:
+        insert(fastresp.read(path), "LPUSH list {id}", server=server.url)
+    assert not isinstance(caught.value, pa.ArrowInvalid)
+    assert 0 < client.llen("list") <= 300_000
+
+
+# Memory, and interruption. In processes of their own.
+
+
+MEMORY_CODE = """
+import resource, sys
+import pyarrow, fastresp
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rows = 0
+for batch in pyarrow.RecordBatchReader.from_stream(fastresp.read(sys.argv[1], {options})):
+    rows += len(batch)
+print(rows, before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "large.parquet"
+    numbers = pa.array(range(1_000_000))
+    columns = {f"n{at}": numbers for at in range(5)}
+    columns |= {f"s{at}": numbers.cast(pa.string()) for at in range(5)}
+    parquet.write_table(pa.table(columns), path)
+    # All of it is 110 MB.
+    for options, most_mib in (("", 96), ("sql='FROM source'", 192)):
+        code = MEMORY_CODE.format(options=options)
+        done = subprocess.run(
+            [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
+        )
+        rows, before, peak = map(int, done.stdout.split())
+        assert rows == 1_000_000
+        assert (peak - before) / 1024 < most_mib
+
+
+PIPE_CODE = """
+import sys, fastresp
+table = fastresp.read(sys.stdin.buffer)
+try:
+    print("reading", flush=True)
+    fastresp.mass_insert(table, "SET {a} {b}", server=sys.argv[1], transport="socket")
+except KeyboardInterrupt as error:
+    print("interrupted", error.report.commands, flush=True)
+"""
+
+
+def test_ctrl_c_while_a_pipe_is_silent(server: LocalServer) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", PIPE_CODE, server.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    )
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(b"a,b\n" + b"key,value\n" * 700_000)
+    child.stdin.flush()
+    assert child.stdout.readline() == b"reading\n"
+    while not (count := redis.Redis.from_url(server.url).dbsize()):
+        pass
+    assert count == 1
+    child.send_signal(signal.SIGINT)
+    output, errors = child.communicate(timeout=30)
+    assert output.startswith(b"interrupted ")
+    assert (child.returncode, errors) == (0, b"")
+
+
+def test_the_interpreter_ends_while_a_pipe_is_silent() -> None:
+    code = (
+        "import fastresp, pyarrow, sys\n"
+        "reader = pyarrow.RecordBatchReader.from_stream(fastresp.read(sys.stdin.buffer))\n"
+        "print(reader.read_next_batch().num_rows > 0, flush=True)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(b"a,b\n" + b"key,value\n" * 700_000)
+    child.stdin.flush()
+    assert child.stdout.readline() == b"True\n"
+    assert child.wait(timeout=30) == 0
+    assert child.stderr is not None and child.stderr.read() == b""
+    child.stdin.close()
+
+
+def test_the_import_is_light() -> None:
+    code = "import fastresp, sys; print({'pyarrow', 'duckdb', 'pandas', 'numpy'} & {*sys.modules})"
+    assert run(code).stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [("pyarrow", "fastresp.read('x.csv')"), ("duckdb", "pyarrow.table(fastresp.read('FROM x'))")],
+)
+def test_what_is_not_installed(package: str, call: str) -> None:
+    code = (
+        "import sys, fastresp, pyarrow\n"
+        f"sys.modules['{package}'] = None\n"
+        f"try: {call}\n"
+        "except ImportError as error: print(error)\n"
+    )
+    assert run(code).stdout == (
+        f"files are read with {package}, which is not installed: pip install 'fastresp[files]'\n"
+    )
