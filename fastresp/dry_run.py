@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .command_info import CommandInfo, command_info
-from .errors import CommandError, FastrespError, TransportError
+from .errors import CommandError, FastrespError, SourceError, TransportError
 from .estimate import LIMITS, Estimate, Model
 from .execute import execute
+from .files import Table
 from .progress import fraction_read, known_rows
 from .report import size_text
 from .server import ServerLike
@@ -21,7 +22,7 @@ from .wire.buffer import Chunk
 from .wire.commands import arguments
 from .wire.encode import pack
 
-__all__ = ["DryRun", "Inquiry", "Sample", "dry_run", "take_sample"]
+__all__ = ["DryRun", "Inquiry", "Sample", "dry_run", "own_words", "take_sample"]
 
 SAMPLE_ROWS = 1_000
 # Fewer rows, where they are as large as this together: they are all held.
@@ -186,8 +187,14 @@ def take_sample(
             try:
                 sample.total_rows = _count_on(chunks, encoder, data)
             except FastrespError as error:
-                sample.fault = str(error)
+                sample.fault = str(own_words(error, data))
     return sample
+
+
+def own_words(error: BaseException, data: Any) -> BaseException:
+    """The exception of a file, where Arrow has handed on its text, with a traceback in it."""
+    told = data.error if isinstance(data, Table) else None
+    return told if isinstance(error, SourceError) and isinstance(told, FastrespError) else error
 
 
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:

@@ -133,6 +133,15 @@ class TestLoad:
         assert "no field {nmae}" in done.stderr or "nmae" in done.stderr
         assert done.stderr.endswith("\n    SET {id} {nmae}\n             ^\n")
 
+    def test_file_that_is_not_what_it_should_be(self, client, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_text("id,name\n" + "".join(f"{i},x\n" for i in range(1_000_000)) + "1,2,3\n")
+        done = run("load", path, "SET {id} {name}")
+        assert done.returncode == Exit.ERRORS
+        assert done.stderr.startswith(f"{client.dbsize():,} commands (")
+        assert "row 1,000,000: 3 fields" in done.stderr
+        assert "--format as one of" in run("load", __file__, HSET).stderr
+
     def test_json(self, users: Path) -> None:
         done = run("load", users, HSET, "--json")
         assert (done.returncode, done.stderr) == (0, "")
@@ -436,6 +445,14 @@ class TestDeleting:
         assert run("send", path).returncode == Exit.USAGE
         assert run("send", path, "-y").returncode == 0
         assert run("send", "-", stdin=path.read_bytes()).returncode == 0
+
+    def test_server_that_does_not_tell_what_commands_do(self, start_server, users: Path) -> None:
+        server = start_server()
+        with redis.Redis.from_url(server.url) as client:
+            client.execute_command("ACL", "SETUSER", "blind", "on", ">p", "~*", "+@write")
+        url = server.url.replace("unix://", "unix://blind:p@")
+        assert run("load", users, self.DELETE, "--server", url).returncode == Exit.USAGE
+        assert run("load", users, HSET, "--server", url).returncode == 0
 
     def test_asked_on_a_terminal(self, client, users: Path) -> None:
         client.set("user:1", 1)

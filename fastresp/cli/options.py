@@ -39,7 +39,10 @@ Carrier: TypeAlias = Annotated[
 Sql: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--sql", metavar="QUERY", rich_help_panel="Data", help="Load what this query gives."
+        "--sql",
+        metavar="QUERY",
+        rich_help_panel="Data",
+        help="Load what this query over 'source' gives.",
     ),
 ]
 Format: TypeAlias = Annotated[
