@@ -194,6 +194,8 @@ def take_sample(
 def own_words(error: BaseException, data: Any) -> BaseException:
     """The exception of a file, where Arrow has handed on its text, with a traceback in it."""
     told = data.error if isinstance(data, Table) else None
+    if isinstance(error, SourceError) and str(error).endswith("KeyboardInterrupt"):
+        return KeyboardInterrupt()  # it came while Arrow waited for our reader
     return told if isinstance(error, SourceError) and isinstance(told, FastrespError) else error
 
 

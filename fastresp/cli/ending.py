@@ -130,7 +130,8 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
         if Settings.traceback:
             traceback.print_exception(error)
         end.report = getattr(error, "report", None) or end.report
-        end.end(_code(error, end.report), _words(own_words(error, end.source)))
+        error = own_words(error, end.source)
+        end.end(_code(error, end.report), _words(error))
     end.end_well()
 
 
