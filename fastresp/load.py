@@ -91,9 +91,13 @@ def mass_insert(
     Calls in several threads do not disturb one another: each has a connection of its own.
     """
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
-    chosen = choose(transport, server, policy, timeout=timeout, rate_limit=rate_limit)
     writer, source = encoding(data, command, nulls=nulls, default=default)
-    with released(source), reporting(progress, data) as show, policy, chosen as carrier:
+    with (
+        released(source),
+        reporting(progress, data) as show,
+        policy,
+        choose(transport, server, policy, timeout=timeout, rate_limit=rate_limit) as carrier,
+    ):
         check_cluster(carrier.answers, carrier.server, transport)
         if carrier.answers is not None:
             writer.max_bulk_bytes = carrier.answers.max_bulk_bytes

@@ -16,6 +16,7 @@ from fastresp import (
     EncodeError,
     FastrespError,
     ProtocolError,
+    SourceError,
     Report,
     TemplateError,
     TransportError,
@@ -44,6 +45,7 @@ EXAMPLES = [
         {"template": "GET x\nSET\t{a}", "position": 10, "row": 1234},
         "row 1,234: words\n    SET {a}\n        ^",
     ),
+    (SourceError("words"), {}, "words"),
     (ProtocolError("words", 12345), {"offset": 12345}, "words (at byte 12,345)"),
     (
         CommandError("WRONGTYPE Operation against a key", index=4321),
