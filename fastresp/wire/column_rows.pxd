@@ -3,6 +3,7 @@ from cpython.object cimport PyObject
 from .arrow cimport Batch
 from .buffer cimport Buffer
 from .cells cimport Cell
+from .chunks cimport ChunkWriter
 from .encode cimport Nulls
 from .steps cimport Steps
 
@@ -27,9 +28,7 @@ cdef struct Job:
     Cell *cell              # or NULL
 
 
-# What the writing needs of the interpreter, where it does.
-cdef class Target:
-    cdef Buffer buffer
+cdef class Target(ChunkWriter):
     cdef Batch batch
     cdef object error                   # what was raised while no exception could be
 

@@ -1,4 +1,6 @@
 from typing_extensions import disjoint_base
 
+from .chunks import ChunkWriter
+
 @disjoint_base
-class Target: ...
+class Target(ChunkWriter): ...

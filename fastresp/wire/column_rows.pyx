@@ -30,6 +30,7 @@ from .cells cimport (
     stood_for,
     value,
 )
+from .chunks cimport ChunkWriter
 from .encode cimport NULLS_EMPTY, NULLS_ERROR, NULLS_SKIP, check_command
 from .steps cimport (
     SHORT_BYTES,
@@ -45,8 +46,8 @@ from .steps cimport (
 )
 
 
-cdef class Target:
-    """Where commands go: the buffer, and the batch that holds what is left in place."""
+cdef class Target(ChunkWriter):
+    """Where commands go, and the batch that holds on to what is left in place."""
 
 
 cdef int put_rows(

@@ -26,13 +26,10 @@ from .steps cimport Steps
 from time import monotonic
 
 from ..errors import EncodeError
-from .writer import CHUNK_BYTES
+from .chunks import CHUNK_BYTES
 
-# Room beyond the chunk size, so that the row that crosses it rarely makes the buffer grow.
-cdef Py_ssize_t SLACK_BYTES = 64 * 1024
 # A source that takes longer for a batch is one to be waited for: what is made goes first.
 cdef double SLOW_SECONDS = 0.0005
-cdef Py_ssize_t MOST = 0x7FFFFFFFFFFFFFFF
 
 
 cdef class ColumnWriter(Target):
@@ -51,59 +48,25 @@ cdef class ColumnWriter(Target):
 
     cdef Steps steps
     cdef Nulls nulls
-    cdef Py_ssize_t chunk_bytes
-    cdef bint busy                      # a batch is being fetched or written
     cdef bint slow                      # the last batch had to be waited for
     cdef Py_ssize_t at                  # rows of the batch that are written
     cdef Py_ssize_t before              # rows of all batches before it
 
     def __init__(
-        self, plan, ArrowStream stream, *, nulls="error", Py_ssize_t chunk_bytes=CHUNK_BYTES
+        self, plan, ArrowStream stream, *, nulls="error", chunk_bytes=CHUNK_BYTES
     ):
         self.nulls = nulls_policy(nulls)
         self.steps = Steps(plan, stream.schema, self.nulls)
-        self.chunk_bytes = chunk_bytes
-        self.buffer = Buffer(chunk_bytes + SLACK_BYTES)
-        self.buffer.large = chunk_bytes
 
     @property
     def rows(self):
         """Rows taken from the source."""
         return self.before + self.at
 
-    @property
-    def commands(self):
-        """Whole commands written so far."""
-        return self.buffer.first_command + self.buffer.commands
-
-    @property
-    def max_bulk_bytes(self):
-        """The largest argument that is accepted, or None for no limit."""
-        return None if self.buffer.most == MOST else self.buffer.most
-
-    @max_bulk_bytes.setter
-    def max_bulk_bytes(self, most):
-        self.buffer.most = MOST if most is None else most
-
-    def chunks(self, source):
-        """Encode the columns; yield each Chunk as it becomes full: as ``Writer.chunks()``."""
-        more = True
-        while more:
-            more = self.fill(source)
-            chunk = self.take()
-            if chunk is not None:
-                yield chunk
-
-    def take(self):
-        """Cut off the whole commands written since the last chunk, or None if there are none."""
-        self.check_free()
-        return self.buffer.take() if self.buffer.commands else None
-
     def fill(self, source):
         """Encode rows until a chunk is due; False when there are no more."""
         cdef ArrowStream stream = source
-        self.check_free()
-        self.busy = True
+        self.begin()
         try:
             while True:
                 if self.batch is None:
@@ -118,12 +81,6 @@ cdef class ColumnWriter(Target):
                 PyErr_CheckSignals()
         finally:
             self.busy = False
-
-    cdef int check_free(self) except -1:
-        """Refuse to be used by the source, or by another thread, in the midst of a batch."""
-        if self.busy:
-            raise RuntimeError("this ColumnWriter is in the midst of a batch")
-        return 0
 
     cdef bint fetch(self, ArrowStream stream) except -1:
         """Take the next batch; False when there is none."""

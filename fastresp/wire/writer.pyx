@@ -3,25 +3,24 @@
 
 from cpython.exc cimport PyErr_CheckSignals
 
-from .buffer cimport PY_SSIZE_T_MAX, Buffer, end_command, rollback
+from .buffer cimport Buffer, end_command, rollback
+from .chunks cimport ChunkWriter
 from .encode cimport Nulls, locate, nulls_policy, put_arguments
 from .plan cimport Plan
 
 from io import BytesIO
 from time import monotonic
 
-CHUNK_BYTES = 1 << 20
+from .chunks import CHUNK_BYTES
 
 # A chunk is cut after this time even if it is not full: what a slow source has given goes on its
 # way while the next rows are made, and no event loop is blocked for longer.
 CHUNK_SECONDS = 0.002
 # A look at the clock costs as much as a row: at most so many rows pass between two.
 cdef Py_ssize_t CLOCK_ROWS = 64
-# Room beyond the chunk size, so that the row that crosses it rarely makes the buffer grow.
-cdef Py_ssize_t SLACK_BYTES = 64 * 1024
 
 
-cdef class Writer:
+cdef class Writer(ChunkWriter):
     """Encode commands, or rows through a plan, into chunks of whole commands.
 
     A row is written whole or not at all: an error takes back what it had written of its row.
@@ -42,19 +41,11 @@ cdef class Writer:
         max_bulk_bytes: arguments larger than this are refused; None for no limit.
     """
 
-    cdef Buffer buffer
     cdef Plan plan
     cdef Nulls nulls
     cdef object default
-    cdef Py_ssize_t chunk_bytes
     cdef double chunk_seconds
-    cdef bint busy                      # a row is being taken or written
     cdef readonly Py_ssize_t rows       # rows taken from the source
-
-    def __cinit__(self, *args, Py_ssize_t chunk_bytes=CHUNK_BYTES, **kwargs):
-        self.chunk_bytes = chunk_bytes
-        self.buffer = Buffer(chunk_bytes + SLACK_BYTES)
-        self.buffer.large = chunk_bytes
 
     def __init__(
         self, plan=None, *, nulls="error", default=None, chunk_bytes=CHUNK_BYTES,
@@ -66,42 +57,6 @@ cdef class Writer:
         self.default = default
         self.chunk_seconds = chunk_seconds
 
-    @property
-    def commands(self):
-        """Whole commands written so far."""
-        return self.buffer.first_command + self.buffer.commands
-
-    @property
-    def max_bulk_bytes(self):
-        """The largest argument that is accepted, or None for no limit."""
-        return None if self.buffer.most == PY_SSIZE_T_MAX else self.buffer.most
-
-    @max_bulk_bytes.setter
-    def max_bulk_bytes(self, most):
-        self.buffer.most = PY_SSIZE_T_MAX if most is None else most
-
-    def chunks(self, rows):
-        """Encode an iterable of rows; yield each Chunk as it becomes full.
-
-        After an error ``take()`` gives the whole commands that came before it.
-
-        Raises:
-            EncodeError: a row can't be encoded.
-            TemplateError: a row lacks a field.
-        """
-        source = iter(rows)
-        more = True
-        while more:
-            more = self.fill(source)
-            chunk = self.take()
-            if chunk is not None:
-                yield chunk
-
-    def take(self):
-        """Cut off the whole commands written since the last chunk, or None if there are none."""
-        self.check_free()
-        return self.buffer.take() if self.buffer.commands else None
-
     def fill(self, source):
         """Encode rows from an iterator until a chunk is due; False when there are no more.
 
@@ -111,9 +66,8 @@ cdef class Writer:
         cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1
         cdef bint encoding = False
         cdef double now, deadline, last = monotonic()
-        self.check_free()
+        self.begin()
         deadline = last + self.chunk_seconds
-        self.busy = True
         try:
             for row in source:
                 encoding = True
@@ -148,12 +102,6 @@ cdef class Writer:
         finally:
             self.busy = False
             rollback(b, commands)
-
-    cdef int check_free(self) except -1:
-        """Refuse to be used by the source, or by default=, in the midst of a row."""
-        if self.busy:
-            raise RuntimeError("this Writer is in the midst of a row, and can't be used from there")
-        return 0
 
     cdef object located(self, Exception error):
         cdef Buffer b = self.buffer
