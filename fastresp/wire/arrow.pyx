@@ -76,6 +76,12 @@ cdef class ArrowStream:
     def __iter__(self):
         return self
 
+    def __next__(self):
+        batch = self.next()
+        if batch is None:
+            raise StopIteration
+        return batch
+
     cdef Batch next(self):
         """The next batch, or None when there are no more."""
         cdef Batch batch = self.only
