@@ -52,6 +52,11 @@ EXAMPLES = [
         {"text": "WRONGTYPE Operation against a key", "code": "WRONGTYPE", "index": 4321},
         "command 4,321: WRONGTYPE Operation against a key",
     ),
+    (
+        CommandError("ERR", index=9, row=3, file="b.csv"),
+        {"row": 3, "file": "b.csv"},
+        "b.csv, row 3, command 9: ERR",
+    ),
     (CommandError("ERR"), {"text": "ERR", "code": "ERR", "index": None}, "ERR"),
     (
         CommandErrors(REPORT),
