@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .command_info import CommandInfo, command_info
-from .errors import CommandError, FastrespError, SourceError, TransportError
+from .errors import CommandError, FastrespError, TransportError
 from .estimate import LIMITS, Estimate, Model
 from .execute import execute
-from .files import Table
 from .progress import fraction_read, known_rows
 from .report import size_text
 from .server import ServerLike
@@ -22,7 +21,7 @@ from .wire.buffer import Chunk
 from .wire.commands import arguments
 from .wire.encode import pack
 
-__all__ = ["DryRun", "Inquiry", "Sample", "dry_run", "own_words", "take_sample"]
+__all__ = ["DryRun", "Inquiry", "Sample", "dry_run", "take_sample"]
 
 SAMPLE_ROWS = 1_000
 # Fewer rows, where they are as large as this together: they are all held.
@@ -187,16 +186,8 @@ def take_sample(
             try:
                 sample.total_rows = _count_on(chunks, encoder, data)
             except FastrespError as error:
-                sample.fault = str(own_words(error, data))
+                sample.fault = str(error)
     return sample
-
-
-def own_words(error: BaseException, data: Any) -> BaseException:
-    """The exception of a file, where Arrow has handed on its text, with a traceback in it."""
-    told = data.error if isinstance(data, Table) else None
-    if isinstance(error, SourceError) and str(error).endswith("KeyboardInterrupt"):
-        return KeyboardInterrupt()  # it came while Arrow waited for our reader
-    return told if isinstance(error, SourceError) and isinstance(told, FastrespError) else error
 
 
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:

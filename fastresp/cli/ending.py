@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..dry_run import own_words
 from ..errors import (
     CommandError,
     CommandErrors,
@@ -83,14 +82,12 @@ class Ending:
 
     Attributes:
         report: of the load, as soon as there is one.
-        source: what it reads, which may know better than an exception what is wrong.
         fields: the JSON of a command that is not a load.
     """
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self.report: Report | None = None
-        self.source: Any = None
         self.fields: dict[str, Any] | None = None
 
     def end(self, code: Exit, error: str = "") -> NoReturn:
@@ -130,7 +127,6 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
         if Settings.traceback:
             traceback.print_exception(error)
         end.report = getattr(error, "report", None) or end.report
-        error = own_words(error, end.source)
         end.end(_code(error, end.report), _words(error))
     end.end_well()
 

@@ -152,7 +152,6 @@ def _run(source: AbstractContextManager[Any], texts: list[str] | None, how: How)
         if texts:
             Template(*texts)
         with source as data:
-            end.source = data
             template = as_template(data, texts)
             if how.dry_run:
                 found = dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout)

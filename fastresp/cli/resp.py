@@ -43,7 +43,6 @@ def pack(
         if output is None and sys.stdout.isatty():
             end.end(Exit.USAGE, "RESP is not for a terminal: write '> FILE' behind it, or -o FILE")
         with opened(source, sql=sql, format=format, limit=limit) as data:
-            end.source = data
             template = as_template(data, templates)
             _check_not_itself(source, output)
             commands = dump(data, template, output or sys.stdout.buffer, nulls=nulls)

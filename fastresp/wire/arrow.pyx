@@ -121,4 +121,6 @@ cdef class ArrowStream:
         if self.stream.release is not NULL:
             text = self.stream.get_last_error(&self.stream)
         words = os.strerror(code) if text is NULL else text.decode(errors="replace").strip()
+        if "Detail: Python exception:" in words:
+            words = words.splitlines()[-1]      # pyarrow hands on the whole traceback
         return SourceError(f"the source of the columns failed: {words}")
