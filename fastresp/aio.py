@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from .errors import TransportError
 from .execute import More, reply_core
+from .files.resp import RespFile
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
-from .resp_file import RespFile
 from .server import Server, ServerLike
 from .source import Encoder, encoding, is_columns, place_of, release, row_writer
 from .template import Command

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .execute import execute
-from .resp_file import RespFile
+from .files.resp import RespFile
 from .server import ServerLike
 from .template import Template
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 from .files import Table
-from .resp_file import RespEncoder, RespFile
+from .files.resp import RespEncoder, RespFile
 from .template import Command, as_template
 from .wire.buffer import Chunk
 from .wire.writer import Writer

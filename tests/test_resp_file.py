@@ -18,7 +18,7 @@ import redis
 
 import fastresp
 from fastresp import EncodeError, ProtocolError, aio, pack, pack_many
-from fastresp.resp_file import RespFile
+from fastresp.files.resp import RespFile
 from fastresp.show import shown_command
 
 COMMANDS = [("SET", f"key:{i}", f"value {i}\r\n") for i in range(30_000)]

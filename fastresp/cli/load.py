@@ -14,10 +14,10 @@ import typer
 from ..command_info import command_names, deleting
 from ..dry_run import dry_run
 from ..files import Table, read
+from ..files.resp import RespFile
 from ..load import mass_insert
 from ..policy import ErrorPolicy
 from ..report import Report
-from ..resp_file import RespFile
 from ..template import Template
 from ..transports.socket import SocketTransport
 from . import options

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import ProtocolError
+from ..files.resp import RespFile, RespSummary
 from ..load import dump
-from ..resp_file import RespFile, RespSummary
 from . import options
 from .ending import Exit, ending, say
 from .load import as_template, opened

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import IO, Any, Literal, Self, TypeAlias
 
 from ..errors import SourceError
-from ..resp_file import RespFile
 from .ahead import Ahead, Run
+from .resp import RespFile
 
 __all__ = ["Format", "Source", "Table", "read"]
 

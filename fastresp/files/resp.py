@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from .errors import EncodeError, ProtocolError
-from .show import HEAD_BYTES, shown_command
-from .wire.buffer import Chunk
-from .wire.commands import CommandSplitter
+from ..errors import EncodeError, ProtocolError
+from ..show import HEAD_BYTES, shown_command
+from ..wire.buffer import Chunk
+from ..wire.commands import CommandSplitter
 
 __all__ = ["RespEncoder", "RespFile", "RespSummary"]
 
