@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the Parquet file")
     parser.add_argument("--vectors", type=int, default=VECTORS, help="rows of embeddings")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--transport", default="auto", help="of fastresp load")
+    parser.add_argument("--transport", default="socket", help="of fastresp load")
     args = parser.parse_args()
     loads = load_parquet(args.rows, args.rounds, args.transport)
     timings = [timing for timing, _ in loads]

@@ -48,7 +48,7 @@ def load(
     source: options.Source,
     templates: options.Templates = None,
     server: options.Url = None,
-    transport: options.Carrier = "auto",
+    transport: options.Carrier = "socket",
     sql: options.Sql = None,
     format: options.Format = None,  # noqa: A002
     nulls: options.Nulls = "error",
@@ -82,7 +82,7 @@ def load(
 def send(
     source: options.Source,
     server: options.Url = None,
-    transport: options.Carrier = "auto",
+    transport: options.Carrier = "socket",
     skip_truncated: options.SkipTruncated = False,
     on_error: options.OnError = "raise",
     max_errors: options.MaxErrors = None,

@@ -33,7 +33,8 @@ Carrier: TypeAlias = Annotated[
     typer.Option(
         "--transport",
         rich_help_panel="Server",
-        help="What carries the load; auto finds out what can.",
+        help="What carries the load. The socket knows which row an error belongs to; auto takes "
+        "redis-cli where that can do all that is asked for.",
     ),
 ]
 Sql: TypeAlias = Annotated[
