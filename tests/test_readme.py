@@ -1,4 +1,4 @@
-"""Every Python example of the README and the docs runs as it stands."""
+"""Every Python example of the README, and of docs whose examples stand for themselves, runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import redis
 from fastresp.programs import LocalServer
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# tests/test_docs.py runs the pages that are to be read from the top.
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("design.md", "failures.md", "redis-py.md")),
+]
 EXAMPLES = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
