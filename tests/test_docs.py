@@ -213,13 +213,17 @@ class Fetched(html.parser.HTMLParser):
 
 
 def test_the_built_pages_fetch_nothing_from_elsewhere(tmp_path: Path) -> None:
-    pytest.importorskip("material", reason="mkdocs-material is not installed")
+    for package in ("material", "mkdocstrings"):
+        pytest.importorskip(package, reason="what builds the docs is not installed")
     site = tmp_path / "site"
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(site)],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    reference = (site / "api" / "index.html").read_text()
+    for name in fastresp.__all__:
+        assert f'.{name}"' in reference, f"docs/api.md leaves out {name}"
     pages = list(site.rglob("index.html"))
     assert len(pages) == len(list(DOCS.rglob("*.md")))
     for page in pages:
