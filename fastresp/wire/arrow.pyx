@@ -53,6 +53,8 @@ cdef class ArrowStream:
             capsule, b"arrow_array_stream"
         )
         cdef int code
+        if given.release is NULL:
+            raise SourceError("the stream of columns was already taken by somebody else")
         # Moved out of the capsule, which then has nothing left to release.
         self.stream = given[0]
         given.release = NULL
@@ -66,6 +68,8 @@ cdef class ArrowStream:
     cdef int take(self, schema, array) except -1:
         cdef ArrowSchema *given = <ArrowSchema *>PyCapsule_GetPointer(schema, b"arrow_schema")
         cdef ArrowArray *values = <ArrowArray *>PyCapsule_GetPointer(array, b"arrow_array")
+        if given.release is NULL or values.release is NULL:
+            raise SourceError("the columns were already taken by somebody else")
         self.schema.schema = given[0]
         given.release = NULL
         self.only = Batch()

@@ -36,7 +36,8 @@ cdef enum Fault:
     IS_NOT_ALLOWED = -9     # a null, and nulls are errors
     ARGUMENT_TOO_LARGE = -10
     IS_NULL_ROW = -11
-    RAISED = -12            # an exception
+    EMPTY_COMMAND = -12     # not even a name
+    RAISED = -13            # an exception
 
 
 # What a value is, as far as JSON makes a difference.
@@ -119,6 +120,7 @@ cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1
 cdef void destroy(Cell *cell) noexcept
 cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
 cdef Cell *allocate(Py_ssize_t n) except NULL
+cdef str name_of(Cell *cell)
 cdef str type_name(ArrowSchema *schema)
 cdef Cell *inmost(Cell *cell) noexcept
 

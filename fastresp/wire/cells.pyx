@@ -130,13 +130,24 @@ cdef int choose_nested(Cell *cell, str kind) except -1:
     return 0
 
 
+cdef str name_of(Cell *cell):
+    """The name of a column, for an error."""
+    return cell.name[:cell.name_size].decode(errors="backslashreplace")
+
+
 cdef str type_name(ArrowSchema *schema):
     """What to call a type in an error."""
     cdef str kind = schema.format.decode()
+    if schema.dictionary is not NULL:
+        return "dictionary"
     names = {
         "+l": "list", "+L": "list", "+vl": "list", "+vL": "list", "+w": "fixed-size list",
         "+s": "struct", "+m": "map", "+u": "union", "ti": "interval", "z": "binary",
         "Z": "binary", "vz": "binary", "w:": "fixed-size binary", "+r": "run-end encoded",
+        "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16",
+        "i": "int32", "I": "uint32", "l": "int64", "L": "uint64", "e": "float16", "f": "float32",
+        "g": "float64", "u": "string", "U": "string", "vu": "string", "d:": "decimal",
+        "td": "date", "tt": "time", "ts": "timestamp", "tD": "duration",
     }
     return names.get(kind) or names.get(kind[:2]) or f"'{kind}' of Arrow"
 
@@ -157,7 +168,6 @@ cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1:
     if cell.text is text_of_run:
         bind(&cell.children[0], array.children[0], 0)
         bind(&cell.children[1], array.children[1], 0)
-        cell.length = array.children[0].length
         cell.validity = NULL
         cell.may_be_null = cell.children[1].may_be_null
         return 0
@@ -238,11 +248,11 @@ cdef Py_ssize_t find_run(Cell *cell, int64_t at) noexcept nogil:
     """The run that a row is in: this one, the next, or one to be searched for by halves."""
     cdef Cell *ends = &cell.children[0]
     cdef Py_ssize_t low = cell.run, high, middle
-    for low in range(low, min(low + 2, cell.length)):
+    for low in range(low, min(low + 2, ends.length)):
         if run_end(ends, low) > at and (low == 0 or run_end(ends, low - 1) <= at):
             cell.run = low
             return low
-    low, high = 0, cell.length
+    low, high = 0, ends.length
     while low < high:
         middle = (low + high) // 2
         if run_end(ends, middle) > at:
@@ -250,7 +260,7 @@ cdef Py_ssize_t find_run(Cell *cell, int64_t at) noexcept nogil:
         else:
             low = middle + 1
     cell.run = low
-    return low if low < cell.length else -1
+    return low if low < ends.length else -1
 
 
 cdef inline int64_t run_end(Cell *ends, Py_ssize_t i) noexcept nogil:

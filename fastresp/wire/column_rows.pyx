@@ -17,6 +17,7 @@ from .buffer cimport (
 from .cells cimport (
     ARGUMENT_TOO_LARGE,
     BAD_INDEX,
+    EMPTY_COMMAND,
     FORM_MAP,
     FORM_STRUCT,
     IS_NOT_ALLOWED,
@@ -85,9 +86,11 @@ cdef int put_rows(
                 commands += 1
                 prefetch(p)
             elif job.fault:
+                p = job.base + start
                 break
             else:
                 p = take_back(job, start) if job.in_place else job.base + start
+                job.argument, job.cell = -1, NULL
         if job.fault:
             break
         row += 1
@@ -263,6 +266,9 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
                 job.argument += job.written
             return NULL
         step += 1
+    if arguments == 0:
+        job.fault, job.argument = EMPTY_COMMAND, 0
+        return NULL
     return close_header(job, command, start, arguments, p)
 
 

@@ -8,6 +8,7 @@ from .arrow cimport ArrowStream
 from .buffer cimport Buffer, rollback
 from .cells cimport (
     BAD_INDEX,
+    EMPTY_COMMAND,
     IS_NOT_ALLOWED,
     IS_NULL_ROW,
     NO_MEMORY,
@@ -18,6 +19,7 @@ from .cells cimport (
     OUT_OF_RANGE,
     RAISED,
     TOO_LARGE,
+    name_of,
 )
 from .column_rows cimport Job, Target, give_back, lend, put_rows
 from .encode cimport Nulls, locate, nulls_policy
@@ -89,7 +91,9 @@ cdef class ColumnWriter(Target):
         self.slow = monotonic() - start > SLOW_SECONDS
         if batch is None:
             return False
-        self.steps.attach(batch)
+        self.steps.attach(batch, self.buffer.most)
+        self.before += self.at
+        self.at = 0
         self.batch = batch
         return True
 
@@ -116,10 +120,10 @@ cdef class ColumnWriter(Target):
         if fault:
             error = self.failure(&job, fault)
             rollback(b, job.whole)
+            # Now, not when nobody looks at the traceback any more.
+            self.batch = None
             raise error
         if self.at == self.batch.array.length:
-            self.before += self.at
-            self.at = 0
             self.batch = None
         return 0
 
@@ -133,7 +137,7 @@ cdef class ColumnWriter(Target):
         name = None
         if job.cell is not NULL:
             cell = job.cell if job.cell.inner is NULL else job.cell.inner
-            name = cell.name[:cell.name_size].decode(errors="backslashreplace")
+            name = name_of(cell)
         if fault != RAISED:
             error = EncodeError(described(fault, job, b.most))
         where = f"row {self.rows:,}, command {command:,}"
@@ -166,6 +170,8 @@ cdef str described(int fault, Job *job, Py_ssize_t most):
         return "a number of this vector is too large for the type it is to be sent as"
     if fault == NOT_FINITE:
         return "NaN and infinity have no form in JSON"
+    if fault == EMPTY_COMMAND:
+        return "the command is empty; a command is at least a name"
     if fault == NULL_KEY:
         return "the name of a pair is null"
     return (

@@ -45,7 +45,8 @@ cdef struct Command:
     const char *start           # and that without the header
     Py_ssize_t size
     bint plain              # in this batch, and its name has not to be looked at
-    Py_ssize_t most         # bytes that it has if no value of it is long
+    Py_ssize_t most         # bytes that it has if no value of it is long,
+    Py_ssize_t longest      # and its longest argument
     bint checked            # its name is fixed, and has been found harmless
     int digits              # of the last number of arguments, where it is not counted
 
@@ -64,14 +65,15 @@ cdef class Steps:
     cdef list names
     cdef list types
     cdef list kept                      # what C pointers point into
-    cdef int attach(self, Batch batch) except -1
+    cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef int compile(self, Command *command, arguments) except -1
     cdef list planned(self, arguments)
     cdef list unnamed(self, arguments, field)
     cdef int set_parts(self, Step *step, parts) except -1
     cdef const char *keep(self, bytes text) except NULL
     cdef Cell *cell_of(self, field) except NULL
-    cdef Cell *form_of(self, Cell *inner, field, Py_ssize_t i) except NULL
+    cdef Cell *form_of(self, Cell *inner, field) except NULL
+    cdef int check_json(self, Py_ssize_t i, field) except -1
     cdef Cell *check(self, Cell *cell, Py_ssize_t i, field) except NULL
     cdef str described(self, Py_ssize_t i)
     cdef Py_ssize_t index(self, field) except -1

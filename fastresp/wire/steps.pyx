@@ -8,6 +8,7 @@ from .arrow cimport ArrowSchema, Batch, Schema
 from .cells cimport (
     FORM_LIST,
     FORM_MAP,
+    FORM_NONE,
     FORM_STRUCT,
     Cell,
     allocate,
@@ -15,6 +16,7 @@ from .cells cimport (
     build,
     destroy,
     inmost,
+    name_of,
     room,
     type_name,
 )
@@ -57,7 +59,7 @@ cdef class Steps:
         self.columns = self.root.children if self.named else &self.root
         self.n_columns = top.n_children if self.named else 1
         self.names = [
-            self.columns[i].name.decode(errors="backslashreplace") for i in range(self.n_columns)
+            name_of(&self.columns[i]) for i in range(self.n_columns)
         ]
         self.types = [
             type_name(top.children[i] if self.named else top) for i in range(self.n_columns)
@@ -88,8 +90,12 @@ cdef class Steps:
             free(self.commands[i].steps)
         free(self.commands)
 
-    cdef int attach(self, Batch batch) except -1:
-        """Point all columns to a batch, and see which commands are alike for all its rows."""
+    cdef int attach(self, Batch batch, Py_ssize_t most) except -1:
+        """Point all columns to a batch, and see which commands are alike for all its rows.
+
+        Args:
+            most: bytes that an argument may have.
+        """
         cdef Py_ssize_t i, k
         cdef Command *command
         cdef Step *step
@@ -103,7 +109,7 @@ cdef class Steps:
                 step = &command.steps[k]
                 if self.nulls == NULLS_SKIP and step.pair and step.cell.may_be_null:
                     command.counted = False
-            command.plain = command.counted and command.checked
+            command.plain = command.counted and command.checked and command.longest <= most
             step = command.steps
             step.text = command.counted_start if command.counted else command.start
             step.size = command.counted_size if command.counted else command.size
@@ -114,7 +120,7 @@ cdef class Steps:
         planned = self.planned(arguments)
         cdef Py_ssize_t count = sum([n + (kind in (STEP_VALUE, STEP_JOINED))
                                      for kind, _, n, _, _ in planned])
-        cdef Py_ssize_t i, k
+        cdef Py_ssize_t i, k, longest
         cdef Step *step
         command.steps = <Step *>calloc(len(planned), sizeof(Step))
         if command.steps is NULL:
@@ -140,15 +146,17 @@ cdef class Steps:
         )
         command.digits = 1
         kinds = [kind for kind, *_ in planned]
-        command.may_vary = STEP_ITEMS in kinds or (
+        command.may_vary = STEP_ITEMS in kinds or count == 0 or (
             # A group without any pairs leaves out the command.
             STEP_GROUP in kinds and not any([pair for _, _, _, pair, _ in planned])
         )
         for i in range(command.n_steps):
             step = &command.steps[i]
-            command.most += step.size + (step.n_parts + 1) * (SHORT_BYTES + 32)
+            longest = max(step.n_parts, 1) * SHORT_BYTES
             for k in range(step.n_parts):
-                command.most += step.parts[k].size
+                longest += step.parts[k].size
+            command.most += step.size + longest + (step.n_parts + 1) * 32
+            command.longest = max(command.longest, longest)
         command.start = command.steps.text
         command.size = command.steps.size
         start = b"*%d\r\n%b" % (count, planned[0][1])
@@ -232,33 +240,43 @@ cdef class Steps:
                     f"{{{field.key}}} takes the names of columns, and this is a single column, "
                     "which is {0}", self.text, field.at,
                 )
-            return self.form_of(&self.root, field, -1)
+            for i in range(self.n_columns):
+                if not self.columns[i].hidden:
+                    self.check_json(i, field)
+            return self.form_of(&self.root, field)
         i = self.index(field)
         if field.convert is not None:
-            return self.form_of(&self.columns[i], field, i)
+            if field.convert == "json":
+                self.check_json(i, field)
+            return self.form_of(&self.columns[i], field)
         return self.check(&self.columns[i], i, field)
 
-    cdef Cell *form_of(self, Cell *inner, field, Py_ssize_t i) except NULL:
+    cdef Cell *form_of(self, Cell *inner, field) except NULL:
         """A cell that writes the values of another in the form that a placeholder asks for."""
         cdef Cell *form = &self.forms[self.n_forms]
-        cdef str name = "the row" if i < 0 else self.described(i)
         self.n_forms += 1
         form.inner = inner
         if room(&form.scratch, SCRATCH_BYTES):
             raise MemoryError
-        if field.convert != "json":
-            if make_vector(form, inner, field.convert):
-                return form
+        if field.convert == "json":
+            form.text = text_of_json
+        elif not make_vector(form, inner, field.convert):
             raise TemplateError(
-                f"{name}, and !{field.convert} takes lists of numbers", self.text, field.at
-            )
-        form.text = text_of_json
-        if not inner.json:
-            raise TemplateError(
-                f"{name}, which has no form in JSON: it is binary, or has binary in it",
-                self.text, field.at,
+                f"{self.described(self.index(field))}, and !{field.convert} takes lists of "
+                "numbers", self.text, field.at,
             )
         return form
+
+    cdef int check_json(self, Py_ssize_t i, field) except -1:
+        """Refuse a column that has no form in JSON."""
+        if self.columns[i].json:
+            return 0
+        hint = "it is binary, or has binary in it"
+        if inmost(&self.columns[i]).form == FORM_NONE:
+            hint = "cast it to text first, or leave it out"
+        raise TemplateError(
+            f"{self.described(i)}, which has no form in JSON: {hint}", self.text, field.at
+        )
 
     cdef Cell *check(self, Cell *cell, Py_ssize_t i, field) except NULL:
         """Refuse a column whose values are not what the placeholder takes."""

@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
-from .cells cimport FORM_NONE, FORM_TEXT, Cell, Zone, room
+from .cells cimport FORM_NONE, FORM_TEXT, Cell, Zone, name_of, room
 from .times cimport (
     put_date,
     put_decimal,
@@ -74,7 +74,7 @@ cdef int set_zone(Cell *cell, str name, list zones) except -1:
             found = ZoneInfo(name)
     except Exception as error:
         raise EncodeError(
-            f"column {cell.name.decode()!r} has the time zone {name!r}, which is not known here: "
+            f"column {name_of(cell)!r} has the time zone {name!r}, which is not known here: "
             f"{error}; 'pip install tzdata' brings those of IANA"
         ) from None
     zone = <Zone *>calloc(1, sizeof(Zone))

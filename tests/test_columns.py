@@ -1,0 +1,511 @@
+"""Columns as commands: the text of every type, wherever it stands, and the same RESP as of rows."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import fastresp
+from fastresp import EncodeError, TemplateError, pack, pack_many
+
+from columns import Array, as_rows, dumped, outcome, written
+
+HALVES = np.array([1.5, 0.1, -0.0, 65504, np.inf], "f2")
+SINGLES = np.array([0.1, 1e16, 16777216, -1e-7, np.nan], "f4")
+BERLIN = "Europe/Berlin"
+
+
+def stamps(unit: str, values: list[int | None], zone: str | None = None) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(pa.timestamp(unit, zone))
+
+
+def numbers(kind: pa.DataType, values: list[int]) -> pa.Array:
+    return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
+
+
+def small_decimals(kind: pa.DataType, size: int, values: list[int]) -> pa.Array:
+    data = b"".join(value.to_bytes(size, "little", signed=True) for value in values)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
+
+
+INTEGERS = {
+    f"{sign}int{bits}": (
+        pa.array([low, 0, 7, high], f"{sign}int{bits}"), [str(low), "0", "7", str(high)]
+    )
+    for bits in (8, 16, 32, 64)
+    for sign, low, high in (
+        ("", -(1 << bits - 1), (1 << bits - 1) - 1), ("u", 0, (1 << bits) - 1)
+    )
+}  # fmt: skip
+WORDS = ["", "a", "twelve bytes", "thirteen byte", "ä€😀" * 9, "\r\n\0", "x" * 5000]
+BYTES = [word.encode() for word in WORDS[:-1]] + [b"\xff\0" * 3000]
+NINE = [1, -2, 0, 12345, -98765]
+DECIMALS = ["0.01", "-0.02", "0.00", "123.45", "-987.65"]
+
+# For each type some values as an array, and their texts.
+TEXTS: dict[str, tuple[pa.Array, list[Any]]] = {
+    **INTEGERS,
+    "half": (pa.array(HALVES), ["1.5", "0.1", "-0.0", "65500.0", "inf"]),
+    "float": (pa.array(SINGLES), ["0.1", "1e+16", "16777216.0", "-1e-07", "nan"]),
+    "double": (pa.array([0.1, 1e16, 5e-324, -0.0]), ["0.1", "1e+16", "5e-324", "-0.0"]),
+    "bool": (pa.array([True, False] * 9), ["1", "0"] * 9),
+    "string": (pa.array(WORDS), WORDS),
+    "large_string": (pa.array(WORDS, pa.large_string()), WORDS),
+    "string_view": (pa.array(WORDS, pa.string_view()), WORDS),
+    "binary": (pa.array(BYTES), BYTES),
+    "large_binary": (pa.array(BYTES, pa.large_binary()), BYTES),
+    "binary_view": (pa.array(BYTES, pa.binary_view()), BYTES),
+    "fixed_binary": (pa.array([b"abc", b"\0\r\n"], pa.binary(3)), [b"abc", b"\0\r\n"]),
+    "empty_binary": (pa.array([b"", b""], pa.binary(0)), [b"", b""]),
+    "decimal32": (small_decimals(pa.decimal32(9, 2), 4, NINE), DECIMALS),
+    "decimal64": (small_decimals(pa.decimal64(18, 2), 8, NINE), DECIMALS),
+    "decimal128": (pa.array([Decimal(text) for text in DECIMALS], pa.decimal128(38, 2)), DECIMALS),
+    "decimal256": (
+        pa.array([Decimal("1." + "1" * 75), Decimal(-2)], pa.decimal256(76, 75)),
+        ["1." + "1" * 75, "-2." + "0" * 75],
+    ),
+    "decimal_hundreds": (
+        small_decimals(pa.decimal128(5, -2), 16, [12, 0, -1]), ["1200", "0", "-100"]
+    ),
+    "date32": (
+        numbers(pa.date32(), [0, -1, -719162, 2932896]),
+        ["1970-01-01", "1969-12-31", "0001-01-01", "9999-12-31"],
+    ),
+    "date64": (numbers(pa.date64(), [86_400_000, -86_400_000]), ["1970-01-02", "1969-12-31"]),
+    "time_s": (numbers(pa.time32("s"), [0, 86399]), ["00:00:00", "23:59:59"]),
+    "time_ms": (numbers(pa.time32("ms"), [1, 86399999]), ["00:00:00.001000", "23:59:59.999000"]),
+    "time_us": (numbers(pa.time64("us"), [1]), ["00:00:00.000001"]),
+    "time_ns": (numbers(pa.time64("ns"), [1, 1000]), ["00:00:00.000000001", "00:00:00.000001"]),
+    "timestamp_s": (stamps("s", [-1, 0]), ["1969-12-31T23:59:59", "1970-01-01T00:00:00"]),
+    "timestamp_ms": (stamps("ms", [-1]), ["1969-12-31T23:59:59.999000"]),
+    "timestamp_us": (stamps("us", [-1, 10**6]), ["1969-12-31T23:59:59.999999", "1970-01-01T00:00:01"]),
+    "timestamp_ns": (
+        stamps("ns", [-1, 1000, -(2**63)]),
+        ["1969-12-31T23:59:59.999999999", "1970-01-01T00:00:00.000001",
+         "1677-09-21T00:12:43.145224192"],
+    ),
+    "utc": (stamps("us", [0, -1], "UTC"),
+            ["1970-01-01T00:00:00+00:00", "1969-12-31T23:59:59.999999+00:00"]),
+    "fixed_offset": (stamps("s", [0], "+05:30"), ["1970-01-01T05:30:00+05:30"]),
+    "west": (stamps("ms", [0], "-08:00"), ["1969-12-31T16:00:00-08:00"]),
+    "summer_time": (
+        stamps("s", [1711846799, 1711846800, 1729990799, 1729990800], BERLIN),
+        ["2024-03-31T01:59:59+01:00", "2024-03-31T03:00:00+02:00",
+         "2024-10-27T02:59:59+02:00", "2024-10-27T02:00:00+01:00"],
+    ),
+    "historic": (
+        stamps("s", [-3000000000, -62135590000], BERLIN),
+        ["1874-12-07T19:33:28+00:53:28", "0001-01-01T02:46:48+00:53:28"],
+    ),
+    "duration_s": (numbers(pa.duration("s"), [-93600, 0]), ["-P1DT2H", "PT0S"]),
+    "duration_ms": (numbers(pa.duration("ms"), [93784500]), ["P1DT2H3M4.5S"]),
+    "duration_us": (numbers(pa.duration("us"), [1]), ["PT0.000001S"]),
+    "duration_ns": (numbers(pa.duration("ns"), [-1]), ["-PT0.000000001S"]),
+}  # fmt: skip
+
+
+def plain(array: pa.Array) -> pa.Array:
+    return array
+
+
+def sliced(array: pa.Array) -> pa.Array:
+    """At an offset that is no multiple of 8."""
+    return pa.concat_arrays([array, pa.nulls(11, array.type), array])[11 + len(array) :]
+
+
+INDEX_TYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+
+
+@pytest.mark.parametrize("shape", [plain, sliced])
+@pytest.mark.parametrize("name", TEXTS)
+def test_text(name: str, shape: Any) -> None:
+    array, texts = TEXTS[name]
+    array = shape(array)
+    expected = [text if isinstance(text, bytes) else text.encode() for text in texts]
+    table = pa.table({"a": array, "v": array})
+    assert dumped(table, "SET k {v}") == pack_many(("SET", "k", text) for text in expected)
+    assert dumped(table, "SET k:{a}:{v} 1") == pack_many(
+        ("SET", b"k:%b:%b" % (text, text), 1) for text in expected
+    )
+    assert dumped(table, "HSET k {**}", nulls="skip") == pack_many(
+        ("HSET", "k", "a", text, "v", text) for text in expected
+    )
+    assert dumped(table, "HSET {v} {**}") == pack_many(
+        ("HSET", text, "a", text) for text in expected
+    )
+    assert dumped(Array(array), "ECHO {0}") == pack_many(("ECHO", text) for text in expected)
+
+
+@pytest.mark.parametrize("index", INDEX_TYPES)
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_in_dictionary(name: str, index: str) -> None:
+    array, texts = TEXTS[name]
+    last = len(array) - 1
+    indices = pa.array([0, None, last, last, 0, last], index)
+    table = pa.table({"v": pa.DictionaryArray.from_arrays(indices, sliced(array))[1:]})
+    first, second = texts[0], texts[last]
+    assert dumped(table, "SET k {v}", nulls="empty") == pack_many(
+        ("SET", "k", text) for text in ("", second, second, first, second)
+    )
+
+
+@pytest.mark.parametrize("ends", ["int16", "int32", "int64"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_in_runs(name: str, ends: str) -> None:
+    array, texts = TEXTS[name]
+    values = pa.concat_arrays([sliced(array), pa.nulls(1, array.type)])
+    encoded = pa.RunEndEncodedArray.from_arrays(
+        pa.array([3 * i + 3 for i in range(len(values))], ends), values
+    )
+    expected = [text for text in [*texts, ""] for _ in range(3)]
+    for start in (0, 1, 3, 3 * len(array)):
+        assert dumped(pa.table({"v": encoded[start:]}), "SET k {v}", nulls="empty") == pack_many(
+            ("SET", "k", text) for text in expected[start:]
+        )
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_in_lists(name: str) -> None:
+    array, texts = TEXTS[name]
+    values = pa.concat_arrays([array, pa.nulls(1, array.type), array])
+    texts = [*texts, "", *texts]
+    n = len(values)
+    lists = {
+        "list": pa.ListArray.from_arrays([0, 1, n, n], values),
+        "large": pa.LargeListArray.from_arrays([0, 1, n, n], values),
+        "view": pa.ListViewArray.from_arrays([0, 1, n], [1, n - 1, 0], values),
+        "large_view": pa.LargeListViewArray.from_arrays([0, 1, n], [1, n - 1, 0], values),
+    }
+    expected = [("SADD", "k", *texts[:1]), ("SADD", "k", *texts[1:]), ("SADD", "k")]
+    table = pa.table(lists)
+    for kind in lists:
+        template = f"SADD k {{*{kind}}}"
+        assert dumped(table, template, nulls="empty") == pack_many(expected)
+        assert dumped(table[1:2], template, nulls="empty") == pack_many(expected[1:2])
+        left = [item for item in texts[1:n] if item != ""] if "" not in array.to_pylist() else None
+        if left is not None and name not in ("empty_binary", "string", "binary"):
+            assert dumped(table[1:], template, nulls="skip") == pack("SADD", "k", *left)
+    fixed = pa.FixedSizeListArray.from_arrays(values, n)
+    assert dumped(pa.table({"v": fixed}), "SADD k {*v}", nulls="empty") == pack("SADD", "k", *texts)
+    pair = pa.FixedSizeListArray.from_arrays(pa.concat_arrays([array, array[:1]] * 2), n // 2 + 1)
+    assert dumped(pa.table({"v": pair})[1:], "SADD k {*v}", nulls="empty") == pack(
+        "SADD", "k", *texts[: n // 2], texts[0]
+    )
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_in_structs_and_maps(name: str) -> None:
+    array, texts = TEXTS[name]
+    first, last = texts[0], texts[-1]
+    struct = pa.StructArray.from_arrays([sliced(array), sliced(array)], ["a", "b c"])
+    assert dumped(pa.table({"v": struct})[-1:], "HSET k {*v}") == pack(
+        "HSET", "k", "a", last, "b c", last
+    )
+    assert dumped(struct[-1:], "HSET k {a} {**}") == pack("HSET", "k", last, "b c", last)
+    n = len(array)
+    maps = pa.MapArray.from_arrays([0, 1, 1, n], sliced(array), sliced(array))
+    pairs = [text for text in texts[1:] for _ in range(2)]
+    table = pa.table({"v": maps})
+    assert dumped(table, "HSET k {*v}") == pack_many(
+        [("HSET", "k", first, first), ("HSET", "k"), ("HSET", "k", *pairs)]
+    )
+    assert dumped(table[2:], "HSET k {*v}") == pack("HSET", "k", *pairs)
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS if "binary" not in name])
+def test_text_as_json(name: str) -> None:
+    """Numbers and booleans as they are, all others as strings; infinite ones are refused."""
+    array, texts = TEXTS[name]
+    rows = as_rows(pa.table({"v": array}), {"v": "json"}) if "_ns" not in name else []
+    table = pa.table({"v": array, "l": pa.array([[1]] * len(array))})
+    for i, text in enumerate(texts):
+        one = table[i : i + 1]
+        if text in ("inf", "nan"):
+            with pytest.raises(EncodeError, match=r"row 0, .*'v'.*: NaN and infinity") as caught:
+                dumped(one, "SET k {v!json}")
+            assert caught.value.argument == 2
+            continue
+        number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+        value = text if number else json.dumps(text, ensure_ascii=False)
+        if name == "bool":
+            value = "true" if text == "1" else "false"
+        assert dumped(one, "SET k {v!json}") == pack("SET", "k", value)
+        assert dumped(one, "SET k {*!json}") == pack("SET", "k", f'{{"v":{value},"l":[1]}}')
+        if rows and "duration" not in name:
+            assert dumped(rows[i : i + 1], "SET k {v!json}") == pack("SET", "k", value)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        numbers(pa.date32(), [-719163]),
+        numbers(pa.date32(), [2**31 - 1]),
+        pa.array([2**62], pa.int64()).view(pa.date64()),
+        stamps("s", [2**62]),
+        stamps("us", [-62135596800000001]),
+        stamps("s", [2**63 - 1], "+01:00"),
+        stamps("s", [-(2**63)], BERLIN),
+        stamps("s", [253402300799], BERLIN),
+        numbers(pa.time32("s"), [86400]),
+        numbers(pa.time64("ns"), [-1]),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_times_without_a_text(array: pa.Array) -> None:
+    table = pa.table({"n": [1], "when": array})
+    with pytest.raises(EncodeError, match="'when', argument 2: this date or time is not within"):
+        dumped(table, "SET {n} {when}", nulls="skip")
+    with pytest.raises(EncodeError, match="'when', argument 1: this date"):
+        dumped(table, "SET a:{when} 1", nulls="empty")
+
+
+ZONES = ["Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Apia", "Africa/Monrovia",
+         "Australia/Lord_Howe", "UTC", "+00:00", "-09:30"]  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_offsets_of_zones(zone: str) -> None:
+    """As Python has them, over a thousand years and near each change."""
+    seconds = [*range(-(10**10), 10**10, 9_999_991), *range(-(10**9), 2 * 10**9, 1_799_999)]
+    table = pa.table({"t": stamps("s", list(seconds), zone)})
+    assert dumped(table, "ECHO {t}") == dumped(as_rows(table), "ECHO {t}")
+
+
+def test_unknown_zone() -> None:
+    for zone in ("Mars/Olympus", "+25:00", "../etc", "+1"):
+        with pytest.raises(EncodeError, match=r"column 't' has the time zone '.*not known here"):
+            dumped(pa.table({"t": stamps("s", [0], zone)}), "ECHO {t}")
+
+
+# A template over columns, and over the same data as rows.
+
+TAGS = pa.array([["a", "b"], None, [], ["c", None], [None]])
+PAIRS = pa.array(
+    [{"x": "1", "y": 2}, None, {"x": None, "y": 3}, {"x": None, "y": None}, {"x": "", "y": 0}]
+)
+MAPS = pa.array(
+    [[("a", 1), ("b", None)], None, [], [("c", None)], [("d", 4)]], pa.map_("string", "int32")
+)
+NESTED = pa.array([{"l": [1, None], "s": {"t": "a\"\\\n"}}, None, {"l": None, "s": None},
+                   {"l": [], "s": {"t": None}}, {"l": [5], "s": {"t": "ä"}}])  # fmt: skip
+BASE = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4, 5]),
+        "name": pa.array(["ann", None, "", "dä", "e"]),
+        "score": pa.array([0.5, 1.5, None, None, 3.25]),
+        "flag": pa.array([True, None, False, None, True]),
+        "tags": TAGS,
+        "pairs": PAIRS,
+        "map": MAPS,
+        "nested": NESTED,
+        "code": pa.array(["x", None, "y", "x", None]).dictionary_encode(),
+        "gone": pa.DictionaryArray.from_arrays(
+            pa.array([0, 1, None, 1, 0], "int8"), pa.array(["z", None])
+        ),
+        "run": pa.RunEndEncodedArray.from_arrays(
+            pa.array([2, 3, 5], "int32"), pa.array(["r", None, "q"])
+        ),
+        "none": pa.nulls(5),
+        "vector": pa.array([[1.0, 2.5], None, [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]),
+    }
+)
+
+TEMPLATES = [
+    ("id", "SET {id} 1"),
+    ("id name", "SET {id} {name}"),
+    ("id name", "SET user:{id}:{name} 1"),
+    ("name", "SET {name}{name} {name}"),
+    ("id name score flag", "HSET user:{id} {**}"),
+    ("id name score flag", "HSET {id} fixed 1 {**} last 2"),
+    ("name score", "HSET k {**}"),
+    ("name score", "HSET k {**} {**}"),
+    ("name", "{name} {**}"),
+    ("none", "HSET k {**}"),
+    ("none id", "HSET k {**}; PING; SET {id} {none}"),
+    ("id tags", "SADD {id} {*tags}"),
+    ("id tags", "SADD {id} {*tags} end {*tags}"),
+    ("tags", "{*tags}"),
+    ("tags", "{*tags} {**}"),
+    ("id pairs", "HSET {id} {*pairs}"),
+    ("pairs id", "{*pairs}; SET {id} 1"),
+    ("id map", "HSET {id} {*map}"),
+    ("map id", "HSET {*map} {id} {**}"),
+    ("id nested", "SET {id} {nested!json}"),
+    ("id nested", "SET {id}:{nested!json} x"),
+    ("id nested flag score", "SET k {*!json}"),
+    ("id code gone run", "HSET {id} {**}"),
+    ("code gone run", "SET {code}:{gone} {run}"),
+    ("run code", "SADD {run} {code}; SADD {code} {run}; PING {run}"),
+    ("id vector", "HSET {id} v {vector!f32}"),
+    ("id vector", "HSET {id} v {vector!f64} w {vector!f16}"),
+    ("id name", "SET {0} 1; DEL {id}; SADD {name} {id}; SADD all {name}"),
+    ("name id", "CLIENT {name} {id}"),
+]
+
+
+def by_position(template: str, names: list[str]) -> str:
+    return template.replace("{0}", f"{{{names[0]}}}")
+
+
+@pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
+@pytest.mark.parametrize(("columns", "template"), TEMPLATES, ids=lambda value: value)
+def test_same_as_rows(columns: str, template: str, nulls: Any) -> None:
+    """Byte by byte; and errors of the same type, at the same row, command and argument."""
+    names = columns.split()
+    forms = {"*": "json"} if "!json}" in template else {}
+    if "vector!" in template:
+        forms = {"*": "vector"}
+    whole = BASE.select(names)
+    tables = [whole, whole[1:], whole[2:4], whole[4:], whole[:0]]
+    tables.append(pa.concat_tables([whole[3:], whole[:0], whole[:3], whole[2:]]))
+    for table in tables:
+        found = outcome(table, template, nulls)
+        assert found == outcome(as_rows(table, forms), by_position(template, names), nulls)
+
+
+BAD = [
+    ("SUBSCRIBE", "a", "SUBSCRIBE changes the reply stream"),
+    ("client", "reply", "CLIENT REPLY changes the reply stream"),
+    ("monitor", "a", "MONITOR changes the reply stream"),
+]
+
+
+@pytest.mark.parametrize(("command", "key", "words"), BAD)
+def test_commands_from_the_data(command: str, key: str, words: str) -> None:
+    commands = ["SET", None, "client", "subscribed", command, "GET"]
+    table = pa.table({"cmd": commands, "key": ["a", "b", "LIST", "d", key, "f"]})
+    before = pack_many([("SET", "a"), ("client", "LIST"), ("subscribed", "d")])
+    with pytest.raises(EncodeError, match=words) as caught:
+        dumped(table, "{cmd} {key}", nulls="skip")
+    assert (caught.value.row, caught.value.command, caught.value.argument) == (4, 3, None)
+    assert written(table, "{cmd} {key}", "skip") == before
+    assert outcome(table, "{cmd} {key}", "skip") == outcome(as_rows(table), "{cmd} {key}", "skip")
+
+
+def test_null_rows() -> None:
+    rows = pa.array([{"a": 1, "b": None}, {"a": None, "b": 2}, None, {"a": 3, "b": 3}])
+    for nulls, command in (("skip", 0), ("empty", 2)):
+        with pytest.raises(EncodeError) as caught:
+            dumped(Array(rows), "SET {a} {b}", nulls=nulls)
+        error = caught.value
+        assert str(error).startswith(f"row 2, command {command}: the row itself is null")
+        assert (error.row, error.command, error.argument) == (2, command, None)
+
+
+@pytest.mark.parametrize("template", ["{*v}", "{**}", "{*v} {**}"])
+def test_empty_command(template: str) -> None:
+    table = pa.table({"v": pa.array([["PING"], []], pa.list_(pa.string()))})
+    data: Any = table if template == "{*v}" else table.select([])
+    if template == "{*v}":
+        found = outcome(table, template)
+        assert found == (pack("PING"), (EncodeError, 1, 1, 0))
+        assert found == outcome(as_rows(table), template)
+        with pytest.raises(EncodeError, match="the command is empty; a command is at least a name"):
+            dumped(table, template)
+    elif template == "{**}":
+        data = Array(pa.StructArray.from_arrays([], [], mask=None).from_buffers(
+            pa.struct([]), 3, [None]
+        ))  # fmt: skip
+        assert outcome(data, template) == outcome([{}] * 3, template)
+        assert dumped(data, template, nulls="skip") == b""
+        assert dumped(data, "PING") == pack("PING") * 3
+
+
+# Columns that a template can't have.
+
+UNION = pa.UnionArray.from_sparse(pa.array([0], "int8"), [pa.array([1])])
+INTERVAL = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
+ODD = pa.table(
+    {
+        "n": [1],
+        "bytes": [b"x"],
+        "union": UNION,
+        "interval": INTERVAL,
+        "list": [[1]],
+        "struct": [{"a": 1}],
+        "map": pa.array([[("a", 1)]], pa.map_("string", "int8")),
+        "deep": [[[1]]],
+        "coded": pa.DictionaryArray.from_arrays(pa.array([0], "int8"), pa.array([[1]])),
+        "unions": pa.ListArray.from_arrays([0, 1], UNION),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("SET {union} 1", "the column 'union' is of type union, which is not one argument: cast it"),
+        ("SET {interval} 1", "the column 'interval' is of type interval, which is not one argument"),
+        ("SET {list} 1", "'list' is of type list, which is not one argument: {*list} makes"),
+        ("SET a:{struct} 1", "'struct' is of type struct, which is not one argument: {*struct}"),
+        ("SET {map} 1", "'map' is of type map, which is not one argument: {*map} makes arguments"),
+        ("SET {coded} 1", "'coded' is of type dictionary, which is not one argument: {*coded}"),
+        ("SET k {*n}", "the column 'n' is of type int64, and {*n} takes a list; write {n}"),
+        ("SET k {*deep}", "'deep' is of type list, and what is in it is not one argument each"),
+        ("SET k {*unions}", "'unions' is of type list, and what is in it is not one argument each"),
+        ("SET k {bytes!json}", "'bytes' is of type binary, which has no form in JSON"),
+        ("SET k {union!json}", "'union' is of type union, which has no form in JSON: cast it"),
+        ("SET k {unions!json}", "'unions' is of type list, which has no form in JSON"),
+        ("SET k {*!json}", "the column 'bytes' is of type binary, which has no form in JSON"),
+        ("SET k {n!f32}", "the column 'n' is of type int64, and !f32 takes lists of numbers"),
+        ("SET k {deep!f32}", "'deep' is of type list, and !f32 takes lists of numbers"),
+        ("HSET k {**}", "the column 'union' is of type union, which is not one argument"),
+        ("SET k {m}", "the data has no column {m}: its columns are n, bytes, union"),
+        ("SET k {10}", "the data has no column {10}: its columns are n"),
+    ],
+)
+def test_bad_column(template: str, words: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        dumped(ODD, template)
+    assert words in str(caught.value)
+    assert caught.value.template == template
+    assert template[caught.value.position] == "{"
+
+
+def test_odd_columns_that_no_placeholder_names() -> None:
+    assert dumped(ODD, "SET {n} {bytes}") == pack("SET", 1, b"x")
+    assert dumped(ODD, "SET {n} {deep!json}") == pack("SET", 1, "[[1]]")
+
+
+def test_names() -> None:
+    names = ['quo"te', "new\nline", "b\\s", "\x01", "ä€", "a b", ""]
+    table = pa.table([pa.array([i]) for i in range(7)], names)
+    assert dumped(table, "HSET k {**}") == pack(
+        "HSET", "k", *[part for i, name in enumerate(names) for part in (name, i)]
+    )
+    assert json.loads(dumped(table, "{*!json}").split(b"\r\n")[2]) == {
+        name: i for i, name in enumerate(names)
+    }
+    rows = as_rows(table)
+    assert dumped(table, "SET k {*!json}") == dumped(rows, "SET k {*!json}")
+    assert dumped(table, "SET {quo\"te} {ä€}") == dumped(rows, "SET {quo\"te} {ä€}")
+
+
+def test_duplicate_names() -> None:
+    table = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "b", "a"])
+    assert dumped(table, "HSET k {**}") == pack("HSET", "k", "a", 1, "b", 2, "a", 3)
+    assert dumped(table, "HSET {2} {**}") == pack("HSET", 3, "a", 1, "b", 2)
+    with pytest.raises(TemplateError, match=r"2 columns are named 'a'; .*: \{0\} or \{2\}"):
+        dumped(table, "GET {a}")
+
+
+@pytest.mark.parametrize("array", [pa.array(["a", None]), pa.array([None, "a"]).dictionary_encode()])
+def test_single_column(array: pa.Array) -> None:
+    for data in (Array(array), array, pa.chunked_array([array])):
+        assert dumped(data, "SADD k {0}", nulls="skip") == pack("SADD", "k", "a")
+        with pytest.raises(TemplateError, match="takes the names of columns, and this is a single"):
+            dumped(data, "HSET k {**}")
+        with pytest.raises(TemplateError, match="takes the names of columns, and this is a single"):
+            dumped(data, "SET k {*!json}")
+        with pytest.raises(TemplateError, match=r"no column \{1\}: it is a single column"):
+            dumped(data, "SET k {1}")
+
+
+def test_a_template_is_needed() -> None:
+    with pytest.raises(TypeError, match="a Table holds columns, and needs a template"):
+        fastresp.dump(BASE, None, "/dev/null")
