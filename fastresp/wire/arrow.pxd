@@ -79,7 +79,7 @@ cdef class Batch:
 
 cdef class ArrowStream:
     cdef ArrowArrayStream stream        # owned; its release is NULL once it was released
-    cdef readonly Schema schema
+    cdef readonly Schema schema         # None once it was released
     cdef object source                  # what it was taken from
     cdef Batch only                     # what __arrow_c_array__ gave, or None
     cdef bint waiting                   # in the midst of get_next()

@@ -111,7 +111,7 @@ cdef class ArrowStream:
     def release_columns(self):
         """Let go of the source, now or as soon as another thread does not wait for it any more."""
         self.ended = True
-        self.only = None
+        self.schema = self.only = None
         if not self.waiting and self.stream.release is not NULL:
             self.stream.release(&self.stream)
             self.stream.release = NULL

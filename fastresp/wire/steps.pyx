@@ -48,7 +48,7 @@ cdef class Steps:
     def __cinit__(self, *args):
         memset(&self.root, 0, sizeof(Cell))
 
-    def __init__(self, plan, Schema schema, int nulls):
+    def __init__(self, plan, Schema schema not None, int nulls):
         cdef ArrowSchema *top = &schema.schema
         cdef Py_ssize_t i
         self.kept = []
