@@ -122,6 +122,8 @@ class Array:
 
 RELEASE = c.CFUNCTYPE(None, c.c_void_p)
 GET = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p)
+# A capsule holds no reference to its name.
+CAPSULE_NAMES: dict[bytes, bytes] = {}
 LAST_ERROR = c.CFUNCTYPE(c.c_void_p, c.c_void_p)
 
 
@@ -158,7 +160,7 @@ def pointer_in(capsule: Any, name: bytes) -> int:
 def capsule_of(pointer: int, name: bytes) -> Any:
     make = c.pythonapi.PyCapsule_New
     make.restype, make.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
-    return make(pointer, name, None)
+    return make(pointer, CAPSULE_NAMES.setdefault(name, name), None)
 
 
 class Counted:
@@ -214,9 +216,7 @@ class Counted:
         if self.fail_at == -1:
             return errno.EIO
         self.schemas += 1
-        self._move(
-            CSchema, self.batches[0].schema.__arrow_c_schema__(), b"arrow_schema", out, 1
-        )
+        self._move(CSchema, self.batches[0].schema.__arrow_c_schema__(), b"arrow_schema", out, 1)
         return 0
 
     def _get_next(self, _: int, out: int) -> int:

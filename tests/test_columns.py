@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from columns import Array, as_rows, dumped, outcome, written
 
 import fastresp
 from fastresp import EncodeError, TemplateError, pack, pack_many
-
-from columns import Array, as_rows, dumped, outcome, written
 
 HALVES = np.array([1.5, 0.1, -0.0, 65504, np.inf], "f2")
 SINGLES = np.array([0.1, 1e16, 16777216, -1e-7, np.nan], "f4")
@@ -83,7 +82,9 @@ TEXTS: dict[str, tuple[pa.Array, list[Any]]] = {
     "time_ns": (numbers(pa.time64("ns"), [1, 1000]), ["00:00:00.000000001", "00:00:00.000001"]),
     "timestamp_s": (stamps("s", [-1, 0]), ["1969-12-31T23:59:59", "1970-01-01T00:00:00"]),
     "timestamp_ms": (stamps("ms", [-1]), ["1969-12-31T23:59:59.999000"]),
-    "timestamp_us": (stamps("us", [-1, 10**6]), ["1969-12-31T23:59:59.999999", "1970-01-01T00:00:01"]),
+    "timestamp_us": (
+        stamps("us", [-1, 10**6]), ["1969-12-31T23:59:59.999999", "1970-01-01T00:00:01"]
+    ),
     "timestamp_ns": (
         stamps("ns", [-1, 1000, -(2**63)]),
         ["1969-12-31T23:59:59.999999999", "1970-01-01T00:00:00.000001",
@@ -439,8 +440,14 @@ ODD = pa.table(
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("SET {union} 1", "the column 'union' is of type union, which is not one argument: cast it"),
-        ("SET {interval} 1", "the column 'interval' is of type interval, which is not one argument"),
+        (
+            "SET {union} 1",
+            "the column 'union' is of type union, which is not one argument: cast it",
+        ),
+        (
+            "SET {interval} 1",
+            "the column 'interval' is of type interval, which is not one argument",
+        ),
         ("SET {list} 1", "'list' is of type list, which is not one argument: {*list} makes"),
         ("SET a:{struct} 1", "'struct' is of type struct, which is not one argument: {*struct}"),
         ("SET {map} 1", "'map' is of type map, which is not one argument: {*map} makes arguments"),
@@ -483,7 +490,7 @@ def test_names() -> None:
     }
     rows = as_rows(table)
     assert dumped(table, "SET k {*!json}") == dumped(rows, "SET k {*!json}")
-    assert dumped(table, "SET {quo\"te} {ä€}") == dumped(rows, "SET {quo\"te} {ä€}")
+    assert dumped(table, 'SET {quo"te} {ä€}') == dumped(rows, 'SET {quo"te} {ä€}')
 
 
 def test_duplicate_names() -> None:
@@ -494,7 +501,9 @@ def test_duplicate_names() -> None:
         dumped(table, "GET {a}")
 
 
-@pytest.mark.parametrize("array", [pa.array(["a", None]), pa.array([None, "a"]).dictionary_encode()])
+@pytest.mark.parametrize(
+    "array", [pa.array(["a", None]), pa.array([None, "a"]).dictionary_encode()]
+)
 def test_single_column(array: pa.Array) -> None:
     for data in (Array(array), array, pa.chunked_array([array])):
         assert dumped(data, "SADD k {0}", nulls="skip") == pack("SADD", "k", "a")
