@@ -493,6 +493,21 @@ def test_names() -> None:
     assert dumped(table, 'SET {quo"te} {ä€}') == dumped(rows, 'SET {quo"te} {ä€}')
 
 
+def test_names_that_are_not_utf_8() -> None:
+    def table(array: pa.Array) -> Any:
+        field = pa.field(b"caf\xe9", array.type)
+        return Array(pa.StructArray.from_arrays([array], fields=[field]))
+
+    assert dumped(table(pa.array([1])), "HSET k {**}") == pack("HSET", "k", b"caf\xe9", 1)
+    assert dumped(table(pa.array([1])), "SET k {*!json}") == pack("SET", "k", b'{"caf\xe9":1}')
+    with pytest.raises(EncodeError, match=r"row 0, .* column 'caf\\\\xe9', argument 3: cannot"):
+        dumped(table(pa.nulls(1)), "HSET k {**}")
+    with pytest.raises(EncodeError, match=r"column 'caf\\\\xe9' has the time zone 'Mars'"):
+        dumped(table(stamps("s", [0], "Mars")), "HSET k {**}")
+    with pytest.raises(TemplateError, match=r"has no column \{a\}: its columns are caf\\xe9"):
+        dumped(table(pa.array([1])), "GET {a}")
+
+
 def test_duplicate_names() -> None:
     table = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "b", "a"])
     assert dumped(table, "HSET k {**}") == pack("HSET", "k", "a", 1, "b", 2, "a", 3)
