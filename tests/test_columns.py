@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -499,7 +500,8 @@ def test_names_that_are_not_utf_8() -> None:
         return Array(pa.StructArray.from_arrays([array], fields=[field]))
 
     assert dumped(table(pa.array([1])), "HSET k {**}") == pack("HSET", "k", b"caf\xe9", 1)
-    assert dumped(table(pa.array([1])), "SET k {*!json}") == pack("SET", "k", b'{"caf\xe9":1}')
+    with pytest.raises(EncodeError, match="not UTF-8, and JSON has to be"):
+        dumped(table(pa.array([1])), "SET k {*!json}")
     with pytest.raises(EncodeError, match=r"row 0, .* column 'caf\\\\xe9', argument 3: cannot"):
         dumped(table(pa.nulls(1)), "HSET k {**}")
     with pytest.raises(EncodeError, match=r"column 'caf\\\\xe9' has the time zone 'Mars'"):
@@ -510,10 +512,69 @@ def test_names_that_are_not_utf_8() -> None:
 
 def test_duplicate_names() -> None:
     table = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "b", "a"])
-    assert dumped(table, "HSET k {**}") == pack("HSET", "k", "a", 1, "b", 2, "a", 3)
+    for template in ("HSET k {**}", "SET k {*!json}"):
+        with pytest.raises(TemplateError, match="two columns are named 'a'; rename one"):
+            dumped(table, template)
     assert dumped(table, "HSET {2} {**}") == pack("HSET", 3, "a", 1, "b", 2)
     with pytest.raises(TemplateError, match=r"2 columns are named 'a'; .*: \{0\} or \{2\}"):
         dumped(table, "GET {a}")
+
+
+def test_names_that_are_numbers() -> None:
+    table = pa.table([pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], ["10", "1", "x"])
+    assert dumped(table, "MSET {10} {1} {0} {2}") == pack("MSET", "a", "b", "a", "c")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"\xff", b"\xc3", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xe2\x82", b"\x80"],
+)
+def test_json_of_text_that_is_not_utf_8(text: bytes) -> None:
+    array = pa.Array.from_buffers(
+        pa.string(),
+        1,
+        [None, pa.array([0, len(text)], pa.int32()).buffers()[1], pa.py_buffer(text)],
+    )
+    table = pa.table({"a": array})
+    assert dumped(table, "SET k {a}") == pack("SET", "k", text)
+    with pytest.raises(EncodeError, match=r"row 0, .*column 'a', .*not UTF-8"):
+        dumped(table, "SET k {a!json}")
+
+
+def test_json_of_every_character() -> None:
+    text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000, 7)]))
+    document = json.dumps({"a": text}, ensure_ascii=False, separators=(",", ":"))
+    assert dumped(pa.table({"a": [text]}), "SET k {*!json}") == pack("SET", "k", document)
+
+
+def test_extension_types() -> None:
+    number = uuid.uuid4()
+    identifiers = pa.array([number.bytes, None], pa.uuid())
+    assert dumped(pa.table({"a": identifiers}), "SADD k {a}", nulls="skip") == pack(
+        "SADD", "k", number
+    )
+    assert dumped(pa.table({"a": identifiers[:1]}), "SET k {*!json}") == pack(
+        "SET", "k", f'{{"a":"{number}"}}'
+    )
+    truths = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([2, 0], pa.int8()))
+    assert dumped(pa.table({"a": truths}), "SADD k {a}; LPUSH j {a!json}") == b"".join(
+        pack("SADD", "k", each) + pack("LPUSH", "j", text)
+        for each, text in ((1, "true"), (0, "false"))
+    )
+    documents = pa.array(['{"b": [1]}'], pa.json_())
+    assert dumped(pa.table({"a": documents}), "SET k {*!json}") == pack(
+        "SET", "k", '{"a":{"b": [1]}}'
+    )
+    unknown = pa.table(
+        {
+            "a": pa.ExtensionArray.from_storage(
+                pa.opaque(pa.int8(), "t", "v"), pa.array([1], pa.int8())
+            )
+        }
+    )
+    for template in ("SET k {a}", "HSET k {**}", "SET k {*!json}"):
+        with pytest.raises(TemplateError, match=r"'a'.*arrow\.opaque, an ext|no form in JSON"):
+            dumped(unknown, template)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ cdef extern from *:
     cdef struct ArrowSchema:
         const char *format
         const char *name
+        const char *metadata
         int64_t n_children
         ArrowSchema **children
         ArrowSchema *dictionary

@@ -37,7 +37,8 @@ cdef enum Fault:
     ARGUMENT_TOO_LARGE = -10
     IS_NULL_ROW = -11
     EMPTY_COMMAND = -12     # not even a name
-    RAISED = -13            # an exception
+    NOT_UTF8 = -13          # a text that JSON can't hold
+    RAISED = -14            # an exception
 
 
 # What a value is, as far as JSON makes a difference.

@@ -19,6 +19,10 @@ from .plain_cells cimport make_plain
 from .time_cells cimport make_time
 
 cdef const char *EMPTY = b""        # NULL would be a null
+# The canonical ones that have a text, or whose storage is what anybody would send.
+cdef frozenset KNOWN_EXTENSIONS = frozenset((
+    b"", b"arrow.uuid", b"arrow.json", b"arrow.bool8", b"arrow.fixed_shape_tensor",
+))
 
 
 cdef Cell *allocate(Py_ssize_t n) except NULL:
@@ -74,12 +78,15 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     for i in range(schema.n_children):
         cell.n_children = i + 1
         build(&cell.children[i], schema.children[i], zones)
+    cdef bytes extension = extension_name(schema)
+    if extension not in KNOWN_EXTENSIONS:
+        return 0        # its values mean more than their storage tells
     if text[:1] == "+":
         choose_nested(cell, text)
     elif text[:1] in ("t", "d"):
         make_time(cell, text, zones)
     else:
-        make_plain(cell, text)
+        make_plain(cell, text, extension)
     if cell.write is not NULL:
         cell.text = text_of_written
         cell.brief = text[:1] != "d"
@@ -88,6 +95,26 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
         for i in range(cell.n_children):
             cell.json = cell.json and cell.children[i].json
     return 0
+
+
+cdef bytes extension_name(ArrowSchema *schema):
+    """The name of an extension type; empty for any other.
+
+    Metadata are pairs of texts, each after its length. Source:
+    https://arrow.apache.org/docs/format/CDataInterface.html#c.ArrowSchema.metadata
+    """
+    cdef const char *p = schema.metadata
+    cdef int32_t pairs = 0, size = 0
+    cdef list texts = []
+    if p is NULL:
+        return b""
+    memcpy(&pairs, p, 4)
+    p += 4
+    for _ in range(2 * pairs):
+        memcpy(&size, p, 4)
+        texts.append(p[4:4 + size])
+        p += 4 + size
+    return dict(zip(texts[::2], texts[1::2])).get(b"ARROW:extension:name", b"")
 
 
 cdef void stand_for(Cell *cell, Cell *inner) noexcept:
@@ -138,6 +165,9 @@ cdef str name_of(Cell *cell):
 cdef str type_name(ArrowSchema *schema):
     """What to call a type in an error."""
     cdef str kind = schema.format.decode()
+    cdef bytes extension = extension_name(schema)
+    if extension not in KNOWN_EXTENSIONS:
+        return f"{extension.decode(errors='backslashreplace')}, an extension of Arrow"
     if schema.dictionary is not NULL:
         return "dictionary"
     names = {

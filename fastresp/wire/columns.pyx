@@ -13,6 +13,7 @@ from .cells cimport (
     IS_NULL_ROW,
     NO_MEMORY,
     NOT_FINITE,
+    NOT_UTF8,
     NULL_INSIDE,
     NULL_KEY,
     OTHER_LENGTH,
@@ -172,6 +173,8 @@ cdef str described(int fault, Job *job, Py_ssize_t most):
         return "NaN and infinity have no form in JSON"
     if fault == EMPTY_COMMAND:
         return "the command is empty; a command is at least a name"
+    if fault == NOT_UTF8:
+        return "this text is not UTF-8, and JSON has to be; convert it, or send the field by itself"
     if fault == NULL_KEY:
         return "the name of a pair is null"
     return (

@@ -1,4 +1,4 @@
 from .cells cimport Cell
 
 
-cdef int make_plain(Cell *cell, str kind) except -1
+cdef int make_plain(Cell *cell, str kind, bytes extension) except -1

@@ -28,10 +28,11 @@ from .cells cimport (
 from .floats cimport half_value, put_double, put_half, put_single
 
 cdef const char *BOOLS = b"01"
+cdef const char *HEX = b"0123456789abcdef"
 cdef const char *EMPTY = b""        # NULL would be a null
 
 
-cdef int make_plain(Cell *cell, str kind) except -1:
+cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
     """Let a cell write the values of a type that is not nested, nor a time."""
     cell.form = FORM_NUMBER
     cell.number = numbers_of(kind)
@@ -63,6 +64,12 @@ cdef int make_plain(Cell *cell, str kind) except -1:
         cell.width = 2 if kind == "e" else 4 if kind == "f" else 8
     else:
         choose_string(cell, kind)
+    if extension == b"arrow.uuid":
+        cell.write, cell.form, cell.lasting = write_uuid, FORM_TEXT, False
+    elif extension == b"arrow.bool8":
+        cell.text, cell.form, cell.write = text_of_bool8, FORM_BOOL, NULL
+    elif extension == b"arrow.json":
+        cell.form = FORM_NUMBER     # is JSON already
     return 0
 
 
@@ -163,6 +170,25 @@ cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
 cdef const char *text_of_fixed(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     n[0] = cell.width
     return <const char *>cell.values + (cell.offset + i) * cell.width if cell.width else EMPTY
+
+
+cdef char *write_uuid(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    """16 bytes as str(uuid.UUID) writes them."""
+    cdef const uint8_t *value = <const uint8_t *>cell.values + (cell.offset + i) * 16
+    cdef int k
+    for k in range(16):
+        if k == 4 or k == 6 or k == 8 or k == 10:
+            p[0] = c'-'
+            p += 1
+        p[0] = HEX[value[k] >> 4]
+        p[1] = HEX[value[k] & 15]
+        p += 2
+    return p
+
+
+cdef const char *text_of_bool8(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    n[0] = 1
+    return &BOOLS[(<const int8_t *>cell.values)[cell.offset + i] != 0]
 
 
 # Numbers as such, for vectors.

@@ -69,6 +69,7 @@ cdef class Steps:
     cdef int compile(self, Command *command, arguments) except -1
     cdef list planned(self, arguments)
     cdef list unnamed(self, arguments, field)
+    cdef list distinct(self, columns, field)
     cdef int set_parts(self, Step *step, parts) except -1
     cdef const char *keep(self, bytes text) except NULL
     cdef Cell *cell_of(self, field) except NULL

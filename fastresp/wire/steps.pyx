@@ -204,13 +204,21 @@ cdef class Steps:
                 self.text, field.at,
             )
         used = {
-            part.key for parts in arguments for part in parts
+            self.index(part) for parts in arguments for part in parts
             if isinstance(part, Field) and not isinstance(part, (Pairs, Row))
         }
-        return [
-            i for i in range(self.n_columns)
-            if i not in used and self.names[i] not in used and not self.columns[i].hidden
-        ]
+        return self.distinct([i for i in range(self.n_columns) if i not in used], field)
+
+    cdef list distinct(self, columns, field):
+        """Those that are sent by their names, which have to be different."""
+        found = [i for i in columns if not self.columns[i].hidden]
+        names = [self.names[i] for i in found]
+        if len(set(names)) < len(names):
+            twice = [name for name in names if names.count(name) > 1][0]
+            raise TemplateError(
+                f"two columns are named {twice!r}; rename one", self.text, field.at
+            )
+        return found
 
     cdef int set_parts(self, Step *step, parts) except -1:
         step.parts = <Part *>calloc(len(parts), sizeof(Part))
@@ -240,9 +248,8 @@ cdef class Steps:
                     f"{{{field.key}}} takes the names of columns, and this is a single column, "
                     "which is {0}", self.text, field.at,
                 )
-            for i in range(self.n_columns):
-                if not self.columns[i].hidden:
-                    self.check_json(i, field)
+            for i in self.distinct(range(self.n_columns), field):
+                self.check_json(i, field)
             return self.form_of(&self.root, field)
         i = self.index(field)
         if field.convert is not None:
@@ -310,18 +317,19 @@ cdef class Steps:
         return f"the column {self.names[i]!r} is of type {self.types[i]}"
 
     cdef Py_ssize_t index(self, field) except -1:
-        """Which column a placeholder names."""
-        cdef Py_ssize_t i = field.position
-        if field.name is None and i < self.n_columns:
-            return i
-        found = [i for i in range(self.n_columns) if self.named and self.names[i] == field.name]
+        """Which column a placeholder names: by its name first, for that may be a number."""
+        cdef Py_ssize_t i
+        cdef str name = str(field.key)
+        found = [i for i in range(self.n_columns) if self.named and self.names[i] == name]
         if len(found) == 1:
             return found[0]
         if found:
             raise TemplateError(
-                f"{len(found)} columns are named {field.name!r}; rename them, or name this one by "
+                f"{len(found)} columns are named {name!r}; rename them, or name this one by "
                 f"its position: " + " or ".join([f"{{{i}}}" for i in found]), self.text, field.at,
             )
+        if field.name is None and field.position < self.n_columns:
+            return field.position
         has = "it is a single column, which is {0}"
         if self.named:
             has = "its columns are " + ", ".join(self.names[:20])
