@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import Server, ServerLike
-from .source import Encoder, encoding, is_columns, place_of, release, row_writer
+from .source import Data, Encoder, encoding, is_columns, place_of, release, row_writer
 from .template import Command
 from .transports.aio import AioTransport, connect, wait_for
 from .transports.base import add_report
@@ -35,7 +35,7 @@ PAUSE_SECONDS = 0.02
 
 
 async def mass_insert(
-    data: Iterable[Any] | AsyncIterable[Any],
+    data: Data | AsyncIterable[Any],
     command: Command = None,
     *,
     server: ServerLike = None,
@@ -70,7 +70,7 @@ async def mass_insert(
         await asyncio.to_thread(data.check)  # the whole file is read for it
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
     carrier = AioTransport(Server(server), policy, timeout=timeout, rate_limit=rate_limit)
-    chunks = _Chunks(data, command, nulls=nulls, default=default)
+    chunks = _Chunks(data, command, nulls=nulls, default=default, rate_limit=rate_limit)
     with closing(chunks), reporting(progress, data) as show, policy:
         async with carrier:
             check_cluster(carrier.answers, carrier.core.server, transport)
@@ -95,7 +95,7 @@ async def mass_insert(
 
 
 async def execute(
-    data: Iterable[Any] | AsyncIterable[Any],
+    data: Data | AsyncIterable[Any],
     command: Command = None,
     *,
     server: ServerLike = None,
@@ -163,20 +163,23 @@ class _Chunks:
 
     def __init__(
         self,
-        data: Iterable[Any] | AsyncIterable[Any],
+        data: Data | AsyncIterable[Any],
         command: Command,
         *,
         nulls: Literal["error", "skip", "empty"],
         default: Callable[[Any], Any] | None,
+        rate_limit: float | None = None,
     ) -> None:
         self.writer: Encoder
         self._sync: Iterator[Any] = iter(())
         self._async = None
         if isinstance(data, AsyncIterable):
-            self.writer = row_writer(command, nulls=nulls, default=default)
+            self.writer = row_writer(command, nulls=nulls, default=default, rate_limit=rate_limit)
             self._async = aiter(data)
         else:
-            self.writer, self._sync = encoding(data, command, nulls=nulls, default=default)
+            self.writer, self._sync = encoding(
+                data, command, nulls=nulls, default=default, rate_limit=rate_limit
+            )
         self._columns = is_columns(self._sync)
         self.core: PipelineCore | None = None
         self._rows: list[Any] = []

@@ -13,12 +13,14 @@ from .template import Template
 
 __all__ = ["CommandInfo", "command_info", "command_names", "deleting"]
 
-# What takes away data, which no flag of COMMAND INFO tells.
+# What takes away data, or changes the server itself, which no flag of COMMAND INFO tells: that of
+# CONFIG SET is with the subcommand.
 DELETING = frozenset((
     "DEL", "UNLINK", "GETDEL", "FLUSHALL", "FLUSHDB", "SWAPDB", "HDEL", "HGETDEL", "SREM", "ZREM",
     "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "LREM", "LTRIM", "XDEL", "XDELEX",
     "XTRIM", "XGROUP", "SPOP", "LPOP", "RPOP", "LMPOP", "ZPOPMIN", "ZPOPMAX", "ZMPOP", "FUNCTION",
-    "SCRIPT",
+    "SCRIPT", "RENAME", "CONFIG", "ACL", "CLUSTER", "MODULE", "SHUTDOWN", "DEBUG", "SINTERSTORE",
+    "SUNIONSTORE", "SDIFFSTORE", "ZINTERSTORE", "ZUNIONSTORE", "ZDIFFSTORE",
 ))  # fmt: skip
 
 

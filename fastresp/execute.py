@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from .errors import CommandError, ProtocolError
 from .server import Server, ServerLike
-from .source import Encoder, encoding, release
+from .source import Data, Encoder, encoding, release
 from .template import Command
 from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore, Wait
@@ -153,7 +153,7 @@ class ReplyCore(PipelineCore):
 
 
 def execute(
-    data: Iterable[Any],
+    data: Data,
     command: Command = None,
     *,
     server: ServerLike = None,

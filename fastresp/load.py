@@ -13,7 +13,7 @@ from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import ServerLike
-from .source import Encoder, encoding, place_of, released
+from .source import Data, Encoder, encoding, place_of, released
 from .template import Command
 from .transports.base import Transport
 from .transports.choice import check_cluster, choose
@@ -23,7 +23,7 @@ __all__ = ["dump", "mass_insert"]
 
 
 def mass_insert(
-    data: Iterable[Any],
+    data: Data,
     command: Command = None,
     *,
     server: ServerLike = None,
@@ -91,7 +91,7 @@ def mass_insert(
     Calls in several threads do not disturb one another: each has a connection of its own.
     """
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
-    writer, source = encoding(data, command, nulls=nulls, default=default)
+    writer, source = encoding(data, command, nulls=nulls, default=default, rate_limit=rate_limit)
     with (
         released(source),
         reporting(progress, data) as show,
@@ -118,7 +118,7 @@ def mass_insert(
 
 
 def dump(
-    data: Iterable[Any],
+    data: Data,
     command: Command,
     file: str | os.PathLike[str] | IO[bytes],
     *,

@@ -45,6 +45,13 @@ def fraction_read(data: Any) -> float | None:
     return fraction
 
 
+def fraction_sent(data: Any, rows: int) -> float | None:
+    """How much of a source was sent; what it has read is ahead of that."""
+    part = fraction_read(data)
+    read: int | None = getattr(data, "rows_read", None)
+    return part * min(1.0, rows / read) if part is not None and read else part
+
+
 @contextmanager
 def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
     from rich.console import Console
@@ -65,7 +72,7 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
         def update(report: Report) -> None:
             nonlocal last
             last = report
-            part = min(1.0, report.rows / total) if total else fraction_read(data)
+            part = min(1.0, report.rows / total) if total else fraction_sent(data, report.rows)
             bar.update(
                 task,
                 total=None if part is None else 1.0,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from .files import Table
 from .files.resp import RespEncoder, RespFile
 from .template import Command, as_template
 from .wire.buffer import Chunk
+from .wire.chunks import CHUNK_BYTES
 from .wire.writer import Writer
 
 __all__ = [
+    "Data",
     "Encoder",
     "encoding",
     "is_columns",
@@ -21,6 +23,24 @@ __all__ = [
     "released",
     "row_writer",
 ]
+
+# With a rate limit: some rows, lest every one is a chunk.
+LEAST_CHUNK_BYTES = 2048
+
+
+class ArrowStreaming(Protocol):
+    """What gives its columns as a stream, as DataFrames, tables and readers do."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None, /) -> Any: ...
+
+
+class ArrowHolding(Protocol):
+    """What gives its columns as one batch."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None, /) -> Any: ...
+
+
+Data: TypeAlias = Iterable[Any] | ArrowStreaming | ArrowHolding | RespFile
 
 
 class Encoder(Protocol):
@@ -43,6 +63,7 @@ def encoding(
     *,
     nulls: Literal["error", "skip", "empty"],
     default: Callable[[Any], Any] | None,
+    rate_limit: float | None = None,
 ) -> tuple[Encoder, Any]:
     """What encodes this source, and the iterator, or stream of columns, for it to take.
 
@@ -55,12 +76,12 @@ def encoding(
     if isinstance(data, RespFile):
         if command is not None:
             raise TypeError(f"{data.name} holds whole commands, so leave out the template")
-        return RespEncoder(data), data.blocks()
+        return RespEncoder(data), data.blocks(_chunk_bytes(rate_limit))
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return _columns(data, command, nulls)
+        return _columns(data, command, nulls, _chunk_bytes(rate_limit))
     _check(data)
     rows = iter(data)
-    return row_writer(command, nulls=nulls, default=default), rows
+    return row_writer(command, nulls=nulls, default=default, rate_limit=rate_limit), rows
 
 
 def row_writer(
@@ -68,9 +89,22 @@ def row_writer(
     *,
     nulls: Literal["error", "skip", "empty"],
     default: Callable[[Any], Any] | None,
+    rate_limit: float | None = None,
 ) -> Writer:
     """What encodes rows."""
-    return Writer(as_template(command), nulls=nulls, default=default)
+    return Writer(
+        as_template(command), nulls=nulls, default=default, chunk_bytes=_chunk_bytes(rate_limit)
+    )
+
+
+def _chunk_bytes(rate_limit: float | None) -> int:
+    """The size of a chunk: with a rate limit as much as goes in a tenth of a second or so.
+
+    What is whole is sent after a Ctrl-C, too, and the report of a chunk is one of its end.
+    """
+    if rate_limit is None or not rate_limit < CHUNK_BYTES:
+        return CHUNK_BYTES
+    return min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, int(rate_limit * 20)))
 
 
 def _check(data: Any) -> None:
@@ -79,10 +113,12 @@ def _check(data: Any) -> None:
         raise TypeError(f"data is an iterable of rows or commands, not one {type(data).__name__}")
     if isinstance(data, Mapping):
         raise TypeError("data is an iterable of rows, and a mapping is one row: put it in a list")
+    if type(data).__name__ == "LazyFrame":
+        raise TypeError("a LazyFrame has no rows yet: give what its collect() returns")
 
 
 def _columns(
-    data: Any, command: Command, nulls: Literal["error", "skip", "empty"]
+    data: Any, command: Command, nulls: Literal["error", "skip", "empty"], chunk_bytes: int
 ) -> tuple[Encoder, Any]:
     from .wire.arrow import ArrowStream
     from .wire.columns import ColumnWriter
@@ -95,7 +131,7 @@ def _columns(
         )
     stream = ArrowStream(data)
     try:
-        return ColumnWriter(template, stream, nulls=nulls), stream
+        return ColumnWriter(template, stream, nulls=nulls, chunk_bytes=chunk_bytes), stream
     except BaseException:
         stream.release_columns()
         raise

@@ -144,7 +144,6 @@ def test_csv_lets_bytes_pass_that_are_not_utf8() -> None:
     [
         (b"", "it is empty: the first line has to name the columns"),
         (b"\n\n", "it is empty: the first line has to name the columns"),
-        (b",b\n1,2\n", "column 1 has no name in the first line; give it one"),
         (b"a,b,a\n", "two columns are named 'a' in the first line; rename one"),
         (b"\xe9\n", "is not UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16; convert it to UTF-8"),
@@ -352,3 +351,15 @@ def test_a_table_of_paths_is_read_anew(tmp_path: Path) -> None:
     assert repr(table) == f"<fastresp.Table of {table.files[0]}>"
     with pytest.raises(LookupError):
         fastresp.read(table.files[0]).place(0)
+
+
+def test_columns_without_a_name() -> None:
+    """As pandas writes its index."""
+    table = pa.table(fastresp.read(io.BytesIO(b",b,\n1,2,3\n"), format="csv"))
+    assert table.to_pylist() == [{"column_1": "1", "b": "2", "column_3": "3"}]
+
+
+def test_first_row_of_json_lines_too_large() -> None:
+    rows = b'{"a": "' + b"x" * (3 << 20) + b'"}\n{"a": "y"}\n'
+    with pytest.raises(fastresp.SourceError, match="first row is larger than 2 MiB"):
+        pa.table(fastresp.read(io.BytesIO(rows), format="jsonl"))

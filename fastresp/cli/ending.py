@@ -131,6 +131,16 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
     end.end_well()
 
 
+# What is wrong with the command line, and not with a disk.
+WRONG_PATH = (
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+
+
 def _is_usage(error: BaseException) -> bool:
     """Whether typer has words for it; of which package its exceptions are depends on its age."""
     return hasattr(error, "exit_code") and hasattr(error, "format_message")
@@ -146,6 +156,8 @@ def _code(error: BaseException, report: Report | None) -> Exit:
             return Exit.USAGE
         case EncodeError() | ProtocolError() | FastrespError():
             return Exit.ERRORS
+        case OSError() if not isinstance(error, WRONG_PATH):
+            return Exit.ERRORS
         case OSError() | ValueError() | TypeError() | ImportError() if report is None:
             return Exit.USAGE
     return Exit.ERRORS
@@ -160,6 +172,10 @@ def _words(error: BaseException) -> str:
             return str(error.args[0])  # its report is printed anyway
         case OSError(filename=name, strerror=words) if name and words:
             return f"{name}: {words}; check the path"
+        case EncodeError():
+            # Which of several files the row is in.
+            notes = [note for note in getattr(error, "__notes__", ()) if " of " in note]
+            return "; ".join([str(error), *(n for n in notes if not n.startswith("fastresp"))])
         case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
             return str(error)
     return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"
@@ -189,6 +205,7 @@ def _error_fields(error: CommandError) -> dict[str, Any]:
     return {
         "index": error.index,
         "row": error.row,
+        "file": error.file,
         "code": error.code,
         "text": error.text,
         "arguments": words and [word.decode("utf-8", "surrogateescape") for word in words],

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import typer
 
@@ -24,7 +24,7 @@ from . import options
 from .dry_run import show_dry_run
 from .ending import Ending, Exit, ending, fail
 
-__all__ = ["How", "as_template", "load", "opened", "send"]
+__all__ = ["How", "as_template", "load", "opened", "send", "standard_input"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def load(
     rate_limit: options.RateLimit = None,
     connections: options.Connections = 1,
     limit: options.Limit = None,
+    skip_truncated: options.SkipTruncated = False,
     timeout: options.Timeout = 30.0,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
@@ -76,7 +77,8 @@ def load(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, timeout or None,
         dry_run, yes, as_json,
     )  # fmt: skip
-    _run(opened(source, sql=sql, format=format, limit=limit), templates, how)
+    data = opened(source, sql=sql, format=format, limit=limit, skip_truncated=skip_truncated)
+    _run(data, templates, how)
 
 
 def send(
@@ -123,13 +125,21 @@ def opened(
 ) -> Iterator[Any]:
     """Open what the command line names as a source, and end its reading afterwards."""
     known: Any = format  # read() says which there are
-    where = sys.stdin.buffer if source == "-" else source
+    where = standard_input() if source == "-" else source
     data = read(where, sql=sql, format=known, limit=limit, skip_truncated=skip_truncated)
     try:
         yield data
     finally:
         if isinstance(data, Table):
             data.close()
+
+
+def standard_input() -> IO[bytes]:
+    """Standard input without a buffer, whose lock would not let a Ctrl-C end us while it waits."""
+    try:
+        return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+    except OSError:  # in a test it may be no file
+        return sys.stdin.buffer
 
 
 def as_template(source: Any, texts: list[str] | None) -> Template | None:

@@ -141,6 +141,6 @@ SkipTruncated: TypeAlias = Annotated[
     typer.Option(
         "--skip-truncated",
         rich_help_panel="Data",
-        help="Send what comes before an end in the midst of a command.",
+        help="Of RESP: send what comes before an end in the midst of a command.",
     ),
 ]

@@ -16,7 +16,7 @@ from ..files.resp import RespFile, RespSummary
 from ..load import dump
 from . import options
 from .ending import Exit, ending, say
-from .load import as_template, opened
+from .load import as_template, opened, standard_input
 
 __all__ = ["check", "pack"]
 
@@ -60,7 +60,7 @@ def check(
     Exit code 1 for a file that is cut off, or that is not RESP.
     """
     with ending(as_json=as_json) as end:
-        file = RespFile(sys.stdin.buffer if source == "-" else source)
+        file = RespFile(standard_input() if source == "-" else source)
         summary = file.summary()
         if as_json:
             end.fields = _fields(summary)

@@ -161,6 +161,12 @@ class Table:
         """How much of the files has been read, from 0 to 1, where that is known."""
         return None if self._run is None else self._run.fraction()
 
+    @property
+    def rows_read(self) -> int | None:
+        """How many rows have been read, which may be ahead of those that were taken."""
+        rows: int | None = getattr(self._run, "rows_read", None)
+        return rows
+
     def place(self, row: int) -> tuple[str, int]:
         """The file that a row came from, and which of its rows it is, counted from 0.
 

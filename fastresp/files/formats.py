@@ -247,7 +247,7 @@ def _header(data: Input, delimiter: str) -> list[str]:
     """Take the line with the names of the columns.
 
     Raises:
-        SourceError: there is none, or it does not name each column once.
+        SourceError: there is none, or it names two columns alike.
     """
     head = b""
     while not (found := HEADER.match(head)) and len(head) < BLOCK_BYTES:
@@ -266,12 +266,11 @@ def _header(data: Input, delimiter: str) -> list[str]:
     if not text:
         raise SourceError("it is empty: the first line has to name the columns")
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    for place, name in enumerate(names, 1):
-        if not name:
-            raise SourceError(f"column {place} has no name in the first line; give it one")
-        if names.count(name) > 1:
+    for name in names:
+        if name and names.count(name) > 1:
             raise SourceError(f"two columns are named {name!r} in the first line; rename one")
-    return names
+    # pandas writes its index without a name.
+    return [name or f"column_{place}" for place, name in enumerate(names, 1)]
 
 
 def _json(data: Input, schema: pa.Schema | None) -> pa.RecordBatchReader:
@@ -308,6 +307,11 @@ def _first_lines(data: Input) -> bytes:
     if size < BLOCK_BYTES:
         return head
     cut = head.rfind(b"\n") + 1
+    if cut == 0:
+        raise SourceError(
+            f"its first row is larger than {BLOCK_BYTES >> 20} MiB, the most that is read; load "
+            "the rows from Python, one json.loads(line) each"
+        )
     data.put_back(head[cut:])
     return head[:cut]
 

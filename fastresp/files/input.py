@@ -55,9 +55,12 @@ class Input:
     def peek(self) -> bytes:
         """The first bytes, without taking them; fewer than ``MAGIC_BYTES`` of a file that ends."""
         # What a BufferedReader already holds comes first, and leaves its buffer empty.
-        first = getattr(self._file, "read1", self._file.read)
-        head = self._head or first(TAKEN_BYTES) or b""
-        self.taken += len(head)
+        head = self._head
+        if not head and isinstance(self._file, io.FileIO):
+            head = self._take(TAKEN_BYTES)
+        elif not head:
+            head = getattr(self._file, "read1", self._file.read)(TAKEN_BYTES) or b""
+            self.taken += len(head)
         if isinstance(head, str):
             raise TypeError(f"{self.name} is open for text: open it with 'rb', or give its .buffer")
         while len(head) < MAGIC_BYTES and (piece := self._take(TAKEN_BYTES)):

@@ -76,6 +76,11 @@ class Parts:
         """Let a read that waits for a pipe come to its end."""
         self._stopped.set()
 
+    @property
+    def rows_read(self) -> int:
+        """How many rows have been read."""
+        return self._rows
+
     def fraction(self) -> float | None:
         """How much has been read, from 0 to 1: bytes of files, or rows where they are known."""
         part, index = self._part, self._index

@@ -150,24 +150,23 @@ class RespFile:
         summary.fault = _located(splitter.fault, self.name, summary)
         return summary
 
-    def blocks(self) -> Iterator[bytes]:
-        """What is to be sent, in blocks of at most 1 MiB, after a check where that is possible.
+    def blocks(self, most: int = BLOCK_BYTES) -> Iterator[bytes]:
+        """What is to be sent, in blocks of at most so many bytes, after a check if possible.
 
         Raises:
             ProtocolError, EncodeError: as ``check()``.
         """
         summary = self.check()
-        return self._blocks(summary.size if summary else None)
+        return self._blocks(summary.size if summary else None, most)
 
-    def _blocks(self, size: int | None) -> Iterator[bytes]:
+    def _blocks(self, size: int | None, most: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Read so many bytes from the beginning; None for all there are."""
         self._read = 0
         with self._opened() as file:
             # Of a pipe what there is, lest the server waits for a whole block.
             read: Any = getattr(file, "read1", file.read)
             while size is None or self._read < size:
-                most = BLOCK_BYTES if size is None else min(BLOCK_BYTES, size - self._read)
-                block = read(most)
+                block = read(most if size is None else min(most, size - self._read))
                 if not block:
                     break
                 self._read += len(block)

@@ -174,14 +174,14 @@ cdef const char *text_of_fixed(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 cdef char *write_uuid(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
     """16 bytes as str(uuid.UUID) writes them."""
-    cdef const uint8_t *value = <const uint8_t *>cell.values + (cell.offset + i) * 16
+    cdef const uint8_t *number = <const uint8_t *>cell.values + (cell.offset + i) * 16
     cdef int k
     for k in range(16):
         if k == 4 or k == 6 or k == 8 or k == 10:
             p[0] = c'-'
             p += 1
-        p[0] = HEX[value[k] >> 4]
-        p[1] = HEX[value[k] & 15]
+        p[0] = HEX[number[k] >> 4]
+        p[1] = HEX[number[k] & 15]
         p += 2
     return p
 
