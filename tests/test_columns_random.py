@@ -289,7 +289,7 @@ def test_random_columns(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20 * EXAMPLES, deadline=None)
+@settings(max_examples=5 * EXAMPLES, deadline=None)
 @given(st.integers(0, 2**64))
 def test_more_random_columns(seed: int) -> None:
     test_random_columns.hypothesis.inner_test(seed)  # type: ignore[attr-defined]

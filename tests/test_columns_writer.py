@@ -287,7 +287,7 @@ def test_what_came_before_an_error() -> None:
 def test_the_source_uses_the_writer() -> None:
     def reenter(_: int) -> None:
         for method in (writer.take, lambda: writer.fill(stream)):
-            with pytest.raises(RuntimeError, match="in the midst of a batch"):
+            with pytest.raises(RuntimeError, match="in the midst of a row"):
                 method()
         calls.append(1)
 
