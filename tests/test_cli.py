@@ -237,6 +237,7 @@ class TestErrors:
         assert fields["errors"][0] == {
             "index": 1,
             "row": 1,
+            "file": None,
             "code": "WRONGTYPE",
             "text": "WRONGTYPE Operation against a key holding the wrong kind of value",
             "arguments": ["LPUSH", "text", "é"],
