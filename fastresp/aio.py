@@ -55,7 +55,7 @@ async def mass_insert(
 
     Args:
         data: may also be an async iterable. The loop is blocked no longer than it takes to encode
-            one chunk (1 MiB, or 2 ms and one row); columns are encoded in another thread.
+            one chunk (512 KiB, or 2 ms and one row); columns are encoded in another thread.
         server: may also be a ``redis.asyncio.Redis`` client.
         transport: ``"socket"``; ``"auto"`` is the same here.
 

@@ -3,7 +3,7 @@
 
 from .buffer cimport PY_SSIZE_T_MAX, Buffer
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 19
 
 # Room beyond the chunk size, so that the row that crosses it rarely makes the buffer grow.
 cdef Py_ssize_t SLACK_BYTES = 64 * 1024
