@@ -1,16 +1,15 @@
 """``python -m fastresp``, and the command ``fastresp``."""
 
-import sys
+from .interruption import end_at_once
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line."""
-    try:
-        from fastresp.cli import main as run
-    except KeyboardInterrupt:
-        sys.exit(4)  # Exit.INTERRUPTED, which could not be imported
+    end_at_once()
+    from .cli import main as run
+
     run()
 
 

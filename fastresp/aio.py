@@ -9,6 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any, Literal
 
+from .command_info import check_spread
 from .errors import TransportError
 from .execute import More, reply_core
 from .files.resp import RespFile
@@ -17,11 +18,13 @@ from .progress import Progress, reporting
 from .report import Report
 from .server import Server, ServerLike
 from .source import Data, Encoder, encoding, is_columns, place_of, release, row_writer
-from .template import Command
+from .template import Command, as_template
 from .transports.aio import AioTransport, connect, wait_for
 from .transports.base import add_report
 from .transports.choice import check_cluster
-from .transports.pipeline import LostConnection, PipelineCore, Wait
+from .transports.lanes import Lanes
+from .transports.pipeline import LostConnection, PipelineCore
+from .transports.stream import Wait
 from .wire.buffer import Chunk
 from .wire.writer import CHUNK_SECONDS
 
@@ -44,6 +47,7 @@ async def mass_insert(
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
     rate_limit: float | None = None,
+    connections: int = 1,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
     progress: Progress = None,
@@ -69,14 +73,18 @@ async def mass_insert(
     if isinstance(data, RespFile):
         await asyncio.to_thread(data.check)  # the whole file is read for it
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
-    carrier = AioTransport(Server(server), policy, timeout=timeout, rate_limit=rate_limit)
-    chunks = _Chunks(data, command, nulls=nulls, default=default, rate_limit=rate_limit)
+    template = as_template(command)
+    check_spread(data, template, connections)
+    carrier = AioTransport(
+        Server(server), policy, connections=connections, timeout=timeout, rate_limit=rate_limit
+    )
+    chunks = _Chunks(data, template, nulls=nulls, default=default, rate_limit=rate_limit)
     with closing(chunks), reporting(progress, data) as show, policy:
         async with carrier:
-            check_cluster(carrier.answers, carrier.core.server, transport)
+            check_cluster(carrier.answers, carrier.lanes.server, transport)
             assert carrier.answers is not None
             chunks.writer.max_bulk_bytes = carrier.answers.max_bulk_bytes
-            chunks.core = carrier.core
+            chunks.carrier = carrier.lanes
             try:
                 while (chunk := await chunks.next()) is not None:
                     await carrier.write(chunk)
@@ -87,7 +95,7 @@ async def mass_insert(
             except TransportError:
                 raise
             except LostConnection:
-                raise await asyncio.to_thread(carrier.core.loss) from None
+                raise await asyncio.to_thread(carrier.lanes.loss) from None
             except Exception as error:
                 await _write_rest(chunks, carrier, error)
                 raise
@@ -117,13 +125,14 @@ async def execute(
     chunks = _Chunks(data, command, nulls=nulls, default=default)
     failure: Exception | None = None
     try:
-        answers = await connect(core)
+        [connection], answers = await connect(core.server, 1, core.timeout)
+        core.attach(connection)
         chunks.writer.max_bulk_bytes = answers.max_bulk_bytes
-        chunks.core = core
+        chunks.carrier = core
         for item in core.exchange():
             if isinstance(item, Wait):
                 assert core.stream is not None
-                await wait_for(core.stream, item)
+                await wait_for([(core.stream, item)])
             elif isinstance(item, More):
                 try:
                     chunk = await chunks.next()
@@ -157,8 +166,8 @@ class _Chunks:
 
     Attributes:
         writer: what encodes the rows.
-        core: the pipeline that they are for. While an async source lets wait for its next row, the
-            rows before it go on their way, and replies are read.
+        carrier: the connections that they are for. While an async source lets wait for its next
+            row, the rows before it go on their way, and replies are read.
     """
 
     def __init__(
@@ -181,7 +190,7 @@ class _Chunks:
                 data, command, nulls=nulls, default=default, rate_limit=rate_limit
             )
         self._columns = is_columns(self._sync)
-        self.core: PipelineCore | None = None
+        self.carrier: Lanes | PipelineCore | None = None
         self._rows: list[Any] = []
         self._ready: deque[Chunk] = deque()
         self._failure: Exception | None = None
@@ -266,17 +275,17 @@ class _Chunks:
 
     def _pause(self) -> None:
         """Pass on what has come before a pause of the source, and see to what is in flight."""
-        core = self.core
-        assert core is not None
+        carrier = self.carrier
+        assert carrier is not None
         try:
             self._encode()
         except Exception as error:
             self._failure = error
         self._cut()
         try:
-            while self._ready and core.window.has_room:
-                core.window.add(self._ready.popleft())
-            core.tend()
+            while self._ready and carrier.has_room:
+                carrier.add(self._ready.popleft())
+            carrier.tend()
         except Exception as error:
             self._failure = self._failure or error
 

@@ -11,7 +11,7 @@ from .files.resp import RespFile
 from .server import ServerLike
 from .template import Template
 
-__all__ = ["CommandInfo", "command_info", "command_names", "deleting"]
+__all__ = ["CommandInfo", "check_spread", "command_info", "command_names", "deleting"]
 
 # What takes away data, or changes the server itself, which no flag of COMMAND INFO tells: that of
 # CONFIG SET is with the subcommand.
@@ -21,6 +21,12 @@ DELETING = frozenset((
     "XTRIM", "XGROUP", "SPOP", "LPOP", "RPOP", "LMPOP", "ZPOPMIN", "ZPOPMAX", "ZMPOP", "FUNCTION",
     "SCRIPT", "RENAME", "CONFIG", "ACL", "CLUSTER", "MODULE", "SHUTDOWN", "DEBUG", "SINTERSTORE",
     "SUNIONSTORE", "SDIFFSTORE", "ZINTERSTORE", "ZUNIONSTORE", "ZDIFFSTORE",
+))  # fmt: skip
+
+# What changes the connection, and so what the commands after it mean there.
+OF_A_CONNECTION = frozenset((
+    "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
+    "READONLY", "READWRITE",
 ))  # fmt: skip
 
 
@@ -98,6 +104,31 @@ def command_names(source: object, template: Template | None) -> list[str] | None
             return None
         names.append(b"".join(first).decode(errors="replace").upper())  # type: ignore[arg-type]
     return list(dict.fromkeys(names))
+
+
+def check_spread(source: object, template: Template | None, connections: int) -> None:
+    """Refuse to spread over several connections what may belong together.
+
+    The commands of one row always go over the same one, so that a template may have MULTI and EXEC.
+
+    Raises:
+        ValueError: some commands are about the connection, or only the data tells which they are.
+        ProtocolError, EncodeError: it is a file of RESP that can't be sent.
+    """
+    if connections == 1:
+        return
+    names = command_names(source, template)
+    if names is None:
+        raise ValueError(
+            "several connections are for commands whose names are known beforehand, of which none "
+            "belong together: give a template that begins with the name, or leave out connections="
+        )
+    found = OF_A_CONNECTION.intersection(names) if template is None else ()
+    if found:
+        raise ValueError(
+            f"{', '.join(sorted(found))} and the commands around belong on one connection; leave "
+            "out connections="
+        )
 
 
 def deleting(names: Iterable[str], server: ServerLike, *, timeout: float | None) -> list[str]:

@@ -10,8 +10,8 @@ from .server import Server, ServerLike
 from .source import Data, Encoder, encoding, release
 from .template import Command
 from .transports.base import add_report
-from .transports.pipeline import LostConnection, PipelineCore, Wait
-from .transports.socket import wait_for
+from .transports.pipeline import LostConnection, PipelineCore
+from .transports.stream import Wait, wait_for
 from .wire.commands import arguments
 
 __all__ = ["More", "ReplyCore", "execute", "reply_core"]
@@ -78,7 +78,7 @@ class ReplyCore(PipelineCore):
         """Yield what is to be done next: wait, fetch more commands, or take these replies.
 
         Raises:
-            LostConnection, TransportTimeout: as ``until()``.
+            LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
         """
         while True:
             while not self.ended and not self.window.unsent:
@@ -212,7 +212,7 @@ def _run(core: ReplyCore, writer: Encoder, source: Iterator[Any]) -> Iterator[An
         for item in core.exchange():
             if isinstance(item, Wait):
                 assert core.stream is not None
-                wait_for(core.stream, item)
+                wait_for([(core.stream, item)])
             elif isinstance(item, More):
                 try:
                     core.ended = not writer.fill(source)

@@ -8,13 +8,14 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import IO, Any, Literal
 
+from .command_info import check_spread
 from .errors import TransportError
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import ServerLike
 from .source import Data, Encoder, encoding, place_of, released
-from .template import Command
+from .template import Command, as_template
 from .transports.base import Transport
 from .transports.choice import check_cluster, choose
 from .wire.buffer import Chunk
@@ -32,6 +33,7 @@ def mass_insert(
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
     rate_limit: float | None = None,
+    connections: int = 1,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
     progress: Progress = None,
@@ -61,6 +63,9 @@ def mass_insert(
         rejects: a path for the failed commands, as JSON lines written as they happen (bytes
             that are not UTF-8 as lone surrogates), or a callable that takes each CommandError.
         rate_limit: send at most so many commands a second.
+        connections: how many connections to use, from 1 to 64. Rows then arrive in no fixed order
+            (the commands of a row stay together), and it takes the socket. It helps where a
+            connection is the limit: a long way to the server, or one with several I/O threads.
         nulls: what a None in the data does: ``"error"``; ``"skip"`` leaves out its pair, item or
             command; ``"empty"`` sends an empty string.
         timeout: seconds without any progress after which the load is given up; None for never.
@@ -91,12 +96,21 @@ def mass_insert(
     Calls in several threads do not disturb one another: each has a connection of its own.
     """
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
-    writer, source = encoding(data, command, nulls=nulls, default=default, rate_limit=rate_limit)
+    template = as_template(command)
+    check_spread(data, template, connections)
+    writer, source = encoding(data, template, nulls=nulls, default=default, rate_limit=rate_limit)
     with (
         released(source),
         reporting(progress, data) as show,
         policy,
-        choose(transport, server, policy, timeout=timeout, rate_limit=rate_limit) as carrier,
+        choose(
+            transport,
+            server,
+            policy,
+            connections=connections,
+            timeout=timeout,
+            rate_limit=rate_limit,
+        ) as carrier,  # fmt: skip
     ):
         check_cluster(carrier.answers, carrier.server, transport)
         if carrier.answers is not None:

@@ -153,7 +153,7 @@ class ErrorPolicy:
             file, row = self._place(row)
         return CommandError(
             text.decode(errors="backslashreplace"),
-            index=index,
+            index=held.source_command + at,
             row=row,
             file=file,
             arguments=arguments(held.command(at)) if wanted else None,

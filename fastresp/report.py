@@ -21,6 +21,7 @@ class Report:
     Attributes:
         transport: what carried it: ``"redis-cli"`` or ``"socket"``.
         reason: why that one, and which program it was.
+        connections: how many connections there were.
         rows: source rows whose commands were sent.
         commands: whole commands sent.
         replies: replies known to have come, error replies included.
@@ -34,6 +35,7 @@ class Report:
 
     transport: str
     reason: str = ""
+    connections: int = 1
     rows: int = 0
     commands: int = 0
     replies: int = 0
@@ -72,7 +74,7 @@ class Report:
     def __str__(self) -> str:
         lines = [
             f"{self.commands:,} commands ({size_text(self.bytes_sent)}, {self.rows:,} rows) "
-            f"in {self.seconds:,.2f} s over {self.transport}: "
+            f"in {self.seconds:,.2f} s over {self._over()}: "
             f"{self.commands_per_second:,.0f} commands/s, {size_text(self.bytes_per_second)}/s",
             f"{self.replies:,} replies, {self.failed:,} of them errors",
         ]
@@ -83,6 +85,10 @@ class Report:
         if self.stopped:
             lines.append(self.stopped)
         return "\n".join(lines + self._kinds())
+
+    def _over(self) -> str:
+        several = f", {self.connections} connections" if self.connections > 1 else ""
+        return self.transport + several
 
     def _kinds(self) -> list[str]:
         """The error replies, counted by their words, each with the place of the first."""

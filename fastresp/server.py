@@ -169,6 +169,20 @@ class Server:
                 return self._open(HANDSHAKE_TIMEOUT_S)
         return self._open(timeout)
 
+    def open_all(self, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
+        """As ``open()``, for several connections; when one can't be had none is kept."""
+        opened: list[Any] = []
+        try:
+            while True:
+                connection, answers = self.open(timeout)
+                opened.append(connection)
+                if len(opened) >= count:
+                    return opened, answers
+        except BaseException:
+            for connection in opened:
+                connection.disconnect()
+            raise
+
     def _open(self, timeout: float) -> tuple[Any, Answers]:
         connection = self.connect(timeout)
         try:

@@ -22,27 +22,34 @@ class Sending:
     Args:
         chunk: whole commands.
         last: the chunk that goes before it over the same connection, or None.
+        former: the chunk that was made before it, whichever connection carries that one.
 
     Attributes:
         first_command: index of its first command in what the connection carries; that of the
             chunk itself begins at 0 again with each Writer.
+        source_command: index of its first command among those of all connections.
         written: sizes of the pieces that have gone; to be appended to by who sends them.
     """
 
-    def __init__(self, chunk: Chunk, last: Sending | None) -> None:
+    def __init__(
+        self, chunk: Chunk, last: Sending | None = None, former: Sending | None = None
+    ) -> None:
         self.chunk = chunk
         self.size = len(chunk)
-        self.number = self.first_command = self.first_byte = self.first_row = self._row_base = 0
-        self.memory_before = 0
+        self.number = self.first_command = self.first_byte = self.memory_before = 0
+        self.source_command = self._rows_before = self._first_row = self._row_base = 0
         if last is not None:
-            commands = len(last.chunk.ends)
             self.number = last.number + 1
             self.first_command = last.end_command
             self.first_byte = last.end_byte
             self.memory_before = last.memory_before + last.chunk.memory
-            self.first_row = last.row(commands - 1) + 1
-            continued = chunk.first_command == last.chunk.first_command + commands
-            self._row_base = last._row_base if continued else self.first_row
+            self._rows_before = last._rows_before + last._rows(len(last.chunk.ends))
+        if former is not None:
+            commands = len(former.chunk.ends)
+            self.source_command = former.source_command + commands
+            self._first_row = former.row(commands - 1) + 1
+            continued = chunk.first_command == former.chunk.first_command + commands
+            self._row_base = former._row_base if continued else self._first_row
         self.written: list[int] = []
 
     @property
@@ -58,6 +65,10 @@ class Sending:
     def row(self, index: int) -> int:
         """The source row of one of the chunk's commands."""
         return self._row_base + self.chunk.rows[index]
+
+    def _rows(self, commands: int) -> int:
+        """How many source rows so many of its first commands are, those left out among them."""
+        return self.row(commands - 1) + 1 - self._first_row if commands else 0
 
     @property
     def at(self) -> int:
@@ -83,7 +94,7 @@ class Sending:
     def totals(self) -> tuple[int, int, int]:
         """Rows, commands and bytes of the stream that have gone; of commands only whole ones."""
         whole = self.whole
-        rows = self.row(whole - 1) + 1 if whole else self.first_row
+        rows = self._rows_before + self._rows(whole)
         return rows, self.first_command + whole, self.first_byte + self.at
 
     def piece(self, most_bytes: int, commands: int | None = None) -> memoryview:
@@ -142,13 +153,14 @@ class Window:
         self._next = 0  # no chunk with a lesser number is unsent
 
     @property
-    def _last(self) -> Sending | None:
+    def last(self) -> Sending | None:
+        """The chunk that was added last; None before the first."""
         return self._held[-1] if self._held else self._gone
 
     @property
     def made(self) -> int:
         """Commands given to the window so far."""
-        last = self._last
+        last = self.last
         return last.end_command if last else 0
 
     @property
@@ -175,7 +187,7 @@ class Window:
 
     def totals(self) -> tuple[int, int, int]:
         """Rows, commands and bytes that have gone; of commands only whole ones."""
-        latest = self.sending or self._last
+        latest = self.sending or self.last
         return latest.totals() if latest else (0, 0, 0)
 
     @property
@@ -196,12 +208,12 @@ class Window:
     @property
     def unsent_bytes(self) -> int:
         """Bytes that have not gone."""
-        last = self._last
+        last = self.last
         return last.end_byte - self.totals()[2] if last else 0
 
-    def add(self, chunk: Chunk) -> None:
-        """Take the next chunk of the stream."""
-        self._held.append(Sending(chunk, self._last))
+    def add(self, chunk: Chunk, former: Sending | None = None) -> None:
+        """Take the next chunk of the stream; ``former`` as for a Sending, by default the last."""
+        self._held.append(Sending(chunk, self.last, former or self.last))
 
     def acknowledge(self, replies: int) -> None:
         """Note that so many replies have come in all, and let go of chunks that all have theirs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import zipfile
@@ -15,8 +16,18 @@ import psutil
 import pytest
 import redis
 import trustme
+from loads import Insert, insert_asyncio, insert_sync
 
 from fastresp.programs import LocalServer, find_program
+
+
+def pytest_configure() -> None:
+    """Have Ctrl-C heard by the programs that the tests start.
+
+    A shell that runs the tests in the background lets them ignore it, and their children with them.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def need(role: str) -> str:
@@ -66,6 +77,12 @@ def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
     need("server")
     with ExitStack() as stack:
         yield lambda *options: stack.enter_context(LocalServer(*options))
+
+
+@pytest.fixture(params=[insert_sync, insert_asyncio], ids=["sync", "asyncio"])
+def insert(request: pytest.FixtureRequest) -> Insert:
+    """mass_insert over a socket, and in an event loop."""
+    return request.param
 
 
 @pytest.fixture

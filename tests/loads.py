@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import redis
 
+import fastresp
+import fastresp.aio
+
 VALUE = "x" * 100
+
+Insert: TypeAlias = Callable[..., fastresp.Report]
+
+
+def insert_sync(data: Any, command: Any = None, **options: Any) -> fastresp.Report:
+    return fastresp.mass_insert(data, command, transport="socket", **options)
+
+
+def insert_asyncio(data: Any, command: Any = None, **options: Any) -> fastresp.Report:
+    return asyncio.run(fastresp.aio.mass_insert(data, command, transport="socket", **options))
+
 
 CHILD_CODE = """
 import sys, fastresp

@@ -151,12 +151,9 @@ class TestLoads:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     @pytest.mark.parametrize("pause", [0.2, 1.0, 2.0])
     def test_stopped(self, number, pause):
-        # A shell that runs the tests in the background has SIGINT ignored.
-        former = signal.signal(signal.SIGINT, signal.default_int_handler)
         process = subprocess.Popen(
             [sys.executable, "-m", "fastresp", "demo"], stderr=subprocess.PIPE, text=True
         )
-        signal.signal(signal.SIGINT, former)
         deadline = time.monotonic() + 30
         while not psutil.Process(process.pid).children():
             assert time.monotonic() < deadline

@@ -140,8 +140,7 @@ def test_value_larger_than_the_server_takes(server: LocalServer, client: redis.R
             fastresp.mass_insert(data, "{0} {1} {2}", server=server.url, transport="redis-cli")
         raw = fastresp.pack_many(data)
         with (
-            # The server may have said why before it went.
-            pytest.raises(fastresp.TransportError, match=r"proto-max-bulk-len|invalid bulk"),
+            pytest.raises(fastresp.TransportError, match="proto-max-bulk-len"),
             fastresp.RedisCli(server.url) as cli,
         ):
             cli.write(raw)

@@ -18,33 +18,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import redis
-from loads import VALUE, interrupted, running_load, whole_prefix
+from loads import (
+    VALUE,
+    Insert,
+    insert_asyncio,
+    insert_sync,
+    interrupted,
+    running_load,
+    whole_prefix,
+)
 
 import fastresp
 import fastresp.aio
 from fastresp.programs import LocalServer
 from fastresp.transports.socket import SocketTransport
 from fastresp.window import Window
-
-Insert: TypeAlias = Callable[..., fastresp.Report]
-
-
-def insert_sync(data: Any, command: Any = None, **options: Any) -> fastresp.Report:
-    return fastresp.mass_insert(data, command, transport="socket", **options)
-
-
-def insert_asyncio(data: Any, command: Any = None, **options: Any) -> fastresp.Report:
-    return asyncio.run(fastresp.aio.mass_insert(data, command, transport="socket", **options))
-
-
-@pytest.fixture(params=[insert_sync, insert_asyncio], ids=["sync", "asyncio"])
-def insert(request: pytest.FixtureRequest) -> Insert:
-    """mass_insert over a socket, and in an event loop."""
-    return request.param
 
 
 def commands(
@@ -122,7 +114,7 @@ def test_over_tcp(insert: Insert, start_server: Callable[..., LocalServer], port
 def test_nodelay_is_on(start_server: Callable[..., LocalServer], port: int) -> None:
     start_server("--port", str(port))
     with SocketTransport(f"redis://127.0.0.1:{port}") as transport:
-        stream = transport._core.stream
+        stream = transport._lanes.lanes[0].stream
         assert stream is not None
         assert stream._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -535,7 +527,7 @@ def test_command_that_the_server_cannot_read(server: LocalServer) -> None:
     """Its last words are told. (Our own encoder would not send this.)"""
     data = fastresp.pack("SET", "a", 1) + b"*2\r\n$3\r\nGET\r\n$4000000000\r\n" + b"x" * 100
     with SocketTransport(server.url) as transport:
-        core = transport._core
+        core = transport._lanes.lanes[0]
         writer = fastresp.Writer(fastresp.Template("{0} {1}"))
         (chunk,) = writer.chunks([("GET", "x" * 4000)])
         transport.write(chunk)
@@ -556,10 +548,10 @@ def test_interruption_while_a_chunk_is_handed_over(
     for before in (True, False):
         client.flushall()
 
-        def interrupted(window: Window, chunk: fastresp.Chunk, before: bool = before) -> None:
+        def interrupted(window: Window, *chunks: Any, before: bool = before) -> None:
             monkeypatch.setattr(Window, "add", add)
             if not before:
-                add(window, chunk)
+                add(window, *chunks)
             raise KeyboardInterrupt
 
         monkeypatch.setattr(Window, "add", interrupted)

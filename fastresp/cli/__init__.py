@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from contextlib import suppress
 from importlib.metadata import version
-from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
@@ -18,9 +16,8 @@ from .ending import EPILOG, Ended, Exit, Settings
 __all__ = ["app", "main"]
 
 HELP = "COPY for Redis: files and Python data into Redis and Valkey at the speed of the server."
-# How typer ends: for bad usage, and for a Ctrl-C that no command of ours has seen.
+# How typer ends for bad usage.
 TYPER_USAGE = 2
-TYPER_INTERRUPTED = 130
 
 app = typer.Typer(
     help=HELP, epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -35,8 +32,6 @@ app.command(rich_help_panel="Try it")(demo.demo)
 
 def main() -> NoReturn:
     """Run the command line; exit with one of the codes of Exit."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
     try:
         app()
         code = 0
@@ -44,9 +39,7 @@ def main() -> NoReturn:
         code = end.code
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
-        code = {TYPER_USAGE: Exit.USAGE, TYPER_INTERRUPTED: Exit.INTERRUPTED}.get(code, code)
-    except KeyboardInterrupt:
-        code = Exit.INTERRUPTED
+        code = Exit.USAGE if code == TYPER_USAGE else code
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -55,11 +48,6 @@ def main() -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = code or Exit.ERRORS
     sys.exit(code)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """End as Ctrl-C does, so that the report is printed, and servers and folders cleaned up."""
-    raise KeyboardInterrupt
 
 
 def _show_version(wanted: bool) -> None:

@@ -23,6 +23,7 @@ from ..errors import (
     TemplateError,
     TransportError,
 )
+from ..interruption import end_in_order
 from ..report import Report
 
 __all__ = ["EPILOG", "Ended", "Ending", "Exit", "Settings", "ending", "fail", "in_options", "say"]
@@ -58,6 +59,8 @@ OPTIONS = {
     "to sql=": "to --sql ",
     "a larger timeout=": "a larger --timeout",
     "on_error='stop'": "--on-error stop",
+    "leave out connections=": "leave out --connections",
+    "connections is": "--connections is",
     "leave out max_errors": "leave out --max-errors",
     "max_errors is": "--max-errors is",
     "rate_limit is": "--rate-limit is",
@@ -116,7 +119,8 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
     """End a command in order, whatever happens in it."""
     end = Ending(as_json)
     try:
-        yield end
+        with end_in_order():
+            yield end
     except (Ended, BrokenPipeError, typer.Exit):
         raise
     except CommandErrors as error:

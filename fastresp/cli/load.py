@@ -13,16 +13,17 @@ import typer
 
 from ..command_info import command_names, deleting
 from ..dry_run import dry_run
+from ..errors import TransportError
 from ..files import Table, read
 from ..files.resp import RespFile
 from ..load import mass_insert
 from ..policy import ErrorPolicy
 from ..report import Report
 from ..template import Template
-from ..transports.socket import SocketTransport
+from ..transports.choice import choose
 from . import options
 from .dry_run import show_dry_run
-from .ending import Ending, Exit, ending, fail
+from .ending import Ending, Exit, ending
 
 __all__ = ["How", "as_template", "load", "opened", "send", "standard_input"]
 
@@ -38,6 +39,7 @@ class How:
     max_errors: str | None
     rejects: Path | None
     rate_limit: float | None
+    connections: int
     timeout: float | None
     dry_run: bool
     yes: bool
@@ -72,10 +74,9 @@ def load(
     Commands that delete data, such as DEL, are asked about first; where nobody can be asked
     they need --yes.
     """
-    _check_connections(connections)
     how = How(
-        server, transport, nulls, on_error, max_errors, rejects, rate_limit, timeout or None,
-        dry_run, yes, as_json,
+        server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
+        timeout or None, dry_run, yes, as_json,
     )  # fmt: skip
     data = opened(source, sql=sql, format=format, limit=limit, skip_truncated=skip_truncated)
     _run(data, templates, how)
@@ -104,12 +105,10 @@ def send(
     Standard input can't be read twice: it is checked while it is sent, and nobody is asked about
     commands that delete.
     """
-    _check_connections(connections)
     how = How(
-        server, transport, "error", on_error, max_errors, rejects, rate_limit, timeout or None,
-        dry_run, yes, as_json,
+        server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
+        timeout or None, dry_run, yes, as_json,
     )  # fmt: skip
-
     data = opened(source, format="resp", limit=limit, skip_truncated=skip_truncated)
     _run(data, None, how)
 
@@ -180,32 +179,25 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         max_errors=how.max_errors,
         rejects=how.rejects,
         rate_limit=how.rate_limit,
+        connections=how.connections,
         nulls=how.nulls,
         timeout=how.timeout,
         progress=sys.stderr.isatty() and not how.as_json,
     )
 
 
-def _check_connections(connections: int) -> None:
-    if connections != 1:
-        fail("several connections are not there yet: leave out --connections, or give 1")
-
-
 def _check_options(how: How) -> None:
     """Refuse what the transport would refuse, or can't do, before anything is opened."""
     policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)
-    SocketTransport(how.server, policy=policy, timeout=how.timeout, rate_limit=how.rate_limit)
-    asked = {
-        "--max-errors": how.max_errors,
-        "--rejects": how.rejects,
-        "--rate-limit": how.rate_limit,
-        "--on-error stop": how.on_error == "stop" or None,
-    }
-    needs = [option for option, value in asked.items() if value is not None]
-    if how.transport == "redis-cli" and needs:
-        raise ValueError(
-            f"redis-cli --pipe can't do {' and '.join(needs)}; leave out --transport redis-cli"
-        )
+    # By name it does not ask the server yet.
+    transport = "socket" if how.transport == "auto" else how.transport
+    try:
+        choose(
+            transport, how.server, policy,
+            connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit,
+        )  # fmt: skip
+    except TransportError as error:
+        raise ValueError(error.args[0]) from None
 
 
 def _ask_about_deleting(data: Any, template: Template | None, how: How, end: Ending) -> None:

@@ -104,7 +104,7 @@ Connections: TypeAlias = Annotated[
         "--connections",
         metavar="N",
         rich_help_panel="Server",
-        help="How many connections to use: 1 for now.",
+        help="How many connections to use; with several, rows arrive in no fixed order.",
     ),
 ]
 Limit: TypeAlias = Annotated[

@@ -1,9 +1,9 @@
-"""The socket transport in an event loop: the same pipeline, waited for with asyncio."""
+"""The socket transport in an event loop: the same connections, waited for with asyncio."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from ..errors import TransportError
@@ -12,55 +12,38 @@ from ..report import Report
 from ..server import Answers, Server
 from ..wire.buffer import Chunk
 from .base import add_report
-from .pipeline import LoadCore, LostConnection, PipelineCore, Wait
-from .stream import Stream
+from .lanes import Lanes, Waits
+from .pipeline import LostConnection
+from .stream import Stream, Wait
 
-__all__ = ["AioTransport", "connect", "run", "wait_for"]
+__all__ = ["AioTransport", "connect", "wait_for"]
 
 
-async def connect(core: PipelineCore) -> Answers:
-    """Open a connection in a thread, since redis-py's blocks, and give it to a pipeline.
+async def connect(server: Server, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
+    """Open connections in a thread, since redis-py's block.
 
     Raises:
         TransportError: the server can't be used.
     """
-    opening = asyncio.get_running_loop().run_in_executor(None, core.server.open, core.timeout)
+    loop = asyncio.get_running_loop()
+    opening = loop.run_in_executor(None, server.open_all, count, timeout)
     try:
-        connection, answers = await asyncio.shield(opening)
+        return await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(_close_late)
         raise
-    core.attach(connection)
-    return answers
 
 
-def _close_late(opening: asyncio.Future[tuple[Any, Answers]]) -> None:
-    """Close a connection that nobody waits for any more."""
+def _close_late(opening: asyncio.Future[tuple[list[Any], Answers]]) -> None:
+    """Close connections that nobody waits for any more."""
     if not opening.cancelled() and opening.exception() is None:
-        opening.result()[0].disconnect()
+        for connection in opening.result()[0]:
+            connection.disconnect()
 
 
-async def run(core: PipelineCore, waits: Iterator[Wait]) -> None:
-    """Run a pipeline's generator, waiting with the event loop.
-
-    Raises:
-        TransportError: the connection was lost.
-        TransportTimeout: nothing moved for too long.
-    """
-    try:
-        for wait in waits:
-            assert core.stream is not None
-            await wait_for(core.stream, wait)
-    except LostConnection:
-        raise await asyncio.to_thread(core.loss) from None
-    except TransportError:
-        core.detach()
-        raise
-
-
-async def wait_for(stream: Stream, wait: Wait) -> None:
-    """Wait as a pipeline says."""
-    if wait.read and stream.has_input:
+async def wait_for(waits: Sequence[tuple[Stream, Wait]]) -> None:
+    """Wait until any of some connections has what it waits for."""
+    if any(wait.read and stream.has_input for stream, wait in waits):
         await asyncio.sleep(0)
         return
     loop = asyncio.get_running_loop()
@@ -70,32 +53,35 @@ async def wait_for(stream: Stream, wait: Wait) -> None:
         if not ready.done():
             ready.set_result(None)
 
-    read, write = stream.interest(read=wait.read, write=wait.write)
-    timer = loop.call_later(wait.seconds, wake)
+    timer = loop.call_later(min(wait.seconds for _, wait in waits), wake)
     try:
-        if read:
-            loop.add_reader(stream.fileno(), wake)
-        if write:
-            loop.add_writer(stream.fileno(), wake)
+        for stream, wait in waits:
+            read, write = stream.interest(read=wait.read, write=wait.write)
+            if read:
+                loop.add_reader(stream.fileno(), wake)
+            if write:
+                loop.add_writer(stream.fileno(), wake)
         await ready
     finally:
         timer.cancel()
-        if stream.fileno() >= 0:
-            loop.remove_reader(stream.fileno())
-            loop.remove_writer(stream.fileno())
+        for stream, _ in waits:
+            if stream.fileno() >= 0:
+                loop.remove_reader(stream.fileno())
+                loop.remove_writer(stream.fileno())
 
 
 class AioTransport:
-    """A connection of its own to a server, to be used in an ``async with`` statement.
+    """Connections of its own to a server, to be used in an ``async with`` statement.
 
     Args:
-        server: whose connection it is.
+        server: where they lead to.
         policy: what error replies do.
+        connections: how many there are.
         timeout: give up when nothing moves for so many seconds; None for never.
         rate_limit: send at most so many commands a second; None for no limit.
 
     Attributes:
-        core: the pipeline.
+        lanes: the connections.
         answers: what the server said when it was asked; None before the start.
     """
 
@@ -104,20 +90,25 @@ class AioTransport:
         server: Server,
         policy: ErrorPolicy,
         *,
+        connections: int,
         timeout: float | None,
         rate_limit: float | None,
     ) -> None:
-        self.core = LoadCore(server, policy, timeout=timeout, rate_limit=rate_limit)
-        self.core.report.reason = "asyncio loads over a socket"
+        self.lanes = Lanes(
+            server, policy, connections=connections, timeout=timeout, rate_limit=rate_limit
+        )
+        self.lanes.so_far.reason = "asyncio loads over a socket"
         self.answers: Answers | None = None
 
     @property
     def report(self) -> Report:
         """The report so far."""
-        return self.core.report
+        return self.lanes.report
 
     async def __aenter__(self) -> Self:
-        self.answers = await connect(self.core)
+        lanes = self.lanes
+        opened, self.answers = await connect(lanes.server, len(lanes.lanes), lanes.timeout)
+        lanes.attach(opened)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -133,7 +124,7 @@ class AioTransport:
                 await self._end_after(interruption)
                 raise
         finally:
-            self.core.detach()
+            self.lanes.detach()
 
     async def _end_after(self, error: BaseException) -> None:
         """The exception goes up as it is; what was whole still goes in.
@@ -149,10 +140,10 @@ class AioTransport:
         except TransportError as second:
             outcome = str(second)
         except asyncio.CancelledError as cancellation:
-            self.core.detach()
+            self.lanes.detach()
             add_report(cancellation, self.report, str(self.report))
             raise
-        self.core.detach()
+        self.lanes.detach()
         add_report(error, self.report, outcome or str(self.report))
 
     async def write(self, chunk: Chunk) -> None:
@@ -161,11 +152,26 @@ class AioTransport:
         Raises:
             TransportError, TransportTimeout: the connection was lost, or nothing moves.
         """
-        await run(self.core, self.core.writing(chunk))
+        await self._run(self.lanes.writing(chunk))
         # Whatever the socket took at once: others in the loop have their turn.
         await asyncio.sleep(0)
 
     async def finish(self) -> None:
         """Send what is left, and wait for the last reply."""
-        if self.core.stream is not None and self.core.stream.sure:
-            await run(self.core, self.core.finishing())
+        await self._run(self.lanes.finishing())
+
+    async def _run(self, waits: Iterator[Waits]) -> None:
+        """Run a generator of the lanes, waiting with the event loop.
+
+        Raises:
+            TransportError: a connection was lost.
+            TransportTimeout: nothing moved for too long.
+        """
+        try:
+            for wait in waits:
+                await wait_for(wait)
+        except LostConnection:
+            raise await asyncio.to_thread(self.lanes.loss) from None
+        except TransportError:
+            self.lanes.detach()
+            raise

@@ -20,6 +20,7 @@ def choose(
     server: ServerLike,
     policy: ErrorPolicy,
     *,
+    connections: int,
     timeout: float | None,
     rate_limit: float | None,
 ) -> Transport:
@@ -32,8 +33,10 @@ def choose(
     if transport not in TRANSPORTS:
         raise ValueError(f"transport is 'auto', 'redis-cli' or 'socket', not {transport!r}")
     where = Server(server)
-    socket = SocketTransport(where, policy=policy, timeout=timeout, rate_limit=rate_limit)
-    beyond = _beyond_any_cli(policy, rate_limit)
+    socket = SocketTransport(
+        where, policy=policy, connections=connections, timeout=timeout, rate_limit=rate_limit
+    )
+    beyond = _beyond_any_cli(policy, connections, rate_limit)
     if transport == "redis-cli":
         if beyond:
             raise TransportError(f"{beyond}; use transport='socket'")
@@ -68,10 +71,12 @@ def check_cluster(answers: Answers | None, server: Server, transport: str) -> No
         )
 
 
-def _beyond_any_cli(policy: ErrorPolicy, rate_limit: float | None) -> str:
+def _beyond_any_cli(policy: ErrorPolicy, connections: int, rate_limit: float | None) -> str:
     """What is asked for that no redis-cli can do, or an empty text."""
     if policy.needs_positions:
         return "redis-cli --pipe can't tell which command an error belongs to"
+    if connections > 1:
+        return "redis-cli --pipe has one connection"
     if rate_limit is not None:
         return "redis-cli --pipe can't send at a limited rate"
     return ""

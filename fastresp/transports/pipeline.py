@@ -1,26 +1,24 @@
-"""A load over a socket, full duplex: what to send and what came back, without ever waiting.
+"""One connection, full duplex: what to send and what came back, without ever waiting.
 
-The generators of a ``PipelineCore`` yield a ``Wait`` whenever there is nothing to do but wait for
-the socket; the sync and the asyncio transport run them, and wait each in its own way.
+Who drives a ``PipelineCore`` calls ``step()``, and then waits as ``wait()`` says: the sync and the
+asyncio transport each in its own way.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import ProtocolError, TransportError, TransportTimeout
-from ..policy import ErrorPolicy
 from ..report import Report
 from ..server import Server
 from ..window import Window
 from ..wire.buffer import Chunk
-from ..wire.replies import ReplyScanner
-from .stream import Stream
+from .stream import Stream, Wait
 
-__all__ = ["LoadCore", "LostConnection", "PipelineCore", "Wait"]
+__all__ = ["LostConnection", "PipelineCore"]
 
 LIKELY_CAUSES = (
     "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
@@ -35,14 +33,6 @@ AHEAD_BYTES = (1 << 20) + (1 << 17)
 TICK_S = 0.2
 # With a rate limit commands go in portions of so many seconds.
 PORTION_S = 0.01
-
-
-class Wait(NamedTuple):
-    """What a transport waits for: input, room for output, or the end of so many seconds."""
-
-    read: bool
-    write: bool
-    seconds: float
 
 
 class PipelineCore:
@@ -111,10 +101,11 @@ class PipelineCore:
         """Move what can be moved, from outside of the generators.
 
         Raises:
-            LostConnection, TransportTimeout: as ``until()``.
+            LostConnection: to be turned into a TransportError by ``loss()``.
+            TransportTimeout: nothing moved for ``timeout`` seconds.
         """
         self.step()
-        if self.window.in_doubt or self.window.unsent:
+        if self.busy:
             self.wait()  # looks at the deadline
         else:
             self.touch()
@@ -128,19 +119,23 @@ class PipelineCore:
         """Look at what came in, and acknowledge it in the window."""
         raise NotImplementedError
 
-    def writing(self, chunk: Chunk) -> Iterator[Wait]:
-        """Add a chunk, and go on until there is room to make the next.
+    @property
+    def has_room(self) -> bool:
+        """Whether the next chunk may be made.
 
         A chunk's worth is held ready while the socket is full, so that the server never waits for
         the next to be made.
         """
-        self.window.add(chunk)
-        window = self.window
-        yield from self.until(lambda: window.unsent_bytes <= AHEAD_BYTES and window.has_room)
+        return self.window.unsent_bytes <= AHEAD_BYTES and self.window.has_room
 
-    def finishing(self) -> Iterator[Wait]:
-        """Send what is left, and go on until all replies have come."""
-        yield from self.until(lambda: self.finished)
+    def add(self, chunk: Chunk) -> None:
+        """Take the next chunk."""
+        self.window.add(chunk)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to send, or a reply to come."""
+        return bool(self.window.in_doubt or self.window.unsent)
 
     @property
     def finished(self) -> bool:
@@ -149,22 +144,13 @@ class PipelineCore:
         last = self.window.made if self.end is None else self.end
         return sent >= last and self.window.acknowledged >= sent
 
-    def until(self, reached: Callable[[], bool]) -> Iterator[Wait]:
-        """Move bytes both ways until something is reached.
+    def step(self) -> None:
+        """Receive and send what can be, now.
 
         Raises:
             LostConnection: to be turned into a TransportError by ``loss()``.
-            TransportTimeout: nothing moved for ``timeout`` seconds.
+            TransportError: this connection can't be used any more.
         """
-        self.touch()
-        while True:
-            self.step()
-            if reached() or (self.end is not None and self.finished):
-                return
-            yield self.wait()
-
-    def step(self) -> None:
-        """Receive and send what can be, now."""
         stream = self.stream
         if stream is None:
             raise TransportError("this transport is closed", self.report)
@@ -188,7 +174,11 @@ class PipelineCore:
             self.moved = time.monotonic()
 
     def wait(self) -> Wait:
-        """What to wait for when nothing can be done."""
+        """What to wait for when nothing can be done.
+
+        Raises:
+            TransportTimeout: nothing moved for ``timeout`` seconds.
+        """
         stream, window = self.stream, self.window
         assert stream is not None
         now = time.monotonic()
@@ -262,54 +252,3 @@ class PipelineCore:
 
 class LostConnection(Exception):
     """The connection is lost; ``loss()`` makes the exception that the user gets."""
-
-
-class LoadCore(PipelineCore):
-    """A pipeline whose replies are counted and matched with their commands.
-
-    Args:
-        policy: what error replies do.
-        others: as for PipelineCore.
-    """
-
-    def __init__(self, server: Server, policy: ErrorPolicy, **options: Any) -> None:
-        super().__init__(server, **options)
-        self.policy = policy
-        self.scanner = ReplyScanner()
-        # Error replies that answer no whole command.
-        self._unasked = 0
-        # Not a method of Python: see Stream.receive().
-        self.feed = self.scanner.feed
-
-    def understand(self) -> None:
-        scanner, window, report = self.scanner, self.window, self._report
-        sent = window.sent
-        if scanner.replies > sent:
-            self._take_last_words(scanner.replies - sent)
-        report.failed = scanner.failed - self._unasked
-        if scanner.errors:
-            # Before the commands are let go of; if it raises, the next step goes on with it.
-            self.policy.take(scanner.errors, window, report)
-        window.acknowledge(min(scanner.replies, sent))
-        report.replies = window.acknowledged
-        if report.failed and not report.stopped:
-            report.stopped = self.policy.verdict(report)
-            if report.stopped:
-                self.stop()
-
-    def _take_last_words(self, count: int) -> None:
-        """Take the replies that answer no whole command.
-
-        A server that refuses the first part of a command says why, and closes the connection.
-        """
-        assert self.stream is not None
-        errors, sent = self.scanner.errors, self.window.sent
-        late = [error for error in errors if error[0] >= sent]
-        errors[:] = [error for error in errors if error[0] < sent]
-        self._unasked += len({index for index, _, _ in late})
-        words = [text.decode(errors="replace") for _, text, _ in late]
-        self.last_words = "; ".join(filter(None, [self.last_words, *words]))
-        if self.stream.lost is None:
-            self.stream.lost = ProtocolError(
-                f"{count:,} replies more than commands: {self.last_words}", self.scanner.offset
-            )

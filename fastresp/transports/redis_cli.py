@@ -189,7 +189,7 @@ class RedisCli(Transport):
             self._input.close()
 
     def _send(self, chunk: Chunk) -> None:
-        self._sending = Sending(chunk, self._sending)
+        self._sending = Sending(chunk, self._sending, self._sending)
         self.flush()
 
     def flush(self) -> None:
@@ -303,6 +303,8 @@ class RedisCli(Transport):
         if self._sending is not None and self._sending.underway:
             message += f", while a command of {self._sending.underway:,} bytes was being sent"
         message += f": {'; '.join(words)}" if words else f" without a word: {LIKELY_CAUSES}"
+        if any("invalid bulk length" in each for each in words):
+            message += " (a value is larger than the server's proto-max-bulk-len)"
         try:
             self.server.ask(self.timeout)
         except TransportError as error:

@@ -1,8 +1,7 @@
-"""The socket transport: a connection driven by us, every reply matched with its command."""
+"""The socket transport: connections driven by us, every reply matched with its command."""
 
 from __future__ import annotations
 
-import select
 from collections.abc import Iterator
 from typing import Self
 
@@ -12,20 +11,23 @@ from ..report import Report
 from ..server import Server, ServerLike
 from ..wire.buffer import Chunk
 from .base import Transport
-from .pipeline import LoadCore, LostConnection, PipelineCore, Wait
-from .stream import Stream
+from .lanes import Lanes, Waits
+from .pipeline import LostConnection
+from .stream import wait_for
 
-__all__ = ["SocketTransport", "run", "wait_for"]
+__all__ = ["SocketTransport"]
 
 
 class SocketTransport(Transport):
-    """A connection of its own to a server, to be used in a ``with`` statement.
+    """Connections of its own to a server, to be used in a ``with`` statement.
 
     See Transport. One thread at a time may use it; a process that forks may use it on one side.
 
     Args:
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
         policy: what error replies do; by default they are collected.
+        connections: how many connections, from 1 to 64; what is written in one piece goes over
+            one of them.
         timeout: give up when nothing moves for so many seconds; None for never.
         rate_limit: send at most so many commands a second; None for no limit.
     """
@@ -35,76 +37,66 @@ class SocketTransport(Transport):
         server: ServerLike | Server = None,
         *,
         policy: ErrorPolicy | None = None,
+        connections: int = 1,
         timeout: float | None = 30.0,
         rate_limit: float | None = None,
     ) -> None:
         super().__init__(server)
-        self._core = LoadCore(
-            self.server, policy or ErrorPolicy("collect"), timeout=timeout, rate_limit=rate_limit
+        self._lanes = Lanes(
+            self.server,
+            policy or ErrorPolicy("collect"),
+            connections=connections,
+            timeout=timeout,
+            rate_limit=rate_limit,
         )
 
     def because(self, reason: str) -> Self:
         """Say in the report why it was this transport."""
-        self._core.report.reason = reason
+        self._lanes.so_far.reason = reason
         return self
 
     @property
     def report(self) -> Report:
         """The report so far: what was sent, what was answered, what is in doubt."""
-        return self._core.report
+        return self._lanes.report
 
     @property
     def running(self) -> bool:
-        return self._core.stream is not None
+        return self._lanes.running
 
     @property
     def made(self) -> int:
-        return self._core.window.made
+        return self._lanes.made
 
     def start(self) -> None:
-        connection, self.answers = self.server.open(self._core.timeout)
-        self._core.attach(connection)
+        lanes = self._lanes
+        connections, self.answers = self.server.open_all(len(lanes.lanes), lanes.timeout)
+        lanes.attach(connections)
 
     def flush(self) -> None:
         pass  # what is made is in the window, and goes with the next chunk or at the end
 
     def kill(self) -> None:
-        self._core.detach()
+        self._lanes.detach()
 
     def _send(self, chunk: Chunk) -> None:
-        run(self._core, self._core.writing(chunk))
+        self._run(self._lanes.writing(chunk))
 
     def _finish(self) -> None:
-        core = self._core
-        if core.stream is not None and core.stream.sure:
-            run(core, core.finishing())
+        self._run(self._lanes.finishing())
 
+    def _run(self, waits: Iterator[Waits]) -> None:
+        """Run a generator of the lanes, waiting with poll().
 
-def run(core: PipelineCore, waits: Iterator[Wait]) -> None:
-    """Run a pipeline's generator, waiting with poll().
-
-    Raises:
-        TransportError: the connection was lost.
-        TransportTimeout: nothing moved for too long.
-    """
-    try:
-        for wait in waits:
-            assert core.stream is not None
-            wait_for(core.stream, wait)
-    except LostConnection:
-        raise core.loss() from None
-    except TransportError:
-        core.detach()
-        raise
-
-
-def wait_for(stream: Stream, wait: Wait) -> None:
-    """Wait as a pipeline says."""
-    if wait.read and stream.has_input:
-        return
-    read, write = stream.interest(read=wait.read, write=wait.write)
-    poll = select.poll()
-    poll.register(
-        stream.fileno(), (select.POLLIN if read else 0) | (select.POLLOUT if write else 0)
-    )
-    poll.poll(max(1, int(wait.seconds * 1000)))
+        Raises:
+            TransportError: a connection was lost.
+            TransportTimeout: nothing moved for too long.
+        """
+        try:
+            for wait in waits:
+                wait_for(wait)
+        except LostConnection:
+            raise self._lanes.loss() from None
+        except TransportError:
+            self._lanes.detach()
+            raise

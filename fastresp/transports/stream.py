@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from ..errors import ProtocolError
 from ..window import Window
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "Wait", "wait_for"]
 
 # Below 128 KiB, from where malloc would fetch fresh pages for each read.
 READ_BYTES = 1 << 16
@@ -22,6 +23,14 @@ WRITE_BYTES = 1 << 20
 # OpenSSL has to be offered the same bytes again when it could not send them all.
 TLS_WRITE_BYTES = 1 << 18
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Wait(NamedTuple):
+    """What a connection waits for: input, room for output, or the end of so many seconds."""
+
+    read: bool
+    write: bool
+    seconds: float
 
 
 class Stream:
@@ -148,3 +157,15 @@ class Stream:
             raise
         self._pending = piece[written:] or None
         self.sure = True
+
+
+def wait_for(waits: Sequence[tuple[Stream, Wait]]) -> None:
+    """Wait until any of some connections has what it waits for."""
+    poll = select.poll()
+    for stream, wait in waits:
+        if wait.read and stream.has_input:
+            return
+        read, write = stream.interest(read=wait.read, write=wait.write)
+        events = (select.POLLIN if read else 0) | (select.POLLOUT if write else 0)
+        poll.register(stream.fileno(), events)
+    poll.poll(max(1, int(1000 * min(wait.seconds for _, wait in waits))))

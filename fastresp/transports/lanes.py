@@ -1,0 +1,264 @@
+"""A load over one or several connections, each chunk whole over one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from ..errors import ProtocolError, TransportError
+from ..policy import ErrorPolicy
+from ..report import Report
+from ..server import Server
+from ..window import WINDOW_BYTES, Sending, Window
+from ..wire.buffer import Chunk
+from ..wire.replies import ReplyScanner
+from .pipeline import LostConnection, PipelineCore
+from .stream import Stream, Wait, wait_for
+
+__all__ = ["MOST_CONNECTIONS", "Lane", "Lanes", "Waits"]
+
+# Several connections share the window, but each has room for some chunks.
+LEAST_WINDOW_BYTES = 2 << 20
+# Each holds memory here and in the server, and more than a server has threads gain nothing.
+MOST_CONNECTIONS = 64
+
+Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
+
+
+class Lanes:
+    """The connections of a load: which one a chunk goes over, and one report of them all.
+
+    The generators yield what each connection waits for whenever there is nothing to do but wait;
+    the sync and the asyncio transport run them, and wait each in its own way.
+
+    Args:
+        server: where they lead to.
+        policy: what error replies do.
+        connections: how many there are, from 1 to 64.
+        timeout: give up when nothing moves for so many seconds; None for never.
+        rate_limit: send at most so many commands a second in all; None for no limit.
+
+    Raises:
+        ValueError: an option can't be.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        policy: ErrorPolicy,
+        *,
+        connections: int = 1,
+        timeout: float | None = 30.0,
+        rate_limit: float | None = None,
+    ) -> None:
+        if not isinstance(connections, int) or not 1 <= connections <= MOST_CONNECTIONS:
+            raise ValueError(
+                f"connections is a number from 1 to {MOST_CONNECTIONS}, not {connections!r}"
+            )
+        self.server = server
+        self.policy = policy
+        self.timeout = timeout
+        self.so_far = Report("socket", connections=connections)
+        share = rate_limit if connections == 1 or rate_limit is None else rate_limit / connections
+        window_bytes = max(WINDOW_BYTES // connections, LEAST_WINDOW_BYTES)
+        self.lanes = [
+            Lane(self, timeout=timeout, rate_limit=share, window=Window(window_bytes))
+            for _ in range(connections)
+        ]
+        self._started = 0.0
+
+    def attach(self, connections: Sequence[Any]) -> None:
+        """Take over connected redis-py connections, as many as there are lanes."""
+        self._started = time.monotonic()
+        for lane, connection in zip(self.lanes, connections, strict=True):
+            lane.attach(connection)
+
+    def detach(self) -> None:
+        """Close the connections that are open. What has come until now is counted."""
+        for lane in self.lanes:
+            lane.detach()
+
+    @property
+    def running(self) -> bool:
+        """Whether a connection is open."""
+        return any(lane.stream is not None for lane in self.lanes)
+
+    @property
+    def made(self) -> int:
+        """Commands taken over so far, sent or not."""
+        return sum(lane.window.made for lane in self.lanes)
+
+    @property
+    def report(self) -> Report:
+        """The report so far: what was sent, what was answered, what is in doubt."""
+        report = self.so_far
+        totals = [lane.window.totals() for lane in self.lanes]
+        report.rows, report.commands, report.bytes_sent = map(sum, zip(*totals, strict=True))
+        report.replies = sum(lane.window.acknowledged for lane in self.lanes)
+        report.unsent = sum(lane.window.unsent for lane in self.lanes)
+        report.failed = sum(lane.failed for lane in self.lanes)
+        if self.running:
+            report.seconds = time.monotonic() - self._started
+        return report
+
+    def judge(self) -> None:
+        """Stop the load if there are more error replies than may be."""
+        if not self.so_far.stopped:
+            self.so_far.stopped = self.policy.verdict(self.report)
+            if self.so_far.stopped:
+                self.stop()
+
+    def stop(self) -> None:
+        """Send nothing more, but the rest of commands of which a part has gone."""
+        for lane in self.lanes:
+            lane.stop()
+
+    def touch(self) -> None:
+        """Count the time without progress from now."""
+        for lane in self.lanes:
+            lane.touch()
+
+    def tend(self) -> None:
+        """Move what can be moved, from outside of the generators.
+
+        Raises:
+            LostConnection: to be turned into a TransportError by ``loss()``.
+            TransportTimeout: nothing moved for ``timeout`` seconds.
+        """
+        for lane in self.lanes:
+            lane.tend()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next chunk may be made."""
+        return any(lane.has_room for lane in self.lanes)
+
+    def add(self, chunk: Chunk) -> None:
+        """Take the next chunk, for the connection that has the least to do."""
+        lane = min(self.lanes, key=lambda lane: lane.load)
+        lane.window.add(chunk, self._latest)
+
+    @property
+    def _latest(self) -> Sending | None:
+        """The chunk that was made last."""
+        ends = [lane.window.last for lane in self.lanes]
+        made = [sending for sending in ends if sending is not None]
+        return max(made, key=lambda sending: sending.source_command, default=None)
+
+    def writing(self, chunk: Chunk) -> Iterator[Waits]:
+        """Take a chunk, and go on until there is room to make the next.
+
+        Raises:
+            LostConnection: to be turned into a TransportError by ``loss()``.
+            TransportTimeout: nothing moved for ``timeout`` seconds.
+        """
+        self.add(chunk)
+        yield from self._until(lambda: self.has_room, self.lanes)
+
+    def finishing(self) -> Iterator[Waits]:
+        """Send what is left, and go on until all replies have come; errors as ``writing()``."""
+        sure = [lane for lane in self.lanes if lane.stream is not None and lane.stream.sure]
+        yield from self._until(lambda: False, sure)
+
+    def _until(self, reached: Callable[[], bool], lanes: Sequence[Lane]) -> Iterator[Waits]:
+        """Move bytes both ways until something is reached, or these lanes have finished."""
+        for lane in lanes:
+            lane.touch()
+        while True:
+            for lane in lanes:
+                lane.step()
+            if reached():
+                return
+            going = [lane for lane in lanes if not lane.finished]
+            if not going:
+                return
+            for lane in lanes:
+                if lane.finished:
+                    lane.touch()
+            yield [(lane.stream, lane.wait()) for lane in going if lane.stream is not None]
+
+    def loss(self) -> TransportError:
+        """The exception for a lost connection. Waits for the others, then asks the server again."""
+        self.stop()
+        going = self._going()
+        lost = next(lane for lane in self.lanes if lane not in going and lane.stream is not None)
+        while going:
+            try:
+                for waits in self._until(lambda: False, going):
+                    wait_for(waits)
+                break
+            except LostConnection:
+                going = self._going()
+            except TransportError:
+                break
+        error = lost.loss()
+        self.detach()
+        return error
+
+    def _going(self) -> list[Lane]:
+        """The lanes whose connection is not lost."""
+        streams = [(lane, lane.stream) for lane in self.lanes]
+        return [lane for lane, stream in streams if stream and stream.sure and not stream.lost]
+
+
+class Lane(PipelineCore):
+    """One connection of a load: its replies are counted, and matched with their commands.
+
+    Args:
+        load: the load that it is a part of.
+        others: as for PipelineCore.
+    """
+
+    def __init__(self, load: Lanes, **options: Any) -> None:
+        super().__init__(load.server, **options)
+        self._load = load
+        self._scanner = ReplyScanner()
+        # Error replies that answer no whole command.
+        self._unasked = 0
+        # Not a method of Python: see Stream.receive().
+        self.feed = self._scanner.feed
+
+    @property
+    def report(self) -> Report:
+        """The report so far, of all connections."""
+        return self._load.report
+
+    @property
+    def failed(self) -> int:
+        """Commands that were answered by an error."""
+        return self._scanner.failed - self._unasked
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """How much it has to do: bytes to send, and commands to be answered."""
+        return self.window.unsent_bytes, self.window.made - self.window.acknowledged
+
+    def understand(self) -> None:
+        scanner, window = self._scanner, self.window
+        sent = window.sent
+        if scanner.replies > sent:
+            self._take_last_words(scanner.replies - sent)
+        if scanner.errors:
+            # Before the commands are let go of; if it raises, the next step goes on with it.
+            self._load.policy.take(scanner.errors, window, self._load.so_far)
+        window.acknowledge(min(scanner.replies, sent))
+        if self.failed:
+            self._load.judge()
+
+    def _take_last_words(self, count: int) -> None:
+        """Take the replies that answer no whole command.
+
+        A server that refuses the first part of a command says why, and closes the connection.
+        """
+        assert self.stream is not None
+        errors, sent = self._scanner.errors, self.window.sent
+        late = [error for error in errors if error[0] >= sent]
+        errors[:] = [error for error in errors if error[0] < sent]
+        self._unasked += len({index for index, _, _ in late})
+        words = [text.decode(errors="replace") for _, text, _ in late]
+        self.last_words = "; ".join(filter(None, [self.last_words, *words]))
+        if self.stream.lost is None:
+            self.stream.lost = ProtocolError(
+                f"{count:,} replies more than commands: {self.last_words}", self._scanner.offset
+            )

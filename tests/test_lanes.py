@@ -1,0 +1,288 @@
+"""Loads over several connections: all arrives, every error finds its row, every end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from loads import VALUE, Insert, insert_sync
+
+import fastresp
+import fastresp.aio
+from fastresp.programs import LocalServer
+from fastresp.transports.lanes import MOST_CONNECTIONS
+from fastresp.transports.socket import SocketTransport
+
+SET = "SET key:{0} {1}"
+ROWS = 200_000
+
+
+def rows(
+    count: int = ROWS, at: int | None = None, happening: Callable[[], object] | None = None
+) -> Iterator[tuple[int, str]]:
+    """Rows of distinct keys; something happens before one of them is made."""
+    for i in range(count):
+        if i == at and happening is not None:
+            happening()
+        yield i, VALUE
+
+
+def loaders(client: redis.Redis) -> list[str]:
+    """The ids of the connections that load."""
+    return [each["id"] for each in client.client_list() if each["cmd"] in ("set", "NULL")]
+
+
+def test_all_arrives(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+    report = insert(rows(), SET, server=server.url, connections=4)
+    assert (report.rows, report.commands, report.replies, report.failed) == (ROWS,) * 3 + (0,)
+    assert (report.in_doubt, report.unsent, report.connections) == (0, 0, 4)
+    assert report.bytes_sent == len(fastresp.pack_many(("SET", f"key:{i}", v) for i, v in rows()))
+    assert "over socket, 4 connections" in str(report)
+    assert client.dbsize() == ROWS
+    assert set(client.mget([f"key:{i}" for i in range(0, ROWS, 7)])) == {VALUE.encode()}
+
+
+def test_all_connections_take_part(
+    insert: Insert, server: LocalServer, client: redis.Redis
+) -> None:
+    seen: list[str] = []
+
+    def look() -> None:
+        seen.extend(each["id"] for each in client.client_list() if each["cmd"] == "set")
+
+    insert(rows(ROWS, ROWS - 1, look), SET, server=server.url, connections=3)
+    assert len(seen) == 3
+
+
+def test_columns(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+    table = pa.table({"id": range(ROWS), "name": [f"name {i}" for i in range(ROWS)]})
+    report = insert(table, "HSET user:{id} {**}", server=server.url, connections=3)
+    assert (report.rows, report.replies, client.dbsize()) == (ROWS, ROWS, ROWS)
+    assert client.hgetall("user:177777") == {b"name": b"name 177777"}
+
+
+def test_errors_find_their_rows(
+    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Two commands a row, of which some rows are left out; every thousandth key is a list."""
+    wrong = range(0, ROWS // 2, 1000)
+    for i in wrong:
+        client.lpush(f"key:{i}", 1)
+    data = ({"id": None if i % 7 == 3 and i % 1000 else i, "n": i} for i in range(ROWS // 2))
+    left = [i for i in range(ROWS // 2) if i % 7 != 3 or i % 1000 == 0]
+    template = ["INCRBY key:{id} {n}", "PING {id}"]
+    with pytest.raises(fastresp.CommandErrors) as caught:
+        insert(
+            data, template, server=server.url, connections=4, nulls="skip",
+            rejects=tmp_path / "rejects",
+        )  # fmt: skip
+    report = caught.value.report
+    assert (report.failed, report.replies, report.commands) == (len(wrong), *(2 * len(left),) * 2)
+    assert report.rows == ROWS // 2
+    rejects = [json.loads(line) for line in (tmp_path / "rejects").read_text().splitlines()]
+    place = {row: 2 * index for index, row in enumerate(left)}
+    told = sorted((each["row"], each["command"], each["arguments"]) for each in rejects)
+    assert told == [(i, place[i], ["INCRBY", f"key:{i}", str(i)]) for i in wrong]
+
+
+def test_rows_of_errors_after_a_second_writer(server: LocalServer) -> None:
+    """What is written in several goes counts on."""
+    with SocketTransport(server.url, connections=3) as transport:
+        for _ in range(5):
+            for chunk in fastresp.Writer(chunk_bytes=100).chunks([("PING",)] * 20 + [("BAD",)]):
+                transport.write(chunk)
+    errors = sorted((error.index, error.row) for error in transport.report.errors)
+    assert errors == [(20 + 21 * i, 20 + 21 * i) for i in range(5)]
+
+
+def test_stop_at_the_first_error(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+    client.lpush("key:50000", 1)
+    with pytest.raises(fastresp.CommandErrors) as caught:
+        insert(
+            ((i, 1) for i in range(10_000_000)), "INCRBY key:{0} {1}",
+            server=server.url, connections=4, on_error="stop",
+        )  # fmt: skip
+    report = caught.value.report
+    assert report.stopped.startswith("stopped at the first error reply")
+    assert (report.failed, report.in_doubt) == (1, 0)
+    assert report.replies == report.commands < 5_000_000
+    assert report.errors[0].row == 50_000
+    assert client.dbsize() == report.commands
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_one_connection_is_lost(
+    insert: Insert, server: LocalServer, client: redis.Redis, which: int
+) -> None:
+    """The replies of the others are waited for: in doubt is what the lost one had in flight."""
+    kill = lambda: client.client_kill_filter(_id=sorted(loaders(client), key=int)[which])  # noqa: E731
+    with pytest.raises(fastresp.TransportError, match="lost the server at") as caught:
+        insert(rows(ROWS, ROWS // 2, kill), SET, server=server.url, connections=3)
+    report = caught.value.report
+    assert report is not None
+    assert report.in_doubt < report.acknowledged < ROWS
+    assert report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
+    assert "a new connection to it works" in str(caught.value)
+    assert loaders(client) == []
+
+
+def test_server_is_killed(insert: Insert, start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    kill = server.process.kill
+    with pytest.raises(fastresp.TransportError, match="a new connection says") as caught:
+        insert(rows(ROWS, ROWS // 2, kill), SET, server=server.url, connections=3)
+    report = caught.value.report
+    assert report is not None
+    assert 0 < report.acknowledged <= report.acknowledged + report.in_doubt < ROWS
+
+
+def test_frozen_server(insert: Insert, start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    freeze = lambda: os.kill(server.process.pid, signal.SIGSTOP)  # noqa: E731
+    with pytest.raises(fastresp.TransportTimeout) as caught:
+        insert(rows(ROWS, ROWS // 2, freeze), SET, server=server.url, connections=3, timeout=1.0)
+    os.kill(server.process.pid, signal.SIGCONT)
+    report = caught.value.report
+    assert report is not None
+    assert report.in_doubt + report.unsent > 0
+    with redis.Redis.from_url(server.url) as client:
+        stored = client.dbsize()
+    assert report.acknowledged <= stored <= report.acknowledged + report.in_doubt
+
+
+def test_source_raises(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+    """What was whole is sent over all of them, and answered."""
+
+    def fail() -> None:
+        raise ArithmeticError("no more")
+
+    with pytest.raises(ArithmeticError) as caught:
+        insert(rows(ROWS, ROWS - 10, fail), SET, server=server.url, connections=3)
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert report.acknowledged == report.commands == client.dbsize() == ROWS - 10
+
+
+def test_interrupted(server: LocalServer, client: redis.Redis) -> None:
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        insert_sync(rows(ROWS, ROWS // 2, interrupt), SET, server=server.url, connections=3)
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.in_doubt, report.unsent) == (0, 0)
+    assert report.acknowledged == client.dbsize() <= ROWS // 2
+
+
+def test_cancelled(server: LocalServer, client: redis.Redis) -> None:
+    async def main() -> fastresp.Report:
+        loading = asyncio.create_task(
+            fastresp.aio.mass_insert(rows(10**9), SET, server=server.url, connections=3)
+        )
+        while client.dbsize() < 10_000:
+            await asyncio.sleep(0.01)
+        loading.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await loading
+        report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+        return report
+
+    report = asyncio.run(main())
+    assert 0 < report.acknowledged <= report.commands
+    deadline = time.monotonic() + 10
+    while loaders(client):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_rate_limit(insert: Insert, server: LocalServer) -> None:
+    report = insert(rows(3000), SET, server=server.url, connections=3, rate_limit=2000)
+    assert report.replies == 3000
+    assert 1.2 < report.seconds < 6
+
+
+def test_no_room_for_all_of_them(insert: Insert, start_server: Callable[..., LocalServer]) -> None:
+    server = start_server("--maxclients", "4")
+    with redis.Redis.from_url(server.url) as client:
+        client.ping()
+        with pytest.raises(fastresp.TransportError, match="max number of clients"):
+            insert(rows(10), SET, server=server.url, connections=8)
+        assert client.dbsize() == 0
+        deadline = time.monotonic() + 10
+        while len(client.client_list()) > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("connections", [0, -1, MOST_CONNECTIONS + 1, 2.0, "3", None])
+def test_what_is_no_number_of_connections(insert: Insert, connections: Any) -> None:
+    with pytest.raises(ValueError, match="connections is a number from 1 to 64, not"):
+        insert(rows(1), SET, server="redis://127.0.0.1:1", connections=connections)
+
+
+@pytest.mark.parametrize(
+    ("data", "template"), [([("SET", "a", 1)], None), ([{"name": "SET"}], "{name} a 1")]
+)
+def test_names_that_only_the_data_tells(insert: Insert, data: Any, template: Any) -> None:
+    with pytest.raises(ValueError, match="leave out connections="):
+        insert(data, template, server="redis://127.0.0.1:1", connections=2)
+
+
+def test_file_of_resp(insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path):
+    path = tmp_path / "x.resp"
+    fastresp.dump(rows(), SET, path)
+    report = insert(fastresp.read(path), server=server.url, connections=2)
+    assert report.replies == client.dbsize() == ROWS
+    fastresp.dump([("MULTI",), ("SET", "a", 1), ("exec",)], None, path)
+    with pytest.raises(ValueError, match="EXEC, MULTI and the commands around belong on one"):
+        insert(fastresp.read(path), server=server.url, connections=2)
+
+
+def test_transactions_within_a_row(insert: Insert, server: LocalServer) -> None:
+    template = ["MULTI", "SET key:{0} {1}", "INCR n", "EXEC"]
+    report = insert(rows(20_000), template, server=server.url, connections=4)
+    assert (report.replies, report.failed) == (80_000, 0)
+
+
+def test_redis_cli_has_one(server: LocalServer) -> None:
+    with pytest.raises(fastresp.TransportError, match="has one connection; use transport='socket'"):
+        fastresp.mass_insert(rows(1), SET, server=server.url, connections=2, transport="redis-cli")
+    report = fastresp.mass_insert(rows(1), SET, server=server.url, connections=2)
+    assert (report.transport, report.reason) == ("socket", "redis-cli --pipe has one connection")
+
+
+def test_memory_of_the_window_is_shared(server: LocalServer) -> None:
+    """However many there are, what is held does not grow with the load."""
+    with SocketTransport(server.url, connections=8) as transport:
+        windows = [lane.window for lane in transport._lanes.lanes]
+        assert sum(window.most_bytes for window in windows) <= 16 << 20
+        writer = fastresp.Writer(fastresp.Template(SET))
+        for chunk in writer.chunks(rows(ROWS)):
+            transport.write(chunk)
+            held = [sending.chunk.memory for window in windows for sending in window._held]
+            assert sum(held) < 20 << 20
+
+
+def test_threads_do_not_disturb_one_another(server: LocalServer, client: redis.Redis) -> None:
+    reports: list[fastresp.Report] = []
+
+    def load(name: str) -> None:
+        command = f"SET {name}:{{0}} {{1}}"
+        reports.append(insert_sync(rows(30_000), command, server=server.url, connections=2))
+
+    threads = [threading.Thread(target=load, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [report.replies for report in reports] == [30_000] * 3
+    assert client.dbsize() == 90_000
