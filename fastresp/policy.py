@@ -13,7 +13,7 @@ from .report import ERRORS_KEPT, Report
 from .window import Window
 from .wire.commands import arguments
 
-__all__ = ["ErrorPolicy", "MaxErrors", "Place", "Rejects", "reject_line"]
+__all__ = ["ErrorPolicy", "MaxErrors", "Place", "Rejects", "error_fields", "reject_line"]
 
 MaxErrors: TypeAlias = int | str | None
 Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
@@ -177,6 +177,11 @@ def reject_line(error: CommandError) -> str:
     Arguments are text; bytes that are not UTF-8 become lone surrogates, which
     ``text.encode("utf-8", "surrogateescape")`` turns back.
     """
+    return json.dumps(error_fields(error)) + "\n"
+
+
+def error_fields(error: CommandError) -> dict[str, Any]:
+    """A failed command for JSON, as in the rejects."""
     words = error.arguments
     fields: dict[str, Any] = {
         "command": error.index,
@@ -188,7 +193,7 @@ def reject_line(error: CommandError) -> str:
     }
     if error.nested:
         fields["nested"] = True
-    return json.dumps(fields) + "\n"
+    return fields
 
 
 def _open_rejects(path: str | os.PathLike[str]) -> IO[str]:

@@ -73,13 +73,14 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.commands:,} commands ({size_text(self.bytes_sent)}, {self.rows:,} rows) "
+            f"{_count(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
+            f"{_count(self.rows, 'row')}) "
             f"in {self.seconds:,.2f} s over {self._over()}: "
             f"{self.commands_per_second:,.0f} commands/s, {size_text(self.bytes_per_second)}/s",
-            f"{self.replies:,} replies, {self.failed:,} of them errors",
+            f"{_count(self.replies, 'reply', 'replies')}, {self.failed:,} of them errors",
         ]
         if self.in_doubt:
-            lines[1] += f"; {self.in_doubt:,} commands in doubt (sent, no reply known)"
+            lines[1] += f"; {_count(self.in_doubt, 'command')} in doubt (sent, no reply known)"
         if self.unsent:
             lines[1] += f"; {self.unsent:,} made but not sent"
         if self.stopped:
@@ -110,6 +111,10 @@ class Report:
                 f"{self.transport} does not tell which commands these were; transport='socket' does"
             )
         return lines
+
+
+def _count(count: int, one: str, several: str = "") -> str:
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
 def size_text(count: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -150,7 +151,8 @@ class TestLoad:
         assert fields["errors"] == []
         assert set(fields) == {
             "rows", "commands", "replies", "failed", "in_doubt", "unsent", "stopped", "bytes_sent",
-            "seconds", "commands_per_second", "transport", "reason", "connections", "errors", "exit_code", "error",
+            "seconds", "commands_per_second", "transport", "reason", "connections",
+            "errors", "exit_code", "error",
         }  # fmt: skip
         assert fields["transport"] in fields["reason"]
         assert fields["commands_per_second"] > 0
@@ -210,6 +212,15 @@ def on_terminal(*arguments: object, answer: bytes = b"") -> tuple[int, bytes, by
     return process.wait(30), output, screen
 
 
+def test_bar_under_a_rate_limit(server, client, resp) -> None:
+    """It moves with every tenth of a second, not only at the end."""
+    path = resp([("SET", f"key:{i}", "x") for i in range(2000)])
+    code, _, screen = on_terminal("send", path, "--rate-limit", 1000)
+    assert (code, client.dbsize()) == (Exit.OK, 2000)
+    shown = {int(found) for found in re.findall(rb" (\d+)%", screen)}
+    assert len(shown & set(range(1, 100))) >= 5
+
+
 @pytest.mark.usefixtures("server")
 class TestErrors:
     WRONG = (
@@ -235,11 +246,11 @@ class TestErrors:
         fields = json.loads(done.stdout)
         assert (done.exit_code, fields["exit_code"], fields["failed"]) == (1, 1, 2)
         assert fields["errors"][0] == {
-            "index": 1,
+            "command": 1,
             "row": 1,
             "file": None,
             "code": "WRONGTYPE",
-            "text": "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "error": "WRONGTYPE Operation against a key holding the wrong kind of value",
             "arguments": ["LPUSH", "text", "é"],
             "nested": False,
         }
@@ -304,7 +315,7 @@ class TestTransportErrors:
     @TRANSPORTS
     def test_lost(self, start_server, transport: str) -> None:
         server = start_server()
-        with endless("send", "-", "--transport", transport, "--server", server.url) as process:
+        with Endless("send", "-", "--transport", transport, "--server", server.url) as process:
             wait_for_keys(server.url)
             server.process.kill()
             _, words = process.communicate(timeout=30)
@@ -323,7 +334,7 @@ class TestTransportErrors:
         assert done.returncode == Exit.LOST
 
 
-class endless:  # noqa: N801
+class Endless:
     """A load that is fed without end, until it ends itself or is ended."""
 
     def __init__(self, *arguments: str) -> None:
@@ -349,7 +360,7 @@ class endless:  # noqa: N801
                 number += 100
                 time.sleep(0.001)
 
-    def __enter__(self) -> endless:
+    def __enter__(self) -> Endless:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -378,7 +389,7 @@ class TestInterruptions:
     @TRANSPORTS
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_load(self, server, client, transport: str, number: signal.Signals) -> None:
-        with endless("send", "-", "--transport", transport) as process:
+        with Endless("send", "-", "--transport", transport) as process:
             wait_for_keys(server.url)
             process.process.send_signal(number)
             output, words = process.communicate(timeout=30)
@@ -390,7 +401,7 @@ class TestInterruptions:
         assert words.endswith("fastresp: interrupted\n")
 
     def test_json(self, server, client) -> None:
-        with endless("send", "-", "--transport", "socket", "--json") as process:
+        with Endless("send", "-", "--transport", "socket", "--json") as process:
             wait_for_keys(server.url)
             process.process.send_signal(signal.SIGINT)
             output, words = process.communicate(timeout=30)
@@ -418,6 +429,29 @@ class TestInterruptions:
         assert process.returncode in (Exit.OK, Exit.INTERRUPTED), words
         assert "Traceback" not in " ".join(words)
         assert (words[-1] == "fastresp: interrupted") == (process.returncode == Exit.INTERRUPTED)
+
+    def test_under_a_rate_limit(self, server, client, resp) -> None:
+        """What is made by then goes at that rate, so it is little."""
+        path = resp([("SET", f"key:{i}", "x") for i in range(100_000)])
+        command = [*PROGRAM, "send", str(path), "--rate-limit", "500"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            wait_for_keys(server.url, 300)
+            process.send_signal(signal.SIGINT)
+            sent = client.dbsize()
+            _, words = process.communicate(timeout=30)
+        assert process.returncode == Exit.INTERRUPTED
+        assert words.startswith(f"{client.dbsize():,} commands (")
+        assert client.dbsize() - sent < 1000
+
+    def test_ignored(self, server, client, resp) -> None:
+        """What a shell started it to ignore, as with nohup, it ignores."""
+        path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
+        command = ["nohup", *PROGRAM, "send", str(path), "--rate-limit", "1000"]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            wait_for_keys(server.url, 100)
+            process.send_signal(signal.SIGHUP)
+            process.communicate(timeout=30)
+        assert (process.returncode, client.dbsize()) == (Exit.OK, 1000)
 
     def test_silent_input(self, server) -> None:
         """Nothing has come yet, and nothing will: there is no read to be waited for."""
@@ -502,7 +536,8 @@ class TestDeleting:
         ["send", "x.resp", "--rate-limit", "0"],
         ["send", "x.resp", "--timeout", "-1"],
         ["send", "x.resp", "--limit", "-1"],
-        ["send", "x.resp", "--connections", "2"],
+        ["send", "x.resp", "--connections", "0"],
+        ["send", "x.resp", "--connections", "2", "--transport", "redis-cli"],
         ["send", "x.resp", "--server", "http://:hidden@x"],
         ["send", "x.resp", "--server", "redis://:hid/hidden@x"],
     ],
@@ -517,7 +552,7 @@ def test_bad_usage(server, resp, tmp_path: Path, arguments: list[str]) -> None:
 
 
 def test_words_of_bad_usage(resp) -> None:
-    assert "several connections are not there yet" in run("send", "x", "--connections", 4).stderr
+    assert "--connections is a number from 1" in run("send", "x", "--connections", 65).stderr
     assert run("load", "none.csv", "SET {id").stderr.endswith("\n    SET {id\n        ^\n")
     done = run("send", resp(), "--max-errors", "x")
     assert "--max-errors is a number" in done.stderr
@@ -678,6 +713,12 @@ class TestDryRun:
         assert done.returncode == Exit.ERRORS
         assert 'HSET "user:3" "name" "Zo\\xc3\\xab" "mail" "z@x"' in done.stderr
         assert "Connection refused" in done.stderr
+
+    def test_json_of_a_row_that_cannot_be_sent(self, users: Path) -> None:
+        users.write_text("id,name\n1,\n")
+        done = run("load", users, HSET, "--dry-run", "--json")
+        assert done.returncode == Exit.ERRORS
+        assert json.loads(done.stdout).keys() == {"dry_run", "exit_code", "error"}
 
     def test_send(self, client, resp) -> None:
         done = run("send", resp(), "--dry-run")

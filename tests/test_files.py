@@ -94,11 +94,44 @@ def test_a_pipe_as_a_path(tmp_path: Path) -> None:
 
 def test_format_overrides_the_name(tmp_path: Path) -> None:
     path = Path(write(tmp_path / "users.csv")).rename(tmp_path / "users.data")
-    with pytest.raises(fastresp.SourceError, match=r"users.data does not tell .* 'csv', 'tsv'"):
+    with pytest.raises(ValueError, match=r"users.data does not tell .* 'csv', 'tsv'"):
         fastresp.read(path)
     assert rows_of(path, format="csv") == as_text(ROWS)
     with pytest.raises(ValueError, match="format is one of 'csv'"):
         fastresp.read(path, format="xml")  # type: ignore[arg-type]
+
+
+def test_what_is_not_read_while_packed(tmp_path: Path) -> None:
+    for name in ("x.resp.gz", "x.parquet.zst"):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(ValueError, match=rf"{name} is not read while it is packed; unpack it"):
+            fastresp.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("delimiter", [";", "|", "\t", "'", "^"])
+def test_delimiter(tmp_path: Path, delimiter: str) -> None:
+    path = tmp_path / "x.csv"
+    text = f"a,b{delimiter}c\n1,0{delimiter}x\n"
+    path.write_text(text)
+    rows = [{"a,b": "1,0", "c": "x"}]
+    assert rows_of(path, delimiter=delimiter) == rows
+    assert rows_of(io.BytesIO(text.encode()), delimiter=delimiter) == rows
+    assert rows_of(path, delimiter=delimiter, sql="SELECT * FROM source") == rows
+    stream = io.BytesIO(text.encode())
+    assert rows_of(stream, delimiter=delimiter, sql="SELECT * FROM source") == rows
+
+
+def test_delimiter_that_is_not_given(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    for other in ";|\t":
+        path.write_text(f"a{other}b\n1{other}2\n")
+        words = failure(path)
+        assert f"x.csv: its first line has no comma, but {other!r}: give delimiter=" in words
+        assert rows_of(path, delimiter=",") == [{f"a{other}b": f"1{other}2"}]
+    for wrong in ("", ";;", "é"):
+        with pytest.raises(ValueError, match="delimiter is one ASCII character, not"):
+            fastresp.read(path, delimiter=wrong)
+    assert "delimiter= is for CSV" in failure(write(tmp_path / "users.jsonl"), delimiter=";")
 
 
 def test_packing_is_seen_whatever_the_name(tmp_path: Path) -> None:

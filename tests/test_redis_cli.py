@@ -288,7 +288,7 @@ def test_raw_bytes_that_are_not_commands(
     with pytest.raises(error) as caught, fastresp.RedisCli(server.url) as cli:
         cli.write(fastresp.pack("SET", "before", 1))
         cli.write(data)
-    assert "1 replies" in caught.value.__notes__[0]
+    assert "1 reply," in caught.value.__notes__[0]
     assert client.keys("*") == [b"before"]
 
 

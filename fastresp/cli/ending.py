@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import (
-    CommandError,
     CommandErrors,
     EncodeError,
     FastrespError,
@@ -24,6 +23,7 @@ from ..errors import (
     TransportError,
 )
 from ..interruption import end_in_order
+from ..policy import error_fields
 from ..report import Report
 
 __all__ = ["EPILOG", "Ended", "Ending", "Exit", "Settings", "ending", "fail", "in_options", "say"]
@@ -55,6 +55,10 @@ OPTIONS = {
     "skip_truncated=True": "--skip-truncated",
     "give format= as": "give --format as",
     "give format='resp'": "give --format resp",
+    "give delimiter=": "give --delimiter ",
+    "or delimiter=": "or --delimiter ",
+    "delimiter= is for": "--delimiter is for",
+    "delimiter is one": "--delimiter is one",
     "format is one of": "--format is one of",
     "to sql=": "to --sql ",
     "a larger timeout=": "a larger --timeout",
@@ -199,21 +203,7 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
     return fields | {
         "in_doubt": report.in_doubt,
         "commands_per_second": report.commands_per_second,
-        "errors": [_error_fields(error) for error in report.errors],
-    }
-
-
-def _error_fields(error: CommandError) -> dict[str, Any]:
-    """An error reply for JSON; bytes that are not UTF-8 become lone surrogates, as in rejects."""
-    words = error.arguments
-    return {
-        "index": error.index,
-        "row": error.row,
-        "file": error.file,
-        "code": error.code,
-        "text": error.text,
-        "arguments": words and [word.decode("utf-8", "surrogateescape") for word in words],
-        "nested": error.nested,
+        "errors": [error_fields(error) for error in report.errors],
     }
 
 

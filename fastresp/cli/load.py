@@ -14,7 +14,7 @@ import typer
 from ..command_info import command_names, deleting
 from ..dry_run import dry_run
 from ..errors import TransportError
-from ..files import Table, read
+from ..files import Format, Table, read
 from ..files.resp import RespFile
 from ..load import mass_insert
 from ..policy import ErrorPolicy
@@ -53,6 +53,7 @@ def load(
     transport: options.Carrier = "socket",
     sql: options.Sql = None,
     format: options.Format = None,  # noqa: A002
+    delimiter: options.Delimiter = None,
     nulls: options.Nulls = "error",
     on_error: options.OnError = "raise",
     max_errors: options.MaxErrors = None,
@@ -78,12 +79,15 @@ def load(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, dry_run, yes, as_json,
     )  # fmt: skip
-    data = opened(source, sql=sql, format=format, limit=limit, skip_truncated=skip_truncated)
+    data = opened(
+        source, sql=sql, format=format, delimiter=delimiter, limit=limit,
+        skip_truncated=skip_truncated,
+    )  # fmt: skip
     _run(data, templates, how)
 
 
 def send(
-    source: options.Source,
+    source: options.RespSource,
     server: options.Url = None,
     transport: options.Carrier = "socket",
     skip_truncated: options.SkipTruncated = False,
@@ -118,14 +122,17 @@ def opened(
     source: str,
     *,
     sql: str | None = None,
-    format: str | None = None,  # noqa: A002
+    format: Format | None = None,  # noqa: A002
+    delimiter: str | None = None,
     limit: int | None = None,
     skip_truncated: bool = False,
 ) -> Iterator[Any]:
     """Open what the command line names as a source, and end its reading afterwards."""
-    known: Any = format  # read() says which there are
     where = standard_input() if source == "-" else source
-    data = read(where, sql=sql, format=known, limit=limit, skip_truncated=skip_truncated)
+    data = read(
+        where, sql=sql, format=format, delimiter=delimiter, limit=limit,
+        skip_truncated=skip_truncated,
+    )  # fmt: skip
     try:
         yield data
     finally:
@@ -163,6 +170,7 @@ def _run(source: AbstractContextManager[Any], texts: list[str] | None, how: How)
         with source as data:
             template = as_template(data, texts)
             if how.dry_run:
+                end.fields = {"dry_run": True}
                 found = dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout)
                 show_dry_run(found, end)
             _ask_about_deleting(data, template, how, end)

@@ -10,6 +10,9 @@ import typer
 Source: TypeAlias = Annotated[
     str, typer.Argument(help="A file, a pattern such as 'part-*.csv', or - for standard input.")
 ]
+RespSource: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A file of RESP, or - for standard input.")
+]
 Templates: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
@@ -47,12 +50,22 @@ Sql: TypeAlias = Annotated[
     ),
 ]
 Format: TypeAlias = Annotated[
-    str | None,
+    Literal["csv", "tsv", "jsonl", "parquet", "arrow", "resp"] | None,
     typer.Option(
         "--format",
         metavar="F",
         rich_help_panel="Data",
         help="What the source holds, such as csv, where its name lies.",
+    ),
+]
+Delimiter: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--delimiter",
+        metavar="C",
+        rich_help_panel="Data",
+        help="What stands between the fields of CSV, such as ';'.",
+        show_default="a comma",
     ),
 ]
 Nulls: TypeAlias = Annotated[

@@ -32,6 +32,7 @@ def pack(
     ] = None,
     sql: options.Sql = None,
     format: options.Format = None,  # noqa: A002
+    delimiter: options.Delimiter = None,
     nulls: options.Nulls = "error",
     limit: options.Limit = None,
 ) -> None:
@@ -42,7 +43,7 @@ def pack(
     with ending() as end:
         if output is None and sys.stdout.isatty():
             end.end(Exit.USAGE, "RESP is not for a terminal: write '> FILE' behind it, or -o FILE")
-        with opened(source, sql=sql, format=format, limit=limit) as data:
+        with opened(source, sql=sql, format=format, delimiter=delimiter, limit=limit) as data:
             template = as_template(data, templates)
             _check_not_itself(source, output)
             commands = dump(data, template, output or sys.stdout.buffer, nulls=nulls)
@@ -50,7 +51,7 @@ def pack(
 
 
 def check(
-    source: Annotated[str, typer.Argument(help="A file of RESP, or - for standard input.")],
+    source: options.RespSource,
     as_json: options.Json = False,
 ) -> None:
     """Say what a file of RESP holds, and whether fastresp send would take it.

@@ -44,6 +44,7 @@ def read(
     *,
     sql: str | None = None,
     format: Format | None = None,  # noqa: A002
+    delimiter: str | None = None,
     limit: int | None = None,
     skip_truncated: bool = False,
 ) -> Table | RespFile:
@@ -61,6 +62,7 @@ def read(
         format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"parquet"``, ``"arrow"`` or ``"resp"``, where
             the name of a path, or the first bytes of a file object, do not tell. CSV, TSV and JSON
             lines may be compressed with gzip, Zstandard or bzip2.
+        delimiter: the character between the fields of CSV, where that is no comma.
         limit: stop after so many rows.
         skip_truncated: of a file of RESP, load what comes before an end in the midst of a command.
 
@@ -78,15 +80,17 @@ def read(
 
     Raises:
         FileNotFoundError: there is no such file.
-        SourceError: the format is not known; later, when the table is loaded: the file is not of
-            its format, a row has too many fields or too few, files differ in their columns, or
-            the query fails.
+        ValueError: an option can't be, or the name of a file does not tell its format.
+        SourceError: later, when the table is loaded: the file is not of its format, a row has too
+            many fields or too few, files differ in their columns, or the query fails.
         ImportError: pyarrow, or DuckDB for a query, is not installed.
     """
     if format is not None and format not in FORMATS:
         raise ValueError(f"format is one of {', '.join(map(repr, FORMATS))}, not {format!r}")
     if limit is not None and limit < 0:
         raise ValueError(f"limit is a number of rows of 0 or more, not {limit}")
+    if delimiter is not None and (len(delimiter) != 1 or ord(delimiter) > 127):
+        raise ValueError(f"delimiter is one ASCII character, not {delimiter!r}")
     if format == "resp" or (format is None and _is_resp(source)):
         if sql is not None:
             raise ValueError("a file of RESP holds commands, and no columns for a query")
@@ -97,7 +101,8 @@ def read(
     if sql is None and isinstance(source, str) and QUERY.match(source) and not _exists(source):
         return Table([], [], sql=source, limit=limit)
     files = _files(source)
-    return Table(files, [format or _named(file) for file in files], sql=sql, limit=limit)
+    kinds = [format or _named(file) for file in files]
+    return Table(files, kinds, sql=sql, delimiter=delimiter, limit=limit)
 
 
 class Table:
@@ -118,11 +123,13 @@ class Table:
         kinds: list[str | None],
         *,
         sql: str | None = None,
+        delimiter: str | None = None,
         limit: int | None = None,
     ) -> None:
         self._sources = files
         self._kinds = kinds
         self._sql = sql
+        self._delimiter = delimiter
         self._limit = limit
         self._run: Run | None = None
         self._ahead: Ahead | None = None
@@ -216,10 +223,10 @@ class Table:
         run: Run
         if self._sql is None:
             parts = _imported("pyarrow", ".parts")
-            run = parts.Parts(self._sources, self._kinds, self._limit)
+            run = parts.Parts(self._sources, self._kinds, self._delimiter, self._limit)
         else:
             query = _imported("duckdb", ".query")
-            run = query.Query(self._sql, self._sources, self._kinds, self._limit)
+            run = query.Query(self._sql, self._sources, self._kinds, self._delimiter, self._limit)
         return run
 
     def _counted(self) -> int | None:
@@ -299,8 +306,10 @@ def _named(file: Any) -> str | None:
     if packed:
         suffix = os.path.splitext(stem)[1]
     kind = SUFFIXES.get(suffix)
-    if kind is None or (packed and kind in ("parquet", "arrow")):
-        raise SourceError(
+    if packed and (kind in ("parquet", "arrow") or suffix == ".resp"):
+        raise ValueError(f"{file} is not read while it is packed; unpack it first")
+    if kind is None:
+        raise ValueError(
             f"the name of {file} does not tell its format; give format= as one of "
             f"{', '.join(map(repr, FORMATS))}"
         )

@@ -25,6 +25,8 @@ __all__ = ["Part", "open_part", "rows_of"]
 # peaks at 126 MiB with blocks of 1 MiB, 129 MiB with 2, 155 MiB with 4; the rate is the same.
 BLOCK_BYTES = 2 << 20
 BATCH_ROWS = 16384
+# What people put between fields besides commas.
+OTHER_DELIMITERS = ";\t|"
 # 5,000,000 rows of 10 columns in row groups of 1,000,000, in a process that holds 62 MiB when it
 # has imported pyarrow: batches of a ParquetFile read with this buffer peak at 138 MiB and come at
 # 5.4 M rows/s; without it at 238 MiB, with pre_buffer at 383 MiB, mapped into memory at 385 MiB,
@@ -72,13 +74,18 @@ class Part:
 
 
 def open_part(
-    source: Any, kind: str | None, schema: pa.Schema | None, stopped: threading.Event
+    source: Any,
+    kind: str | None,
+    delimiter: str | None,
+    schema: pa.Schema | None,
+    stopped: threading.Event,
 ) -> Part:
     """Open a file.
 
     Args:
         source: a path or a file object.
         kind: as which it is to be read; None to tell it by the first bytes.
+        delimiter: of CSV, where that is no comma.
         schema: of the files before it, for a format that has none of its own.
         stopped: set when nothing more is wanted.
 
@@ -103,7 +110,12 @@ def open_part(
                 )
             return _parquet(file.rewound(), file.name)
         with _told(file.name, kind):
-            reader = _READERS[kind](data, schema)
+            if kind == "csv":
+                reader = _csv(data, delimiter)
+            elif delimiter is not None:
+                raise SourceError(f"delimiter= is for CSV, and this is read as {NAMES[kind]}")
+            else:
+                reader = _READERS[kind](data, schema)
     except BaseException:
         file.close()
         raise
@@ -215,10 +227,21 @@ def _ipc_stream(data: Input, schema: pa.Schema | None) -> pa.RecordBatchReader:
     return pa.ipc.open_stream(pa.PythonFile(data.handed(), "r"))
 
 
-def _csv(data: Input, schema: pa.Schema | None, delimiter: str = ",") -> pa.RecordBatchReader:
+def _csv(data: Input, delimiter: str | None) -> pa.RecordBatchReader:
+    names = _header(data, delimiter or ",")
+    if delimiter is None and len(names) == 1:
+        other = next((each for each in OTHER_DELIMITERS if each in names[0]), None)
+        if other is not None:
+            raise SourceError(
+                f"its first line has no comma, but {other!r}: give delimiter={other!r}; or "
+                "delimiter=',' if it is a single column"
+            )
+    return _delimited(data, names, delimiter or ",")
+
+
+def _delimited(data: Input, names: list[str], delimiter: str) -> pa.RecordBatchReader:
     from pyarrow import csv as arrow_csv
 
-    names = _header(data, delimiter)
     # A line of ours in the place of the header: Arrow refuses to read no line at all.
     data.put_back(b"header\n")
     return arrow_csv.open_csv(
@@ -262,7 +285,10 @@ def _header(data: Input, delimiter: str) -> list[str]:
     try:
         text = line.removeprefix(codecs.BOM_UTF8).decode().strip("\r\n")
     except UnicodeDecodeError as error:
-        raise SourceError("its first line, with the names of the columns, is not UTF-8") from error
+        raise SourceError(
+            "its first line, with the names of the columns, is not UTF-8; convert it, as with "
+            "iconv -f LATIN1 -t UTF-8"
+        ) from error
     if not text:
         raise SourceError("it is empty: the first line has to name the columns")
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
@@ -332,8 +358,7 @@ def _as_text(kind: pa.DataType) -> pa.DataType:
 
 
 _READERS: dict[str, Callable[[Input, pa.Schema | None], pa.RecordBatchReader]] = {
-    "csv": _csv,
-    "tsv": partial(_csv, delimiter="\t"),
+    "tsv": lambda data, schema: _delimited(data, _header(data, "\t"), "\t"),
     "jsonl": _json,
     "arrow": _ipc_stream,
 }
@@ -388,7 +413,7 @@ def _sentence(text: str, name: str, kind: str, rows: int) -> str:
     if "straddling object" in text:
         return (
             f"{name}, from row {rows:,} on: a row is larger than {BLOCK_BYTES >> 20} MiB, or a "
-            "quote is not closed; mend it, or read it with sql="
+            "quote is not closed; mend it, or load the rows from Python, as with csv.DictReader"
         )
     if kind == "jsonl" and (wrong := WRONG_JSON.fullmatch(text)):
         what, row = wrong.groups()

@@ -22,14 +22,22 @@ class Parts:
     Args:
         sources: paths, or one file object.
         kinds: as which each is to be read; None to tell it by the first bytes.
+        delimiter: of CSV, where that is no comma.
         limit: stop after so many rows.
 
     The columns are those of the first file, which those of the others have to be.
     """
 
-    def __init__(self, sources: list[Any], kinds: list[str | None], limit: int | None) -> None:
+    def __init__(
+        self,
+        sources: list[Any],
+        kinds: list[str | None],
+        delimiter: str | None,
+        limit: int | None,
+    ) -> None:
         self._sources = sources
         self._kinds = kinds
+        self._delimiter = delimiter
         self._limit = limit
         self._sizes = [os.stat(path).st_size if isinstance(path, str) else 1 for path in sources]
         self._index = 0
@@ -103,7 +111,9 @@ class Parts:
         return self._names[index], row - self._firsts[index]
 
     def _opened(self, index: int) -> Part:
-        part = open_part(self._sources[index], self._kinds[index], self._schema, self._stopped)
+        part = open_part(
+            self._sources[index], self._kinds[index], self._delimiter, self._schema, self._stopped
+        )
         self._firsts.append(self._rows)
         self._names.append(part.name)
         return part

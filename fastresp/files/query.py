@@ -43,15 +43,22 @@ class Query:
         sql: the query.
         sources: paths, or one file object, that it calls ``source``; none where it names its own.
         kinds: as which each of them is to be read.
+        delimiter: of CSV, where DuckDB shall not find it out.
         limit: stop after so many rows.
     """
 
     def __init__(
-        self, sql: str, sources: list[Any], kinds: list[str | None], limit: int | None
+        self,
+        sql: str,
+        sources: list[Any],
+        kinds: list[str | None],
+        delimiter: str | None,
+        limit: int | None,
     ) -> None:
         self._sql = sql
         self._sources = sources
         self._kinds = kinds
+        self._delimiter = delimiter
         self._limit = limit
         self._rows = 0
         self._parts: Parts | None = None
@@ -113,8 +120,11 @@ class Query:
         """Give the name ``source`` to files, or to the columns of what DuckDB does not read."""
         sources, kinds = self._sources, self._kinds
         function = FUNCTIONS.get(kinds[0] or "")
+        if function is not None and kinds[0] == "csv" and self._delimiter is not None:
+            delimiter = self._delimiter.replace("'", "''")
+            function = f"read_csv({{}}, union_by_name = true, delim = '{delimiter}')"
         if function is None or len(set(kinds)) > 1 or not all(map(_readable, sources)):
-            parts = self._parts = Parts(sources, kinds, None)
+            parts = self._parts = Parts(sources, kinds, self._delimiter, None)
             reader = pa.RecordBatchReader.from_batches(parts.open(), self._watched(parts))
             self._connection.register("source", reader)
             return
@@ -146,7 +156,8 @@ class Query:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             if self._failure is not None:
                 raise self._failure from None
-            words = str(error)
+            # What comes behind an empty line is the query itself, or settings of a reader.
+            words = str(error).partition("\n\n")[0].replace("\n", "; ")
             if "already been consumed" in words:
                 words = "it takes source twice; begin it with WITH s AS MATERIALIZED (FROM source)"
             raise SourceError(f"the query failed: {words}") from error

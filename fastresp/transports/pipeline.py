@@ -29,6 +29,8 @@ LIKELY_CAUSES = (
 READ_EVERY_S = 0.003
 # How much may be ready to go while the next chunk is made: one chunk, and its slack.
 AHEAD_BYTES = (1 << 20) + (1 << 17)
+# And with a rate limit, in bytes for each command a second.
+AHEAD_LIMITED = 20
 # How long a wait lasts at most before the deadline is looked at.
 TICK_S = 0.2
 # With a rate limit commands go in portions of so many seconds.
@@ -126,7 +128,11 @@ class PipelineCore:
         A chunk's worth is held ready while the socket is full, so that the server never waits for
         the next to be made.
         """
-        return self.window.unsent_bytes <= AHEAD_BYTES and self.window.has_room
+        ahead = AHEAD_BYTES
+        if self.rate_limit is not None:
+            # What is made goes, at that rate, after a Ctrl-C, too: little, as of small commands.
+            ahead = min(ahead, int(self.rate_limit * AHEAD_LIMITED))
+        return self.window.unsent_bytes <= ahead and self.window.has_room
 
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk."""

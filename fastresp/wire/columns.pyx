@@ -164,8 +164,8 @@ cdef str described(int fault, Job *job, Py_ssize_t most):
         return "a vector holds no nulls"
     if fault == OTHER_LENGTH:
         return (
-            f"this vector is not as long as the first, which has {job.cell.vector:,} numbers; all "
-            "vectors of an index have one length"
+            "the vector has another length than the first one in its place, which had "
+            f"{job.cell.vector:,}: a vector index has one dimension for all"
         )
     if fault == TOO_LARGE:
         return "a number of this vector is too large for the type it is to be sent as"

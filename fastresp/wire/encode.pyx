@@ -257,6 +257,11 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
     text = usual_text(value)
     if text is not None:
         return put_other(b, text, framed, None)
+    if kind in ("NAType", "NaTType"):   # of pandas, whose value nobody can compare
+        raise EncodeError(
+            f"cannot send {value} (a {kind}): it is a null of pandas; give the DataFrame itself, "
+            "whose columns know their nulls, or put None in its place"
+        )
     if kind in ("bool", "bool_"):       # NumPy's too
         raise EncodeError(
             f"cannot send {value} (a bool): Redis has none; send {int(value)} or "

@@ -316,10 +316,15 @@ cdef object missing(Plan plan, Field field, object row):
 
 cdef str as_json(object value, object default):
     """A value as compact JSON text, a null as 'null'. NaN and infinity have no JSON form."""
-    return json.dumps(
-        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"),
-        default=json_text if default is None else default,
-    )
+    try:
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"),
+            default=json_text if default is None else default,
+        )
+    except ValueError as error:
+        if not str(error).startswith("Out of range float"):
+            raise
+        raise EncodeError("NaN and infinity have no form in JSON") from None
 
 
 def json_text(value):

@@ -115,8 +115,8 @@ cdef char *open_vector(Buffer b, Py_ssize_t n, int width, Py_ssize_t *length) ex
     """Write the header, and make room for all that follows it."""
     if length[0] >= 0 and n != length[0]:
         raise EncodeError(
-            f"the vector has {n} items, and the first one in its place had {length[0]}: a vector "
-            "index has one dimension for all"
+            f"the vector has another length than the first one in its place, which had "
+            f"{length[0]:,}: a vector index has one dimension for all (it has {n:,})"
         )
     if n * width > b.most:
         refuse(b, n * width)
