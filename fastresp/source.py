@@ -26,6 +26,8 @@ __all__ = [
 
 # With a rate limit: some rows, lest every one is a chunk.
 LEAST_CHUNK_BYTES = 2048
+# And in bytes for each command a second: some hundredths of a second of it.
+LIMITED_BYTES = 5
 
 
 class ArrowStreaming(Protocol):
@@ -98,13 +100,13 @@ def row_writer(
 
 
 def _chunk_bytes(rate_limit: float | None) -> int:
-    """The size of a chunk: with a rate limit as much as goes in a tenth of a second or so.
+    """The size of a chunk: with a rate limit as much as goes in a tenth of a second or less.
 
     What is whole is sent after a Ctrl-C, too, and the report of a chunk is one of its end.
     """
     if rate_limit is None or not rate_limit < CHUNK_BYTES:
         return CHUNK_BYTES
-    return min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, int(rate_limit * 20)))
+    return min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, int(rate_limit * LIMITED_BYTES)))
 
 
 def _check(data: Any) -> None:

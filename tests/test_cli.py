@@ -217,8 +217,8 @@ def test_bar_under_a_rate_limit(server, client, resp) -> None:
     path = resp([("SET", f"key:{i}", "x") for i in range(2000)])
     code, _, screen = on_terminal("send", path, "--rate-limit", 1000)
     assert (code, client.dbsize()) == (Exit.OK, 2000)
-    shown = {int(found) for found in re.findall(rb" (\d+)%", screen)}
-    assert len(shown & set(range(1, 100))) >= 5
+    shown = {int(found.replace(b",", b"")) for found in re.findall(rb"([\d,]+) rows", screen)}
+    assert len(shown - {0, 2000}) >= 4
 
 
 @pytest.mark.usefixtures("server")
@@ -248,11 +248,9 @@ class TestErrors:
         assert fields["errors"][0] == {
             "command": 1,
             "row": 1,
-            "file": None,
             "code": "WRONGTYPE",
             "error": "WRONGTYPE Operation against a key holding the wrong kind of value",
             "arguments": ["LPUSH", "text", "é"],
-            "nested": False,
         }
         assert fields["errors"][1]["arguments"][2] == "\udcff"
 
@@ -558,7 +556,7 @@ def test_words_of_bad_usage(resp) -> None:
     assert "--max-errors is a number" in done.stderr
     assert "check the path" in run("send", "nothing.resp").stderr
     words = run("send", resp(), "--transport", "redis-cli", "--rejects", "r").stderr
-    assert "redis-cli --pipe can't do --rejects; leave out --transport redis-cli" in words
+    assert "redis-cli --pipe can't tell which command an error belongs to; use --transport" in words
 
 
 class TestResp:

@@ -269,7 +269,8 @@ def test_memory_of_the_window_is_shared(server: LocalServer) -> None:
         for chunk in writer.chunks(rows(ROWS)):
             transport.write(chunk)
             held = [sending.chunk.memory for window in windows for sending in window._held]
-            assert sum(held) < 20 << 20
+            # Each may be over by the chunk that fills it.
+            assert sum(held) < (16 << 20) + 8 * 700_000
 
 
 def test_threads_do_not_disturb_one_another(server: LocalServer, client: redis.Redis) -> None:

@@ -225,7 +225,7 @@ def test_missing_field_tells_the_row() -> None:
         ("SET k {1}", (1, True), "field 1, argument 2: cannot send True (a bool)"),
         ("SADD s {*a}", {"a": "abc"}, "{*a} takes a list, and the field holds one str; write {a}"),
         ("SADD s {*a}", {"a": 5}, "{*a} takes a list, and the field holds one int; write {a}"),
-        ("SET k {a!json}", {"a": float("nan")}, "field 'a', argument 2: ValueError: Out of range"),
+        ("SET k {a!json}", {"a": float("nan")}, "field 'a', argument 2: NaN and infinity"),
         ("SET k {a!json}", {"a": 1j}, "argument 2: JSON has no form for 1j (a complex); convert"),
         ("SET k {a!json}", {"a": [b"x"]}, "JSON has no form for b'x' (a bytes); decode it, or"),
         ("SET k {a!json}", {"a": pd.NaT}, "field 'a', argument 2: cannot send NaT (a NaTType)"),

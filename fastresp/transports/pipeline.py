@@ -30,7 +30,7 @@ READ_EVERY_S = 0.003
 # How much may be ready to go while the next chunk is made: one chunk, and its slack.
 AHEAD_BYTES = (1 << 20) + (1 << 17)
 # And with a rate limit, in bytes for each command a second.
-AHEAD_LIMITED = 20
+AHEAD_LIMITED = 5
 # How long a wait lasts at most before the deadline is looked at.
 TICK_S = 0.2
 # With a rate limit commands go in portions of so many seconds.
