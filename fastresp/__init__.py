@@ -13,6 +13,7 @@ from .errors import (
 )
 from .execute import execute
 from .files import read
+from .lists import LeaseError, ListBuffer, Pushed
 from .load import dump, mass_insert
 from .report import Report
 from .template import Template
@@ -29,6 +30,9 @@ __all__ = [
     "dump",
     "RedisCli",
     "Report",
+    # lists
+    "ListBuffer",
+    "Pushed",
     # encode
     "pack",
     "pack_many",
@@ -45,4 +49,5 @@ __all__ = [
     "CommandErrors",
     "TransportError",
     "TransportTimeout",
+    "LeaseError",
 ]

@@ -13,6 +13,7 @@ from .command_info import check_spread
 from .errors import TransportError
 from .execute import More, reply_core
 from .files.resp import RespFile
+from .lists_aio import ListBuffer
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
@@ -28,7 +29,7 @@ from .transports.stream import Wait
 from .wire.buffer import Chunk
 from .wire.writer import CHUNK_SECONDS
 
-__all__ = ["execute", "mass_insert"]
+__all__ = ["ListBuffer", "execute", "mass_insert"]
 
 # Rows of an async source that are gathered before they are encoded: a call of the encoder costs
 # as much as some rows.

@@ -13,6 +13,7 @@ from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore
 from .transports.stream import Wait, wait_for
 from .wire.commands import arguments
+from .wire.objects import ReplyReader
 
 __all__ = ["More", "ReplyCore", "execute", "reply_core"]
 
@@ -23,8 +24,6 @@ REPLY_BYTES = 4 << 20
 FIRST_IN_FLIGHT = 64
 # And at most, for large replies may come after small ones: enough for 1 M/s over 1 ms.
 MOST_IN_FLIGHT = 1024
-
-NOTHING = object()
 
 
 class More(NamedTuple):
@@ -46,16 +45,8 @@ class ReplyCore(PipelineCore):
     def __init__(
         self, server: Server, *, decode: str | None, on_error: str, timeout: float | None
     ) -> None:
-        import hiredis  # not for those who only load
-
         super().__init__(server, timeout=timeout)
-        self._protocol_error = hiredis.ProtocolError
-        self.reader = hiredis.Reader(
-            protocolError=hiredis.ProtocolError,
-            replyError=CommandError,
-            encoding=decode,
-            notEnoughData=NOTHING,
-        )
+        self.reader = ReplyReader(decode)
         self.raising = on_error == "raise"
         self.received = self._counted = 0
         self._average = 1.0
@@ -99,6 +90,20 @@ class ReplyCore(PipelineCore):
             else:
                 self.touch()
 
+    def take(self) -> list[Any]:
+        """The replies that are there, errors among them, as a list.
+
+        Raises:
+            LostConnection: there is one more than commands.
+        """
+        replies = self.reader.take()
+        beyond = self.window.acknowledged + len(replies) - self.window.sent
+        if beyond > 0:
+            self._account(self.window.sent)
+            self._take_last_words(replies[-beyond])
+        self._account(self.window.acknowledged + len(replies))
+        return replies
+
     def replies(self) -> Iterator[Any]:
         """The replies that are there.
 
@@ -107,7 +112,7 @@ class ReplyCore(PipelineCore):
         """
         taken = self.window.acknowledged
         try:
-            for reply in iter(self.reader.gets, NOTHING):
+            for reply in self.reader.take():
                 if taken >= self.window.sent:
                     self._take_last_words(reply)
                 if type(reply) is CommandError:
@@ -117,10 +122,8 @@ class ReplyCore(PipelineCore):
                         raise reply
                 taken += 1
                 yield reply
-        except self._protocol_error as error:
-            assert self.stream is not None
-            self.stream.lost = ProtocolError(str(error), self.received)
-            raise LostConnection from None
+            if self.reader.failure is not None:
+                raise self.reader.failure
         finally:
             self._account(taken)
 
@@ -176,7 +179,7 @@ def execute(
         decode: True or an encoding for replies as str; by default they are bytes.
 
     Returns:
-        An iterator of replies as hiredis builds them: bytes or str, int, None, lists of these.
+        An iterator of replies: bytes or str, int, None, lists of these.
         It can be closed, with ``close()``, before its end.
 
     Raises:

@@ -1,0 +1,188 @@
+"""``ListBuffer`` for asyncio: the same core, waited for with the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import suppress
+from typing import Any, Self
+
+from .errors import EncodeError, FastrespError, TransportError
+from .lists import (
+    Delivery,
+    ListCore,
+    Order,
+    Push,
+    Pushed,
+    Settings,
+    Steps,
+    T,
+    checked_count,
+    checked_items,
+)
+from .server import Server, ServerLike
+from .transports.aio import connect, wait_for
+from .transports.base import add_report
+from .transports.pipeline import LostConnection
+
+__all__ = ["ListBuffer"]
+
+
+class ListBuffer:
+    """A Redis list as a buffer, in an event loop: as ``fastresp.ListBuffer``, with ``await``.
+
+    Used in an ``async with`` statement. One task at a time may use one. ``length()`` stands for
+    ``len()``, and ``consume()`` and ``drain()`` are for ``async for``.
+    """
+
+    def __init__(
+        self,
+        key: str | bytes,
+        *,
+        server: ServerLike = None,
+        batch: int = 1000,
+        order: Order = "fifo",
+        delivery: Delivery = "at-most-once",
+        maxlen: int | None = None,
+        lease: float = 30.0,
+        timeout: float | None = 30.0,
+    ) -> None:
+        settings = Settings(key, batch, order, delivery, maxlen, lease, timeout)
+        self._core = ListCore(Server(server), settings)
+
+    def __repr__(self) -> str:
+        settings = self._core.settings
+        return f"<ListBuffer {settings.key!r}, {settings.order}, {settings.delivery}, asyncio>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            await self.close()
+        except FastrespError as second:
+            if error is None:
+                raise
+            error.add_note(f"fastresp: {second}")
+
+    async def close(self) -> None:
+        """As ``fastresp.ListBuffer.close``."""
+        try:
+            if self._core.core is not None:
+                await self._run(self._core.ending())
+        finally:
+            self._core.detach()
+
+    async def push(self, items: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
+        """As ``fastresp.ListBuffer.push``; an async iterable is pushed batch by batch."""
+        checked_items(items)
+        push = Push(self._core.settings)
+        try:
+            if isinstance(items, AsyncIterable):
+                async for batch in _batches(items, self._core.settings.batch):
+                    await self._run(self._core.pushing(batch, push))
+            else:
+                await self._run(self._core.pushing(items, push))
+        except TransportError as error:
+            error.report = push.told()
+            raise
+        except BaseException as error:
+            if isinstance(error, Exception):
+                with suppress(TransportError):
+                    await self._run(self._core.finishing(push))
+            else:
+                self._core.detach()  # a cancellation waits for nothing
+            add_report(error, push.told(), str(push.told()))
+            if isinstance(error, EncodeError):
+                raise push.located(error) from None
+            raise
+        report = push.told()
+        report.raise_for_errors()
+        return Pushed(report, push.length, push.dropped)
+
+    async def pop(self, n: int) -> list[bytes]:
+        """As ``fastresp.ListBuffer.pop``."""
+        checked_count(n)
+        return await self._run(self._core.popping(n))
+
+    async def consume(
+        self, max_items: int | None = None, block: float = 0.0
+    ) -> AsyncIterator[bytes]:
+        """As ``fastresp.ListBuffer.consume``."""
+        core = self._core
+        left = math.inf if max_items is None else max_items
+        while left > 0:
+            most = None if max_items is None else int(left)
+            items = await self._run(core.taking(most)) or await self._run(core.waiting(block))
+            if not items:
+                return
+            left -= len(items)
+            at = 0
+            try:
+                for at, item in enumerate(items, 1):  # noqa: B007
+                    core.given += 1
+                    yield item
+            finally:
+                core.held.extendleft(reversed(items[at:]))
+
+    async def drain(self) -> AsyncIterator[list[bytes]]:
+        """As ``fastresp.ListBuffer.drain``."""
+        core = self._core
+        while items := await self._run(core.taking(None)):
+            core.given += len(items)
+            yield items
+
+    async def ack(self, n: int | None = None) -> int:
+        """As ``fastresp.ListBuffer.ack``."""
+        return await self._run(self._core.acknowledging(n))
+
+    async def recover(self) -> int:
+        """As ``fastresp.ListBuffer.recover``."""
+        return await self._run(self._core.recovering())
+
+    async def length(self) -> int:
+        """Items in the list, and those taken from it and not given."""
+        return await self._run(self._core.measuring())
+
+    async def clear(self) -> None:
+        """Remove all items."""
+        await self._run(self._core.clearing())
+
+    async def _run(self, steps: Steps[T]) -> T:
+        """Run some steps, waiting with the event loop."""
+        core = self._core
+        try:
+            if core.core is None:
+                [connection], answers = await connect(core.server, 1, core.settings.timeout)
+                core.attach(connection, answers)
+                await self._run(core.beginning())
+            while True:
+                await wait_for(next(steps))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        except LostConnection:
+            raise await asyncio.to_thread(core.loss) from None
+        except TransportError:
+            core.detach()
+            raise
+        finally:
+            steps.close()  # what was cancelled puts its things in order now
+
+
+async def _batches(items: AsyncIterable[Any], most: int) -> AsyncIterator[list[Any]]:
+    """The items in lists of so many."""
+    batch: list[Any] = []
+    try:
+        async for item in items:
+            batch.append(item)
+            if len(batch) >= most:
+                yield batch
+                batch = []
+    except Exception:
+        if batch:
+            yield batch  # what came before it is pushed, too
+        raise
+    if batch:
+        yield batch

@@ -1,0 +1,223 @@
+# cython: language_level=3, cdivision=True
+"""RESP2 replies as Python objects: bytes or str, int, None, lists of these, errors."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_Decode, PyUnicode_DecodeUTF8
+from libc.string cimport memchr, memcpy
+
+from ..errors import CommandError, ProtocolError
+
+# A line that is longer is no number, and no text that a server says.
+cdef Py_ssize_t LINE_BYTES = 65536
+# Lua and modules can nest replies; beyond this depth it is an attack or an error.
+cdef Py_ssize_t DEPTH = 1024
+# As hiredis has it: more elements than this no reply has.
+cdef long long ELEMENTS = (<long long>1 << 32) - 1
+cdef long long PAYLOAD_BYTES = <long long>1 << 60
+
+
+cdef class ReplyReader:
+    """Make objects of replies as their bytes come in.
+
+    Args:
+        encoding: of replies that are text, which become str; None for bytes.
+
+    Attributes:
+        offset: bytes understood so far.
+        failure: the UnicodeDecodeError of a reply that is no text in the encoding, or None. Nothing
+            is read from there on.
+    """
+
+    cdef readonly Py_ssize_t offset
+    cdef readonly object failure
+    cdef str encoding
+    cdef bytes encoding_name
+    cdef bint utf8
+    cdef list ready             # whole replies that were not taken
+    cdef list inner             # the array that is being filled; None outside of arrays
+    cdef long long left         # elements that it lacks
+    cdef list outer             # the arrays around it, each with what it lacks
+    cdef bytes payload          # a bulk string of which a part has come
+    cdef Py_ssize_t filled      # bytes of it, and of its line end
+    cdef bytearray line         # a line of which a part has come
+    cdef object fault           # what ended this
+
+    def __init__(self, encoding=None):
+        self.ready = []
+        self.outer = []
+        self.line = bytearray()
+        self.encoding = encoding
+        if encoding is not None:
+            self.encoding_name = encoding.encode("ascii")
+            # What decodes as it should with no call of Python's.
+            self.utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+            b"".decode(encoding)        # a LookupError now, not at the first reply
+
+    @property
+    def waiting(self):
+        """How many whole replies there are to take."""
+        return len(self.ready)
+
+    @property
+    def pending(self):
+        """Whether a reply has begun and is not whole."""
+        return self.inner is not None or self.payload is not None or len(self.line) > 0
+
+    def feed(self, bytes data):
+        """Read the next bytes, cut anywhere.
+
+        Raises:
+            ProtocolError: they are not RESP2. So it is for every later call.
+        """
+        cdef const char *start = PyBytes_AS_STRING(data)
+        if self.fault is not None:
+            raise self.fault.with_traceback(None)
+        if self.failure is not None:
+            return
+        try:
+            self.read(start, start, start + len(data))
+        except UnicodeDecodeError as failure:
+            self.failure = failure
+            return
+        except BaseException as fault:
+            self.fault = fault
+            raise
+        self.offset += len(data)
+
+    def take(self):
+        """The replies that have become whole since the last time, as a list."""
+        ready, self.ready = self.ready, []
+        return ready
+
+    cdef int read(self, const char *start, const char *p, const char *end) except -1:
+        cdef const char *q
+        cdef Py_ssize_t n
+        while p < end:
+            if self.payload is not None:
+                p = self.fill(p, end)
+                continue
+            if p[0] == c'$' and not self.line:
+                q = p + 1
+                n = 0
+                while q < end and c'0' <= q[0] <= c'9' and q - p < 10:
+                    n = 10 * n + (q[0] - 48)
+                    q += 1
+                # A header, a bulk string and their ends, whole: nearly all that comes.
+                if q > p + 1 and end - q >= n + 4 and q[0] == c'\r' and q[1] == c'\n':
+                    q += 2
+                    if q[n] != c'\r' or q[n + 1] != c'\n':
+                        raise self.broken("a bulk string longer than it says", q + n - start)
+                    self.add(self.text(q, n))
+                    p = q + n + 2
+                    continue
+            p = self.read_line(start, p, end)
+        return 0
+
+    cdef const char *read_line(self, const char *start, const char *p, const char *end) except NULL:
+        """Read a line, or keep its beginning; return what is behind it."""
+        cdef const char *stop = <const char *>memchr(p, c'\n', end - p)
+        cdef Py_ssize_t size = (end if stop is NULL else stop + 1) - p
+        cdef bytes line
+        if len(self.line) + size > LINE_BYTES:
+            raise self.broken("a line that does not end", p - start)
+        if stop is NULL:
+            self.line += p[:size]
+            return end
+        if self.line:
+            line = bytes(self.line) + p[:size]
+            self.line.clear()
+            self.understand(PyBytes_AS_STRING(line), len(line), p - start)
+        else:
+            self.understand(p, size, p - start)
+        return stop + 1
+
+    cdef int understand(self, const char *p, Py_ssize_t size, Py_ssize_t at) except -1:
+        """Begin what a line begins, or add what it is."""
+        cdef char kind = p[0]
+        cdef long long n
+        if size < 3 or p[size - 2] != c'\r':
+            raise self.broken(f"{p[:min(size, 16)]!r}, which is no line", at)
+        p += 1
+        size -= 3
+        if kind == c'+':
+            self.add(self.text(p, size))
+        elif kind == c'-':
+            self.add(CommandError(p[:size].decode("utf-8", "backslashreplace")))
+        elif kind == c':':
+            self.add(self.number(p, size, at))
+        elif kind == c'$' or kind == c'*':
+            n = self.number(p, size, at)
+            if not -1 <= n <= (PAYLOAD_BYTES if kind == c'$' else ELEMENTS):
+                raise self.broken(f"{n} as a length", at)
+            if n < 0:
+                self.add(None)
+            elif kind == c'$':
+                self.payload = PyBytes_FromStringAndSize(NULL, n)
+                self.filled = 0
+            elif n == 0:
+                self.add([])
+            else:
+                if len(self.outer) >= DEPTH:
+                    raise self.broken("arrays in arrays, too deep", at)
+                if self.inner is not None:
+                    self.outer.append((self.inner, self.left))
+                self.inner = []
+                self.left = n
+        else:
+            raise self.broken(f"{bytes([<unsigned char>kind])!r}, which begins no reply of RESP2", at)
+        return 0
+
+    cdef long long number(self, const char *p, Py_ssize_t size, Py_ssize_t at) except? -1:
+        cdef bint negative = size > 0 and p[0] == c'-'
+        cdef Py_ssize_t i = negative or (size > 0 and p[0] == c'+')
+        cdef unsigned long long n = 0
+        if i < size <= i + 19:
+            while i < size and c'0' <= p[i] <= c'9':
+                n = 10 * n + (p[i] - 48)
+                i += 1
+            if i == size and n <= (<unsigned long long>1 << 63) - (not negative):
+                return <long long>(0 - n if negative else n)
+        raise self.broken(f"{p[:min(size, 32)]!r} as a number", at)
+
+    cdef const char *fill(self, const char *p, const char *end) except NULL:
+        """Take what has come of a bulk string, and of the line end behind it."""
+        cdef Py_ssize_t size = len(self.payload)
+        cdef Py_ssize_t n = min(size - self.filled, end - p)
+        if n > 0:
+            memcpy(PyBytes_AS_STRING(self.payload) + self.filled, p, n)
+            self.filled += n
+            p += n
+        while p < end and self.filled < size + 2:
+            if p[0] != (c'\r' if self.filled == size else c'\n'):
+                raise self.broken("a bulk string longer than it says", 0)
+            self.filled += 1
+            p += 1
+        if self.filled == size + 2:
+            payload, self.payload = self.payload, None
+            self.add(payload if self.encoding is None else self.text(payload, size))
+        return p
+
+    cdef object text(self, const char *data, Py_ssize_t n):
+        if self.encoding is None:
+            return PyBytes_FromStringAndSize(data, n)
+        if self.utf8:
+            return PyUnicode_DecodeUTF8(data, n, NULL)
+        return PyUnicode_Decode(data, n, self.encoding_name, NULL)
+
+    cdef int add(self, object value) except -1:
+        """Add a whole value to the array that it is in, or to the replies."""
+        while self.inner is not None:
+            self.inner.append(value)
+            self.left -= 1
+            if self.left > 0:
+                return 0
+            value = self.inner
+            if self.outer:
+                self.inner, self.left = self.outer.pop()
+            else:
+                self.inner = None
+        self.ready.append(value)
+        return 0
+
+    cdef object broken(self, str what, Py_ssize_t at):
+        return ProtocolError(f"the reply has {what}", self.offset + at)

@@ -1,0 +1,629 @@
+"""ListBuffer, sync and asyncio: order, what is lost and what comes twice, and every way to end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_matrix import WHEEL_SERVERS, located
+
+import fastresp
+import fastresp.aio
+from fastresp.programs import LocalServer
+
+Open: TypeAlias = Callable[..., Any]
+DELIVERIES = ("at-most-once", "at-least-once")
+
+
+class Awaited:
+    """The asyncio buffer, with calls that wait: so each test is one of both."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.buffer = fastresp.aio.ListBuffer(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self.buffer, name)
+        return lambda *args, **options: self.loop.run_until_complete(method(*args, **options))
+
+    def __len__(self) -> int:
+        return self.loop.run_until_complete(self.buffer.length())
+
+    @property
+    def _core(self) -> Any:
+        return self.buffer._core
+
+    def consume(self, *args: Any, **options: Any) -> Iterator[bytes]:
+        return self._each(self.buffer.consume(*args, **options))
+
+    def drain(self) -> Iterator[list[bytes]]:
+        return self._each(self.buffer.drain())
+
+    def _each(self, source: Any) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    yield self.loop.run_until_complete(anext(source))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self.loop.run_until_complete(source.aclose())
+
+    def __enter__(self) -> Awaited:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+        self.loop.close()
+
+
+@pytest.fixture(params=[fastresp.ListBuffer, Awaited], ids=["sync", "asyncio"])
+def open_buffer(request: pytest.FixtureRequest, server: LocalServer) -> Iterator[Open]:
+    """A function that opens a buffer on the list q."""
+    opened: list[Any] = []
+
+    def open_buffer(**options: Any) -> Any:
+        opened.append(request.param("q", **({"server": server.url} | options)))
+        return opened[-1]
+
+    yield open_buffer
+    for each in opened:
+        each.close()
+        if isinstance(each, Awaited):
+            each.loop.close()
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % i for i in range(start, start + count)]
+
+
+# What goes in comes out
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("order", ["fifo", "lifo"])
+@pytest.mark.parametrize("batch", [1, 7, 1000, 65_534])
+def test_order(open_buffer: Open, client: redis.Redis, delivery: str, order: str, batch: int):
+    count = 20_000 if batch > 7 else 300
+    buffer = open_buffer(delivery=delivery, order=order, batch=batch)
+    pushed = buffer.push(str(i) for i in range(count))
+    assert (pushed.length, pushed.dropped, len(buffer)) == (count, 0, count)
+    assert (pushed.report.rows, pushed.report.failed) == (count, 0)
+    expected = numbers(count) if order == "fifo" else numbers(count)[::-1]
+    assert buffer.pop(0) == []
+    assert buffer.pop(5) == expected[:5]
+    assert buffer.pop(count // 2) == expected[5 : 5 + count // 2]
+    some = list(buffer.consume(max_items=20))
+    assert some == expected[5 + count // 2 : 25 + count // 2]
+    assert list(itertools.chain(*buffer.drain())) == expected[25 + count // 2 :]
+    assert (buffer.pop(10), list(buffer.consume()), len(buffer)) == ([], [], 0)
+    if delivery == "at-least-once":
+        assert buffer.ack() == 0
+    assert client.keys("*q*:processing:*") == []
+
+
+def test_all_kinds_of_items(open_buffer: Open) -> None:
+    buffer = open_buffer()
+    items = [b"", "ä", 5, 2.5, b"\x00\r\n" * 1000, bytearray(b"x"), "x" * 2_000_000, b"y" * 600_000]
+    buffer.push(items)
+    expected = [b"", "ä".encode(), b"5", b"2.5", b"\x00\r\n" * 1000, b"x", *map(_bytes, items[6:])]
+    assert buffer.pop(100) == expected
+
+
+def _bytes(item: Any) -> bytes:
+    return item.encode() if isinstance(item, str) else item
+
+
+def test_push_nothing(open_buffer: Open) -> None:
+    pushed = open_buffer().push([])
+    assert (pushed.report.commands, pushed.report.rows) == (0, 0)
+
+
+def test_commands_are_bounded(open_buffer: Open, client: redis.Redis) -> None:
+    """By the number of items and by their bytes: 1,000 of a megabyte would be a gigabyte."""
+    buffer = open_buffer(batch=1000)
+    assert buffer.push(["x"] * 2500).report.commands == 3
+    assert buffer.push(["x" * 300_000] * 10).report.commands == 3
+    assert buffer.push([5] * 2500).report.commands == 3
+    assert client.llen("q") == 5010
+
+
+def test_key_with_anything_in_it(server: LocalServer, client: redis.Redis) -> None:
+    for key in (b'{a} "\xff\r\n {**} ;', "{}", "a{b}c", ""):
+        for delivery in DELIVERIES:
+            with fastresp.ListBuffer(key, server=server.url, delivery=delivery) as buffer:
+                assert buffer.push(list("abc")).length == 3
+                assert buffer.pop(2) == [b"a", b"b"]
+                assert client.llen(key) == 1
+            assert client.lrange(key, 0, -1)[-1:] == [b"c"]
+            client.delete(key)
+
+
+def test_maxlen(open_buffer: Open, client: redis.Redis) -> None:
+    buffer = open_buffer(maxlen=5000, batch=100)
+    pushed = buffer.push(str(i) for i in range(4000))
+    assert (pushed.length, pushed.dropped, pushed.report.rows) == (4000, 0, 4000)
+    pushed = buffer.push(str(i) for i in range(4000, 12_345))
+    assert (pushed.length, pushed.dropped) == (5000, 7345)
+    assert buffer.pop(10_000) == numbers(5000, 7345)
+
+
+def test_clear(open_buffer: Open) -> None:
+    buffer = open_buffer()
+    buffer.push(map(str, range(5000)))
+    next(buffer.consume())
+    buffer.clear()
+    assert (len(buffer), buffer.pop(10)) == (0, [])
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> None:
+    """Against a list of Python's."""
+    order = data.draw(st.sampled_from(["fifo", "lifo"]))
+    with fastresp.ListBuffer("any", server=server.url, batch=3, order=order) as buffer:
+        buffer.clear()
+        model: list[bytes] = []
+        made = itertools.count()
+
+        def take(n: int) -> list[bytes]:
+            taken = model[:n] if order == "fifo" else model[::-1][:n]
+            del model[slice(0, n) if order == "fifo" else slice(max(0, len(model) - n), None)]
+            return taken
+
+        for kind, n in data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)))):
+            if kind == 0:
+                # What is held comes first, even of the newest.
+                if order == "fifo" or not buffer._core.held:
+                    model += (new := [b"%d" % next(made) for _ in range(n)])
+                    buffer.push(new)
+            elif kind == 1:
+                assert buffer.pop(n) == take(n)
+            elif kind == 2:
+                assert list(itertools.islice(buffer.consume(), n)) == take(n)
+            else:
+                assert len(buffer) == len(model)
+        assert list(buffer.consume()) == take(10**6)
+
+
+# Left in the midst
+
+
+@pytest.mark.parametrize("order", ["fifo", "lifo"])
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_consumer_that_leaves(
+    open_buffer: Open, client: redis.Redis, order: str, delivery: str
+) -> None:
+    """What is on its way is given by the next call, or put back by close()."""
+    buffer = open_buffer(order=order, delivery=delivery)
+    buffer.push(map(str, range(20_000)))
+    expected = numbers(20_000) if order == "fifo" else numbers(20_000)[::-1]
+    source = buffer.consume()
+    assert [next(source) for _ in range(10)] == expected[:10]
+    source.close()
+    assert buffer.pop(5) == expected[10:15]
+    source = buffer.drain()
+    batch = next(source)
+    at = 15 + len(batch)
+    assert batch == expected[15:at]
+    if delivery == "at-least-once":
+        assert buffer.ack() == 0
+    source.close()
+    buffer.close()
+    left = client.lrange("q", 0, -1)
+    assert (left if order == "fifo" else left[::-1]) == expected[at:]
+    assert client.keys("*") == [b"q"]
+    assert buffer.pop(3) == expected[at : at + 3]  # it connects again
+
+
+def test_ack(open_buffer: Open, client: redis.Redis) -> None:
+    buffer = open_buffer(delivery="at-least-once")
+    buffer.push(map(str, range(100)))
+    buffer.pop(10)
+    assert buffer.ack(3) == 7
+    with pytest.raises(ValueError, match="8 items can't be acknowledged: 7 were given"):
+        buffer.ack(8)
+    source = buffer.consume()
+    next(source)
+    assert buffer.ack(0) == 8
+    source.close()
+    buffer.close()
+    assert client.lrange("q", 0, -1) == numbers(97, 3)
+
+
+def test_ack_is_for_at_least_once(open_buffer: Open) -> None:
+    with pytest.raises(ValueError, match="ack\\(\\) is for delivery='at-least-once'"):
+        open_buffer().ack()
+
+
+def test_wait_for_items(open_buffer: Open, server: LocalServer, client: redis.Redis) -> None:
+    for delivery in DELIVERIES:
+        buffer = open_buffer(delivery=delivery, timeout=1.0)
+        started = time.monotonic()
+        assert list(buffer.consume(block=0.3)) == []
+        assert 0.25 < time.monotonic() - started < 5
+        timer = threading.Timer(1.5, lambda: client.rpush("q", *range(5000)))
+        timer.start()
+        assert list(buffer.consume(5000, block=20)) == numbers(5000)
+        timer.join()
+        buffer.close()
+
+
+def test_waiting_keeps_the_lease(open_buffer: Open, server: LocalServer) -> None:
+    buffer = open_buffer(delivery="at-least-once", lease=0.6)
+    buffer.push(["a"])
+    assert buffer.pop(1) == [b"a"]
+    assert list(buffer.consume(block=1.5)) == []
+    with fastresp.ListBuffer("q", server=server.url) as other:
+        assert other.recover() == 0
+    assert buffer.ack() == 0
+
+
+def test_recover(open_buffer: Open, server: LocalServer, client: redis.Redis) -> None:
+    for order in ("fifo", "lifo"):
+        buffer = open_buffer(delivery="at-least-once", lease=0.2, order=order)
+        client.rpush("q", *range(5000))
+        before = client.lrange("q", 0, -1)
+        assert len(buffer.pop(3000)) == 3000
+        assert buffer.ack(1000) == 2000
+        with fastresp.ListBuffer("q", server=server.url, order=order) as other:
+            assert other.recover() == 0  # it lives
+            time.sleep(0.4)
+            assert other.recover() == 2000
+            assert other.recover() == 0
+        assert client.lrange("q", 0, -1) == (before[1000:] if order == "fifo" else before[:-1000])
+        with pytest.raises(fastresp.LeaseError, match=r"silent for more than lease=0.2 s"):
+            buffer.ack()
+        assert buffer.ack() == 0  # nothing is waited for
+        assert len(buffer.pop(10)) == 10  # as a new consumer
+        assert buffer.ack() == 0
+        client.delete("q")
+
+
+def test_silent_consumer_that_asks_again(open_buffer: Open, server: LocalServer) -> None:
+    buffer = open_buffer(delivery="at-least-once", lease=0.2)
+    buffer.push(map(str, range(5000)))
+    source = buffer.drain()
+    first = next(source)
+    time.sleep(0.4)
+    with fastresp.ListBuffer("q", server=server.url) as other:
+        assert other.recover() >= 1000
+    with pytest.raises(fastresp.LeaseError):
+        for _ in source:
+            pass
+    assert buffer.pop(1000) == first
+
+
+# Errors
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_key_that_is_no_list(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
+    client.set("q", 1)
+    buffer = open_buffer(delivery=delivery)
+    with pytest.raises(fastresp.CommandError, match="WRONGTYPE"):
+        buffer.pop(5)
+    with pytest.raises(fastresp.CommandError, match="WRONGTYPE"):
+        list(buffer.consume())
+    with pytest.raises(fastresp.CommandErrors, match="WRONGTYPE") as caught:
+        buffer.push(map(str, range(2500)))
+    assert [error.row for error in caught.value.report.errors] == [0, 1000, 2000]
+    client.delete("q")
+    assert buffer.push(["a"]).length == 1
+    assert buffer.pop(5) == [b"a"]
+
+
+def test_item_that_has_no_form(open_buffer: Open, client: redis.Redis) -> None:
+    buffer = open_buffer(maxlen=100_000)
+    items = [*map(str, range(2500)), None, *map(str, range(10))]
+    with pytest.raises(fastresp.EncodeError, match=r"item 2,500: .*cannot send None") as caught:
+        buffer.push(items)
+    assert caught.value.row == 2500
+    assert client.llen("q") == 2000
+    assert buffer.push(["a"]).length == 2001
+
+
+def test_source_that_fails(open_buffer: Open, client: redis.Redis) -> None:
+    def items() -> Iterator[str]:
+        yield from map(str, range(2500))
+        raise ArithmeticError("no more")
+
+    with pytest.raises(ArithmeticError) as caught:
+        open_buffer().push(items())
+    assert client.llen("q") == 2500
+    assert caught.value.report.rows == 2500  # type: ignore[attr-defined]
+
+
+def test_items_from_an_async_source(server: LocalServer, client: redis.Redis) -> None:
+    async def items() -> Any:
+        for i in range(2500):
+            yield str(i)
+
+    async def main() -> fastresp.Pushed:
+        async with fastresp.aio.ListBuffer("q", server=server.url) as buffer:
+            return await buffer.push(items())
+
+    pushed = asyncio.run(main())
+    assert (pushed.report.rows, pushed.length, client.llen("q")) == (2500, 2500, 2500)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch": 0}, "batch is a number from 1 to 65,534"),
+        ({"batch": 65_535}, "batch is a number"),
+        ({"order": "random"}, "order is 'fifo' or 'lifo', not 'random'"),
+        ({"delivery": "once"}, "delivery is 'at-most-once' or 'at-least-once', not 'once'"),
+        ({"maxlen": 0}, "maxlen is a number above 0, or None, not 0"),
+        ({"lease": 0}, "lease is a number of seconds"),
+    ],
+)
+def test_bad_options(open_buffer: Open, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        open_buffer(**options)
+
+
+def test_bad_calls(open_buffer: Open) -> None:
+    buffer = open_buffer()
+    with pytest.raises(TypeError, match="items is an iterable of items, not one str"):
+        buffer.push("text")
+    with pytest.raises(ValueError, match="n is a number of items of 0 or more, not -1"):
+        buffer.pop(-1)
+    with pytest.raises(TypeError, match="key is a str or bytes"):
+        fastresp.ListBuffer(5)  # type: ignore[arg-type]
+
+
+def test_server_that_is_not_there(open_buffer: Open, port: int) -> None:
+    with pytest.raises(fastresp.TransportError, match="Connection refused"):
+        open_buffer(server=f"redis://localhost:{port}").pop(1)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_lost_connection(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
+    buffer = open_buffer(delivery=delivery, lease=0.2)
+    buffer.push(map(str, range(1000)))
+    assert len(buffer.pop(10)) == 10
+    client.client_kill_filter(_type="normal", skipme=True)
+    with pytest.raises(fastresp.TransportError, match="a new connection to it works"):
+        buffer.pop(10)
+    time.sleep(0.3)
+    assert buffer.recover() == (10 if delivery == "at-least-once" else 0)
+    assert len(buffer) == (1000 if delivery == "at-least-once" else 990)
+
+
+def test_lost_while_pushing(open_buffer: Open, client: redis.Redis) -> None:
+    def items() -> Iterator[str]:
+        for i in range(200_000):
+            if i == 100_000:
+                client.client_kill_filter(_type="normal", skipme=True)
+            yield str(i)
+
+    with pytest.raises(fastresp.TransportError) as caught:
+        open_buffer().push(items())
+    report = caught.value.report
+    assert report is not None
+    assert report.rows <= client.llen("q") <= report.rows + 1000 * report.in_doubt
+    assert report.in_doubt + report.unsent > 0
+
+
+def test_frozen_server(open_buffer: Open, start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    buffer = open_buffer(server=server.url, timeout=0.5)
+    buffer.push(map(str, range(10)))
+    os.kill(server.process.pid, signal.SIGSTOP)
+    with pytest.raises(fastresp.TransportTimeout):
+        buffer.pop(1)
+    os.kill(server.process.pid, signal.SIGCONT)
+
+
+INTERRUPTED = """
+import sys, fastresp, threading, os, signal, random, time
+key, url, delivery = sys.argv[1:]
+random.seed(7)
+with fastresp.ListBuffer(key, server=url, delivery=delivery) as buffer:
+    for round in range(60):
+        pause = 0.0005 + 0.004 * random.random()
+        timer = threading.Timer(pause, lambda: os.kill(os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            while True:
+                len(buffer)
+                time.sleep(0)
+        except KeyboardInterrupt:
+            pass
+    items = buffer.pop(100_000)
+    assert len(items) == 100_000 and items[99_999] == b"99999", (len(items), items[-1:])
+    assert len(buffer) == 0
+print("all well")
+"""
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_interruptions_leave_it_in_step(
+    server: LocalServer, client: redis.Redis, delivery: str
+) -> None:
+    """The reply to a call that was interrupted is not taken for that to another."""
+    client.rpush("q", *range(100_000))
+    command = [sys.executable, "-c", INTERRUPTED, "q", server.url, delivery]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "all well\n", done.stderr
+
+
+# Many at once
+
+
+def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.Redis) -> None:
+    """With LRANGE and LTRIM outside of a transaction two of them get the same items."""
+    count, got = 200_000, [[] for _ in range(8)]
+
+    def consume(place: int, counted: bool) -> None:
+        with fastresp.ListBuffer("q", server=server.url, batch=100) as buffer:
+            buffer.pop(0)
+            len(buffer)
+            buffer._core._counted = counted
+            got[place] = list(buffer.consume(block=1.0))
+
+    threads = [
+        threading.Thread(target=consume, args=(i, i % 2 == 0)) for i in range(8)
+    ]  # half as with a server before 6.2
+    for thread in threads:
+        thread.start()
+    with fastresp.ListBuffer("q", server=server.url) as buffer:
+        buffer.push(map(str, range(count)))
+    for thread in threads:
+        thread.join()
+    assert sorted(map(int, itertools.chain(*got))) == list(range(count))
+    assert sum(map(bool, got)) > 1
+    assert all(items == sorted(items, key=int) for items in got)  # each sees the list's order
+
+
+def test_older_servers_way(open_buffer: Open) -> None:
+    """MULTI, LRANGE, LTRIM, EXEC, on a server that would have the count."""
+    for order in ("fifo", "lifo"):
+        buffer = open_buffer(order=order)
+        buffer.push(map(str, range(5000)))
+        buffer._core._counted = False
+        expected = numbers(5000) if order == "fifo" else numbers(5000)[::-1]
+        assert buffer.pop(2500) == expected[:2500]
+        assert list(buffer.consume()) == expected[2500:]
+        assert buffer.pop(1) == []
+
+
+@pytest.mark.parametrize("server_name", ["redis-server", *WHEEL_SERVERS])
+def test_servers(server_name: str) -> None:
+    with LocalServer(program=located(server_name, WHEEL_SERVERS)) as server:
+        for delivery in DELIVERIES:
+            with fastresp.ListBuffer("q", server=server.url, delivery=delivery) as buffer:
+                assert buffer.push(map(str, range(5000))).length == 5000
+                assert buffer.pop(100) == numbers(100)
+                assert buffer._core._counted
+                if delivery == "at-least-once":
+                    assert buffer.ack() == 0
+                assert list(buffer.consume()) == numbers(4900, 100)
+                if delivery == "at-least-once":
+                    assert buffer.ack() == 0
+
+
+CONSUMER = """
+import sys, fastresp
+key, url, delivery, out = sys.argv[1:]
+with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=200) as buffer, \\
+        open(out, "ab", buffering=0) as file:
+    while True:
+        for items in buffer.drain():
+            file.write(b"".join(item + b"\\n" for item in items))
+            if delivery == "at-least-once":
+                buffer.ack()
+        buffer.recover()
+        for item in buffer.consume(1, block=0.2):
+            file.write(item + b"\\n")
+        if delivery == "at-least-once":
+            buffer.ack()
+"""
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_killed_consumers(
+    server: LocalServer, client: redis.Redis, tmp_path: Any, delivery: str, request: Any
+) -> None:
+    """8 consumers, killed at random, and 2 producers: nothing lost, or nothing twice."""
+    seconds = 30 if request.config.getoption("-m") == "slow" else 6
+    chance = random.Random(5)
+    out = [tmp_path / f"out{i}" for i in range(8)]
+    stop = threading.Event()
+    pushed = [0, 0]
+
+    def produce(which: int) -> None:
+        with fastresp.ListBuffer("q", server=server.url) as buffer:
+            while not stop.is_set():
+                start = pushed[which]
+                buffer.push(f"{which}:{i}" for i in range(start, start + 500))
+                pushed[which] += 500
+                time.sleep(0.01)
+
+    def start(place: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", CONSUMER, "q", server.url, delivery, str(out[place])]
+        return subprocess.Popen(command)
+
+    producers = [threading.Thread(target=produce, args=(i,)) for i in range(2)]
+    consumers = [start(i) for i in range(8)]
+    try:
+        for thread in producers:
+            thread.start()
+        deadline = time.monotonic() + seconds
+        kills = 0
+        while time.monotonic() < deadline:
+            time.sleep(0.1 + 0.3 * chance.random())
+            place = chance.randrange(8)
+            consumers[place].kill()
+            consumers[place].wait()
+            kills += 1
+            consumers[place] = start(place)
+    finally:
+        stop.set()
+        for thread in producers:
+            thread.join()
+        for consumer in consumers:
+            consumer.kill()
+            consumer.wait()
+    time.sleep(1.2)  # all leases are over
+    with fastresp.ListBuffer("q", server=server.url) as buffer:
+        buffer.recover()
+        left = list(buffer.consume())
+    got = Counter(left)
+    for path in out:
+        got.update(path.read_bytes().split(b"\n")[:-1] if path.exists() else [])
+    made = {b"%d:%d" % (which, i) for which in range(2) for i in range(pushed[which])}
+    assert kills >= seconds / 2
+    assert got.keys() <= made
+    if delivery == "at-least-once":
+        assert got.keys() == made
+    else:
+        assert set(got.values()) == {1}
+    assert client.keys("*processing*") == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_ten_million_in_little_memory(server: LocalServer) -> None:
+    """Pushed and drained with at most 64 MiB of memory; counts and a checksum agree."""
+    code = f"""
+import hashlib, resource, fastresp
+def items():
+    for i in range(10_000_000):
+        yield "%016d" % i
+base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with fastresp.ListBuffer("q", server={server.url!r}) as buffer:
+    pushed = buffer.push(items())
+    assert pushed.length == 10_000_000
+    count, checksum = 0, hashlib.sha256()
+    for batch in buffer.drain():
+        count += len(batch)
+        checksum.update(b"".join(batch))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(count, checksum.hexdigest(), peak)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
+    count, checksum, peak = done.stdout.split()
+    expected = hashlib.sha256()
+    for start in range(0, 10_000_000, 10_000):
+        expected.update(b"".join(b"%016d" % i for i in range(start, start + 10_000)))
+    assert (int(count), checksum) == (10_000_000, expected.hexdigest())
+    assert int(peak) < 64 << 10
