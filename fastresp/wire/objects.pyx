@@ -5,6 +5,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_Decode, PyUnicode_DecodeUTF8
 from libc.string cimport memchr, memcpy
 
+import codecs
+
 from ..errors import CommandError, ProtocolError
 
 # A line that is longer is no number, and no text that a server says.
@@ -51,7 +53,7 @@ cdef class ReplyReader:
             self.encoding_name = encoding.encode("ascii")
             # What decodes as it should with no call of Python's.
             self.utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-            b"".decode(encoding)        # a LookupError now, not at the first reply
+            codecs.lookup(encoding)     # its LookupError now, not at the first reply
 
     @property
     def waiting(self):
@@ -164,7 +166,7 @@ cdef class ReplyReader:
                 self.inner = []
                 self.left = n
         else:
-            raise self.broken(f"{bytes([<unsigned char>kind])!r}, which begins no reply of RESP2", at)
+            raise self.broken(f"{chr(<unsigned char>kind)!r}, which begins no RESP2", at)
         return 0
 
     cdef long long number(self, const char *p, Py_ssize_t size, Py_ssize_t at) except? -1:

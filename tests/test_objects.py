@@ -1,0 +1,159 @@
+"""ReplyReader against hiredis.Reader: the same objects, however the bytes are cut."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import hiredis
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastresp import CommandError, ProtocolError
+from fastresp.wire.objects import ReplyReader
+
+NOTHING = object()
+
+
+class Hiredis:
+    """What hiredis makes of a stream, with our exceptions."""
+
+    def __init__(self, encoding: str | None) -> None:
+        self.reader = hiredis.Reader(
+            replyError=CommandError, encoding=encoding, notEnoughData=NOTHING
+        )
+
+    def read(self, pieces: list[bytes]) -> list[Any]:
+        for piece in pieces:
+            self.reader.feed(piece)
+        return list(iter(self.reader.gets, NOTHING))
+
+
+def read(pieces: list[bytes], encoding: str | None = None) -> list[Any]:
+    reader = ReplyReader(encoding)
+    replies = []
+    for piece in pieces:
+        reader.feed(piece)
+        replies += reader.take()
+    assert reader.offset == sum(map(len, pieces))
+    return replies
+
+
+def plain(reply: Any) -> Any:
+    """With errors that can be compared."""
+    if isinstance(reply, list):
+        return [plain(each) for each in reply]
+    return ("error", reply.text) if isinstance(reply, CommandError) else reply
+
+
+def bulk(text: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(text), text)
+
+
+TEXTS = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=20)
+SCALARS = st.one_of(
+    st.sampled_from([b"+OK\r\n", b"$-1\r\n", b"*-1\r\n", b"*0\r\n", b"$0\r\n\r\n", b"+\r\n"]),
+    TEXTS.map(lambda text: b"+" + text.encode() + b"\r\n"),
+    TEXTS.map(lambda text: b"-ERR " + text.encode() + b"\r\n"),
+    st.text(max_size=40).map(lambda text: bulk(text.encode())),
+    st.integers(900, 1100).map(lambda size: bulk(b"x" * size)),
+    st.integers(-(2**63), 2**63 - 1).map(lambda number: b":%d\r\n" % number),
+)
+REPLIES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=5).map(
+        lambda items: b"*%d\r\n%b" % (len(items), b"".join(items))
+    ),
+    max_leaves=20,
+)
+
+
+@given(
+    st.lists(REPLIES, max_size=10), st.lists(st.integers(0, 400)), st.sampled_from([None, "utf-8"])
+)
+@settings(max_examples=500, deadline=None)
+def test_as_hiredis_has_it(replies: list[bytes], cuts: list[int], encoding: str | None) -> None:
+    stream = b"".join(replies)
+    places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    pieces = [stream[a:b] for a, b in itertools.pairwise(places)]
+    expected = Hiredis(encoding).read([stream])
+    assert len(expected) == len(replies)
+    for each in (pieces, [stream], [bytes([byte]) for byte in stream]):
+        assert plain(read(each, encoding)) == plain(expected)
+
+
+def test_other_encodings() -> None:
+    assert read([bulk("é".encode("latin-1")), b"+\xe9\r\n"], "latin-1") == ["é", "é"]
+    assert read([bulk("é".encode("utf-16"))], "utf-16") == ["é"]
+    with pytest.raises(LookupError):
+        ReplyReader("no-such-encoding")
+
+
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_text_that_is_none(cut: int) -> None:
+    """What came before is to be had, and nothing is read after it."""
+    stream = b"+OK\r\n" + bulk(b"a\xffb") + b"+OK\r\n"
+    reader = ReplyReader("utf-8")
+    for piece in (stream[: 5 + cut], stream[5 + cut :], b"+OK\r\n"):
+        reader.feed(piece)
+    assert reader.take() == ["OK"]
+    assert isinstance(reader.failure, UnicodeDecodeError)
+
+
+def test_large_strings_in_pieces() -> None:
+    value = bytes(range(256)) * 40_000
+    stream = b"*2\r\n" + bulk(value) + bulk(b"end")
+    pieces = [stream[at : at + 65_536] for at in range(0, len(stream), 65_536)]
+    assert read(pieces) == [[value, b"end"]]
+
+
+def test_deep_arrays() -> None:
+    replies = read([b"*1\r\n" * 1000 + b":5\r\n"])
+    for _ in range(1000):
+        [replies] = replies
+    assert replies == [5]
+    with pytest.raises(ProtocolError, match="arrays in arrays, too deep"):
+        read([b"*1\r\n" * 5000])
+
+
+def test_what_is_pending() -> None:
+    reader = ReplyReader()
+    assert not reader.pending
+    for piece in (b"*2\r\n", b":1\r\n$", b"5\r\nab", b"cde", b"\r"):
+        reader.feed(piece)
+        assert reader.pending
+        assert reader.take() == []
+    reader.feed(b"\n")
+    assert (reader.pending, reader.waiting) == (False, 1)
+    assert reader.take() == [[1, b"abcde"]]
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        (b"hello\r\n", "'h', which begins no RESP2"),
+        (b"%1\r\n+a\r\n+b\r\n", "'%', which begins no RESP2"),
+        (b"$5\r\nabcdefg\r\n", "a bulk string longer than it says"),
+        (b"$5\r\nabcde\rx", "a bulk string longer than it says"),
+        (b":12a\r\n", "b'12a' as a number"),
+        (b":\r\n", "b'' as a number"),
+        (b":9223372036854775808\r\n", "as a number"),
+        (b"$-2\r\n", "-2 as a length"),
+        (b"$99999999999999999999\r\n", "as a number"),
+        (b"*4294967296\r\n", "4294967296 as a length"),
+        (b"$3\nabc\r\n", "which is no line"),
+        (b"\r\n", "which is no line"),
+        (b"+" + b"x" * 70_000, "a line that does not end"),
+    ],
+)
+def test_what_is_no_reply(stream: bytes, words: str) -> None:
+    for pieces in ([b"+OK\r\n" + stream], [b"+OK\r\n", *(bytes([byte]) for byte in stream)]):
+        reader = ReplyReader()
+        with pytest.raises(ProtocolError) as caught:
+            for piece in pieces:
+                reader.feed(piece)
+        assert words in str(caught.value)
+        assert reader.take() == [b"OK"]
+        with pytest.raises(ProtocolError):
+            reader.feed(b"+OK\r\n")
