@@ -5,6 +5,7 @@ from .errors import (
     CommandErrors,
     EncodeError,
     FastrespError,
+    LeaseError,
     ProtocolError,
     SourceError,
     TemplateError,
@@ -13,7 +14,7 @@ from .errors import (
 )
 from .execute import execute
 from .files import read
-from .lists import LeaseError, ListBuffer, Pushed
+from .lists import ListBuffer, Pushed
 from .load import dump, mass_insert
 from .report import Report
 from .template import Template

@@ -13,7 +13,7 @@ from .command_info import check_spread
 from .errors import TransportError
 from .execute import More, reply_core
 from .files.resp import RespFile
-from .lists_aio import ListBuffer
+from .lists.aio import ListBuffer
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report

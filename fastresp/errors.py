@@ -12,6 +12,7 @@ __all__ = [
     "CommandErrors",
     "EncodeError",
     "FastrespError",
+    "LeaseError",
     "ProtocolError",
     "SourceError",
     "TemplateError",
@@ -171,3 +172,7 @@ class TransportError(FastrespError, ConnectionError):
 
 class TransportTimeout(TransportError, TimeoutError):
     """Nothing moved for ``timeout`` seconds; the load was ended."""
+
+
+class LeaseError(FastrespError):
+    """A consumer was silent for longer than its lease, and its items were put back by another."""

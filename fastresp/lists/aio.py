@@ -6,27 +6,21 @@ import asyncio
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from .errors import EncodeError, FastrespError, TransportError
-from .lists import (
-    Delivery,
-    ListCore,
-    Order,
-    Push,
-    Pushed,
-    Settings,
-    Steps,
-    T,
-    checked_count,
-    checked_items,
-)
-from .server import Server, ServerLike
-from .transports.aio import connect, wait_for
-from .transports.base import add_report
-from .transports.pipeline import LostConnection
+from ..errors import EncodeError, FastrespError, TransportError
+from ..server import Server, ServerLike
+from ..transports.aio import connect, wait_for
+from ..transports.base import add_report
+from ..transports.pipeline import LostConnection
+from . import checked_count, checked_items
+from .core import ListCore, Steps
+from .push import Push, Pushed
+from .settings import Delivery, Order, Settings
 
 __all__ = ["ListBuffer"]
+
+T = TypeVar("T")
 
 
 class ListBuffer:

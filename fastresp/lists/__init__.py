@@ -1,0 +1,234 @@
+"""``ListBuffer``: a Redis list as a buffer that many push to and many pop from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Self, TypeVar
+
+from ..errors import EncodeError, FastrespError, TransportError
+from ..server import Server, ServerLike
+from ..transports.base import add_report
+from ..transports.pipeline import LostConnection
+from ..transports.stream import wait_for
+from .core import ListCore, Steps
+from .push import Push, Pushed
+from .settings import Delivery, Order, Settings
+
+__all__ = ["ListBuffer", "Pushed"]
+
+T = TypeVar("T")
+
+
+def checked_items(items: object) -> None:
+    """Refuse what is iterable but surely not an iterable of items."""
+    if isinstance(items, (str, bytes, bytearray)):
+        raise TypeError(f"items is an iterable of items, not one {type(items).__name__}")
+
+
+def checked_count(n: object) -> None:
+    """Refuse what is no number of items."""
+    if not isinstance(n, int) or n < 0:
+        raise ValueError(f"n is a number of items of 0 or more, not {n!r}")
+
+
+class ListBuffer:
+    """A Redis list as a buffer: many push to it, many pop from it, in bulk.
+
+    Used in a ``with`` statement, or closed with ``close()``. It connects with the first call, and
+    again after a connection was lost. One thread at a time may use one.
+
+        with fastresp.ListBuffer("queue", server="redis://localhost:6379/0") as buffer:
+            buffer.push(lines)
+            for item in buffer.consume(block=5.0):
+                ...
+
+    Args:
+        key: of the list.
+        server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
+        batch: items that one command pushes or pops at most, from 1 to 65,534.
+        order: ``"fifo"`` pops the oldest items first, ``"lifo"`` the newest. Items are always
+            pushed at the right end (RPUSH).
+        delivery: ``"at-most-once"``: an item that is popped is gone from the server; it is lost
+            if this process dies with it, or the connection while it is on its way.
+            ``"at-least-once"``: it stays in the server, in a list of this consumer's, until
+            ``ack()``; after a death ``recover()`` puts it back, and somebody gets it again. No
+            server has a command that moves many items, so a script does, in one step.
+        maxlen: the list is cut to the newest so many items with each push, in one transaction.
+        lease: with at-least-once, how many seconds this consumer may be silent before ``recover()``
+            of another takes it for dead.
+        timeout: give up when nothing moves for so many seconds; None for never.
+
+    Raises:
+        TypeError, ValueError: an argument can't be.
+
+    Every method may raise TransportError (the server can't be used, or was lost),
+    TransportTimeout, CommandError (the server's error reply, such as WRONGTYPE) and, with
+    at-least-once, LeaseError.
+    """
+
+    def __init__(
+        self,
+        key: str | bytes,
+        *,
+        server: ServerLike = None,
+        batch: int = 1000,
+        order: Order = "fifo",
+        delivery: Delivery = "at-most-once",
+        maxlen: int | None = None,
+        lease: float = 30.0,
+        timeout: float | None = 30.0,
+    ) -> None:
+        settings = Settings(key, batch, order, delivery, maxlen, lease, timeout)
+        self._core = ListCore(Server(server), settings)
+
+    def __repr__(self) -> str:
+        settings = self._core.settings
+        return f"<ListBuffer {settings.key!r}, {settings.order}, {settings.delivery}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.close()
+        except FastrespError as second:
+            if error is None:
+                raise
+            error.add_note(f"fastresp: {second}")
+
+    def close(self) -> None:
+        """Put back what was taken from the list and not given, and end the connection.
+
+        With at-least-once also what was given and not acknowledged.
+        """
+        try:
+            if self._core.core is not None:
+                self._run(self._core.ending())
+        finally:
+            self._core.detach()
+
+    def push(self, items: Iterable[Any]) -> Pushed:
+        """Push items at the right end, many with one command.
+
+        Args:
+            items: any iterable of str, bytes, int, float and what else ``fastresp.pack`` takes.
+
+        Returns:
+            The report, the length of the list afterwards, and how many items ``maxlen`` dropped.
+
+        Raises:
+            CommandErrors: the server refused some of them.
+            EncodeError: an item has no RESP form; those before it were pushed, but for those of
+                its batch.
+        """
+        checked_items(items)
+        push = Push(self._core.settings)
+        try:
+            self._run(self._core.pushing(items, push))
+        except TransportError as error:
+            error.report = push.told()
+            raise
+        except BaseException as error:
+            with suppress(TransportError):
+                self._run(self._core.finishing(push))
+            add_report(error, push.told(), str(push.told()))
+            if isinstance(error, EncodeError):
+                raise push.located(error) from None
+            raise
+        report = push.told()
+        report.raise_for_errors()
+        return Pushed(report, push.length, push.dropped)
+
+    def pop(self, n: int) -> list[bytes]:
+        """Pop up to n items; fewer only where the list has no more."""
+        checked_count(n)
+        return self._run(self._core.popping(n))
+
+    def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
+        """Pop items one after another, with more on their way meanwhile.
+
+        Args:
+            max_items: end after so many; None for no end.
+            block: when the list is empty, wait up to so many seconds for an item, then end.
+
+        An iterator that is left before its end leaves what is on its way to the next call, or
+        ``close()``, which puts it back.
+        """
+        core = self._core
+        left = math.inf if max_items is None else max_items
+        while left > 0:
+            most = None if max_items is None else int(left)
+            items = self._run(core.taking(most)) or self._run(core.waiting(block))
+            if not items:
+                return
+            left -= len(items)
+            yield from self._given(items)
+
+    def drain(self) -> Iterator[list[bytes]]:
+        """Pop all there is, in batches, with more on their way meanwhile."""
+        core = self._core
+        while items := self._run(core.taking(None)):
+            core.given += len(items)
+            yield items
+
+    def _given(self, items: list[bytes]) -> Iterator[bytes]:
+        """Give items one by one; hold those that were not asked for."""
+        core, at = self._core, 0
+        try:
+            for at, item in enumerate(items, 1):  # noqa: B007
+                core.given += 1
+                yield item
+        finally:
+            core.held.extendleft(reversed(items[at:]))
+
+    def ack(self, n: int | None = None) -> int:
+        """Tell the server that the first n items given, or all, are done with; it forgets them.
+
+        Returns:
+            How many were given and are not acknowledged.
+
+        Raises:
+            ValueError: there are not so many, or delivery is not ``"at-least-once"``.
+        """
+        return self._run(self._core.acknowledging(n))
+
+    def recover(self) -> int:
+        """Put back, at the end where it came from, what consumers hold that died.
+
+        That is those whose lease is over. Returns how many items it was.
+        """
+        return self._run(self._core.recovering())
+
+    def __len__(self) -> int:
+        """Items in the list, and those taken from it and not given."""
+        return self._run(self._core.measuring())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self._run(self._core.clearing())
+
+    def _run(self, steps: Steps[T]) -> T:
+        """Run some steps, waiting with poll()."""
+        core = self._core
+        if core.core is None:
+            connection, answers = core.server.open(core.settings.timeout)
+            core.attach(connection, answers)
+            self._run(core.beginning())
+        try:
+            while True:
+                wait_for(next(steps))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        except LostConnection:
+            raise core.loss() from None
+        except TransportError:
+            core.detach()
+            raise
+        finally:
+            steps.close()  # what was interrupted puts its things in order now

@@ -1,0 +1,409 @@
+"""What a list buffer says and hears: the sync and the asyncio one share it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import uuid
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from typing import Any, TypeAlias, TypeVar
+
+from ..errors import CommandError, LeaseError, TransportError
+from ..execute import ReplyCore
+from ..server import Answers, Server
+from ..transports.lanes import Waits
+from ..transports.pipeline import LostConnection
+from ..wire.writer import Writer
+from .push import Push
+from .settings import ACK, PUT_BACK, TAKE, Settings
+
+__all__ = ["ListCore", "Steps"]
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Waits, None, T]
+
+# Requests for items in flight, so that the server has the next one while we take the items of
+# this one. Their replies are bounded in bytes, too: see ReplyCore.room().
+REQUESTS = 8
+
+
+class ListCore:
+    """What a ListBuffer says and hears over its connection; the sync and asyncio ones share it.
+
+    Its generators yield what the connection waits for whenever there is nothing to do but wait.
+
+    Args:
+        server: where the list is.
+        settings: what the buffer was asked to be.
+    """
+
+    def __init__(self, server: Server, settings: Settings) -> None:
+        self.server = server
+        self.settings = settings
+        self.core: ReplyCore | None = None
+        self.consumer = ""
+        self.given = 0  # items that the user has, and has not acknowledged
+        self.held: deque[bytes] = deque()  # taken out of the list, and not given yet
+        self._asked: deque[int] = deque()  # most items of each request in flight
+        self._replies: deque[Any] = deque()  # to the requests in flight
+        self._counted = True  # whether LPOP takes a count
+        self._dry = False  # the last request found fewer items than it asked for
+
+    @property
+    def safe(self) -> bool:
+        """Whether items stay in the server until they are acknowledged."""
+        return self.settings.delivery == "at-least-once"
+
+    def attach(self, connection: Any, answers: Answers) -> None:
+        """Take over a connected redis-py connection."""
+        core = ReplyCore(self.server, decode=None, on_error="return", timeout=self.settings.timeout)
+        core.attach(connection)
+        self.writer = Writer(chunk_bytes=1 << 16)
+        self.writer.max_bulk_bytes = answers.max_bulk_bytes
+        self._asked.clear()
+        self._replies.clear()
+        self._dry = False
+        self.core = core
+
+    def detach(self) -> None:
+        """Close the connection, if it is open. Items on their way to us are lost with it."""
+        core, self.core = self.core, None
+        if core is not None:
+            core.detach()
+            self.given = 0
+            if self.safe:
+                self.held.clear()  # they are in our list there, which nobody holds any more
+
+    def loss(self) -> TransportError:
+        """The exception for a lost connection. Asks the server again: may take seconds."""
+        assert self.core is not None
+        error = self.core.loss()
+        self.detach()
+        return error
+
+    def beginning(self) -> Steps[None]:
+        """Find out what the server can, and be known there as a consumer."""
+        if self.safe:
+            self.consumer = uuid.uuid4().hex
+            lease = math.ceil(1000 * self.settings.lease)
+            keys = self._keys()
+            yield from self.calling(
+                ("MULTI",), ("SADD", keys[2], self.consumer), ("SET", keys[3], 1, "PX", lease),
+                ("EXEC",),
+            )  # fmt: skip
+        else:
+            [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
+            # Before 6.2 it took no count.
+            wrong = isinstance(reply, CommandError)
+            self._counted = not (wrong and "wrong number of arguments" in reply.text)
+
+    @property
+    def _pop(self) -> str:
+        return "LPOP" if self.settings.order == "fifo" else "RPOP"
+
+    @property
+    def _from_left(self) -> int:
+        return int(self.settings.order == "fifo")
+
+    def _keys(self, consumer: str = "") -> list[bytes]:
+        """The list, a consumer's list, the consumers, the consumer's lease."""
+        consumer = consumer or self.consumer
+        names = (f"processing:{consumer}", "consumers", f"lease:{consumer}")
+        return [self.settings.name, *map(self.settings.beside, names)]
+
+    def _script(self, script: str, *arguments: object, consumer: str = "") -> tuple[Any, ...]:
+        # The whole text each time: nothing beside the items, and no server forgets it.
+        return ("EVAL", script, 4, *self._keys(consumer), *arguments)
+
+    # Requests and replies
+
+    def calling(self, *commands: tuple[Any, ...], errors: bool = False) -> Steps[list[Any]]:
+        """Send commands, and give their replies.
+
+        Raises:
+            CommandError: one is an error, where errors are not to be given.
+        """
+        yield from self.settling()
+        try:
+            self._send(commands)
+            replies = yield from self._receiving(len(commands))
+        except (LostConnection, TransportError):
+            raise
+        except BaseException:
+            # Interrupted: the replies still to come would be taken for those to something else.
+            self.detach()
+            raise
+        for reply in replies:
+            if isinstance(reply, CommandError) and not errors:
+                raise reply
+        return replies
+
+    def _send(self, commands: Iterable[tuple[Any, ...]]) -> None:
+        assert self.core is not None
+        source = iter(commands)
+        more = True
+        while more:
+            more = self.writer.fill(source)
+            chunk = self.writer.take()
+            if chunk is not None:
+                self.core.add(chunk)
+
+    def _receiving(self, count: int) -> Steps[list[Any]]:
+        """Wait for so many replies; give them."""
+        core = self.core
+        assert core is not None
+        core.touch()
+        while len(self._replies) < count:
+            lost = None
+            try:
+                core.step()
+            except LostConnection as error:
+                lost = error
+            self._replies.extend(core.take())
+            if len(self._replies) >= count:
+                break
+            if lost is not None:
+                raise lost
+            assert core.stream is not None
+            yield [(core.stream, core.wait())]
+        return [self._replies.popleft() for _ in range(count)]
+
+    def settling(self) -> Steps[None]:
+        """Wait for the items on their way to us, and hold them."""
+        while self._asked:
+            items = yield from self._next_items()
+            self.held.extend(items)
+        self._dry = False
+
+    def _ask(self, most: int) -> None:
+        """Ask for items."""
+        key, n = self.settings.name, most
+        commands: list[tuple[Any, ...]]
+        if self.safe:
+            lease = math.ceil(1000 * self.settings.lease)
+            commands = [self._script(TAKE, n, self.consumer, lease, self._from_left)]
+        elif self._counted:
+            commands = [(self._pop, key, n)]
+        else:
+            first, keep = ((0, n - 1), (n, -1)) if self._from_left else ((-n, -1), (0, -n - 1))
+            commands = [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
+        self._send(commands)
+        self._asked.append(n)
+
+    def _next_items(self) -> Steps[list[bytes]]:
+        """The items of the oldest request in flight.
+
+        Raises:
+            CommandError: the server refused it, as where the key is no list.
+            LeaseError: another consumer put back what this one had.
+        """
+        replies = yield from self._receiving(1 if self._counted or self.safe else 4)
+        most = self._asked.popleft()
+        reply = replies[-1]
+        if isinstance(reply, list) and len(replies) > 1:
+            reply = reply[0]
+            if isinstance(reply, list) and not self._from_left:
+                reply.reverse()
+        if isinstance(reply, CommandError):
+            # The others in flight fare alike.
+            while self._asked:
+                with suppress(CommandError):
+                    self.held.extend((yield from self._next_items()))
+            raise self._lease_over() if reply.code == "LEASE" else reply
+        items: list[bytes] = reply or []
+        self._dry = len(items) < most
+        return items
+
+    def _lease_over(self) -> LeaseError:
+        count, self.given = self.given, 0
+        self.held.clear()
+        self.consumer = ""
+        self.detach()
+        return LeaseError(
+            f"this consumer was silent for more than lease={self.settings.lease:g} s, and "
+            f"recover() put back what it held, {count:,} items that it had among them: they come "
+            "again, here or elsewhere; call ack() more often, or make the lease longer"
+        )
+
+    # What users ask for
+
+    def popping(self, n: int) -> Steps[list[bytes]]:
+        """Take up to n items."""
+        yield from self.settling()
+        items = [self.held.popleft() for _ in range(min(n, len(self.held)))]
+        try:
+            while True:
+                wanted = n - len(items) - sum(self._asked)
+                while wanted > 0 and len(self._asked) < REQUESTS and not self._dry:
+                    self._ask(min(wanted, self.settings.batch))
+                    wanted -= self._asked[-1]
+                if not self._asked:
+                    break
+                got = yield from self._next_items()
+                items = items or got
+                if items is not got:
+                    items += got
+        except BaseException:
+            self.held.extendleft(reversed(items))
+            raise
+        self._dry = False
+        self.given += len(items)
+        return items
+
+    def taking(self, most: int | None) -> Steps[list[bytes]]:
+        """The next items, while more are already on their way; none where the list is empty.
+
+        They count as held until they are given to the user: whoever does adds them to ``given``.
+        """
+        if self.held:
+            items = list(itertools.islice(self.held, most))
+            for _ in items:
+                self.held.popleft()
+            return items
+        while True:
+            left = math.inf if most is None else most - sum(self._asked)
+            while left > 0 and len(self._asked) < REQUESTS and not self._dry:
+                self._ask(int(min(left, self.settings.batch)))
+                left -= self._asked[-1]
+            if not self._asked:
+                self._dry = False
+                return []
+            items = yield from self._next_items()
+            if items:
+                return items
+
+    def waiting(self, seconds: float) -> Steps[list[bytes]]:
+        """Wait for an item until there is one, or so many seconds are over."""
+        yield from self.settling()
+        core = self.core
+        assert core is not None
+        left = seconds
+        while left > 0:
+            # A consumer that waits is alive, and says so.
+            part = min(left, self.settings.lease / 3) if self.safe else left
+            left -= part
+            core.timeout = None if self.settings.timeout is None else self.settings.timeout + part
+            try:
+                if self.safe:
+                    keys, side = self._keys(), "LEFT" if self._from_left else "RIGHT"
+                    move = ("BLMOVE", keys[0], keys[1], side, "RIGHT", part)
+                    [reply] = yield from self.calling(move)
+                    if reply is not None:
+                        return [reply]
+                    yield from self._acknowledging(0)
+                else:
+                    # Before 6.0 only whole seconds.
+                    part = part if self._counted else math.ceil(part)
+                    pop = ("B" + self._pop, self.settings.name, part)
+                    [reply] = yield from self.calling(pop)
+                    if reply is not None:
+                        return [reply[1]]
+            finally:
+                core.timeout = self.settings.timeout
+        return []
+
+    def acknowledging(self, n: int | None) -> Steps[int]:
+        """Let the server forget the first n items given; give how many it still keeps.
+
+        Raises:
+            ValueError: there are not so many.
+            LeaseError: they were put back already.
+        """
+        if not self.safe:
+            raise ValueError("ack() is for delivery='at-least-once': nothing else waits for it")
+        count = self.given if n is None else n
+        if not 0 <= count <= self.given:
+            raise ValueError(f"{count:,} items can't be acknowledged: {self.given:,} were given")
+        if count:
+            yield from self.settling()
+            yield from self._acknowledging(count)
+            self.given -= count
+        return self.given
+
+    def _acknowledging(self, count: int) -> Steps[None]:
+        lease = math.ceil(1000 * self.settings.lease)
+        ack = self._script(ACK, count, self.consumer, lease)
+        [reply] = yield from self.calling(ack, errors=True)
+        if isinstance(reply, CommandError):
+            raise self._lease_over() if reply.code == "LEASE" else reply
+
+    def recovering(self) -> Steps[int]:
+        """Put back what consumers hold whose lease is over; give how many items that were."""
+        [consumers] = yield from self.calling(("SMEMBERS", self.settings.beside("consumers")))
+        count = 0
+        for each in consumers:
+            name = each.decode()
+            if name != self.consumer:
+                put_back = self._script(PUT_BACK, "", name, 0, self._from_left, consumer=name)
+                [moved] = yield from self.calling(put_back)
+                count += moved
+        return count
+
+    def ending(self) -> Steps[None]:
+        """Put back what was taken and not given, or not acknowledged."""
+        yield from self.settling()
+        if self.safe and self.consumer:
+            yield from self.calling(self._script(PUT_BACK, "", self.consumer, 1, self._from_left))
+            self.held.clear()
+            self.given, self.consumer = 0, ""
+        elif self.held:
+            command = "LPUSH" if self._from_left else "RPUSH"
+            items = [self.held.popleft() for _ in range(len(self.held))]
+            for i in reversed(range(0, len(items), self.settings.batch)):
+                back = reversed(items[i : i + self.settings.batch])
+                yield from self.calling((command, self.settings.name, *back))
+
+    def measuring(self) -> Steps[int]:
+        """How many items there are, those held among them."""
+        [length] = yield from self.calling(("LLEN", self.settings.name))
+        return int(length) + len(self.held)
+
+    def clearing(self) -> Steps[None]:
+        """Remove all items."""
+        yield from self.calling(("DEL", self.settings.name))
+        if not self.safe:
+            self.held.clear()
+
+    # Pushing
+
+    def pushing(self, items: Iterable[Any], push: Push) -> Steps[None]:
+        """Push items; what becomes of them is noted in ``push``."""
+        yield from self.settling()
+        core = self.core
+        assert core is not None
+        push.begin(core, self.writer.max_bulk_bytes)
+        for chunk in push.writer.chunks(push.rows(iter(items))):
+            core.add(chunk)
+            yield from self._until(push, lambda: core.has_room)
+        yield from self.finishing(push)
+
+    def finishing(self, push: Push) -> Steps[None]:
+        """Send the whole commands that were made, and wait for their replies."""
+        core = self.core
+        if core is None or not push.begun:
+            return
+        chunk = push.writer.take()
+        if chunk is not None:
+            core.add(chunk)
+        yield from self._until(push, lambda: core.finished)
+
+    def _until(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
+        """Move bytes both ways until something is reached."""
+        core = self.core
+        assert core is not None
+        core.touch()
+        while True:
+            lost = None
+            try:
+                core.step()
+            except LostConnection as error:
+                lost = error
+            push.take(core.take())
+            if lost is not None:
+                raise lost
+            if reached():
+                return
+            assert core.stream is not None
+            yield [(core.stream, core.wait())]
