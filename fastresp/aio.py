@@ -20,7 +20,7 @@ from .report import Report
 from .server import Server, ServerLike
 from .source import Data, Encoder, encoding, is_columns, place_of, release, row_writer
 from .template import Command, as_template
-from .transports.aio import AioTransport, connect, wait_for
+from .transports.aio import AioTransport, connect, told, wait_for
 from .transports.base import add_report
 from .transports.choice import check_cluster
 from .transports.lanes import Lanes
@@ -65,7 +65,7 @@ async def mass_insert(
         transport: ``"socket"``; ``"auto"`` is the same here.
 
     Raises:
-        asyncio.CancelledError: the load was cancelled. The connection is closed at once; the
+        asyncio.CancelledError: the load was cancelled. The connections are closed at once; the
             exception has the report of what was sent and answered until then, as ``report``.
         others: as ``fastresp.mass_insert``.
     """
@@ -96,7 +96,7 @@ async def mass_insert(
             except TransportError:
                 raise
             except LostConnection:
-                raise await asyncio.to_thread(carrier.lanes.loss) from None
+                raise await told(carrier.lanes.loss) from None
             except Exception as error:
                 await _write_rest(chunks, carrier, error)
                 raise
@@ -156,7 +156,7 @@ async def execute(
             add_report(failure, core.report, str(core.report))
             raise failure
     except LostConnection:
-        raise await asyncio.to_thread(core.loss) from None
+        raise await told(core.loss) from None
     finally:
         core.detach()
         chunks.close()
@@ -237,7 +237,7 @@ class _Chunks:
 
         def pause() -> None:
             self._pause()
-            if self._failure is None:
+            if self._failure is None and not self._stopped:
                 timer[:] = [loop.call_later(PAUSE_SECONDS, pause)]
             else:
                 task.cancel()  # it waits for the source, which nobody wants any more
@@ -256,8 +256,9 @@ class _Chunks:
                 self._encode()
             self._cut()
         except asyncio.CancelledError:
-            if self._failure is None or task.uncancel() > 0:
+            if not (self._failure or self._stopped) or task.uncancel() > 0:
                 raise
+            self._more = False
         finally:
             timer[0].cancel()
         if self._failure is not None:
@@ -289,6 +290,11 @@ class _Chunks:
             carrier.tend()
         except Exception as error:
             self._failure = self._failure or error
+
+    @property
+    def _stopped(self) -> bool:
+        """Whether nothing more is wanted, as after too many errors."""
+        return self.carrier is not None and bool(self.carrier.report.stopped)
 
 
 async def _write_rest(chunks: _Chunks, carrier: AioTransport, error: Exception) -> None:

@@ -28,6 +28,8 @@ OF_A_CONNECTION = frozenset((
     "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
     "READONLY", "READWRITE",
 ))  # fmt: skip
+# What everything before it, or after it, depends on.
+OF_ALL = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "SCRIPT", "FUNCTION"))
 
 
 @dataclass(frozen=True)
@@ -118,16 +120,23 @@ def check_spread(source: object, template: Template | None, connections: int) ->
     if connections == 1:
         return
     names = command_names(source, template)
+    if names is None and isinstance(source, RespFile):
+        raise ValueError(
+            f"several connections are for commands that are known beforehand, and {source.name} "
+            "can be read only once; give the path of a file, or leave out connections="
+        )
     if names is None:
         raise ValueError(
             "several connections are for commands whose names are known beforehand, of which none "
             "belong together: give a template that begins with the name, or leave out connections="
         )
-    found = OF_A_CONNECTION.intersection(names) if template is None else ()
+    found = OF_ALL.intersection(names)
+    if template is None:
+        found |= OF_A_CONNECTION.intersection(names)
     if found:
         raise ValueError(
-            f"{', '.join(sorted(found))} and the commands around belong on one connection; leave "
-            "out connections="
+            f"{', '.join(sorted(found))} and the commands around belong on one connection, in "
+            "their order; leave out connections="
         )
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, and a kill, at the command line: at once while nothing has begun, in order afterwards.
+"""Ctrl-C, and a kill, at the command line: the end at once while nothing has begun, then in order.
 
 An exception would come in the midst of imports and of the parsing of options, where libraries
 turn it into others, or swallow it.
@@ -35,8 +35,9 @@ def end_in_order() -> Iterator[None]:
     try:
         yield
     finally:
+        # What is left to do is to say what came of it.
         for number in ours:
-            signal.signal(number, _end)
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

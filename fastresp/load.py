@@ -93,7 +93,7 @@ def mass_insert(
         were loaded. Each exception in mid-load has the report so far as ``report``; one that is
         not ours has it in a note, too.
 
-    Calls in several threads do not disturb one another: each has a connection of its own.
+    Calls in several threads do not disturb one another: each has connections of its own.
     """
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
     template = as_template(command)

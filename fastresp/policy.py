@@ -137,6 +137,8 @@ class ErrorPolicy:
         Raises:
             CommandErrors: there were error replies, and they are not only to be collected.
         """
+        # Over several connections they do not come in order.
+        report.errors.sort(key=lambda error: -1 if error.index is None else error.index)
         if self.on_error != "collect":
             report.raise_for_errors()
         return report

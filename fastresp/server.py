@@ -170,18 +170,34 @@ class Server:
         return self._open(timeout)
 
     def open_all(self, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
-        """As ``open()``, for several connections; when one can't be had none is kept."""
-        opened: list[Any] = []
+        """As ``open()``, for several connections; when one can't be had none is kept.
+
+        Only the first is asked all the questions.
+        """
+        first, answers = self.open(timeout)
+        opened = [first]
         try:
-            while True:
-                connection, answers = self.open(timeout)
-                opened.append(connection)
-                if len(opened) >= count:
-                    return opened, answers
+            while len(opened) < count:
+                opened.append(self._another(timeout))
         except BaseException:
             for connection in opened:
                 connection.disconnect()
             raise
+        return opened, answers
+
+    def _another(self, timeout: float | None) -> Any:
+        """One more connection, of which it is known that the server takes it."""
+        import redis
+
+        connection = self.connect(min(timeout or ASK_TIMEOUT_S, ASK_TIMEOUT_S))
+        try:
+            with suppress(redis.exceptions.NoPermissionError):
+                connection.send_command("PING")
+                connection.read_response()
+        except (redis.RedisError, OSError) as error:
+            connection.disconnect()
+            raise self._failure(error) from error
+        return connection
 
     def _open(self, timeout: float) -> tuple[Any, Answers]:
         connection = self.connect(timeout)

@@ -126,12 +126,26 @@ def test_delimiter_that_is_not_given(tmp_path: Path) -> None:
     for other in ";|\t":
         path.write_text(f"a{other}b\n1{other}2\n")
         words = failure(path)
-        assert f"x.csv: its first line has no comma, but {other!r}: give delimiter=" in words
+        give = "format='tsv'" if other == "\t" else "delimiter="
+        assert f"x.csv: its first line has no comma, but {other!r}: give {give}" in words
         assert rows_of(path, delimiter=",") == [{f"a{other}b": f"1{other}2"}]
-    for wrong in ("", ";;", "é"):
-        with pytest.raises(ValueError, match="delimiter is one ASCII character, not"):
+    for wrong in ("", ";;", "é", '"', "\n", "\0"):
+        with pytest.raises(ValueError, match="delimiter is one ASCII character and no quote, not"):
             fastresp.read(path, delimiter=wrong)
-    assert "delimiter= is for CSV" in failure(write(tmp_path / "users.jsonl"), delimiter=";")
+
+
+def test_delimiter_is_for_csv(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"users.{suffix}") for suffix in ("tsv", "jsonl", "parquet", "arrow")]
+    for path in paths:
+        for sql in (None, "SELECT * FROM source"):
+            with pytest.raises(ValueError, match="delimiter= is for CSV, and this is"):
+                fastresp.read(path, delimiter=";", sql=sql)
+    with pytest.raises(ValueError, match="delimiter= is for a file"):
+        fastresp.read("SELECT 1 AS a", delimiter=";")
+    (tmp_path / "x.resp").write_bytes(b"")
+    with pytest.raises(ValueError, match="this is a file of RESP"):
+        fastresp.read(tmp_path / "x.resp", delimiter=";")
+    assert "delimiter= is for CSV" in failure(io.BytesIO(b'{"a": 1}\n'), delimiter=";")
 
 
 def test_packing_is_seen_whatever_the_name(tmp_path: Path) -> None:

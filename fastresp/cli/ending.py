@@ -55,6 +55,7 @@ OPTIONS = {
     "skip_truncated=True": "--skip-truncated",
     "give format= as": "give --format as",
     "give format='resp'": "give --format resp",
+    "give format='tsv'": "give --format tsv",
     "give delimiter=": "give --delimiter ",
     "or delimiter=": "or --delimiter ",
     "delimiter= is for": "--delimiter is for",

@@ -89,19 +89,26 @@ def read(
         raise ValueError(f"format is one of {', '.join(map(repr, FORMATS))}, not {format!r}")
     if limit is not None and limit < 0:
         raise ValueError(f"limit is a number of rows of 0 or more, not {limit}")
-    if delimiter is not None and (len(delimiter) != 1 or ord(delimiter) > 127):
-        raise ValueError(f"delimiter is one ASCII character, not {delimiter!r}")
+    if delimiter is not None and not re.fullmatch('[^"\r\n\0\x80-\U0010ffff]', delimiter):
+        raise ValueError(f"delimiter is one ASCII character and no quote, not {delimiter!r}")
     if format == "resp" or (format is None and _is_resp(source)):
         if sql is not None:
             raise ValueError("a file of RESP holds commands, and no columns for a query")
+        if delimiter is not None:
+            raise ValueError("delimiter= is for CSV, and this is a file of RESP")
         return RespFile(_one(source), limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
         raise ValueError("skip_truncated is for files of RESP: give format='resp' if this is one")
     _imported("pyarrow")
     if sql is None and isinstance(source, str) and QUERY.match(source) and not _exists(source):
+        if delimiter is not None:
+            raise ValueError("delimiter= is for a file; in a query read_csv(..., delim=) says it")
         return Table([], [], sql=source, limit=limit)
     files = _files(source)
     kinds = [format or _named(file) for file in files]
+    other = next((kind for kind in kinds if kind not in (None, "csv")), None)
+    if delimiter is not None and other is not None:
+        raise ValueError(f"delimiter= is for CSV, and this is {other}; leave it out")
     return Table(files, kinds, sql=sql, delimiter=delimiter, limit=limit)
 
 

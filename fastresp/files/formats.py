@@ -232,9 +232,10 @@ def _csv(data: Input, delimiter: str | None) -> pa.RecordBatchReader:
     if delimiter is None and len(names) == 1:
         other = next((each for each in OTHER_DELIMITERS if each in names[0]), None)
         if other is not None:
+            give = "format='tsv'" if other == "\t" else f"delimiter={other!r}"
             raise SourceError(
-                f"its first line has no comma, but {other!r}: give delimiter={other!r}; or "
-                "delimiter=',' if it is a single column"
+                f"its first line has no comma, but {other!r}: give {give}; or delimiter=',' if it "
+                "is a single column"
             )
     return _delimited(data, names, delimiter or ",")
 

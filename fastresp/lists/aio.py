@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
@@ -10,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from ..errors import EncodeError, FastrespError, TransportError
 from ..server import Server, ServerLike
-from ..transports.aio import connect, wait_for
+from ..transports.aio import connect, told, wait_for
 from ..transports.base import add_report
 from ..transports.pipeline import LostConnection
 from . import checked_count, checked_items
@@ -157,7 +156,7 @@ class ListBuffer:
             result: T = end.value
             return result
         except LostConnection:
-            raise await asyncio.to_thread(core.loss) from None
+            raise await told(core.loss) from None
         except TransportError:
             core.detach()
             raise

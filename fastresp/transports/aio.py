@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from ..errors import TransportError
@@ -16,7 +16,7 @@ from .lanes import Lanes, Waits
 from .pipeline import LostConnection
 from .stream import Stream, Wait
 
-__all__ = ["AioTransport", "connect", "wait_for"]
+__all__ = ["AioTransport", "connect", "told", "wait_for"]
 
 
 async def connect(server: Server, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
@@ -39,6 +39,16 @@ def _close_late(opening: asyncio.Future[tuple[list[Any], Answers]]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         for connection in opening.result()[0]:
             connection.disconnect()
+
+
+async def told(loss: Callable[[], TransportError]) -> TransportError:
+    """What ``loss()`` says, in a thread; it is waited for even by who is cancelled meanwhile."""
+    telling = asyncio.ensure_future(asyncio.to_thread(loss))
+    try:
+        return await asyncio.shield(telling)
+    except asyncio.CancelledError:
+        await telling
+        raise
 
 
 async def wait_for(waits: Sequence[tuple[Stream, Wait]]) -> None:
@@ -171,7 +181,7 @@ class AioTransport:
             for wait in waits:
                 await wait_for(wait)
         except LostConnection:
-            raise await asyncio.to_thread(self.lanes.loss) from None
+            raise await told(self.lanes.loss) from None
         except TransportError:
             self.lanes.detach()
             raise

@@ -57,6 +57,10 @@ class Transport:
             outcome = str(self.report)
         except TransportError as second:
             outcome = str(second)
+        except BaseException as second:  # another Ctrl-C waits for nothing
+            self.kill()
+            add_report(second, self.report, str(self.report))
+            raise
         finally:
             self.kill()
         if not isinstance(error, TransportError):

@@ -13,7 +13,7 @@ from ..server import Server
 from ..window import WINDOW_BYTES, Sending, Window
 from ..wire.buffer import Chunk
 from ..wire.replies import ReplyScanner
-from .pipeline import LostConnection, PipelineCore
+from .pipeline import PORTION_S, LostConnection, PipelineCore
 from .stream import Stream, Wait, wait_for
 
 __all__ = ["MOST_CONNECTIONS", "Lane", "Lanes", "Waits"]
@@ -22,6 +22,8 @@ __all__ = ["MOST_CONNECTIONS", "Lane", "Lanes", "Waits"]
 LEAST_WINDOW_BYTES = 2 << 20
 # Each holds memory here and in the server, and more than a server has threads gain nothing.
 MOST_CONNECTIONS = 64
+# After the loss of one connection the others are waited for, at most so long without progress.
+DRAIN_S = 10.0
 
 Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
 
@@ -35,7 +37,7 @@ class Lanes:
     Args:
         server: where they lead to.
         policy: what error replies do.
-        connections: how many there are, from 1 to 64.
+        connections: how many there are, from 1 to 64; each may hold 3 MB.
         timeout: give up when nothing moves for so many seconds; None for never.
         rate_limit: send at most so many commands a second in all; None for no limit.
 
@@ -60,17 +62,19 @@ class Lanes:
         self.policy = policy
         self.timeout = timeout
         self.so_far = Report("socket", connections=connections)
-        share = rate_limit if connections == 1 or rate_limit is None else rate_limit / connections
         window_bytes = max(WINDOW_BYTES // connections, LEAST_WINDOW_BYTES)
         self.lanes = [
-            Lane(self, timeout=timeout, rate_limit=share, window=Window(window_bytes))
+            Lane(self, timeout=timeout, rate_limit=rate_limit, window=Window(window_bytes))
             for _ in range(connections)
         ]
+        self.pace = None if rate_limit is None else Pace(rate_limit)
         self._started = 0.0
 
     def attach(self, connections: Sequence[Any]) -> None:
         """Take over connected redis-py connections, as many as there are lanes."""
         self._started = time.monotonic()
+        if self.pace is not None:
+            self.pace.start = self._started
         for lane, connection in zip(self.lanes, connections, strict=True):
             lane.attach(connection)
 
@@ -83,6 +87,17 @@ class Lanes:
     def running(self) -> bool:
         """Whether a connection is open."""
         return any(lane.stream is not None for lane in self.lanes)
+
+    @property
+    def _open(self) -> list[Lane]:
+        """The lanes whose connection is open, but for those that a signal left unsure."""
+        lanes = [lane for lane in self.lanes if lane.stream is not None]
+        return [lane for lane in lanes if lane.stream and lane.stream.sure] or lanes or self.lanes
+
+    @property
+    def sent(self) -> int:
+        """Commands that have gone as a whole."""
+        return sum(lane.window.sent for lane in self.lanes)
 
     @property
     def made(self) -> int:
@@ -126,17 +141,18 @@ class Lanes:
             LostConnection: to be turned into a TransportError by ``loss()``.
             TransportTimeout: nothing moved for ``timeout`` seconds.
         """
-        for lane in self.lanes:
+        for lane in self._open:
             lane.tend()
 
     @property
     def has_room(self) -> bool:
         """Whether the next chunk may be made."""
-        return any(lane.has_room for lane in self.lanes)
+        return any(lane.has_room for lane in self._open)
 
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk, for the connection that has the least to do."""
-        lane = min(self.lanes, key=lambda lane: lane.load)
+        lanes = self._open
+        lane = min([lane for lane in lanes if lane.has_room] or lanes, key=lambda lane: lane.load)
         lane.window.add(chunk, self._latest)
 
     @property
@@ -154,7 +170,7 @@ class Lanes:
             TransportTimeout: nothing moved for ``timeout`` seconds.
         """
         self.add(chunk)
-        yield from self._until(lambda: self.has_room, self.lanes)
+        yield from self._until(lambda: self.has_room, self._open)
 
     def finishing(self) -> Iterator[Waits]:
         """Send what is left, and go on until all replies have come; errors as ``writing()``."""
@@ -163,43 +179,85 @@ class Lanes:
 
     def _until(self, reached: Callable[[], bool], lanes: Sequence[Lane]) -> Iterator[Waits]:
         """Move bytes both ways until something is reached, or these lanes have finished."""
-        for lane in lanes:
-            lane.touch()
         while True:
-            for lane in lanes:
-                lane.step()
-            if reached():
-                return
+            lanes = [lane for lane in lanes if self._moves(lane)]
             going = [lane for lane in lanes if not lane.finished]
-            if not going:
+            # Also where nothing is waited for: one may be dead while the others go on.
+            waits = [(lane.stream, lane.wait()) for lane in going if lane.stream is not None]
+            if reached() or not going:
                 return
-            for lane in lanes:
-                if lane.finished:
-                    lane.touch()
-            yield [(lane.stream, lane.wait()) for lane in going if lane.stream is not None]
+            yield waits
+
+    def _moves(self, lane: Lane) -> bool:
+        """Receive and send what can be; False when the lane is lost and nobody misses it.
+
+        A server, or what is in between, may close a connection that had nothing to do.
+        """
+        try:
+            lane.step()
+        except LostConnection:
+            if not lane.finished or len(self._open) == 1:
+                raise
+            lane.detach()
+            return False
+        if lane.finished:
+            lane.touch()
+        return True
 
     def loss(self) -> TransportError:
         """The exception for a lost connection. Waits for the others, then asks the server again."""
         self.stop()
         going = self._going()
-        lost = next(lane for lane in self.lanes if lane not in going and lane.stream is not None)
-        while going:
-            try:
-                for waits in self._until(lambda: False, going):
-                    wait_for(waits)
-                break
-            except LostConnection:
-                going = self._going()
-            except TransportError:
-                break
-        error = lost.loss()
-        self.detach()
-        return error
+        lost = [lane for lane in self.lanes if lane.stream is not None and lane not in going]
+        for lane in going:
+            lane.timeout = min(lane.timeout or DRAIN_S, DRAIN_S)
+        try:
+            while going:
+                try:
+                    for waits in self._until(lambda: False, going):
+                        wait_for(waits)
+                    break
+                except LostConnection:
+                    going = self._going()
+                except TransportError:
+                    break
+        except BaseException:
+            self.detach()  # a Ctrl-C waits for nothing more
+            raise
+        first = max(lost, key=lambda lane: lane.stream is not None and lane.stream.lost is not None)
+        for lane in self.lanes:
+            if lane is not first:
+                lane.detach()
+        return first.loss()
 
     def _going(self) -> list[Lane]:
         """The lanes whose connection is not lost."""
         streams = [(lane, lane.stream) for lane in self.lanes]
         return [lane for lane, stream in streams if stream and stream.sure and not stream.lost]
+
+
+class Pace:
+    """How many commands may have gone by now under a rate limit.
+
+    Args:
+        rate: commands a second.
+
+    Attributes:
+        start: when the first may go.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.start = time.monotonic()
+
+    def allowed(self, sent: int) -> int:
+        """How many. What a slow source leaves unused is not made up for by a storm."""
+        allowed = 1 + int((time.monotonic() - self.start) * self.rate)
+        unused = allowed - sent - 1 - int(2 * PORTION_S * self.rate)
+        if unused > 0:
+            self.start += unused / self.rate
+            allowed -= unused
+        return allowed
 
 
 class Lane(PipelineCore):
@@ -230,9 +288,27 @@ class Lane(PipelineCore):
         return self._scanner.failed - self._unasked
 
     @property
-    def load(self) -> tuple[int, int]:
-        """How much it has to do: bytes to send, and commands to be answered."""
-        return self.window.unsent_bytes, self.window.made - self.window.acknowledged
+    def load(self) -> tuple[int, int, int]:
+        """How much it has to do: bytes to send, commands to be answered, and its latest chunk.
+
+        Of lanes that have nothing to do the one comes first that was idle the longest.
+        """
+        window, last = self.window, self.window.last
+        latest = -1 if last is None else last.source_command
+        return window.unsent_bytes, window.made - window.acknowledged, latest
+
+    def room(self) -> int | None:
+        load = self._load
+        if load.pace is None:
+            return None
+        sent = load.sent
+        return self.window.sent + max(0, load.pace.allowed(sent) - sent)
+
+    @property
+    def patience(self) -> float | None:
+        # A server goes from one connection to the next, and answers some of each.
+        busy = sum(not lane.finished for lane in self._load.lanes)
+        return None if self.timeout is None else self.timeout * max(busy, 1)
 
     def understand(self) -> None:
         scanner, window = self._scanner, self.window

@@ -72,7 +72,7 @@ class PipelineCore:
         self.rate_limit = rate_limit
         self.window = window or Window()
         self.stream: Stream | None = None
-        self.started = self.moved = self._pace_start = time.monotonic()
+        self.started = self.moved = time.monotonic()
         # No command from this one on is sent; None for no end.
         self.end: int | None = None
         # What the server said of a command that it had a part of, before it closed the connection.
@@ -82,7 +82,7 @@ class PipelineCore:
     def attach(self, connection: Any) -> None:
         """Take over a connected redis-py connection."""
         self.stream = Stream(connection, self.window, self.feed)
-        self.started = self.moved = self._pace_start = time.monotonic()
+        self.started = self.moved = time.monotonic()
 
     def detach(self) -> None:
         """Close the connection, if it is open. What has come until now is counted."""
@@ -107,10 +107,10 @@ class PipelineCore:
             TransportTimeout: nothing moved for ``timeout`` seconds.
         """
         self.step()
-        if self.busy:
-            self.wait()  # looks at the deadline
-        else:
+        if self.finished:
             self.touch()
+        else:
+            self.wait()  # looks at the deadline
 
     def stop(self) -> None:
         """Send nothing more, but the rest of a command of which a part has gone."""
@@ -137,11 +137,6 @@ class PipelineCore:
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk."""
         self.window.add(chunk)
-
-    @property
-    def busy(self) -> bool:
-        """Whether there is anything to send, or a reply to come."""
-        return bool(self.window.in_doubt or self.window.unsent)
 
     @property
     def finished(self) -> bool:
@@ -196,9 +191,10 @@ class PipelineCore:
                 self.moved = now
         else:
             wait = Wait(True, False, TICK_S)
-        if self.timeout is not None and now - self.moved > self.timeout:
+        patience = self.patience
+        if patience is not None and now - self.moved > patience:
             raise TransportTimeout(
-                f"nothing moved for {self.timeout:g} s between here and {self.server}: the server "
+                f"nothing moved for {patience:g} s between here and {self.server}: the server "
                 "is frozen, or busy with commands that take longer (a larger timeout= waits "
                 "longer; a server answers about 16 KB of commands at once)",
                 self.report,
@@ -217,24 +213,17 @@ class PipelineCore:
 
     def _allowed(self) -> int | None:
         """How many commands of the stream may have gone by now; None for all."""
-        limits = [limit for limit in (self.end, self.room(), self._paced()) if limit is not None]
+        limits = [limit for limit in (self.end, self.room()) if limit is not None]
         return min(limits, default=None)
 
     def room(self) -> int | None:
-        """How many commands may have gone, that the replies stay within bounds."""
+        """How many commands may have gone, that the replies, or the rate, stay within bounds."""
         return None
 
-    def _paced(self) -> int | None:
-        """How many commands may have gone by now under the rate limit."""
-        if self.rate_limit is None:
-            return None
-        allowed = 1 + int((time.monotonic() - self._pace_start) * self.rate_limit)
-        # What a slow source did not use is not made up for by a storm.
-        unused = allowed - self.window.sent - 1 - int(2 * PORTION_S * self.rate_limit)
-        if unused > 0:
-            self._pace_start += unused / self.rate_limit
-            allowed -= unused
-        return allowed
+    @property
+    def patience(self) -> float | None:
+        """How long nothing may move."""
+        return self.timeout
 
     def loss(self) -> TransportError:
         """The exception for a lost connection. Asks the server again: may take seconds."""
