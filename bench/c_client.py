@@ -1,0 +1,110 @@
+"""The report's loops in C, with the client library hiredis: compiled, and run as a program.
+
+    python bench/c_client.py
+    python bench/c_client.py --items 20000
+
+runs each of them once, on a server of its own on a unix socket, with a value of 129 bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fastresp.generators import PAYLOAD
+from fastresp.programs import LocalServer
+
+__all__ = ["CClient", "NotAvailable", "compiled"]
+
+SOURCE = Path(__file__).with_name("hiredis_c.c")
+# Each with its batch; what one pushes, the next one pops.
+LOOPS = (
+    *(("ping", 1), ("ping-pipeline", 1_000)),
+    *(("lpush", 1), ("rpop", 1)),
+    *(("lpush-pipeline", 1_000), ("rpop-pipeline", 1_000)),
+    *(("lpush-pipeline", 1_000), ("lrange", 100)),
+    *(("lpush-pipeline", 1_000), ("lrange", 1_000)),
+)
+
+
+class NotAvailable(Exception):
+    """The program can't be compiled here; the message says why."""
+
+
+class CClient:
+    """The compiled program, and the server that it is to use.
+
+    Args:
+        program: as ``compiled()`` gives it.
+        socket: the unix socket of the server.
+    """
+
+    def __init__(self, program: Path, socket: Path) -> None:
+        self.program = program
+        self.socket = socket
+
+    def run(self, method: str, items: int, batch: int) -> float:
+        """Push or pop so many items, in the list ``key``; the seconds by the program's clock."""
+        arguments = [str(self.socket), method, str(items), str(batch), PAYLOAD]
+        done = subprocess.run([self.program, *arguments], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{SOURCE.name} {method} failed: {done.stderr.strip()}")
+        seconds, count = done.stdout.split()
+        if int(count) != items:
+            raise SystemExit(f"{SOURCE.name} {method} was through with {count} of {items} items")
+        return float(seconds)
+
+
+@contextmanager
+def compiled() -> Iterator[Path]:
+    """Compile the program into a folder that is removed afterwards.
+
+    Raises:
+        NotAvailable: there is no compiler, or no hiredis.
+    """
+    if shutil.which("cc") is None:
+        raise NotAvailable("no C compiler was found (Debian: apt install gcc)")
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / SOURCE.stem
+        command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(SOURCE)]
+        done = subprocess.run([*command, *_hiredis_flags()], capture_output=True, text=True)
+        if done.returncode:
+            lines = done.stderr.splitlines()
+            why = next((line for line in lines if "error" in line or "cannot find" in line), "")
+            raise NotAvailable(f"hiredis was not found (Debian: apt install libhiredis-dev): {why}")
+        yield program
+
+
+def _hiredis_flags() -> list[str]:
+    """What pkg-config says, or else what finds the library where compilers look anyway."""
+    command = ["pkg-config", "--cflags", "--libs", "hiredis"]
+    if shutil.which("pkg-config") is not None:
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 0:
+            return done.stdout.split()
+    return ["-lhiredis"]
+
+
+def main() -> None:
+    """Run the loops and print their rates."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--items", type=int, default=1_000_000, help="items in each loop")
+    args = parser.parse_args()
+    try:
+        with compiled() as program, LocalServer() as server:
+            client = CClient(program, server.socket)
+            for method, batch in LOOPS:
+                seconds = client.run(method, args.items, batch)
+                rate = args.items / seconds
+                print(f"{method:15}{batch:7,} at a time {seconds:9.3f} s {rate:12,.0f}/s")
+    except NotAvailable as error:
+        raise SystemExit(f"not available: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+/* The loops of the 2018 report with the C client, hiredis; bench/c_client.py compiles and runs it.
+ *
+ *     hiredis_c SOCKET METHOD COUNT BATCH VALUE
+ *
+ * Prints the seconds that the loop took, without the connecting, and the number of items that were
+ * pushed or popped, or of pings answered. An item counts if it has the length of VALUE.
+ */
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define KEY "key"
+
+static redisContext *server;
+static size_t value_size;
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "%s\n", what);
+    exit(1);
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* How many items a reply brought, where an answer that is none counts as one. Frees it. */
+static size_t take(int type)
+{
+    void *taken;
+    size_t items = 0;
+    if (redisGetReply(server, &taken) != REDIS_OK)
+        fail(server->errstr);
+    redisReply *reply = taken;
+    if (reply->type == REDIS_REPLY_ERROR)
+        fail(reply->str);
+    if (reply->type != type && reply->type != REDIS_REPLY_NIL)
+        fail("a reply of another type than expected");
+    if (reply->type == REDIS_REPLY_ARRAY)
+        for (size_t index = 0; index < reply->elements; index++)
+            items += reply->element[index]->len == value_size;
+    else if (reply->type == REDIS_REPLY_STRING)
+        items = reply->len == value_size;
+    else
+        items = reply->type != REDIS_REPLY_NIL;
+    freeReplyObject(reply);
+    return items;
+}
+
+/* The same command, `batch` times before its replies are read; 1 for one by one. */
+static size_t repeat(int type, int arguments, const char **command, size_t count, size_t batch)
+{
+    size_t sizes[3], done = 0;
+    for (int index = 0; index < arguments; index++)
+        sizes[index] = strlen(command[index]);
+    for (size_t left = count; left > 0; left -= batch) {
+        if (batch > left)
+            batch = left;
+        for (size_t index = 0; index < batch; index++)
+            if (redisAppendCommandArgv(server, arguments, command, sizes) != REDIS_OK)
+                fail(server->errstr);
+        for (size_t index = 0; index < batch; index++)
+            done += take(type);
+    }
+    return done;
+}
+
+/* Read the end of the list and cut it off, in one turn, until `count` or all have come. */
+static size_t pop_ranges(size_t count, unsigned long long batch)
+{
+    size_t done = 0, items = 1;
+    while (done < count && items > 0) {
+        if (batch > count - done)
+            batch = count - done;
+        redisAppendCommand(server, "LRANGE " KEY " -%llu -1", batch);
+        redisAppendCommand(server, "LTRIM " KEY " 0 -%llu", batch + 1);
+        items = take(REDIS_REPLY_ARRAY);
+        take(REDIS_REPLY_STATUS);
+        done += items;
+    }
+    return done;
+}
+
+static size_t run(const char *method, size_t count, size_t batch, const char *value)
+{
+    struct {
+        const char *name, *command[3];
+        int arguments, type;
+    } methods[] = {
+        {"lpush", {"LPUSH", KEY, value}, 3, REDIS_REPLY_INTEGER},
+        {"rpop", {"RPOP", KEY}, 2, REDIS_REPLY_STRING},
+        {"ping", {"PING"}, 1, REDIS_REPLY_STATUS},
+    };
+    if (strcmp(method, "lrange") == 0)
+        return pop_ranges(count, batch);
+    for (size_t index = 0; index < sizeof methods / sizeof *methods; index++) {
+        const char *name = methods[index].name, *rest = method + strlen(name);
+        if (strncmp(method, name, strlen(name)) != 0 || (*rest && strcmp(rest, "-pipeline") != 0))
+            continue;
+        return repeat(methods[index].type, methods[index].arguments, methods[index].command,
+                      count, *rest ? batch : 1);
+    }
+    fail("METHOD is lpush, rpop or ping, or one of these with -pipeline; or lrange");
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    if (count != 6)
+        fail("usage: hiredis_c SOCKET METHOD COUNT BATCH VALUE");
+    size_t items = strtoull(arguments[3], NULL, 10), batch = strtoull(arguments[4], NULL, 10);
+    if (items == 0 || batch == 0)
+        fail("COUNT and BATCH are 1 or more");
+    value_size = strlen(arguments[5]);
+    server = redisConnectUnix(arguments[1]);
+    if (server == NULL || server->err)
+        fail(server == NULL ? "no memory" : server->errstr);
+    double start = now();
+    size_t done = run(arguments[2], items, batch, arguments[5]);
+    printf("%.9f %zu\n", now() - start, done);
+    redisFree(server);
+    return 0;
+}
