@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fastresp.generators import PAYLOAD
+from fastresp.stage import Comparison
 
-__all__ = ["KINDS", "commands", "print_ratios", "spread", "timed"]
+__all__ = ["KINDS", "as_benchmarks", "commands", "print_ratios", "spread", "timed"]
 
 KINDS = ("SET", "LPUSH")
 
@@ -57,3 +58,28 @@ def print_ratios(title: str, results: dict[str, pyperf.Benchmark], base: str) ->
     console = Console()
     console.print()
     console.print(table)
+
+
+def as_benchmarks(title: str, comparison: Comparison) -> list[pyperf.Benchmark]:
+    """The timings of a comparison as pyperf keeps them: a run for each value."""
+    return [
+        pyperf.Benchmark(
+            [
+                pyperf.Run(
+                    [timing.seconds],
+                    metadata={
+                        "name": f"{title} {method}",
+                        "unit": "second",
+                        "loops": 1,
+                        "commands": comparison.commands,
+                        "round": index + 1,
+                        "server": comparison.server,
+                        "server_cpu": timing.server_seconds,
+                        "client_cpu": timing.client_seconds,
+                    },
+                )
+                for index, timing in enumerate(timings)
+            ]
+        )
+        for method, timings in comparison.timings.items()
+    ]

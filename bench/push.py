@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 import pyperf
-from common import KINDS, commands, spread
+from common import KINDS, as_benchmarks, commands, spread
 from rich.console import Console
 from rich.table import Table
 
@@ -62,32 +62,6 @@ def measure(kind: str, args: argparse.Namespace) -> Comparison:
                 print(f"\r\x1b[K{kind}: {text}", end="", file=sys.stderr, flush=True)
 
         return stage.compare(methods, count, args.rounds, check=check, show=show)
-
-
-def as_benchmarks(kind: str, comparison: Comparison) -> list[pyperf.Benchmark]:
-    """The timings as pyperf keeps them: a run for each value."""
-    return [
-        pyperf.Benchmark(
-            [
-                pyperf.Run(
-                    [timing.seconds],
-                    metadata={
-                        "name": f"push {kind} {method}",
-                        "description": f"Load {comparison.commands:,} commands",
-                        "unit": "second",
-                        "loops": 1,
-                        "commands": comparison.commands,
-                        "round": index + 1,
-                        "server": comparison.server,
-                        "server_cpu": timing.server_seconds,
-                        "client_cpu": timing.client_seconds,
-                    },
-                )
-                for index, timing in enumerate(timings)
-            ]
-        )
-        for method, timings in comparison.timings.items()
-    ]
 
 
 def print_table(kind: str, where: str, comparison: Comparison) -> None:
@@ -145,7 +119,7 @@ def main() -> None:
     for kind in KINDS:
         comparison = measure(kind, args)
         print_table(kind, "TCP" if args.tcp else "a unix socket", comparison)
-        benchmarks += as_benchmarks(kind, comparison)
+        benchmarks += as_benchmarks(f"push {kind}", comparison)
     if args.output:
         pyperf.BenchmarkSuite(benchmarks).dump(str(args.output))
 

@@ -176,6 +176,7 @@ class Stage:
         commands: int,
         rounds: int,
         *,
+        before: Callable[[], object] = lambda: None,
         check: Callable[[str], None] = lambda method: None,
         show: Show = lambda text: None,
         budget_s: float = float("inf"),
@@ -186,6 +187,7 @@ class Stage:
             methods: by name, what loads the data; among them the ready file.
             commands: commands in each load.
             rounds: at most so many; the first is always run.
+            before: is called before each load, in the emptied server.
             check: is called with the method's name after each load, to look at the data.
             show: is told what goes on, between the timed parts.
             budget_s: no round is begun that would end later than this after the start.
@@ -196,25 +198,33 @@ class Stage:
         first = next(iter(methods))
         show(f"warming up: loading {commands:,} commands by {first}, untimed")
         # The first load pays for the memory that the others find ready.
-        self.timed(methods[first])
+        self.timed(methods[first], before)
         for index in range(rounds):
             for method, load in methods.items():
                 show(f"round {index + 1}: loading {commands:,} commands by {method}")
-                comparison.timings[method].append(self.timed(load))
+                comparison.timings[method].append(self.timed(load, before))
                 show(f"round {index + 1}: checking what {method} left in the server")
                 check(method)
             if (time.monotonic() - start) * (index + 2) / (index + 1) > budget_s:
                 break
         return comparison
 
-    def timed(self, load: Callable[[], object]) -> Timing:
-        """Time a load into the emptied server."""
+    def timed(
+        self, load: Callable[[], object], before: Callable[[], object] = lambda: None
+    ) -> Timing:
+        """Time a load into the emptied server.
+
+        Args:
+            load: what is timed; if it returns a float, that is the wall time, by its own clock.
+            before: is called first, untimed.
+        """
         # SYNC, since Valkey frees the old data in a thread during the load otherwise.
         self.client.execute_command("FLUSHALL", "SYNC")
+        before()
         server_seconds, client_seconds = self._server_seconds(), _client_seconds()
         start = time.perf_counter()
-        load()
-        seconds = time.perf_counter() - start
+        taken = load()
+        seconds = taken if isinstance(taken, float) else time.perf_counter() - start
         client_seconds = _client_seconds() - client_seconds
         return Timing(seconds, self._server_seconds() - server_seconds, client_seconds)
 
