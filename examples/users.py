@@ -1,0 +1,137 @@
+"""Ten thousand users: their ids in a list, a hash for each, all of them read back, all deleted.
+
+Shows the same four steps by redis-py's pipeline, by fastresp with rows (dicts), and by fastresp
+with columns (an Arrow table), and how long each step takes. What is read back is compared with
+what was written. The keys begin with "example:", and are gone at the end.
+
+It needs pyarrow. Run it with a server on this machine, or with another in REDIS_URL:
+
+    pip install 'fastresp[files]'
+    python examples/users.py
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+import redis
+
+import fastresp
+
+URL = os.environ.get("REDIS_URL", "redis://localhost:6379")
+USERS = [
+    {"id": str(number), "name": f"User {number}", "email": f"user{number}@example.org"}
+    for number in range(10_000)
+]
+
+
+class Way(Protocol):
+    """A way to do the four steps."""
+
+    def create(self) -> object: ...
+    def update(self) -> object: ...
+    def retrieve(self) -> Any: ...
+    def delete(self) -> object: ...
+
+
+class Pipeline:
+    """By redis-py: each step one pipeline."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+        self.pipeline = client.pipeline(transaction=False)
+
+    def create(self) -> None:
+        for user in USERS:
+            self.pipeline.rpush("example:users", user["id"])
+        self.pipeline.execute()
+
+    def update(self) -> None:
+        for user in USERS:
+            self.pipeline.hset(f"example:user:{user['id']}", mapping=user)
+        self.pipeline.execute()
+
+    def retrieve(self) -> list[dict[str, str]]:
+        for number in self.client.lrange("example:users", 0, -1):
+            self.pipeline.hgetall(f"example:user:{number}")
+        return self.pipeline.execute()
+
+    def delete(self) -> None:
+        for user in USERS:
+            self.pipeline.unlink(f"example:user:{user['id']}")
+        self.pipeline.unlink("example:users")
+        self.pipeline.execute()
+
+
+class Rows:
+    """By fastresp, a dict for each user."""
+
+    data: Any = USERS
+
+    def insert(self, data: Any, template: str) -> None:
+        fastresp.mass_insert(data, template, server=URL, transport="socket")
+
+    def ids(self) -> list[str]:
+        return next(fastresp.execute([("LRANGE", "example:users", 0, -1)], server=URL, decode=True))
+
+    def create(self) -> None:
+        self.insert(self.data, "RPUSH example:users {id}")
+
+    def update(self) -> None:
+        self.insert(self.data, "HSET example:user:{id} id {id} {**}")
+
+    def retrieve(self) -> Any:
+        replies = fastresp.execute(self.ids(), "HGETALL example:user:{0}", server=URL, decode=True)
+        return [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in replies]
+
+    def delete(self) -> None:
+        self.insert(self.data, "UNLINK example:user:{id}")
+        self.insert(["example:users"], "UNLINK {0}")
+
+
+class Columns(Rows):
+    """By fastresp, a column for each field: only the data and what is read back are others."""
+
+    data = pa.Table.from_pylist(USERS)
+
+    def retrieve(self) -> pa.Table:
+        names = self.data.column_names
+        replies = fastresp.execute(
+            self.ids(), f"HMGET example:user:{{0}} {' '.join(names)}", server=URL, decode=True
+        )
+        return pa.table(list(map(pa.array, zip(*replies, strict=True))), names)
+
+
+def timed(way: Way) -> Iterator[float]:
+    """The seconds of each step."""
+    way.delete()  # what a run that was ended too early has left
+    for step in (way.create, way.update, way.retrieve, way.delete):
+        start = time.perf_counter()
+        result = step()
+        yield time.perf_counter() - start
+        if step == way.retrieve:
+            users = result.to_pylist() if isinstance(result, pa.Table) else result
+            if users != USERS:
+                raise SystemExit(f"{type(way).__name__}: other users came back than were written")
+
+
+def main() -> None:
+    print(f"{len(USERS):,} users, seconds:")
+    print(f"{'':18}" + "".join(f"{step:>9}" for step in ("create", "update", "retrieve", "delete")))
+    with redis.Redis.from_url(URL, decode_responses=True) as client:
+        ways: dict[str, Way] = {
+            "redis-py, pipeline": Pipeline(client),
+            "fastresp, rows": Rows(),
+            "fastresp, columns": Columns(),
+        }
+        for name, way in ways.items():
+            print(f"{name:18}" + "".join(f"{seconds:9.3f}" for seconds in timed(way)))
+        print(f"Keys left: {client.exists('example:users', 'example:user:0')}")
+
+
+if __name__ == "__main__":
+    main()
