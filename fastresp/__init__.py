@@ -17,6 +17,7 @@ from .files import read
 from .lists import ListBuffer, Pushed
 from .load import dump, mass_insert
 from .report import Report
+from .script import Script
 from .template import Template
 from .transports.redis_cli import RedisCli
 from .wire.buffer import Chunk
@@ -40,6 +41,7 @@ __all__ = [
     "Writer",
     "Chunk",
     "Template",
+    "Script",
     # errors
     "FastrespError",
     "EncodeError",

@@ -19,7 +19,7 @@ from .progress import Progress, reporting
 from .report import Report
 from .server import Server, ServerLike
 from .source import Data, Encoder, encoding, is_columns, place_of, release, row_writer
-from .template import Command, as_template
+from .template import NO_SCRIPTS, Command, as_template
 from .transports.aio import AioTransport, connect, told, wait_for
 from .transports.base import add_report
 from .transports.choice import check_cluster
@@ -77,7 +77,12 @@ async def mass_insert(
     template = as_template(command)
     check_spread(data, template, connections)
     carrier = AioTransport(
-        Server(server), policy, connections=connections, timeout=timeout, rate_limit=rate_limit
+        Server(server),
+        policy,
+        connections=connections,
+        timeout=timeout,
+        rate_limit=rate_limit,
+        scripts=NO_SCRIPTS if template is None else template.scripts,
     )
     chunks = _Chunks(data, template, nulls=nulls, default=default, rate_limit=rate_limit)
     with closing(chunks), reporting(progress, data) as show, policy:

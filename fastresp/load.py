@@ -15,7 +15,7 @@ from .progress import Progress, reporting
 from .report import Report
 from .server import ServerLike
 from .source import Data, Encoder, encoding, place_of, released
-from .template import Command, as_template
+from .template import NO_SCRIPTS, Command, as_template
 from .transports.base import Transport
 from .transports.choice import check_cluster, choose
 from .wire.buffer import Chunk
@@ -47,8 +47,8 @@ def mass_insert(
             columns: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (a DataFrame of
             pandas or polars, a table or reader of pyarrow, a relation of DuckDB), which are never
             made into Python objects.
-        command: a command template such as ``"HSET user:{id} {**}"``, a list of them, a
-            Template, or None when ``data`` holds commands.
+        command: a command template such as ``"HSET user:{id} {**}"``, a Template, what
+            ``Script.command()`` gives, a list of these, or None when ``data`` holds commands.
         server: a URL (``redis://``, ``rediss://``, ``unix://``), a ``redis.Redis`` client, or
             None for the environment's ``REDIS_URL``, else localhost.
         transport: ``"redis-cli"``, a managed ``redis-cli --pipe``; ``"socket"``, a connection
@@ -78,6 +78,7 @@ def mass_insert(
         The report: commands, replies, error replies, bytes, rates.
 
     Raises:
+        CommandError: the server refuses a script (nothing was sent).
         CommandErrors: the server answered a command with an error; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
         EncodeError: a value has no RESP form, or is larger than the server takes. What came
@@ -110,6 +111,7 @@ def mass_insert(
             connections=connections,
             timeout=timeout,
             rate_limit=rate_limit,
+            scripts=NO_SCRIPTS if template is None else template.scripts,
         ) as carrier,  # fmt: skip
     ):
         check_cluster(carrier.answers, carrier.server, transport)
@@ -141,6 +143,9 @@ def dump(
 ) -> int:
     """Write the RESP that mass_insert would send, for ``redis-cli --pipe`` or a later load.
 
+    A script is written whole with each of its commands, as EVAL: whoever sends the file need not
+    have loaded it.
+
     Args:
         data, command, nulls, default: as for ``mass_insert``.
         file: a path, or a file object open for writing bytes. After an error the file of a path
@@ -153,7 +158,10 @@ def dump(
         EncodeError, TemplateError: as ``mass_insert``.
         OSError: the file can't be written.
     """
-    writer, source = encoding(data, command, nulls=nulls, default=default)
+    template = as_template(command)
+    if template is not None and template.scripts:
+        template = template.self_contained()
+    writer, source = encoding(data, template, nulls=nulls, default=default)
     with released(source):
         if isinstance(file, (str, os.PathLike)):
             with open(file, "wb", buffering=0) as opened:

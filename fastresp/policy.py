@@ -155,7 +155,7 @@ class ErrorPolicy:
             file, row = self._place(row)
         return CommandError(
             text.decode(errors="backslashreplace"),
-            index=held.source_command + at,
+            index=held.source_index(at),
             row=row,
             file=file,
             arguments=arguments(held.command(at)) if wanted else None,

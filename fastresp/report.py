@@ -23,7 +23,8 @@ class Report:
         reason: why that one, and which program it was.
         connections: how many connections there were.
         rows: source rows whose commands were sent.
-        commands: whole commands sent.
+        commands: whole commands sent. One that was sent again since the server had forgotten its
+            script counts once.
         replies: replies known to have come, error replies included.
         failed: error replies among them, and replies that hold one, as that of EXEC may.
         errors: the first 100 errors.

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from .errors import TransportError, TransportTimeout
+from .errors import CommandError, TransportError, TransportTimeout
+from .template import NO_SCRIPTS, Scripts
 
 if TYPE_CHECKING:
     import redis
@@ -161,20 +162,26 @@ class Server:
         connection.disconnect()
         return answers
 
-    def open(self, timeout: float | None) -> tuple[Any, Answers]:
-        """As ``ask()``, and keep the private redis-py connection that the answers came by."""
+    def open(self, timeout: float | None, scripts: Scripts = NO_SCRIPTS) -> tuple[Any, Answers]:
+        """As ``ask()``, and keep the private redis-py connection that the answers came by.
+
+        Raises:
+            CommandError: the server refuses one of the scripts that it is to load.
+        """
         timeout = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         if self.tls and timeout > HANDSHAKE_TIMEOUT_S:
             with suppress(TransportTimeout):
-                return self._open(HANDSHAKE_TIMEOUT_S)
-        return self._open(timeout)
+                return self._open(HANDSHAKE_TIMEOUT_S, scripts)
+        return self._open(timeout, scripts)
 
-    def open_all(self, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
+    def open_all(
+        self, count: int, timeout: float | None, scripts: Scripts = NO_SCRIPTS
+    ) -> tuple[list[Any], Answers]:
         """As ``open()``, for several connections; when one can't be had none is kept.
 
-        Only the first is asked all the questions.
+        Only the first is asked all the questions, and loads the scripts: they are the server's.
         """
-        first, answers = self.open(timeout)
+        first, answers = self.open(timeout, scripts)
         opened = [first]
         try:
             while len(opened) < count:
@@ -199,20 +206,46 @@ class Server:
             raise self._failure(error) from error
         return connection
 
-    def _open(self, timeout: float) -> tuple[Any, Answers]:
+    def _open(self, timeout: float, scripts: Scripts) -> tuple[Any, Answers]:
         connection = self.connect(timeout)
         try:
-            return connection, self._question(connection)
+            answers = self._question(connection)
+            self._load(connection, scripts)
+            return connection, answers
         except BaseException:
             connection.disconnect()
             raise
+
+    def _load(self, connection: Any, scripts: Scripts) -> None:
+        """Load scripts, and see to it that they may be run."""
+        import redis
+
+        for script in scripts.values():
+            try:
+                _call(connection, "SCRIPT", "LOAD", script)
+                for name in ("EVALSHA", "EVAL"):
+                    try:
+                        # Runs nothing, for its number of keys is none: only the ACL is asked.
+                        _call(connection, name, "", "none")
+                    except redis.exceptions.NoPermissionError:
+                        raise
+                    except redis.ResponseError:
+                        pass
+            except redis.exceptions.NoPermissionError as error:
+                raise TransportError(
+                    f"can't use the server at {self}: {error} (a script needs the rights to SCRIPT "
+                    "LOAD, EVALSHA and EVAL: ACL SETUSER ... +script|load +evalsha +eval)"
+                ) from error
+            except redis.ResponseError as error:
+                raise _refusal(error, script) from error
+            except (redis.RedisError, OSError) as error:
+                raise self._failure(error) from error
 
     def _question(self, connection: Any) -> Answers:
         import redis
 
         def call(*command: str) -> Any:
-            connection.send_command(*command)
-            return connection.read_response()
+            return _call(connection, *command)
 
         try:
             # An ACL may allow little else than the load.
@@ -365,6 +398,22 @@ def _pool_from_url(url: str) -> Any:
             "rediss:// for TLS or unix:///path?db=0, with special characters in the password "
             "percent-encoded"
         ) from None
+
+
+def _call(connection: Any, *command: str | bytes) -> Any:
+    """The reply to a command over a redis-py connection; errors are redis-py's."""
+    connection.send_command(*command)
+    return connection.read_response()
+
+
+def _refusal(error: Exception, script: bytes) -> CommandError:
+    """The exception for a script that a server does not load."""
+    words = str(error)
+    # redis-py leaves out this code, and no other one.
+    text = words if words.partition(" ")[0].isupper() else f"ERR {words}"
+    refusal = CommandError(text, arguments=(b"SCRIPT", b"LOAD", script))
+    refusal.add_note("fastresp: the server refuses the script; no command was sent")
+    return refusal
 
 
 def _parse_info(reply: bytes | str) -> dict[str, str]:

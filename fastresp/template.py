@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Self, TypeAlias
 
 from .errors import EncodeError, TemplateError
 from .wire.encode import pack
 from .wire.plan import Field, Items, Pairs, Plan, Row
 
-__all__ = ["Command", "Template", "as_template"]
+__all__ = ["NO_SCRIPTS", "Command", "Scripts", "Template", "as_template", "part_of_command"]
+
+# The texts of Lua scripts by their SHA1 in hexadecimal.
+Scripts: TypeAlias = Mapping[bytes, bytes]
+NO_SCRIPTS: Scripts = MappingProxyType({})
 
 VECTORS = ("f16", "f32", "f64")
 CONVERSIONS = ("json", *VECTORS)
@@ -42,29 +48,62 @@ class Template(Plan):
 
     Args:
         *texts: templates; each may hold several commands.
+        scripts: the texts of the scripts that its EVALSHA commands run, by their SHA1;
+            ``Script.command()`` gives them.
 
     Raises:
         TemplateError: a text can't be read; the message has a caret under the place.
     """
 
-    def __new__(cls, *texts: str) -> Template:
+    def __new__(cls, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> Self:
         return super().__new__(cls)
 
-    def __init__(self, *texts: str) -> None:
-        text, commands = "", []
-        for index, each in enumerate(texts or ("",)):
+    def __init__(self, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> None:
+        text, commands, known = "", [], dict(scripts)
+        for index, part in enumerate(texts or ("",)):
+            each = part if isinstance(part, str) else part.text
+            if isinstance(part, Template):
+                known.update(part.scripts)
             text = f"{text}\n{each}" if index else each
             commands += _Parser(text, len(text) - len(each)).commands()
+        self.scripts: Scripts = known
+        if known and any(_text(command[0]).upper() == b"MULTI" for command in commands):
+            raise TemplateError(
+                "a script can't be sent again within MULTI and EXEC, when the server has forgotten "
+                "it; do all of it in the script, which is a transaction by itself",
+                text,
+                max(text.find(f"EVALSHA {next(iter(known)).decode()}"), 0),
+            )
         super().__init__(text, commands)
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
 
-    def __reduce__(self) -> tuple[type[Template], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[..., Template], tuple[str]]:
+        if self.scripts:
+            return partial(Template, scripts=self.scripts), (self.text,)
         return Template, (self.text,)
 
+    def self_contained(self) -> Template:
+        """The same with EVAL and whole scripts in place of EVALSHA: for a server not asked yet."""
+        commands: list[Sequence[Sequence[bytes | Field]]] = []
+        for command in self.commands:
+            name, sha1 = (*map(_text, command[:2]), b"")[:2]
+            script = self.scripts.get(sha1) if name == b"EVALSHA" else None
+            whole = command if script is None else ((b"EVAL",), (script,), *command[2:])
+            commands.append(whole)
+        other = Template(self)
+        Plan.__init__(other, self.text, commands)
+        return other
 
-Command: TypeAlias = str | Iterable[str] | Template | None
+
+def _text(argument: Sequence[bytes | Field]) -> bytes:
+    """An argument without placeholders; empty for any other."""
+    parts = [part for part in argument if isinstance(part, bytes)]
+    return b"".join(parts) if len(parts) == len(argument) else b""
+
+
+Command: TypeAlias = str | Iterable[str | Template] | Template | None
 
 
 def as_template(command: Command) -> Template | None:
@@ -74,9 +113,25 @@ def as_template(command: Command) -> Template | None:
     if isinstance(command, str):
         return Template(command)
     texts = list(command) if isinstance(command, Iterable) else [command]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a command template is a str, a list of str, a Template or None")
+    if not all(isinstance(text, str | Template) for text in texts):
+        raise TypeError(
+            "a command template is a str, a list of str, a Template or None; a Script becomes one "
+            "by its command()"
+        )
     return Template(*texts)
+
+
+def part_of_command(text: str) -> list[tuple[bytes | Field, ...]]:
+    """The arguments, each as its parts, of a text that is a part of one command.
+
+    Raises:
+        TemplateError: it can't be read, or ends the command.
+    """
+    parser = _Parser(text, 0)
+    arguments = parser.command()
+    if text[parser.at - 1 : parser.at] in (";", "\n"):
+        raise parser.error("this ends the command; put it in quotes if it is text", parser.at - 1)
+    return arguments
 
 
 class _Parser:

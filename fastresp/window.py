@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from .wire.buffer import Chunk
 
-__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Sending", "Window"]
+__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Repeat", "Repeats", "Sending", "Window"]
 
 # What is sent and not answered yet, in bytes. The buffers between two processes on one machine
 # hold 0.4 MB (unix) to 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
@@ -27,7 +29,9 @@ class Sending:
     Attributes:
         first_command: index of its first command in what the connection carries; that of the
             chunk itself begins at 0 again with each Writer.
+        end_command: index of the command behind its last one.
         source_command: index of its first command among those of all connections.
+        repeated: commands up to its end that repeat earlier ones.
         written: sizes of the pieces that have gone; to be appended to by who sends them.
     """
 
@@ -38,11 +42,13 @@ class Sending:
         self.size = len(chunk)
         self.number = self.first_command = self.first_byte = self.memory_before = 0
         self.source_command = self._rows_before = self._first_row = self._row_base = 0
+        self.repeated = 0
         if last is not None:
             self.number = last.number + 1
             self.first_command = last.end_command
             self.first_byte = last.end_byte
             self.memory_before = last.memory_before + last.chunk.memory
+            self.repeated = last.repeated
             self._rows_before = last._rows_before + last._rows(len(last.chunk.ends))
         if former is not None:
             commands = len(former.chunk.ends)
@@ -50,21 +56,26 @@ class Sending:
             self._first_row = former.row(commands - 1) + 1
             continued = chunk.first_command == former.chunk.first_command + commands
             self._row_base = former._row_base if continued else self._first_row
+        self.end_command: int = self.first_command + len(chunk.ends)
         self.written: list[int] = []
-
-    @property
-    def end_command(self) -> int:
-        """Index of the command behind its last one."""
-        return self.first_command + len(self.chunk.ends)
 
     @property
     def end_byte(self) -> int:
         """Offset in the stream of the byte behind its last one."""
         return self.first_byte + self.size
 
+    @property
+    def of_source(self) -> Sending:
+        """The chunk itself; of repeats, the one of the source that went before."""
+        return self
+
     def row(self, index: int) -> int:
         """The source row of one of the chunk's commands."""
         return self._row_base + self.chunk.rows[index]
+
+    def source_index(self, index: int) -> int:
+        """The index of one of the chunk's commands among those of all connections."""
+        return self.source_command + index
 
     def _rows(self, commands: int) -> int:
         """How many source rows so many of its first commands are, those left out among them."""
@@ -126,6 +137,47 @@ class Sending:
         return b"".join(pieces)
 
 
+class Repeat(NamedTuple):
+    """A command that the server did not run, to be sent once more."""
+
+    row: int  # of the source
+    place: int  # among the commands of all connections
+    command: bytes  # as it was sent first
+    tries: int  # how many times it has been sent until now
+
+
+class Repeats(Sending):
+    """A chunk of commands that were sent before: no rows or commands of the source.
+
+    Args:
+        chunk: the commands, maybe written in another way now.
+        last: the chunk that goes before it.
+        repeats: which commands these are, one by one.
+    """
+
+    def __init__(self, chunk: Chunk, last: Sending, repeats: Sequence[Repeat]) -> None:
+        super().__init__(chunk, last)
+        self.repeats = repeats
+        self.repeated += len(repeats)
+        self._of_source = last.of_source
+
+    @property
+    def of_source(self) -> Sending:
+        return self._of_source
+
+    def row(self, index: int) -> int:
+        return self.repeats[index].row
+
+    def source_index(self, index: int) -> int:
+        return self.repeats[index].place
+
+    def command(self, index: int) -> bytes:
+        return self.repeats[index].command
+
+    def _rows(self, commands: int) -> int:
+        return 0
+
+
 class Window:
     """Chunks from the moment they are made until the last of their replies has come.
 
@@ -159,9 +211,15 @@ class Window:
 
     @property
     def made(self) -> int:
-        """Commands given to the window so far."""
+        """Commands given to the window so far, repeats among them."""
         last = self.last
         return last.end_command if last else 0
+
+    @property
+    def repeated(self) -> int:
+        """How many of them repeat earlier ones."""
+        last = self.last
+        return last.repeated if last else 0
 
     @property
     def has_room(self) -> bool:
@@ -196,6 +254,12 @@ class Window:
         return self.totals()[1]
 
     @property
+    def begun(self) -> int:
+        """Commands that have gone, or of which a part has."""
+        sending = self.sending
+        return self.sent + (1 if sending is not None and sending.underway else 0)
+
+    @property
     def in_doubt(self) -> int:
         """Commands that have gone and were not answered: the server may have run them or not."""
         return self.sent - self.acknowledged
@@ -213,7 +277,14 @@ class Window:
 
     def add(self, chunk: Chunk, former: Sending | None = None) -> None:
         """Take the next chunk of the stream; ``former`` as for a Sending, by default the last."""
-        self._held.append(Sending(chunk, self.last, former or self.last))
+        last = self.last
+        self._held.append(Sending(chunk, last, former or (last and last.of_source)))
+
+    def add_repeats(self, chunk: Chunk, repeats: Sequence[Repeat]) -> None:
+        """Take a chunk of commands that are sent once more; as for Repeats."""
+        last = self.last
+        assert last is not None
+        self._held.append(Repeats(chunk, last, repeats))
 
     def acknowledge(self, replies: int) -> None:
         """Note that so many replies have come in all, and let go of chunks that all have theirs."""

@@ -10,6 +10,7 @@ from ..errors import TransportError
 from ..policy import ErrorPolicy
 from ..report import Report
 from ..server import Answers, Server
+from ..template import NO_SCRIPTS, Scripts
 from ..wire.buffer import Chunk
 from .base import add_report
 from .lanes import Lanes, Waits
@@ -19,14 +20,17 @@ from .stream import Stream, Wait
 __all__ = ["AioTransport", "connect", "told", "wait_for"]
 
 
-async def connect(server: Server, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
+async def connect(
+    server: Server, count: int, timeout: float | None, scripts: Scripts = NO_SCRIPTS
+) -> tuple[list[Any], Answers]:
     """Open connections in a thread, since redis-py's block.
 
     Raises:
+        CommandError: the server refuses a script.
         TransportError: the server can't be used.
     """
     loop = asyncio.get_running_loop()
-    opening = loop.run_in_executor(None, server.open_all, count, timeout)
+    opening = loop.run_in_executor(None, server.open_all, count, timeout, scripts)
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -89,6 +93,7 @@ class AioTransport:
         connections: how many there are.
         timeout: give up when nothing moves for so many seconds; None for never.
         rate_limit: send at most so many commands a second; None for no limit.
+        scripts: what is to be loaded before, and to be sent again if the server forgets it.
 
     Attributes:
         lanes: the connections.
@@ -103,9 +108,15 @@ class AioTransport:
         connections: int,
         timeout: float | None,
         rate_limit: float | None,
+        scripts: Scripts,
     ) -> None:
         self.lanes = Lanes(
-            server, policy, connections=connections, timeout=timeout, rate_limit=rate_limit
+            server,
+            policy,
+            connections=connections,
+            timeout=timeout,
+            rate_limit=rate_limit,
+            scripts=scripts,
         )
         self.lanes.so_far.reason = "asyncio loads over a socket"
         self.answers: Answers | None = None
@@ -117,7 +128,9 @@ class AioTransport:
 
     async def __aenter__(self) -> Self:
         lanes = self.lanes
-        opened, self.answers = await connect(lanes.server, len(lanes.lanes), lanes.timeout)
+        opened, self.answers = await connect(
+            lanes.server, len(lanes.lanes), lanes.timeout, lanes.scripts
+        )
         lanes.attach(opened)
         return self
 

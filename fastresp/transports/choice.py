@@ -6,6 +6,7 @@ from ..errors import TransportError
 from ..policy import ErrorPolicy
 from ..programs import find_program
 from ..server import Answers, Server, ServerLike
+from ..template import NO_SCRIPTS, Scripts
 from .base import Transport
 from .redis_cli import RedisCli, beyond_redis_cli
 from .socket import SocketTransport
@@ -23,6 +24,7 @@ def choose(
     connections: int,
     timeout: float | None,
     rate_limit: float | None,
+    scripts: Scripts = NO_SCRIPTS,
 ) -> Transport:
     """Give the transport that was asked for; for ``"auto"``, redis-cli if it can do all of it.
 
@@ -34,9 +36,14 @@ def choose(
         raise ValueError(f"transport is 'auto', 'redis-cli' or 'socket', not {transport!r}")
     where = Server(server)
     socket = SocketTransport(
-        where, policy=policy, connections=connections, timeout=timeout, rate_limit=rate_limit
+        where,
+        policy=policy,
+        connections=connections,
+        timeout=timeout,
+        rate_limit=rate_limit,
+        scripts=scripts,
     )
-    beyond = _beyond_any_cli(policy, connections, rate_limit)
+    beyond = _beyond_any_cli(policy, connections, rate_limit, scripts)
     if transport == "redis-cli":
         if beyond:
             raise TransportError(f"{beyond}; use transport='socket'")
@@ -71,12 +78,16 @@ def check_cluster(answers: Answers | None, server: Server, transport: str) -> No
         )
 
 
-def _beyond_any_cli(policy: ErrorPolicy, connections: int, rate_limit: float | None) -> str:
+def _beyond_any_cli(
+    policy: ErrorPolicy, connections: int, rate_limit: float | None, scripts: Scripts
+) -> str:
     """What is asked for that no redis-cli can do, or an empty text."""
     if policy.needs_positions:
         return "redis-cli --pipe can't tell which command an error belongs to"
     if connections > 1:
         return "redis-cli --pipe has one connection"
+    if scripts:
+        return "redis-cli --pipe can't send a script again that the server has forgotten"
     if rate_limit is not None:
         return "redis-cli --pipe can't send at a limited rate"
     return ""

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 from ..errors import ProtocolError, TransportError
 from ..policy import ErrorPolicy
 from ..report import Report
+from ..script import REPEAT_BYTES, Repeater
 from ..server import Server
+from ..template import NO_SCRIPTS, Scripts
 from ..window import WINDOW_BYTES, Sending, Window
 from ..wire.buffer import Chunk
 from ..wire.replies import ReplyScanner
@@ -40,6 +42,7 @@ class Lanes:
         connections: how many there are, from 1 to 64; each may hold 3 MB.
         timeout: give up when nothing moves for so many seconds; None for never.
         rate_limit: send at most so many commands a second in all; None for no limit.
+        scripts: what the commands run that may have to be sent again.
 
     Raises:
         ValueError: an option can't be.
@@ -53,6 +56,7 @@ class Lanes:
         connections: int = 1,
         timeout: float | None = 30.0,
         rate_limit: float | None = None,
+        scripts: Scripts = NO_SCRIPTS,
     ) -> None:
         if not isinstance(connections, int) or not 1 <= connections <= MOST_CONNECTIONS:
             raise ValueError(
@@ -61,6 +65,7 @@ class Lanes:
         self.server = server
         self.policy = policy
         self.timeout = timeout
+        self.scripts = scripts
         self.so_far = Report("socket", connections=connections)
         window_bytes = max(WINDOW_BYTES // connections, LEAST_WINDOW_BYTES)
         self.lanes = [
@@ -102,20 +107,29 @@ class Lanes:
     @property
     def made(self) -> int:
         """Commands taken over so far, sent or not."""
-        return sum(lane.window.made for lane in self.lanes)
+        return sum(lane.window.made - lane.window.repeated for lane in self.lanes)
 
     @property
     def report(self) -> Report:
-        """The report so far: what was sent, what was answered, what is in doubt."""
+        """The report so far: what was sent, what was answered, what is in doubt.
+
+        A command that is to be sent again counts as not sent, and not answered.
+        """
         report = self.so_far
         totals = [lane.window.totals() for lane in self.lanes]
         report.rows, report.commands, report.bytes_sent = map(sum, zip(*totals, strict=True))
-        report.replies = sum(lane.window.acknowledged for lane in self.lanes)
-        report.unsent = sum(lane.window.unsent for lane in self.lanes)
+        report.commands -= self._refused
+        report.replies = sum(lane.window.acknowledged for lane in self.lanes) - self._refused
+        report.unsent = sum(lane.window.unsent + lane.waiting for lane in self.lanes)
         report.failed = sum(lane.failed for lane in self.lanes)
         if self.running:
             report.seconds = time.monotonic() - self._started
         return report
+
+    @property
+    def _refused(self) -> int:
+        """Replies that said that a command has to be sent again."""
+        return sum(lane.repeater.taken for lane in self.lanes)
 
     def judge(self) -> None:
         """Stop the load if there are more error replies than may be."""
@@ -159,7 +173,7 @@ class Lanes:
     def _latest(self) -> Sending | None:
         """The chunk that was made last."""
         ends = [lane.window.last for lane in self.lanes]
-        made = [sending for sending in ends if sending is not None]
+        made = [sending.of_source for sending in ends if sending is not None]
         return max(made, key=lambda sending: sending.source_command, default=None)
 
     def writing(self, chunk: Chunk) -> Iterator[Waits]:
@@ -266,12 +280,16 @@ class Lane(PipelineCore):
     Args:
         load: the load that it is a part of.
         others: as for PipelineCore.
+
+    Attributes:
+        repeater: the commands whose script the server had forgotten.
     """
 
     def __init__(self, load: Lanes, **options: Any) -> None:
         super().__init__(load.server, **options)
         self._load = load
         self._scanner = ReplyScanner()
+        self.repeater = Repeater(load.scripts, self.window)
         # Error replies that answer no whole command.
         self._unasked = 0
         # Not a method of Python: see Stream.receive().
@@ -285,7 +303,11 @@ class Lane(PipelineCore):
     @property
     def failed(self) -> int:
         """Commands that were answered by an error."""
-        return self._scanner.failed - self._unasked
+        return self._scanner.failed - self._unasked - self.repeater.taken
+
+    @property
+    def waiting(self) -> int:
+        return self.repeater.waiting
 
     @property
     def load(self) -> tuple[int, int, int]:
@@ -295,7 +317,8 @@ class Lane(PipelineCore):
         """
         window, last = self.window, self.window.last
         latest = -1 if last is None else last.source_command
-        return window.unsent_bytes, window.made - window.acknowledged, latest
+        unanswered = window.made - window.acknowledged + self.waiting
+        return window.unsent_bytes, unanswered, latest
 
     def room(self) -> int | None:
         load = self._load
@@ -315,10 +338,14 @@ class Lane(PipelineCore):
         sent = window.sent
         if scanner.replies > sent:
             self._take_last_words(scanner.replies - sent)
+        if scanner.errors and self._load.scripts:
+            self.repeater.take(scanner.errors)
         if scanner.errors:
             # Before the commands are let go of; if it raises, the next step goes on with it.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
+        if self.waiting and self.end is None:
+            self.repeater.send(REPEAT_BYTES)
         if self.failed:
             self._load.judge()
 

@@ -114,8 +114,7 @@ class PipelineCore:
 
     def stop(self) -> None:
         """Send nothing more, but the rest of a command of which a part has gone."""
-        sending = self.window.sending
-        self.end = self.window.sent + (1 if sending is not None and sending.underway else 0)
+        self.end = self.window.begun
 
     def understand(self) -> None:
         """Look at what came in, and acknowledge it in the window."""
@@ -132,17 +131,22 @@ class PipelineCore:
         if self.rate_limit is not None:
             # What is made goes, at that rate, after a Ctrl-C, too: little, as of small commands.
             ahead = min(ahead, int(self.rate_limit * AHEAD_LIMITED))
-        return self.window.unsent_bytes <= ahead and self.window.has_room
+        return not self.waiting and self.window.unsent_bytes <= ahead and self.window.has_room
 
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk."""
         self.window.add(chunk)
 
     @property
+    def waiting(self) -> int:
+        """How many commands are to be sent again, and are not in the window yet."""
+        return 0
+
+    @property
     def finished(self) -> bool:
         """Whether all that is to be sent has gone and was answered."""
         sent = self.window.sent
-        last = self.window.made if self.end is None else self.end
+        last = self.window.made + self.waiting if self.end is None else self.end
         return sent >= last and self.window.acknowledged >= sent
 
     def step(self) -> None:

@@ -9,6 +9,7 @@ from ..errors import TransportError
 from ..policy import ErrorPolicy
 from ..report import Report
 from ..server import Server, ServerLike
+from ..template import NO_SCRIPTS, Scripts
 from ..wire.buffer import Chunk
 from .base import Transport
 from .lanes import Lanes, Waits
@@ -30,6 +31,7 @@ class SocketTransport(Transport):
             one of them.
         timeout: give up when nothing moves for so many seconds; None for never.
         rate_limit: send at most so many commands a second; None for no limit.
+        scripts: what is to be loaded before, and to be sent again if the server forgets it.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class SocketTransport(Transport):
         connections: int = 1,
         timeout: float | None = 30.0,
         rate_limit: float | None = None,
+        scripts: Scripts = NO_SCRIPTS,
     ) -> None:
         super().__init__(server)
         self._lanes = Lanes(
@@ -48,6 +51,7 @@ class SocketTransport(Transport):
             connections=connections,
             timeout=timeout,
             rate_limit=rate_limit,
+            scripts=scripts,
         )
 
     def because(self, reason: str) -> Self:
@@ -70,7 +74,8 @@ class SocketTransport(Transport):
 
     def start(self) -> None:
         lanes = self._lanes
-        connections, self.answers = self.server.open_all(len(lanes.lanes), lanes.timeout)
+        count = len(lanes.lanes)
+        connections, self.answers = self.server.open_all(count, lanes.timeout, lanes.scripts)
         lanes.attach(connections)
 
     def flush(self) -> None:
