@@ -127,11 +127,12 @@ async def execute(
     """
     if isinstance(data, RespFile):
         await asyncio.to_thread(data.check)
-    core = reply_core(server, on_error, decode, timeout)
-    chunks = _Chunks(data, command, nulls=nulls, default=default)
+    template = as_template(command)
+    core = reply_core(server, on_error, decode, timeout, template)
+    chunks = _Chunks(data, template, nulls=nulls, default=default)
     failure: Exception | None = None
     try:
-        [connection], answers = await connect(core.server, 1, core.timeout)
+        [connection], answers = await connect(core.server, 1, core.timeout, core.scripts)
         core.attach(connection)
         chunks.writer.max_bulk_bytes = answers.max_bulk_bytes
         chunks.carrier = core

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from .errors import CommandError, ProtocolError
+from .report import Report
+from .script import MOST_REPEATS, is_forgotten, repeating, script_of
 from .server import Server, ServerLike
 from .source import Data, Encoder, encoding, release
-from .template import Command
+from .template import NO_SCRIPTS, Command, Scripts, Template, as_template
 from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore
 from .transports.stream import Wait, wait_for
+from .window import Repeat, Window
 from .wire.commands import arguments
 from .wire.objects import ReplyReader
 
@@ -30,12 +33,61 @@ class More(NamedTuple):
     """What a ReplyCore asks for when it could send more."""
 
 
+class Gap:
+    """The replies from the first one on that a forgotten script left out, until all are there.
+
+    Attributes:
+        replies: one for each command in flight when it was found out.
+        missing: places among them of commands that have to be sent again.
+        tries: how many times they have been.
+        window: what sends them again; None while others are in flight.
+    """
+
+    def __init__(self) -> None:
+        self.replies: list[Any] = []
+        self.missing: list[int] = []
+        self.tries = 0
+        self.window: Window | None = None
+        self._answered = 0
+        self._again: list[int] = []
+
+    def hold(self, reply: Any, forgotten: bool) -> None:
+        """Take the reply to a command that was in flight."""
+        if forgotten:
+            self.missing.append(len(self.replies))
+        self.replies.append(reply)
+
+    def send(self, commands: Iterable[bytes], scripts: Scripts) -> None:
+        """Prepare to send the missing ones again."""
+        self.tries += 1
+        self.window = Window()
+        rest = [Repeat(0, 0, command, self.tries) for command in commands]
+        while rest:
+            chunk, taken = repeating(rest, scripts)
+            self.window.add(chunk)
+            del rest[: len(taken)]
+
+    def fill(self, reply: Any) -> bool:
+        """Take the next reply to what was sent again; return whether it was the last."""
+        place = self.missing[self._answered]
+        self._answered += 1
+        self.replies[place] = reply
+        if type(reply) is CommandError and is_forgotten(reply.text) and self.tries < MOST_REPEATS:
+            self._again.append(place)
+        if self._answered < len(self.missing):
+            return False
+        self.missing, self._again, self._answered = self._again, [], 0
+        self.window = None
+        return not self.missing
+
+
 class ReplyCore(PipelineCore):
     """A pipeline whose replies become objects, one by one, as fast as they are taken.
 
     Args:
         decode: the encoding of replies that are text, or None for bytes.
         on_error: ``"raise"`` or ``"return"`` error replies.
+        scripts: what is to be loaded before, and to be sent again if the server forgets it.
         others: as for PipelineCore.
     """
 
@@ -43,11 +95,20 @@ class ReplyCore(PipelineCore):
     most_reads = 4
 
     def __init__(
-        self, server: Server, *, decode: str | None, on_error: str, timeout: float | None
+        self,
+        server: Server,
+        *,
+        decode: str | None,
+        on_error: str,
+        timeout: float | None,
+        scripts: Scripts = NO_SCRIPTS,
     ) -> None:
         super().__init__(server, timeout=timeout)
         self.reader = ReplyReader(decode)
         self.raising = on_error == "raise"
+        self.scripts = scripts
+        self._gap: Gap | None = None
+        self._repeated_bytes = 0
         self.received = self._counted = 0
         self._average = 1.0
         self._most = FIRST_IN_FLIGHT
@@ -63,7 +124,16 @@ class ReplyCore(PipelineCore):
         pass  # replies are taken by replies()
 
     def room(self) -> int | None:
-        return self.window.acknowledged + self._most
+        if self._gap is None:
+            return self.window.acknowledged + self._most
+        # What is in flight is waited for; then goes what is to be sent again, and nothing else.
+        return self.window.begun if self._gap.window is None else None
+
+    @property
+    def report(self) -> Report:
+        report = super().report
+        report.bytes_sent += self._repeated_bytes
+        return report
 
     def exchange(self) -> Iterator[Wait | More | Iterator[Any]]:
         """Yield what is to be done next: wait, fetch more commands, or take these replies.
@@ -72,7 +142,7 @@ class ReplyCore(PipelineCore):
             LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
         """
         while True:
-            while not self.ended and not self.window.unsent:
+            while not (self.ended or self.window.unsent or self._gap):
                 yield More()
             lost = None
             try:
@@ -85,6 +155,8 @@ class ReplyCore(PipelineCore):
                 raise lost
             if self.ended and self.finished:
                 return
+            if self._send_again():
+                continue
             if self.window.acknowledged == before:
                 yield self.wait()
             else:
@@ -112,7 +184,7 @@ class ReplyCore(PipelineCore):
         """
         taken = self.window.acknowledged
         try:
-            for reply in self.reader.take():
+            for reply in self._in_order(taken) if self.scripts else self._read():
                 if taken >= self.window.sent:
                     self._take_last_words(reply)
                 if type(reply) is CommandError:
@@ -126,6 +198,50 @@ class ReplyCore(PipelineCore):
                 raise self.reader.failure
         finally:
             self._account(taken)
+
+    def _read(self) -> Iterator[Any]:
+        return iter(self.reader.take())
+
+    def _in_order(self, index: int) -> Iterator[Any]:
+        """The replies from that of a command on, without a gap where a script was forgotten."""
+        for reply in self._read():
+            gap = self._gap
+            if gap is None and not self._forgotten(index, reply):
+                index += 1
+                yield reply
+            elif gap is None or gap.window is None:
+                gap = self._gap = gap or Gap()
+                at = index + len(gap.replies)
+                if at >= self.window.sent:
+                    self._take_last_words(reply)
+                gap.hold(reply, self._forgotten(at, reply))
+            elif gap.fill(reply):
+                assert self.stream is not None
+                self.stream.window, self._gap = self.window, None
+                index += len(gap.replies)
+                yield from gap.replies
+
+    def _forgotten(self, index: int, reply: Any) -> bool:
+        """Whether a command is to be sent again, for the server does not know its script."""
+        if type(reply) is not CommandError or not is_forgotten(reply.text):
+            return False
+        return index < self.window.sent and (
+            script_of(self.window.command(index)[1]) in self.scripts
+        )
+
+    def _send_again(self) -> bool:
+        """Begin to send what a forgotten script left out, once nothing else is in flight."""
+        gap, window, stream = self._gap, self.window, self.stream
+        if gap is None or gap.window is not None or stream is None:
+            return False
+        first = window.acknowledged
+        if first + len(gap.replies) < window.begun:
+            return False
+        gap.send((window.command(first + at)[1] for at in gap.missing), self.scripts)
+        assert gap.window is not None
+        stream.window = gap.window
+        self._repeated_bytes += gap.window.unsent_bytes
+        return True
 
     def _take_last_words(self, reply: Any) -> None:
         """Refuse what answers no whole command: a server's complaint about a part of one."""
@@ -187,13 +303,18 @@ def execute(
         EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after the
             replies to the commands before.
     """
-    core = reply_core(server, on_error, decode, timeout)
-    writer, source = encoding(data, command, nulls=nulls, default=default)
+    template = as_template(command)
+    core = reply_core(server, on_error, decode, timeout, template)
+    writer, source = encoding(data, template, nulls=nulls, default=default)
     return _run(core, writer, source)
 
 
 def reply_core(
-    server: ServerLike, on_error: str, decode: bool | str | None, timeout: float | None
+    server: ServerLike,
+    on_error: str,
+    decode: bool | str | None,
+    timeout: float | None,
+    template: Template | None,
 ) -> ReplyCore:
     """The pipeline for these options of ``execute``.
 
@@ -203,13 +324,19 @@ def reply_core(
     if on_error not in ("raise", "return"):
         raise ValueError(f"on_error is 'raise' or 'return', not {on_error!r}")
     encoding = "utf-8" if decode is True else decode or None
-    return ReplyCore(Server(server), decode=encoding, on_error=on_error, timeout=timeout)
+    return ReplyCore(
+        Server(server),
+        decode=encoding,
+        on_error=on_error,
+        timeout=timeout,
+        scripts=NO_SCRIPTS if template is None else template.scripts,
+    )
 
 
 def _run(core: ReplyCore, writer: Encoder, source: Iterator[Any]) -> Iterator[Any]:
     failure: Exception | None = None
     try:
-        connection, answers = core.server.open(core.timeout)
+        connection, answers = core.server.open(core.timeout, core.scripts)
         core.attach(connection)
         writer.max_bulk_bytes = answers.max_bulk_bytes
         for item in core.exchange():

@@ -45,6 +45,7 @@ class Stream:
         feed: is given the bytes of replies as they come in.
 
     Attributes:
+        window: may be another one while nothing is in flight.
         lost: why the connection can't be used any more, or None.
         sure: False after an exception of a signal handler came in the midst of a TLS call: then
             nobody knows what went and what came, and the connection can only be closed.
@@ -53,7 +54,7 @@ class Stream:
 
     def __init__(self, connection: Any, window: Window, feed: Callable[[bytes], object]) -> None:
         self._connection = connection
-        self._window = window
+        self.window = window
         self._feed = feed
         self.lost: Exception | None = None
         self.sure = True
@@ -127,7 +128,7 @@ class Stream:
         return went
 
     def _piece(self, most_commands: int | None) -> memoryview | None:
-        sending = self._window.sending
+        sending = self.window.sending
         if sending is None:
             return None
         if most_commands is not None:
@@ -135,7 +136,7 @@ class Stream:
         return sending.piece(TLS_WRITE_BYTES if self._tls else WRITE_BYTES, most_commands)
 
     def _send_plain(self, piece: memoryview) -> None:
-        sending = self._window.sending
+        sending = self.window.sending
         assert sending is not None
         # One call in C writes and takes a note of it: no signal handler can come in between, so
         # a Ctrl-C never makes us lose or repeat a byte.
@@ -146,7 +147,7 @@ class Stream:
         self.sure = False
         if self._pending is None:
             # From here on some of it may be on its way.
-            sending = self._window.sending
+            sending = self.window.sending
             assert sending is not None
             self._pending = piece
             sending.written.append(len(piece))
