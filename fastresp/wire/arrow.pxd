@@ -47,10 +47,12 @@ cdef extern from *:
         const char *format
         const char *name
         const char *metadata
+        int64_t flags
         int64_t n_children
         ArrowSchema **children
         ArrowSchema *dictionary
         void (*release)(ArrowSchema *) noexcept nogil
+        void *private_data
 
     cdef struct ArrowArray:
         int64_t length
@@ -62,12 +64,14 @@ cdef extern from *:
         ArrowArray **children
         ArrowArray *dictionary
         void (*release)(ArrowArray *) noexcept nogil
+        void *private_data
 
     cdef struct ArrowArrayStream:
         int (*get_schema)(ArrowArrayStream *, ArrowSchema *) noexcept nogil
         int (*get_next)(ArrowArrayStream *, ArrowArray *) noexcept nogil
         const char *(*get_last_error)(ArrowArrayStream *) noexcept nogil
         void (*release)(ArrowArrayStream *) noexcept nogil
+        void *private_data
 
 
 cdef class Schema:

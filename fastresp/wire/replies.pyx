@@ -4,7 +4,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
 from ..errors import ProtocolError
 
@@ -353,17 +353,6 @@ cdef inline const char *whole_integer(const char *p, const char *end) noexcept n
     if end - p >= 2 and p[0] == c'\r' and p[1] == c'\n':
         return p + 2
     return NULL
-
-
-cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
-    """The byte after the next CRLF, or NULL. A CR or LF alone is part of a line."""
-    while True:
-        p = <const char *>memchr(p, c'\r', end - p)
-        if p is NULL or end - p < 2:
-            return NULL
-        if p[1] == c'\n':
-            return p + 2
-        p += 1
 
 
 cdef bint is_value(char kind, const char *p, const char *end) except -1:
