@@ -3,6 +3,7 @@
 from .errors import (
     CommandError,
     CommandErrors,
+    DecodeError,
     EncodeError,
     FastrespError,
     LeaseError,
@@ -13,6 +14,7 @@ from .errors import (
     TransportTimeout,
 )
 from .execute import execute
+from .fetch import fetch_hashes
 from .files import read
 from .lists import ListBuffer, Pushed
 from .load import dump, mass_insert
@@ -28,6 +30,7 @@ __all__ = [
     # load
     "mass_insert",
     "execute",
+    "fetch_hashes",
     "read",
     "dump",
     "RedisCli",
@@ -45,6 +48,7 @@ __all__ = [
     # errors
     "FastrespError",
     "EncodeError",
+    "DecodeError",
     "TemplateError",
     "SourceError",
     "ProtocolError",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CommandError",
     "CommandErrors",
+    "DecodeError",
     "EncodeError",
     "FastrespError",
     "LeaseError",
@@ -77,6 +78,20 @@ class TemplateError(FastrespError, ValueError):
 
 class SourceError(FastrespError, ValueError):
     """The source of a load can't be read."""
+
+
+class DecodeError(FastrespError, ValueError):
+    """A value that was read is not UTF-8, and was asked for as text.
+
+    Attributes:
+        key: the key that holds it.
+        column: the column that it was for.
+    """
+
+    def __init__(self, message: str, *, key: bytes, column: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.column = column
 
 
 class ProtocolError(FastrespError, ValueError):

@@ -55,15 +55,17 @@ class Server:
     Args:
         server: a URL (``redis://``, ``rediss://``, ``unix://``), a ``redis.Redis`` client, or
             None for the environment's ``REDIS_URL``, else ``redis://localhost:6379/0``.
+        reading: nothing will be written, so that a replica will do.
 
     Raises:
         ValueError: the URL can't be read.
         TypeError: it is neither a URL nor a client.
     """
 
-    def __init__(self, server: ServerLike = None) -> None:
+    def __init__(self, server: ServerLike = None, *, reading: bool = False) -> None:
         import redis
 
+        self.reading = reading
         if server is None:
             server = os.environ.get("REDIS_URL") or DEFAULT_URL
         if isinstance(server, str):
@@ -145,7 +147,7 @@ class Server:
             connection.connect()
         except (redis.RedisError, OSError, UnicodeError) as error:
             connection.disconnect()
-            raise self._failure(error) from error
+            raise self.failure(error) from error
         return connection
 
     def ask(self, timeout: float | None) -> Answers:
@@ -263,8 +265,9 @@ class Server:
             with suppress(redis.ResponseError, IndexError, ValueError):
                 most = int(call("CONFIG", "GET", "proto-max-bulk-len")[1])
         except (redis.RedisError, OSError) as error:
-            raise self._failure(error) from error
-        if info.get("role") == "slave" and info.get("slave_read_only") == "1":
+            raise self.failure(error) from error
+        replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
+        if replica and not self.reading:
             raise TransportError(
                 f"{self} is a read-only replica; load into its master, "
                 f"{info.get('master_host')}:{info.get('master_port')}"
@@ -280,7 +283,7 @@ class Server:
             port=getattr(connection, "port", None),
         )
 
-    def _failure(self, error: Exception) -> TransportError:
+    def failure(self, error: Exception) -> TransportError:
         """The exception for a server that can't be used: its words, and what to do."""
         import redis
 

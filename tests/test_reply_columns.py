@@ -87,7 +87,7 @@ def test_rows_as_hiredis_has_them(data: st.DataObject, n: int, cuts: list[int], 
     for index, piece in enumerate(cut_up(stream, cuts)):
         columns.feed(piece)
         if index % step == 0:
-            rows += rows_of(columns.take())
+            rows += rows_of(columns.take(step))
     rows += rows_of(columns.take())
     nulls = (None,) * n
     assert rows == [nulls if isinstance(r, ErrorReply) else tuple(r) for r in replies]

@@ -195,14 +195,17 @@ cdef class ReplyColumns:
         finally:
             PyBuffer_Release(&view)
 
-    def take(self):
+    def take(self, most=None):
         """Give the whole rows since the last time as a StringBatch; None where there are none.
+
+        Args:
+            most: at most so many of them; the others are copied, and stay for the next time.
 
         Raises:
             ValueError: a text among them is not UTF-8, as ``invalid`` tells.
         """
         cdef Py_ssize_t i
-        cdef int64_t rows = self.rows
+        cdef int64_t rows = self.rows if most is None else min(self.rows, most)
         self.check_free()
         if self.invalid is not None:
             raise ValueError("row {:,}, column {:,}: this text is not UTF-8".format(*self.invalid))

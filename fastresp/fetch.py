@@ -1,0 +1,438 @@
+"""Hashes out of a server, as columns."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self, TypeAlias
+from weakref import ref
+
+from .errors import CommandError, DecodeError, ProtocolError, SourceError
+from .execute import ReplyCore
+from .server import Server, ServerLike
+from .source import ArrowHolding, ArrowStreaming, encoding, release
+from .template import Template
+from .transports.pipeline import LostConnection
+from .transports.stream import wait_for
+from .wire.arrow_out import StringBatch, schema, stream
+from .wire.commands import arguments
+from .wire.reply_columns import ReplyColumns, string_column
+
+__all__ = ["Hashes", "fetch_hashes"]
+
+Keys: TypeAlias = str | Iterable[Any] | ArrowStreaming | ArrowHolding
+
+BATCH_ROWS = 65_536
+# A batch ends here, too, however few rows it has.
+BATCH_BYTES = 32 << 20
+# How many keys a SCAN looks at: enough to hide its way there and back.
+SCAN_COUNT = 1000
+# Doubled braces, a placeholder, a brace alone, text.
+PIECES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
+# What has a meaning in the patterns of SCAN.
+GLOB = re.compile(r"([*?\[\]\\^])")
+SHOWN_BYTES = 40
+
+
+def fetch_hashes(
+    keys: Keys,
+    fields: Iterable[str],
+    *,
+    server: ServerLike = None,
+    binary: bool | Iterable[str] = False,
+    timeout: float | None = 30.0,
+    batch_rows: int = BATCH_ROWS,
+) -> Hashes:
+    """Fetch fields of hashes as columns, without a Python object for each value.
+
+    What is returned goes to anything that takes Arrow data, such as ``pyarrow.table(...)``,
+    ``polars.DataFrame(...)`` or ``pandas.DataFrame.from_arrow(...)``. It is read over a connection
+    of its own while it is taken, in batches: nothing else is held, whatever the number of keys. A
+    replica will do as the server.
+
+    Args:
+        keys: an iterable of keys, or a column of them (an Arrow array, a Series): a row for each,
+            in their order. Or a pattern for SCAN, a str: ``"user:*"``, whose keys become the first
+            column, ``key``; or ``"user:{id}"``, whose first column ``id`` has what stands there in
+            the key. So that is the way back from ``"HSET user:{id} {**}"``; other characters of
+            such a pattern stand for themselves. A literal brace is doubled, as in templates.
+        fields: the names of the fields, each a column.
+        server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
+        binary: True for columns of bytes, or the names of those that shall be; the others are
+            UTF-8 text.
+        timeout: seconds without any progress after which it is given up; None for never.
+        batch_rows: rows of a batch at most; one of 32 MiB has fewer.
+
+    A field that a hash does not have is a null, and a key that does not exist a row of nulls. A
+    pattern finds hashes only, in no order. SCAN may find a key twice, while the server resizes its
+    table of keys, and one that is deleted meanwhile is a row of nulls; what is written meanwhile
+    may be in it or not.
+
+    Returns:
+        The rows, to be taken; nothing is opened before.
+
+    Raises:
+        ValueError, TypeError: an argument can't be.
+
+    While the rows are taken:
+
+        CommandError: a key holds no hash, or the server refuses to tell; names the key.
+        DecodeError: a value is not UTF-8; names the key and the column.
+        TransportError, TransportTimeout: the server can't be used, or was lost.
+        SourceError, EncodeError: the keys can't be read, or one of them be sent.
+
+    A library that takes the Arrow stream raises an exception of its own with the same text; ours
+    is then in ``error``.
+    """
+    pattern = as_pattern(keys) if isinstance(keys, str) else None
+    if isinstance(fields, (str, bytes)):
+        raise TypeError(f"fields is a list of names, not one {type(fields).__name__}")
+    names = [*fields] if pattern is None else [pattern.column, *fields]
+    wanted = names if pattern is None else names[1:]
+    if not wanted:
+        raise ValueError("fields is empty; name one at least")
+    double = [name for name, count in Counter(names).items() if count > 1]
+    if double:
+        raise ValueError(f"two columns are named {double[0]!r}; each has a name of its own")
+    if batch_rows < 1:
+        raise ValueError(f"batch_rows is a number of rows above 0, not {batch_rows}")
+    if pattern is None and isinstance(keys, (bytes, bytearray)):
+        raise TypeError("keys is an iterable of keys, or a pattern that is a str, not one key")
+    as_bytes = _binary(binary, names)
+    options = Options(Server(server, reading=True), timeout, batch_rows)
+    HashCore(options, wanted, [True] * len(wanted))  # refuses a timeout that can't be
+    return Hashes(pattern or keys, names, [name not in as_bytes for name in names], options)
+
+
+def _binary(binary: bool | Iterable[str], names: list[str]) -> set[str]:
+    """The names of the columns that are to be bytes."""
+    if isinstance(binary, bool):
+        return set(names) if binary else set()
+    chosen = {binary} if isinstance(binary, str) else set(binary)
+    if unknown := chosen.difference(names):
+        raise ValueError(f"binary names {min(unknown)!r}, and the columns are {', '.join(names)}")
+    return chosen
+
+
+class Options(NamedTuple):
+    """What is the same for every reading."""
+
+    server: Server
+    timeout: float | None
+    batch_rows: int
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Which keys to look for, and what of them becomes a column.
+
+    Attributes:
+        glob: for SCAN.
+        column: the name of the column.
+        head, tail: how many bytes of a key stand before that, and behind it.
+    """
+
+    glob: str
+    column: str = "key"
+    head: int = 0
+    tail: int = 0
+
+
+def as_pattern(text: str) -> Pattern:
+    """Read ``user:*`` or ``user:{id}``.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    literal = [""]
+    names = []
+    for piece in PIECES.finditer(text):
+        if piece[1] is not None:
+            names.append(piece[1])
+            literal.append("")
+        elif piece[0] in ("{", "}"):
+            raise ValueError(f"a brace of {text!r} is alone; write '{{{{' or '}}}}' for a literal")
+        else:
+            literal[-1] += piece[0][0] if piece[0] in ("{{", "}}") else piece[0]
+    if len(names) > 1 or any(not name or name[0] == "*" or "!" in name for name in names):
+        raise ValueError(f"{text!r} is no pattern: it has one name in braces, as in 'user:{{id}}'")
+    if names:
+        before, after = literal
+        glob = f"{_escaped(before)}*{_escaped(after)}"
+        return Pattern(glob, names[0], len(before.encode()), len(after.encode()))
+    if not GLOB.search(literal[0]):
+        raise ValueError(
+            f"{text!r} is one key, and keys is a pattern, such as 'user:*' or 'user:{{id}}', or an "
+            "iterable of keys: put a single key in a list"
+        )
+    return Pattern(literal[0])
+
+
+def _escaped(text: str) -> str:
+    return GLOB.sub(r"\\\1", text)
+
+
+class Hashes:
+    """Hashes as columns, read while they are taken: what ``fetch_hashes`` gives.
+
+    Anything that takes Arrow data takes it. It can be taken again, and then is read anew, unless
+    the keys were an iterator. As an iterable it gives the batches, each an object with
+    ``__arrow_c_array__``.
+
+    Attributes:
+        names: of the columns.
+        rows: how many have been read, in the last reading.
+        nbytes: bytes of replies, likewise.
+        error: what ended the last reading, where it was an exception.
+    """
+
+    def __init__(
+        self, keys: Pattern | Keys, names: list[str], text: list[bool], options: Options
+    ) -> None:
+        self.names = names
+        self.rows = self.nbytes = 0
+        self.error: BaseException | None = None
+        self._keys = keys
+        self._text = text
+        self._options = options
+        self._taken = False
+        self._readings: list[ref[Generator[StringBatch, None, None]]] = []
+
+    def __repr__(self) -> str:
+        return f"<fastresp.Hashes of {', '.join(self.names)}>"
+
+    def __arrow_c_schema__(self) -> object:
+        return schema(self.names, self._text)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Give the batches as an Arrow stream; the first is read when it is asked for."""
+        return stream(self.names, self._text, iter(self))
+
+    def __iter__(self) -> Iterator[StringBatch]:
+        reading = self._read()
+        self._readings = [each for each in self._readings if each() is not None]
+        self._readings.append(ref(reading))
+        return reading
+
+    def close(self) -> None:
+        """End the readings that are going on: their connections are closed."""
+        for each in self._readings:
+            reading = each()
+            if reading is not None:
+                reading.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _read(self) -> Generator[StringBatch, None, None]:
+        self.rows = self.nbytes = 0
+        self.error = None
+        fields = slice(1 if isinstance(self._keys, Pattern) else 0, None)
+        core = HashCore(self._options, self.names[fields], self._text[fields])
+        found = Found(self._keys, core) if isinstance(self._keys, Pattern) else None
+        try:
+            if self._taken and iter_of(self._keys) is self._keys:
+                raise SourceError("the keys were an iterator, and were read; give a list of them")
+            self._taken = True
+            # Closed here, for a traceback that somebody keeps would keep their connections open.
+            with ExitStack() as stack:
+                keys: Any = self._keys
+                if found is not None:
+                    keys = stack.enter_context(closing(found.keys()))
+                for batch in stack.enter_context(closing(core.batches(keys))):
+                    whole = batch if found is None else found.added(batch, text=self._text[0])
+                    self.rows += len(whole)
+                    self.nbytes = core.received
+                    yield whole
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def iter_of(keys: Any) -> Any:
+    """What iterates over them; None for columns."""
+    return iter(keys) if hasattr(type(keys), "__iter__") else None
+
+
+class HashCore(ReplyCore):
+    """A pipeline of HMGET whose replies become columns.
+
+    Args:
+        options: of the reading.
+        fields: their names.
+        text: for each whether it is to be UTF-8.
+    """
+
+    def __init__(self, options: Options, fields: list[str], text: list[bool]) -> None:
+        super().__init__(options.server, decode=None, on_error="raise", timeout=options.timeout)
+        self.batch_rows = options.batch_rows
+        self.fields = fields
+        self.columns = ReplyColumns(fields, text=text)
+        self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
+
+    def feed(self, data: bytes) -> None:
+        self.received += len(data)
+        self.columns.feed(data)
+
+    def understand(self) -> None:
+        """Acknowledge the replies that came.
+
+        Raises:
+            CommandError: one was an error.
+            DecodeError: a text among them is none.
+        """
+        columns, sent = self.columns, self.window.sent
+        stream = self.stream
+        assert stream is not None
+        for index, words in columns.errors:
+            text = words.decode(errors="replace")
+            if index < sent:
+                raise CommandError(f"{text} (key {_shown(self._key(index))})", index=index)
+            self.last_words = text
+        if columns.invalid is not None:
+            raise self._not_text(*columns.invalid)
+        if columns.replies > sent and stream.lost is None:
+            stream.lost = ProtocolError("a reply more than commands", self.received)
+        self._account(min(columns.replies, sent))
+
+    def batches(self, keys: Any) -> Generator[StringBatch, None, None]:
+        """Send the keys, and give batches of their rows.
+
+        Raises:
+            TransportError, TransportTimeout: the server can't be used, or was lost.
+        """
+        writer, source = encoding(keys, self.template, nulls="error", default=None)
+        try:
+            connection, answers = self.server.open(self.timeout)
+            self.attach(connection)
+            writer.max_bulk_bytes = answers.max_bulk_bytes
+            while not (self.ended and self.finished):
+                while not self.ended and not self.window.unsent:
+                    self.ended = not writer.fill(source)
+                    chunk = writer.take()
+                    if chunk is not None:
+                        self.window.add(chunk)
+                    self.touch()
+                before = self.window.acknowledged
+                self.step()
+                yield from self.taken()
+                if self.window.acknowledged == before and not self.finished:
+                    assert self.stream is not None
+                    wait_for([(self.stream, self.wait())])
+            yield from self.taken(rest=True)
+        except LostConnection:
+            raise self.loss() from None
+        finally:
+            self.detach()
+            release(source)
+
+    def taken(self, *, rest: bool = False) -> Iterator[StringBatch]:
+        """The batches that are full; and the rest, if it is the end."""
+        columns = self.columns
+        while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
+            batch = columns.take(self.batch_rows)
+            if batch is None:
+                return
+            yield batch
+            # The time that others took of it does not count.
+            self.touch()
+
+    def _key(self, index: int) -> bytes:
+        return arguments(self.window.command(index)[1])[1]
+
+    def _not_text(self, row: int, column: int) -> DecodeError:
+        key, field = self._key(row), self.fields[column]
+        return not_text(f"field {field!r} of key {_shown(key)}", key, field)
+
+
+class Found:
+    """The keys of a pattern, and the column of them.
+
+    Args:
+        pattern: which keys.
+        core: whose server is asked, over a connection of its own.
+    """
+
+    def __init__(self, pattern: Pattern, core: HashCore) -> None:
+        self.pattern = pattern
+        self.core = core
+        # Those whose rows were not given yet.
+        self.kept: list[bytes] = []
+
+    def keys(self) -> Generator[bytes, None, None]:
+        """SCAN; while some keys are taken the next are looked for.
+
+        Raises:
+            CommandError: the server refuses it.
+            TransportError, TransportTimeout: the server was lost, or does not answer.
+        """
+        import redis
+
+        server = self.core.server
+        connection = server.connect(self.core.timeout)
+        how = ("MATCH", self.pattern.glob, "COUNT", SCAN_COUNT, "TYPE", "hash")
+        try:
+            connection.send_command("SCAN", 0, *how)
+            cursor = None
+            while cursor != b"0":
+                cursor, found = connection.read_response()
+                if cursor != b"0":
+                    connection.send_command("SCAN", cursor, *how)
+                self.kept += found
+                yield from found
+        except redis.ResponseError as error:
+            raise CommandError(f"SCAN: {error}") from error
+        except (redis.RedisError, OSError) as error:
+            raise server.failure(error) from error
+        finally:
+            connection.disconnect()
+
+    def added(self, batch: StringBatch, *, text: bool) -> StringBatch:
+        """The batch with the column of the keys before the others.
+
+        Raises:
+            DecodeError: one is not UTF-8.
+        """
+        keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
+        pattern = self.pattern
+        try:
+            column = string_column(keys, head=pattern.head, tail=pattern.tail, text=text)
+        except UnicodeDecodeError as error:
+            key = next(key for key in keys if not _is_text(key))
+            raise not_text(f"key {_shown(key)}", key, pattern.column) from error
+        return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
+
+
+def not_text(what: str, key: bytes, column: str) -> DecodeError:
+    return DecodeError(
+        f"{what} is not UTF-8; name {column!r} in binary= for its bytes", key=key, column=column
+    )
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _quoted(text: str) -> str:
+    """A word of a template that stands for itself."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("{", "{{").replace("}", "}}") + '"'
+
+
+def _shown(key: bytes) -> str:
+    """A key for a message: its beginning if it is long."""
+    if len(key) > SHOWN_BYTES:
+        return f"{key[:SHOWN_BYTES]!r}..."
+    return repr(key.decode() if _is_text(key) else key)
