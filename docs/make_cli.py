@@ -118,7 +118,8 @@ def _with_default(info: OptionInfo, default: Any) -> str:
     text = info.help or ""
     if isinstance(info.show_default, str):
         return f"{text} Default: {info.show_default}."
-    if default is None or default is False or info.show_default is False:
+    missing = default in (None, False, inspect.Parameter.empty)
+    if missing or info.show_default is False:
         return text
     return f"{text} Default: `{default}`."
 

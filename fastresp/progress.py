@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from .report import Report
 
-__all__ = ["Progress", "fraction_read", "known_rows", "reporting"]
+__all__ = ["Progress", "counting", "fraction_read", "known_rows", "reporting"]
 
 Progress: TypeAlias = bool | Callable[[Report], object] | None
 
@@ -30,6 +30,23 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
     else:
         with _bar(data) as update:
             yield update
+
+
+@contextmanager
+def counting(shown: bool) -> Iterator[Callable[[int, int], object]]:
+    """Give the function to call with the rows and bytes so far, shown on the terminal or not."""
+    if not shown:
+        yield lambda rows, size: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=5) as bar:
+        task = bar.add_task("0 rows", total=None)
+        yield lambda rows, size: bar.update(
+            task, description=f"{rows:,} rows  {size / 1e6:,.1f} MB"
+        )
 
 
 def known_rows(data: Any) -> int | None:

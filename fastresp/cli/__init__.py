@@ -1,4 +1,4 @@
-"""The command line, ``fastresp``: loads, files of RESP, and the demo."""
+"""The command line, ``fastresp``: loads, the way back, files of RESP, and the demo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import demo, load, pop, resp
+from . import demo, load, pop, resp, unload
 from .ending import EPILOG, Ended, Exit, Settings
 
 __all__ = ["app", "main"]
@@ -27,6 +27,7 @@ app.command(rich_help_panel="Load")(load.load)
 app.command(rich_help_panel="Load")(load.send)
 app.command(rich_help_panel="Files of RESP")(resp.pack)
 app.command(rich_help_panel="Files of RESP")(resp.check)
+app.command(rich_help_panel="Read back")(unload.unload)
 app.command(rich_help_panel="Read back")(pop.pop)
 app.command(rich_help_panel="Try it")(demo.demo)
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -70,6 +70,8 @@ OPTIONS = {
     "max_errors is": "--max-errors is",
     "rate_limit is": "--rate-limit is",
     "timeout is": "--timeout is",
+    "in binary=": "after --binary",
+    "binary names": "--binary names",
 }
 
 
@@ -91,19 +93,22 @@ class Ending:
     Attributes:
         report: of the load, as soon as there is one.
         fields: the JSON of a command that is not a load.
+        json_file: where JSON goes, where that is not stdout.
     """
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self.report: Report | None = None
         self.fields: dict[str, Any] | None = None
+        self.json_file: IO[str] | None = None
 
     def end(self, code: Exit, error: str = "") -> NoReturn:
         """Print the report, and what went wrong; end the program."""
         error = in_options(error)
         if self.as_json:
             fields = _report_fields(self.report) if self.fields is None else self.fields
-            print(json.dumps(fields | {"exit_code": int(code), "error": error or None}))
+            text = json.dumps(fields | {"exit_code": int(code), "error": error or None})
+            print(text, file=self.json_file)
         else:
             if self.report is not None:
                 say(in_options(str(self.report)))

@@ -14,7 +14,7 @@ from ..errors import SourceError
 from .ahead import Ahead, Run
 from .resp import RespFile
 
-__all__ = ["Format", "Source", "Table", "read"]
+__all__ = ["Format", "SUFFIXES", "Source", "Table", "imported", "read"]
 
 Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
@@ -99,7 +99,7 @@ def read(
         return RespFile(_one(source), limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
         raise ValueError("skip_truncated is for files of RESP: give format='resp' if this is one")
-    _imported("pyarrow")
+    imported("pyarrow")
     if sql is None and isinstance(source, str) and QUERY.match(source) and not _exists(source):
         if delimiter is not None:
             raise ValueError("delimiter= is for a file; in a query read_csv(..., delim=) says it")
@@ -229,17 +229,17 @@ class Table:
             )
         run: Run
         if self._sql is None:
-            parts = _imported("pyarrow", ".parts")
+            parts = imported("pyarrow", ".parts")
             run = parts.Parts(self._sources, self._kinds, self._delimiter, self._limit)
         else:
-            query = _imported("duckdb", ".query")
+            query = imported("duckdb", ".query")
             run = query.Query(self._sql, self._sources, self._kinds, self._delimiter, self._limit)
         return run
 
     def _counted(self) -> int | None:
         if self._sql is not None:
             return None
-        rows_of = _imported("pyarrow", ".formats").rows_of
+        rows_of = imported("pyarrow", ".formats").rows_of
         total = 0
         for file, kind in zip(self._sources, self._kinds, strict=True):
             rows = rows_of(file, kind) if isinstance(file, str) else None
@@ -328,7 +328,7 @@ def _name(file: Any) -> str:
     return name if isinstance(name, str) else "the file object"
 
 
-def _imported(package: str, module: str | None = None) -> Any:
+def imported(package: str, module: str | None = None) -> Any:
     """Import a package, and what of ours is built on it, only where they are used."""
     try:
         import_module(package)

@@ -1,0 +1,172 @@
+"""``fastresp unload``: hashes of a server into a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Literal, TypeAlias
+
+import typer
+
+from ..fetch import Hashes, fetch_hashes
+from ..files import SUFFIXES, imported
+from ..progress import counting
+from ..report import size_text
+from . import options
+from .ending import ending, say
+
+__all__ = ["unload"]
+
+KINDS = ("csv", "jsonl", "parquet")
+
+Output: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write there; its name tells the format. - or nothing for stdout.",
+    ),
+]
+Format: TypeAlias = Annotated[
+    Literal["csv", "jsonl", "parquet"] | None,
+    typer.Option(
+        "--format",
+        metavar="csv|jsonl|parquet",
+        help="The format, where the name of the file does not tell.",
+        show_default="csv for stdout",
+    ),
+]
+Names: TypeAlias = Annotated[
+    list[str],
+    typer.Option(
+        "--fields", metavar="F,G", help="The fields, each a column; once for all, or one by one."
+    ),
+]
+Binary: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--binary", metavar="F,G", help="Columns whose values are any bytes; for Parquet."
+    ),
+]
+
+
+def unload(
+    pattern: Annotated[
+        str, typer.Argument(help="Which hashes: 'user:{id}', with a column id; or 'user:*'.")
+    ],
+    fields: Names,
+    output: Output = None,
+    format: Format = None,  # noqa: A002
+    binary: Binary = None,
+    server: options.Url = None,
+    timeout: options.Timeout = 30.0,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print a summary as JSON on stdout, or on stderr if the rows go there."
+        ),
+    ] = False,
+) -> None:
+    """Write fields of hashes to a file: a row for each hash whose key is like the pattern.
+
+    fastresp unload "user:{id}" --fields name,email -o users.parquet
+
+    CSV and JSON lines hold text, Parquet also bytes. A field that is not there is a null: nothing
+    in CSV, where an empty string is "". So fastresp load reads back what was there. The file gets
+    its name when it is whole; after an error or a Ctrl-C there is none, or the one that was there.
+    """
+    with ending(as_json=as_json) as end:
+        path = None if output is None or str(output) == "-" else output
+        if path is None:
+            end.json_file = sys.stderr
+        kind = _kind(path, format)
+        columns = _split(binary or [])
+        if columns and kind != "parquet":
+            raise ValueError("--binary is for Parquet: CSV and JSON lines hold text")
+        hashes = fetch_hashes(
+            pattern, _split(fields), server=server, binary=columns, timeout=timeout or None
+        )
+        summary = {"rows": 0, "bytes": 0, "seconds": 0.0, "output": path and str(path)}
+        end.fields = summary if as_json else None
+        start = time.monotonic()
+        with hashes, _opened(path) as file:
+            shown = not as_json and sys.stderr.isatty() and not (path is None and file.isatty())
+            for _ in _written(hashes, file, kind, shown):
+                summary |= {"rows": hashes.rows, "bytes": hashes.nbytes}
+                summary["seconds"] = time.monotonic() - start
+        if not as_json:
+            where = "" if path is None else f" to {path}"
+            say(
+                f"{hashes.rows:,} rows written{where}: {size_text(hashes.nbytes)} of replies in "
+                f"{time.monotonic() - start:,.2f} s"
+            )
+
+
+def _split(names: list[str]) -> list[str]:
+    return [name for text in names for name in text.split(",")]
+
+
+def _kind(path: Path | None, kind: str | None) -> str:
+    """The format to write.
+
+    Raises:
+        ValueError: nothing tells it; or it is Parquet, which is for a file.
+    """
+    if path is None:
+        if kind == "parquet":
+            raise ValueError("Parquet is for a file: name one after -o")
+        return kind or "csv"
+    kind = kind or SUFFIXES.get(path.suffix.lower())
+    if kind not in KINDS:
+        raise ValueError(
+            f"the name of {path} does not tell a format that can be written; give --format "
+            "csv, --format jsonl or --format parquet"
+        )
+    return kind
+
+
+def _written(hashes: Hashes, file: IO[bytes], kind: str, shown: bool) -> Iterator[None]:
+    """Write all batches; yield after each."""
+    open_output = imported("pyarrow", ".output").open_output
+    import pyarrow as pa
+
+    writer = open_output(file, kind, pa.schema(hashes))
+    with counting(shown) as show:
+        for batch in hashes:
+            writer.write_batch(pa.record_batch(batch))
+            show(hashes.rows, hashes.nbytes)
+            yield
+    writer.close()
+    yield
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[IO[bytes]]:
+    """Standard output; or a file that gets its name when it is whole."""
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as file:  # a pipe, or a device
+            yield file
+        return
+    path = path.resolve()
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        file = open(part, "xb")  # noqa: SIM115
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    try:
+        with file:
+            yield file
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
