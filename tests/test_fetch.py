@@ -337,6 +337,13 @@ def test_a_replica_will_do(start_server: Callable[..., LocalServer], port: int) 
     assert len(rows_of(fetch_hashes("user:*", FIELDS, server=replica.url))) == 10
 
 
+def test_tls(tls_server: LocalServer, tls: Callable[..., str]) -> None:
+    url = tls()
+    rows = [{"id": str(i), "name": "x" * (i % 3000)} for i in range(3000)]
+    fastresp.mass_insert(rows, "HSET user:{id} {**}", server=url)
+    assert by_id(rows_of(fetch_hashes("user:{id}", ["name"], server=url))) == rows
+
+
 def test_large_and_small_values(server: LocalServer, client: redis.Redis) -> None:
     chance = random.Random(4)
     values = [chance.randbytes(chance.choice([0, 10, 70_000, 3_000_000])) for _ in range(60)]

@@ -18,31 +18,28 @@ from .arrow_out import StringBatch
 cdef extern from *:
     """
     #include <stdlib.h>
-    #include <string.h>
     #if defined(__linux__)
     #include <sys/mman.h>
     #endif
     /* As realloc. From 4 MiB on in huge pages (Linux, a wish): fresh pages of 4 KiB cost five
        times as much as to fill them. Less than that malloc as a rule has from the last batch. */
-    static char *fastresp_grown(char *memory, size_t used, size_t size) {
+    static char *fastresp_grown(char *memory, size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
-        void *fresh;
+        char *grown, *first;
         if (size >= 2 * huge) {
-            size = (size + huge - 1) & ~(huge - 1);
-            if (posix_memalign(&fresh, huge, size) != 0)
-                return NULL;
-            (void)madvise(fresh, size, MADV_HUGEPAGE);
-            if (used)
-                memcpy(fresh, memory, used);
-            free(memory);
-            return (char *)fresh;
+            grown = (char *)realloc(memory, size + huge);
+            if (grown) {
+                first = (char *)(((size_t)grown + huge - 1) & ~(huge - 1));
+                (void)madvise(first, size & ~(huge - 1), MADV_HUGEPAGE);
+            }
+            return grown;
         }
     #endif
         return (char *)realloc(memory, size);
     }
     """
-    char *grown "fastresp_grown"(char *memory, size_t used, size_t size) noexcept nogil
+    char *grown "fastresp_grown"(char *memory, size_t size) noexcept nogil
 
 # Of a longer error text the beginning is kept.
 cdef Py_ssize_t ERROR_BYTES = 65536
@@ -521,7 +518,7 @@ cdef bint grow_data(Growing *column, int64_t n) noexcept nogil:
     cdef int64_t room = max(FIRST_BYTES, 2 * column.room, column.size + n)
     if column.room == 0:
         room = max(room, column.expected)
-    cdef char *data = grown(column.data, column.size, room)
+    cdef char *data = grown(column.data, room)
     if data is NULL:
         return False
     column.data, column.room = data, room
