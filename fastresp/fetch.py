@@ -84,8 +84,8 @@ def fetch_hashes(
         TransportError, TransportTimeout: the server can't be used, or was lost.
         SourceError, EncodeError: the keys can't be read, or one of them be sent.
 
-    A library that takes the Arrow stream raises an exception of its own with the same text; ours
-    is then in ``error``.
+    A library that takes the Arrow stream raises an exception of its own with the same text, for a
+    Ctrl-C, too; ours is then in ``error``.
     """
     pattern = as_pattern(keys) if isinstance(keys, str) else None
     if isinstance(fields, (str, bytes)):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -256,22 +258,23 @@ def test_left_half_way(server: LocalServer, client: redis.Redis) -> None:
         assert arrow_out.held() == held
 
 
-INTERRUPTED = """
-import itertools, os, signal, sys, threading
-import fastresp, pyarrow as pa
-hashes = fastresp.fetch_hashes(itertools.repeat("none"), ["f"], server=sys.argv[1])
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-pa.table(hashes)
-"""
-
-
 def test_interrupted(server: LocalServer, client: redis.Redis) -> None:
-    """A Ctrl-C goes through a library that makes another error of it."""
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, server.url], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == -signal.SIGINT
-    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    """A library makes an error of its own of a Ctrl-C."""
+    hashes = fetch_hashes(itertools.repeat("none"), ["f"], server=server.url)
+
+    def interrupt() -> None:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        list(hashes)
+    assert isinstance(hashes.error, KeyboardInterrupt)
+    only_we_are_connected(client)
+    hashes = fetch_hashes(itertools.repeat("none"), ["f"], server=server.url)
+    interrupt()
+    with pytest.raises(OSError, match="KeyboardInterrupt"):
+        pa.table(hashes)
+    assert isinstance(hashes.error, KeyboardInterrupt)
     only_we_are_connected(client)
 
 

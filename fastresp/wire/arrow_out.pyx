@@ -26,7 +26,6 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     int Py_IsInitialized() noexcept nogil
-    void PyErr_SetInterrupt()
 
 cdef int64_t NULLABLE = 2               # ARROW_FLAG_NULLABLE
 # The buffers of a struct: no validity, for no row is null.
@@ -216,9 +215,6 @@ cdef int stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with gi
         flow.next(out)
     except BaseException as error:
         flow.words = described(error)
-        if isinstance(error, KeyboardInterrupt):
-            # The stream hands on no more than the text: raised again as soon as it returns.
-            PyErr_SetInterrupt()
         return EIO
     return 0
 
