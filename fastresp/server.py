@@ -205,7 +205,7 @@ class Server:
                 connection.read_response()
         except (redis.RedisError, OSError) as error:
             connection.disconnect()
-            raise self._failure(error) from error
+            raise self.failure(error) from error
         return connection
 
     def _open(self, timeout: float, scripts: Scripts) -> tuple[Any, Answers]:
@@ -241,7 +241,7 @@ class Server:
             except redis.ResponseError as error:
                 raise _refusal(error, script) from error
             except (redis.RedisError, OSError) as error:
-                raise self._failure(error) from error
+                raise self.failure(error) from error
 
     def _question(self, connection: Any) -> Answers:
         import redis
