@@ -105,6 +105,8 @@ class ReplyCore(PipelineCore):
     ) -> None:
         super().__init__(server, timeout=timeout)
         self.reader = ReplyReader(decode)
+        # What makes something of the bytes of replies.
+        self.sink: Callable[[bytes], object] = self.reader.feed
         self.raising = on_error == "raise"
         self.scripts = scripts
         self._gap: Gap | None = None
@@ -118,7 +120,7 @@ class ReplyCore(PipelineCore):
     def feed(self, data: bytes) -> None:
         """Take the bytes of replies."""
         self.received += len(data)
-        self.reader.feed(data)
+        self.sink(data)
 
     def understand(self) -> None:
         pass  # replies are taken by replies()
@@ -171,9 +173,9 @@ class ReplyCore(PipelineCore):
         replies = self.reader.take()
         beyond = self.window.acknowledged + len(replies) - self.window.sent
         if beyond > 0:
-            self._account(self.window.sent)
+            self.acknowledge(self.window.sent)
             self._take_last_words(replies[-beyond])
-        self._account(self.window.acknowledged + len(replies))
+        self.acknowledge(self.window.acknowledged + len(replies))
         return replies
 
     def replies(self) -> Iterator[Any]:
@@ -197,7 +199,7 @@ class ReplyCore(PipelineCore):
             if self.reader.failure is not None:
                 raise self.reader.failure
         finally:
-            self._account(taken)
+            self.acknowledge(taken)
 
     def _read(self) -> Iterator[Any]:
         return iter(self.reader.take())
@@ -256,7 +258,7 @@ class ReplyCore(PipelineCore):
         rows, command = self.window.command(index)
         return CommandError(error.text, index=index, row=rows.start, arguments=arguments(command))
 
-    def _account(self, taken: int) -> None:
+    def acknowledge(self, taken: int) -> None:
         """Acknowledge what was taken, and foresee the size of what is to come."""
         count = taken - self.window.acknowledged
         if count:

@@ -301,7 +301,7 @@ class HashCore(ReplyCore):
             raise self._not_text(*columns.invalid)
         if columns.replies > sent and stream.lost is None:
             stream.lost = ProtocolError("a reply more than commands", self.received)
-        self._account(min(columns.replies, sent))
+        self.acknowledge(min(columns.replies, sent))
 
     def batches(self, keys: Any) -> Generator[StringBatch, None, None]:
         """Send the keys, and give batches of their rows.

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+import polars as pl
+import pyarrow as pa
 import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
@@ -188,8 +190,8 @@ def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> Non
 
         for kind, n in data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)))):
             if kind == 0:
-                # What is held comes first, even of the newest.
-                if order == "fifo" or not buffer._core.held:
+                # What was taken already comes first, even before the newest.
+                if order == "fifo" or not (buffer._core.held or buffer._core._asked):
                     model += (new := [b"%d" % next(made) for _ in range(n)])
                     buffer.push(new)
             elif kind == 1:
@@ -199,6 +201,72 @@ def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> Non
             else:
                 assert len(buffer) == len(model)
         assert list(buffer.consume()) == take(10**6)
+
+
+# Arrow
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("order", ["fifo", "lifo"])
+def test_arrow(open_buffer: Open, client: redis.Redis, delivery: str, order: str) -> None:
+    buffer = open_buffer(delivery=delivery, order=order, batch=300)
+    items = pa.chunked_array([[f"{i}" for i in range(1000)], [f"{i}" for i in range(1000, 2500)]])
+    pushed = buffer.push(items)
+    assert (pushed.report.rows, pushed.length, pushed.report.commands) == (2500, 2500, 4 + 5)
+    expected = numbers(2500) if order == "fifo" else numbers(2500)[::-1]
+    assert pa.array(buffer.pop_arrow(0)).to_pylist() == []
+    assert pa.array(buffer.pop_arrow(700)).to_pylist() == expected[:700]
+    assert buffer.pop(10) == expected[700:710]
+    source = buffer.consume()
+    assert next(source) == expected[710]
+    source.close()
+    if delivery == "at-least-once":
+        assert buffer.ack(711) == 0
+    assert pa.array(buffer.pop_arrow(5)).to_pylist() == expected[711:716]
+    left = []
+    while len(column := buffer.pop_arrow(400)):
+        left += pa.array(column).to_pylist()
+    assert left == expected[716:]
+    column = buffer.pop_arrow(5)
+    assert (len(column), pa.array(column).type) == (0, pa.binary())
+
+
+def test_arrow_of_many_kinds(open_buffer: Open) -> None:
+    buffer = open_buffer(batch=2, maxlen=100)
+    for items in (
+        pa.array([1, 2, 3]), pa.array([1.5]), pa.array([b"a", b"bb"]).slice(1),
+        pa.array(["x", "y"]).dictionary_encode(), pl.Series(["p", "q", "r"]), pa.array([], "int8"),
+    ):  # fmt: skip
+        buffer.push(items)
+    words = [b"1", b"2", b"3", b"1.5", b"bb", b"x", b"y", b"p", b"q", b"r"]
+    assert buffer.pop(100) == words
+    with pytest.raises(TypeError, match="items is one column, not a table"):
+        buffer.push(pa.table({"a": [1]}))
+    with pytest.raises(fastresp.EncodeError, match=r"item 3: .*null"):
+        buffer.push(pa.array(["a", "b", "c", None, "d"]))
+    assert buffer.pop(100) == [b"a", b"b"]
+
+
+def test_arrow_of_an_older_server(open_buffer: Open) -> None:
+    buffer = open_buffer()
+    buffer.push(["a", "b", "c"])
+    buffer._core._counted = False
+    assert pa.array(buffer.pop_arrow(2)).to_pylist() == [b"a", b"b"]
+
+
+def test_arrow_errors(open_buffer: Open, client: redis.Redis) -> None:
+    buffer = open_buffer()
+    assert len(buffer) == 0
+    client.set("q", 1)
+    with pytest.raises(fastresp.CommandError, match="WRONGTYPE"):
+        buffer.pop_arrow(5000)
+    client.delete("q")
+    buffer.push(["a"])
+    assert pa.array(buffer.pop_arrow(5000)).to_pylist() == [b"a"]
+    client.client_kill_filter(_type="normal", skipme=True)
+    with pytest.raises(fastresp.TransportError):
+        buffer.pop_arrow(5)
+    assert pa.array(buffer.pop_arrow(5)).to_pylist() == []
 
 
 # Left in the midst

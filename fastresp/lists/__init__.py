@@ -12,6 +12,7 @@ from ..server import Server, ServerLike
 from ..transports.base import add_report
 from ..transports.pipeline import LostConnection
 from ..transports.stream import wait_for
+from ..wire.arrow_out import StringColumn
 from .core import ListCore, Steps
 from .push import Push, Pushed
 from .settings import Delivery, Order, Settings
@@ -113,7 +114,8 @@ class ListBuffer:
         """Push items at the right end, many with one command.
 
         Args:
-            items: any iterable of str, bytes, int, float and what else ``fastresp.pack`` takes.
+            items: any iterable of str, bytes, int, float and what else ``fastresp.pack`` takes; or
+                one column of Arrow's, such as a Series of polars, which stays as it is.
 
         Returns:
             The report, the length of the list afterwards, and how many items ``maxlen`` dropped.
@@ -145,6 +147,18 @@ class ListBuffer:
         """Pop up to n items; fewer only where the list has no more."""
         checked_count(n)
         return self._run(self._core.popping(n))
+
+    def pop_arrow(self, n: int) -> StringColumn:
+        """Pop up to n items as an Arrow array, with no Python object for each.
+
+        Returns:
+            A binary array that pyarrow, polars, DuckDB and others take by ``__arrow_c_array__``.
+
+        A Ctrl-C in its midst ends the connection: with at-most-once the items that have come are
+        lost then.
+        """
+        checked_count(n)
+        return self._run(self._core.popping_column(n))
 
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
         """Pop items one after another, with more on their way meanwhile.

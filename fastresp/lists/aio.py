@@ -12,6 +12,7 @@ from ..server import Server, ServerLike
 from ..transports.aio import connect, told, wait_for
 from ..transports.base import add_report
 from ..transports.pipeline import LostConnection
+from ..wire.arrow_out import StringColumn
 from . import checked_count, checked_items
 from .core import ListCore, Steps
 from .push import Push, Pushed
@@ -98,6 +99,11 @@ class ListBuffer:
         """As ``fastresp.ListBuffer.pop``."""
         checked_count(n)
         return await self._run(self._core.popping(n))
+
+    async def pop_arrow(self, n: int) -> StringColumn:
+        """As ``fastresp.ListBuffer.pop_arrow``."""
+        checked_count(n)
+        return await self._run(self._core.popping_column(n))
 
     async def consume(
         self, max_items: int | None = None, block: float = 0.0

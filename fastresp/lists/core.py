@@ -13,8 +13,11 @@ from typing import Any, TypeAlias, TypeVar
 from ..errors import CommandError, LeaseError, TransportError
 from ..execute import ReplyCore
 from ..server import Answers, Server
+from ..source import released
 from ..transports.lanes import Waits
 from ..transports.pipeline import LostConnection
+from ..wire.arrow_out import StringColumn
+from ..wire.reply_columns import ReplyColumns, string_column
 from ..wire.writer import Writer
 from .push import Push
 from .settings import ACK, PUT_BACK, TAKE, Settings
@@ -179,18 +182,19 @@ class ListCore:
 
     def _ask(self, most: int) -> None:
         """Ask for items."""
-        key, n = self.settings.name, most
-        commands: list[tuple[Any, ...]]
+        self._send(self._request(most))
+        self._asked.append(most)
+
+    def _request(self, n: int) -> list[tuple[Any, ...]]:
+        """The commands that take n items."""
+        key = self.settings.name
         if self.safe:
             lease = math.ceil(1000 * self.settings.lease)
-            commands = [self._script(TAKE, n, self.consumer, lease, self._from_left)]
-        elif self._counted:
-            commands = [(self._pop, key, n)]
-        else:
-            first, keep = ((0, n - 1), (n, -1)) if self._from_left else ((-n, -1), (0, -n - 1))
-            commands = [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
-        self._send(commands)
-        self._asked.append(n)
+            return [self._script(TAKE, n, self.consumer, lease, self._from_left)]
+        if self._counted:
+            return [(self._pop, key, n)]
+        first, keep = ((0, n - 1), (n, -1)) if self._from_left else ((-n, -1), (0, -n - 1))
+        return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
 
     def _next_items(self) -> Steps[list[bytes]]:
         """The items of the oldest request in flight.
@@ -251,6 +255,53 @@ class ListCore:
         self._dry = False
         self.given += len(items)
         return items
+
+    def popping_column(self, n: int) -> Steps[StringColumn]:
+        """Take up to n items as an Arrow array."""
+        yield from self.settling()
+        if self.held or not (self._counted or self.safe):
+            items = yield from self.popping(n)
+            return string_column(items, text=False)
+        core = self.core
+        assert core is not None
+        columns = ReplyColumns(["item"], text=False, fixed=False)
+        core.sink = columns.feed
+        try:
+            yield from self._filling(columns, n)
+        except (LostConnection, TransportError):
+            raise
+        except BaseException:
+            self.detach()  # replies are on their way that nobody would know what to do with
+            raise
+        finally:
+            core.sink = core.reader.feed
+        if columns.errors:
+            error = CommandError(columns.errors[0][1].decode(errors="replace"))
+            raise self._lease_over() if error.code == "LEASE" else error
+        self.given += columns.rows
+        batch = columns.take()
+        return string_column([], text=False) if batch is None else batch.columns[0]
+
+    def _filling(self, columns: ReplyColumns, n: int) -> Steps[None]:
+        """Let items come into columns, until there are n, or the list has no more."""
+        core, batch = self.core, self.settings.batch
+        assert core is not None
+        before, asked, requests = core.window.acknowledged, 0, 0
+        core.touch()
+        while True:
+            # Fewer than were asked for: there are no more.
+            dry = columns.rows < min(n, columns.replies * batch) or columns.errors
+            while asked < n and requests - columns.replies < REQUESTS and not dry:
+                self._send(self._request(min(batch, n - asked)))
+                asked, requests = min(n, asked + batch), requests + 1
+            if columns.replies == requests:
+                return
+            replies = columns.replies
+            core.step()
+            core.acknowledge(before + columns.replies)
+            if columns.replies == replies:
+                assert core.stream is not None
+                yield [(core.stream, core.wait())]
 
     def taking(self, most: int | None) -> Steps[list[bytes]]:
         """The next items, while more are already on their way; none where the list is empty.
@@ -373,10 +424,11 @@ class ListCore:
         yield from self.settling()
         core = self.core
         assert core is not None
-        push.begin(core, self.writer.max_bulk_bytes)
-        for chunk in push.writer.chunks(push.rows(iter(items))):
-            core.add(chunk)
-            yield from self._until(push, lambda: core.has_room)
+        source = push.begin(core, items, self.writer.max_bulk_bytes)
+        with released(source):
+            for chunk in push.writer.chunks(source):
+                core.add(chunk)
+                yield from self._until(push, lambda: core.has_room)
         yield from self.finishing(push)
 
     def finishing(self, push: Push) -> Steps[None]:

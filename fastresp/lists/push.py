@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from ..errors import CommandError, EncodeError
 from ..execute import ReplyCore
 from ..report import ERRORS_KEPT, Report
+from ..source import Encoder
 from ..template import Template
+from ..wire.arrow_lists import ListedStream
 from ..wire.batches import gather
 from ..wire.writer import CHUNK_SECONDS, Writer
 from .settings import Settings
@@ -49,8 +51,8 @@ class Push:
         self.report = Report("socket", "a buffer has a connection of its own")
         self.length = self.dropped = 0
         self._settings = settings
-        self._sizes: deque[int] = deque()  # items of each row that was not answered
-        self._made = self._last = 0  # items that are in rows, and in the last of them
+        self._sizes: list[int] = []  # items of each row
+        self._answered = 0  # rows
         self._replies: deque[Any] = deque()
         self._core: ReplyCore | None = None
 
@@ -58,23 +60,37 @@ class Push:
     def begun(self) -> bool:
         return self._core is not None
 
-    def begin(self, core: ReplyCore, max_bulk_bytes: int | None) -> None:
-        """Count from here."""
-        if self._core is core:
-            return
-        # A row is a batch, whole or not at all: no MULTI is sent without its EXEC.
-        plain, trimmed = ["RPUSH {0} {*1}"], ["MULTI", "RPUSH {0} {*1}", "LTRIM {0} {2} -1", "EXEC"]
-        texts = plain if self._settings.maxlen is None else trimmed
-        self._per_row = len(texts)
-        self.writer = Writer(Template(*texts))
-        self.writer.max_bulk_bytes = max_bulk_bytes
-        self._core, self._started = core, time.monotonic()
-        self._before = core.window.totals()
+    def begin(self, core: ReplyCore, items: Any, max_bulk_bytes: int | None) -> Any:
+        """Count from here, or go on; give what the writer takes: rows of lists of items."""
+        template = self._template()
+        self._per_row = len(template.commands)
+        self._first_row = len(self._sizes)
+        self.writer: Encoder
+        if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
+            from ..wire.columns import ColumnWriter
 
-    def rows(self, items: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
+            source: Any = ListedStream(items, self._settings.batch, self._sizes)
+            self.writer = ColumnWriter(template, source)
+        else:
+            source = self._rows(iter(items))
+            self.writer = Writer(template)
+        self.writer.max_bulk_bytes = max_bulk_bytes
+        if self._core is None:
+            self._core, self._started = core, time.monotonic()
+            self._before = core.window.totals()
+        return source
+
+    def _template(self) -> Template:
+        """The commands of a batch, a row: all of them or none, so no MULTI without its EXEC."""
+        key = '"' + "".join(f"\\x{byte:02x}" for byte in self._settings.name) + '"'
+        push, maxlen = f"RPUSH {key} {{*0}}", self._settings.maxlen
+        if maxlen is None:
+            return Template(push)
+        return Template("MULTI", push, f"LTRIM {key} {-maxlen} -1", "EXEC")
+
+    def _rows(self, items: Iterator[Any]) -> Iterator[tuple[list[Any]]]:
         """A row for each batch."""
         settings = self._settings
-        keep = -(settings.maxlen or 0)
         more = True
         while more:
             batch: list[Any] = []
@@ -84,10 +100,8 @@ class Push:
             except BaseException as error:
                 failure = error  # what came before it is pushed, too
             if batch:
-                self._last = len(batch)
-                self._made += self._last
-                self._sizes.append(self._last)
-                yield settings.name, batch, keep
+                self._sizes.append(len(batch))
+                yield (batch,)
             if failure is not None:
                 raise failure
 
@@ -97,7 +111,8 @@ class Push:
         self._replies.extend(replies)
         while len(self._replies) >= self._per_row:
             row = [self._replies.popleft() for _ in range(self._per_row)]
-            size = self._sizes.popleft()
+            size = self._sizes[self._answered]
+            self._answered += 1
             report.rows += size
             error = next((reply for reply in row if isinstance(reply, CommandError)), None)
             if error is not None:
@@ -124,8 +139,8 @@ class Push:
 
     def located(self, error: EncodeError) -> EncodeError:
         """The error with the place of its item."""
-        if error.argument is None:
+        if error.argument is None or error.row is None:
             return error
-        item = self._made - self._last + error.argument - 2
+        item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2
         words = str(error).partition(": ")[2]
         return EncodeError(f"item {item:,}: {words}", row=item)

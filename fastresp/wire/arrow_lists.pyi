@@ -1,0 +1,9 @@
+from typing import Any
+
+from typing_extensions import disjoint_base
+
+from .arrow import ArrowStream
+
+@disjoint_base
+class ListedStream(ArrowStream):
+    def __init__(self, data: Any, batch: int, sizes: list[int]) -> None: ...

@@ -1,0 +1,111 @@
+# cython: language_level=3, cdivision=True
+"""Arrow arrays of values, seen as arrays of lists of them: a row for each variadic command."""
+
+from libc.stdint cimport int32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from .arrow cimport ArrowArray, ArrowSchema, ArrowStream, Batch
+
+
+# What a list array of ours holds on to; the array itself points into it.
+cdef struct Held:
+    ArrowArray values
+    ArrowArray *child
+    const void *buffers[2]
+    int32_t *offsets
+
+
+cdef struct HeldSchema:
+    ArrowSchema values
+    ArrowSchema *child
+
+
+cdef class ListedStream(ArrowStream):
+    """The batches of an object of Arrow's whose values are no rows, as lists of them.
+
+    Args:
+        data: an array or a stream of arrays of one type, not of structs.
+        batch: values in a list, but for the last one of each batch.
+        sizes: a list, to which the number of values of each list is appended.
+
+    Raises:
+        TypeError: it is a table.
+    """
+
+    cdef Py_ssize_t most
+    cdef object sizes
+
+    def __init__(self, data, Py_ssize_t batch, sizes):
+        super().__init__(data)
+        self.most = batch
+        self.sizes = sizes
+        if self.schema.schema.format == b"+s":
+            raise TypeError("items is one column, not a table: give the column, such as table['x']")
+        self.list_schema()
+
+    cdef int list_schema(self) except -1:
+        cdef ArrowSchema *top = &self.schema.schema
+        cdef HeldSchema *held = <HeldSchema *>malloc(sizeof(HeldSchema))
+        if held is NULL:
+            raise MemoryError
+        held.values = top[0]
+        held.child = &held.values
+        memset(top, 0, sizeof(ArrowSchema))
+        top.format = b"+l"
+        top.name = b""
+        top.n_children = 1
+        top.children = &held.child
+        top.private_data = held
+        top.release = release_schema
+        return 0
+
+    cdef Batch next(self):
+        cdef Batch batch = ArrowStream.next(self)
+        cdef ArrowArray *top
+        cdef Held *held
+        cdef Py_ssize_t i, lists
+        if batch is None:
+            return None
+        top = &batch.array
+        lists = (top.length + self.most - 1) // self.most
+        held = <Held *>malloc(sizeof(Held))
+        if held is NULL:
+            raise MemoryError
+        held.offsets = <int32_t *>malloc((lists + 1) * sizeof(int32_t))
+        if held.offsets is NULL:
+            free(held)
+            raise MemoryError
+        for i in range(lists + 1):
+            held.offsets[i] = <int32_t>min(i * self.most, top.length)
+        self.sizes.extend([held.offsets[i + 1] - held.offsets[i] for i in range(lists)])
+        held.values = top[0]
+        held.child = &held.values
+        held.buffers[0] = NULL
+        held.buffers[1] = held.offsets
+        memset(top, 0, sizeof(ArrowArray))
+        top.length = lists
+        top.n_buffers = 2
+        top.n_children = 1
+        top.buffers = held.buffers
+        top.children = &held.child
+        top.private_data = held
+        top.release = release_array
+        return batch
+
+
+cdef void release_schema(ArrowSchema *schema) noexcept nogil:
+    cdef HeldSchema *held = <HeldSchema *>schema.private_data
+    if held.values.release is not NULL:
+        held.values.release(&held.values)
+    free(held)
+    schema.release = NULL
+
+
+cdef void release_array(ArrowArray *array) noexcept nogil:
+    cdef Held *held = <Held *>array.private_data
+    if held.values.release is not NULL:
+        held.values.release(&held.values)
+    free(held.offsets)
+    free(held)
+    array.release = NULL
