@@ -48,6 +48,9 @@ GOALS = {
         ("fastresp pop", "C lrange 100", 3.0),
         ("fastresp pop", "C lrange 1000", 1.1),
         ("fastresp pop_arrow", "C lrange 1000", 1.25),
+        ("fastresp pop 10,000", "C lrange 100", 3.0),
+        ("fastresp pop 10,000", "C lrange 1000", 1.1),
+        ("fastresp pop_arrow 10,000", "C lrange 1000", 1.25),
     ],
     "push": [("fastresp push", "C lpush-pipeline", 2.5)],
 }
@@ -58,10 +61,10 @@ SERVER_LIMIT = 1.05
 Contenders = dict[str, dict[str, Callable[[], object] | str]]
 
 
-def pop_all(pop: Callable[[int], Any]) -> int:
-    """Pop batches until one is empty; each is thrown away once it is counted."""
+def pop_all(pop: Callable[[int], Any], most: int = BATCH) -> int:
+    """Pop so many until there is none; each is thrown away once it is counted."""
     count = 0
-    while size := len(pop(BATCH) or ()):
+    while size := len(pop(most) or ()):
         count += size
     return count
 
@@ -131,20 +134,22 @@ def fastresp_contenders(stage: Stage, items: int) -> Contenders:
     values = [ITEM] * items
     uses: dict[str, dict[str, Callable[[Any], object]]] = {
         "pop": {
+            # Each waits for its one request, and for ten of them in flight together.
             "pop": lambda buffer: need_all(pop_all(buffer.pop), items),
+            "pop 10,000": lambda buffer: need_all(pop_all(buffer.pop, 10 * BATCH), items),
             "drain": lambda buffer: need_all(sum(map(len, buffer.drain())), items),
             "consume": lambda buffer: need_all(sum(1 for _ in buffer.consume()), items),
             "pop_arrow": lambda buffer: need_all(
                 pop_all(lambda count: pa.array(buffer.pop_arrow(count))), items
+            ),
+            "pop_arrow 10,000": lambda buffer: need_all(
+                pop_all(lambda count: pa.array(buffer.pop_arrow(count)), 10 * BATCH), items
             ),
         },
         "push": {"push": lambda buffer: buffer.push(values)},
     }
 
     def using(method: str, use: Callable[[Any], object]) -> Callable[[], object] | str:
-        if not hasattr(ListBuffer, method):
-            return f"ListBuffer has no {method}"
-
         def run() -> float:
             with ListBuffer(KEY, server=stage.url, batch=BATCH) as buffer:
                 len(buffer)  # it is connected now, as the others are

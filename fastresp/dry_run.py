@@ -193,8 +193,9 @@ def take_sample(
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:
     """Go on for a moment to count rows, and work out from the rate how many there are in all.
 
-    What a source has read is ahead of what it has given, by 15 MB in CSV as soon as that is full;
-    so it is what it reads between two later moments that is compared with the rows between them.
+    Where lines tell it they do. What a source has read is ahead of what it has given, by 15 MB in
+    CSV as soon as that is full; so it is what it reads between two later moments that is compared
+    with the rows between them.
     """
     begin = time.monotonic() + COUNT_SECONDS / 2
     deadline = begin + COUNT_SECONDS
@@ -204,6 +205,9 @@ def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | Non
         if part is None and now >= begin:
             rows, part = encoder.rows, fraction_read(data) or 0.0
         if part is not None and now >= deadline:
+            about: int | None = data.rows_about() if hasattr(data, "rows_about") else None
+            if about is not None:
+                return max(about, encoder.rows)
             more = (fraction_read(data) or 0.0) - part
             return round((encoder.rows - rows) / more) if more > 0 else None
     return encoder.rows

@@ -128,7 +128,10 @@ def mass_insert(
         except TransportError:
             raise
         except BaseException as error:
-            _write_rest(chunk, writer, carrier, error)
+            if rate_limit is not None and not isinstance(error, Exception):
+                carrier.stop()  # at that rate the rest may take for ever
+            else:
+                _write_rest(chunk, writer, carrier, error)
             raise
     return policy.judged(carrier.report)
 

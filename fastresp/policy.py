@@ -59,7 +59,8 @@ class ErrorPolicy:
             self._most = 0
         self._rejects = rejects
         self._place = place
-        self._file: IO[str] | None = None
+        self._file: IO[bytes] | None = None
+        self._lines: list[str] = []  # that are to be written
         self._kept_bytes = 0
 
     @property
@@ -97,12 +98,31 @@ class ErrorPolicy:
                 done += 1
                 self._take(self._located(index, text, nested, window), keep, report)
             if self._file is not None:
-                self._file.flush()
+                self._write_lines()
         except Exception:
             self._give_up()
             raise
         finally:
             del errors[:done]
+
+    def _write_lines(self) -> None:
+        """Write the lines, whole ones also where the disk is full.
+
+        Raises:
+            OSError: they can't be written.
+        """
+        assert self._file is not None
+        lines, self._lines = self._lines, []
+        before = self._file.tell() if self._file.seekable() else None
+        try:
+            self._file.write("".join(lines).encode("ascii"))
+            self._file.flush()
+        except OSError as error:
+            if before is not None:
+                with suppress(OSError):
+                    self._file.truncate(before)
+            words = f"{error.strerror}, so rejects are missing there, from {len(lines):,} of now on"
+            raise OSError(error.errno, words, str(self._rejects)) from error
 
     def _give_up(self) -> None:
         """Write no more rejects: what is in flight is to be waited for without a second failure."""
@@ -116,7 +136,7 @@ class ErrorPolicy:
         if keep:
             report.errors.append(self._lightened(error))
         if self._file is not None:
-            self._file.write(reject_line(error))
+            self._lines.append(reject_line(error))
         elif callable(self._rejects):
             self._rejects(error)
 
@@ -198,13 +218,13 @@ def error_fields(error: CommandError) -> dict[str, Any]:
     return fields
 
 
-def _open_rejects(path: str | os.PathLike[str]) -> IO[str]:
+def _open_rejects(path: str | os.PathLike[str]) -> IO[bytes]:
     if os.path.isfile(path) and os.path.getsize(path):
         raise FileExistsError(
             f"{os.fspath(path)} is there already, maybe with the rejects of an earlier load; move "
             "it away, or name another file"
         )
-    return open(path, "w", encoding="ascii")
+    return open(path, "wb", buffering=0)
 
 
 def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import sys
@@ -389,6 +390,8 @@ def _pool_from_url(url: str) -> Any:
 
     try:
         parts = urlsplit(url)
+        if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"(/\d*)?", parts.path):
+            raise ValueError  # redis-py would take database 0
         if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
             # The end of a password with an unescaped '/', '?' or '#' in it.
             raise ValueError

@@ -441,6 +441,34 @@ class TestInterruptions:
         assert words.startswith(f"{client.dbsize():,} commands (")
         assert client.dbsize() - sent < 1000
 
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_under_a_rate_limit_that_takes_for_ever(
+        self, server, client, resp, number: signal.Signals
+    ) -> None:
+        path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
+        command = [*PROGRAM, "send", str(path), "--rate-limit", "0.5"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            wait_for_keys(server.url, 1)
+            process.send_signal(number)
+            _, words = process.communicate(timeout=10)
+        assert process.returncode == Exit.INTERRUPTED
+        assert words.startswith(f"{client.dbsize()} command")
+
+    def test_twice(self, server, client, start_server) -> None:
+        """The second waits for nothing, and there still is a report."""
+        server = start_server()
+        with Endless("send", "-", "--server", server.url) as process:
+            wait_for_keys(server.url)
+            os.kill(server.process.pid, signal.SIGSTOP)
+            process.process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+            process.process.send_signal(signal.SIGINT)
+            _, words = process.communicate(timeout=10)
+            os.kill(server.process.pid, signal.SIGCONT)
+        assert process.returncode == Exit.INTERRUPTED
+        assert re.match(r"[\d,]+ commands \(", words)
+        assert words.endswith("fastresp: interrupted\n")
+
     def test_ignored(self, server, client, resp) -> None:
         """What a shell started it to ignore, as with nohup, it ignores."""
         path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
@@ -723,6 +751,58 @@ class TestDryRun:
         assert done.returncode == 0
         assert "commands: 1,000" in done.stderr
         assert client.dbsize() == 0
+
+
+def test_dry_run_says_what_is_asked_about(server, users: Path) -> None:
+    done = run("load", users, "DEL user:{id}", "--dry-run")
+    assert done.returncode == 0
+    assert "or allowed by --yes: DEL may delete or overwrite data" in done.stderr
+    done = run("load", users, "HSET", "user:{id}", "{**}", "--json")
+    assert done.returncode == Exit.USAGE
+    assert "put quotes around the whole of it" in json.loads(done.stdout)["error"]
+
+
+def test_dry_run_counts_lines(server, tmp_path: Path) -> None:
+    path = tmp_path / "large.csv"
+    with open(path, "w") as file:
+        file.write("id,name\n")
+        file.writelines(f"{i},name {'x' * (i // 100_000)}\n" for i in range(3_000_000))
+    fields = json.loads(run("load", path, "SET {id} {name}", "--dry-run", "--json").stdout)
+    assert fields["exact"] is False
+    assert 2_800_000 < fields["rows"] < 3_200_000
+
+
+def test_streams_that_are_closed(server, users: Path) -> None:
+    load = f"{' '.join(PROGRAM)} load {users} 'SET {{id}} 1'"
+    for how, code, words in (
+        ("--json >&-", 0, ""),
+        ("--json > /dev/full", 1, "standard output: No space left on device"),
+        ("2>&-", 0, ""),
+        ("2> /dev/full", 0, ""),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f"{load} {how}"], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), (how, done.stderr)
+        assert words in done.stderr
+    for how in ("load - 'SET {id} 1' <&-", f"pack {users} 'SET {{id}} 1' >&-"):
+        command = f"{' '.join(PROGRAM)} {how}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, "is closed; give" in done.stderr) == (Exit.USAGE, True), done
+
+
+def test_rejects_on_a_full_disk(server, client, resp, tmp_path: Path) -> None:
+    client.set("text", 1)
+    done = run("send", resp([("LPUSH", "text", "x")] * 1000), "--rejects", "/dev/full")
+    assert done.returncode == Exit.ERRORS
+    assert "/dev/full: No space left on device, so rejects are missing there" in done.stderr
+    assert "1,000 replies" in done.stderr
+
+
+def test_database_that_is_no_number(server) -> None:
+    done = run("send", "-", "--server", "redis://localhost:1/abc")
+    assert done.returncode == Exit.USAGE
+    assert "can't be read" in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from . import demo, load, pop, resp, unload
-from .ending import EPILOG, Ended, Exit, Settings
+from .ending import EPILOG, Ended, Exit, Settings, say
 
 __all__ = ["app", "main"]
 
@@ -34,6 +34,8 @@ app.command(rich_help_panel="Try it")(demo.demo)
 
 def main() -> NoReturn:
     """Run the command line; exit with one of the codes of Exit."""
+    if sys.stderr is None:  # it was closed
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         app()
         code = 0
@@ -42,14 +44,24 @@ def main() -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
         code = Exit.USAGE if code == TYPER_USAGE else code
+    except OSError as error:
+        code = Exit.ERRORS
+        _output_is_lost(error)
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Who read our output has gone; Python would complain of that at its end, too.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
         code = code or Exit.ERRORS
+        _output_is_lost(error)
     sys.exit(code)
+
+
+def _output_is_lost(error: OSError) -> None:
+    """Say so, unless its reader has gone; Python would complain of it at its end, too."""
+    if not isinstance(error, BrokenPipeError):
+        say(f"standard output: {error.strerror}", failed=True)
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_version(wanted: bool) -> None:

@@ -11,17 +11,21 @@ from .ending import Ending, Exit, in_options, say
 __all__ = ["show_dry_run"]
 
 
-def show_dry_run(found: DryRun, end: Ending) -> NoReturn:
-    """Show what a load would do; end with OK only when nothing stands against it."""
+def show_dry_run(found: DryRun, asked: str, end: Ending) -> NoReturn:
+    """Show what a load would do; end with OK only when nothing stands against it.
+
+    Args:
+        asked: what the load would ask about first; empty for nothing.
+    """
     if end.as_json:
-        end.fields = _fields(found)
+        end.fields = _fields(found) | {"asked": asked or None}
     else:
-        for line in _lines(found):
+        for line in _lines(found, asked):
             say(line)
     end.end(Exit.ERRORS if found.problems else Exit.OK)
 
 
-def _lines(found: DryRun) -> list[str]:
+def _lines(found: DryRun, asked: str) -> list[str]:
     sample, estimate = found.sample, found.estimate
     lines = [*sample.shown]
     if len(sample.commands) > len(sample.shown):
@@ -47,10 +51,13 @@ def _lines(found: DryRun) -> list[str]:
     lines.append(memory)
     if not found.inquiry.unreachable:
         lines += _server_lines(found.inquiry)
+    if asked:
+        lines.append(f"Asked about before the load, or allowed by --yes: {asked}")
     if found.problems:
         lines += ["", "What stands against this load:", *_problems(found)]
     else:
-        lines.append("Nothing stands against this load.")
+        part = "" if sample.whole else f" in its first {sample.rows:,} rows"
+        lines.append(f"Nothing stands against this load{part}.")
     return [*lines, "This was a dry run: nothing was sent."]
 
 

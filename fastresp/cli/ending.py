@@ -6,7 +6,7 @@ import dataclasses
 import json
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import IO, Any, NoReturn
 
@@ -70,6 +70,10 @@ OPTIONS = {
     "max_errors is": "--max-errors is",
     "rate_limit is": "--rate-limit is",
     "timeout is": "--timeout is",
+    "above 0, or None, not": "above 0, not",
+    'sql="': '--sql "',
+    "with sql=": "with --sql",
+    "cast with sql=": "cast with --sql",
     "in binary=": "after --binary",
     "binary names": "--binary names",
 }
@@ -216,7 +220,8 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
 def say(text: str, *, failed: bool = False) -> None:
     """Print on stderr, which is for people: stdout is for what a program reads."""
     words = Text("fastresp: ", style="bold red") if failed else Text("")
-    Console(stderr=True, highlight=False).print(words + Text(text), soft_wrap=True)
+    with suppress(OSError, AttributeError):  # a stderr that is full, or closed
+        Console(stderr=True, highlight=False).print(words + Text(text), soft_wrap=True)
 
 
 def fail(message: str, code: Exit = Exit.USAGE) -> NoReturn:

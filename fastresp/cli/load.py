@@ -143,6 +143,8 @@ def opened(
 def standard_input() -> IO[bytes]:
     """Standard input without a buffer, whose lock would not let a Ctrl-C end us while it waits."""
     try:
+        if sys.stdin is None:
+            raise ValueError("standard input is closed; give the path of a file")
         return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
     except OSError:  # in a test it may be no file
         return sys.stdin.buffer
@@ -167,12 +169,14 @@ def _run(source: AbstractContextManager[Any], texts: list[str] | None, how: How)
         _check_options(how)
         if texts:
             Template(*texts)
+        if how.dry_run:
+            end.fields = {"dry_run": True}
         with source as data:
             template = as_template(data, texts)
             if how.dry_run:
-                end.fields = {"dry_run": True}
                 found = dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout)
-                show_dry_run(found, end)
+                asked = "" if found.inquiry.unreachable else _deletes(data, template, how)
+                show_dry_run(found, asked, end)
             _ask_about_deleting(data, template, how, end)
             end.report = _loaded(data, template, how)
 
@@ -208,18 +212,24 @@ def _check_options(how: How) -> None:
         raise ValueError(error.args[0]) from None
 
 
-def _ask_about_deleting(data: Any, template: Template | None, how: How, end: Ending) -> None:
-    """Ask before commands that delete; without a terminal to ask on, refuse them."""
-    if how.yes:
-        return
+def _deletes(data: Any, template: Template | None, how: How) -> str:
+    """What is to be asked about: that commands delete, or that nobody knows it."""
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):
-        return  # it can be read only once
+        return ""  # it can be read only once
     if names is None:
-        what = "the names of the commands come from the data, and may delete"
-    elif found := deleting(names, how.server, timeout=how.timeout):
-        what = f"{', '.join(found)} may delete or overwrite data"
-    else:
+        return (
+            "the name of a command comes from the data, and may delete (a template is one "
+            "argument, so put quotes around the whole of it)"
+        )
+    found = deleting(names, how.server, timeout=how.timeout)
+    return f"{', '.join(found)} may delete or overwrite data" if found else ""
+
+
+def _ask_about_deleting(data: Any, template: Template | None, how: How, end: Ending) -> None:
+    """Ask before commands that delete; without a terminal to ask on, refuse them."""
+    what = "" if how.yes else _deletes(data, template, how)
+    if not what:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or how.as_json:
         end.end(Exit.USAGE, f"{what}; give --yes if that is what you want")

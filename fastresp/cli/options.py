@@ -8,7 +8,10 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 Source: TypeAlias = Annotated[
-    str, typer.Argument(help="A file, a pattern such as 'part-*.csv', or - for standard input.")
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="A file, a pattern such as 'part-*.csv', or - for standard input."
+    ),
 ]
 RespSource: TypeAlias = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A file of RESP, or - for standard input.")
@@ -81,7 +84,8 @@ OnError: TypeAlias = Annotated[
     typer.Option(
         "--on-error",
         rich_help_panel="Errors",
-        help="stop ends at the first error reply; the others go on to the end.",
+        help="stop ends at the first error reply; the others go on to the end. What is in flight "
+        "by then still runs, up to 8 MiB of commands.",
     ),
 ]
 MaxErrors: TypeAlias = Annotated[
@@ -90,7 +94,7 @@ MaxErrors: TypeAlias = Annotated[
         "--max-errors",
         metavar="N|N%",
         rich_help_panel="Errors",
-        help="Stop when there are more error replies.",
+        help="Stop when there are more error replies; a percentage from the 100th reply on.",
     ),
 ]
 Rejects: TypeAlias = Annotated[

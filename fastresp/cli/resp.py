@@ -41,6 +41,8 @@ def pack(
     fastresp pack users.csv "HSET user:{id} {**}" > users.resp
     """
     with ending() as end:
+        if output is None and sys.stdout is None:
+            end.end(Exit.USAGE, "standard output is closed; give -o FILE")
         if output is None and sys.stdout.isatty():
             end.end(Exit.USAGE, "RESP is not for a terminal: write '> FILE' behind it, or -o FILE")
         with opened(source, sql=sql, format=format, delimiter=delimiter, limit=limit) as data:

@@ -6,12 +6,13 @@ import glob
 import os
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import IO, Any, Literal, Self, TypeAlias
 
 from ..errors import SourceError
 from .ahead import Ahead, Run
+from .input import name_of
 from .resp import RespFile
 
 __all__ = ["Format", "SUFFIXES", "Source", "Table", "imported", "read"]
@@ -149,7 +150,7 @@ class Table:
     @property
     def files(self) -> list[str]:
         """The paths; of a file object its name."""
-        return [file if isinstance(file, str) else _name(file) for file in self._sources]
+        return [file if isinstance(file, str) else name_of(file) for file in self._sources]
 
     @property
     def error(self) -> BaseException | None:
@@ -173,7 +174,12 @@ class Table:
 
     def fraction(self) -> float | None:
         """How much of the files has been read, from 0 to 1, where that is known."""
-        return None if self._run is None else self._run.fraction()
+        if self._run is None:
+            return None
+        part = self._run.fraction()
+        if part is not None and self._limit:
+            part = min(1.0, max(part, (self.rows_read or 0) / self._limit))
+        return part
 
     @property
     def rows_read(self) -> int | None:
@@ -236,10 +242,16 @@ class Table:
             run = query.Query(self._sql, self._sources, self._kinds, self._delimiter, self._limit)
         return run
 
+    def rows_about(self) -> int | None:
+        """How many rows there are, about, where some lines of every file tell."""
+        return self._total(imported("pyarrow", ".formats").rows_about)
+
     def _counted(self) -> int | None:
+        return self._total(imported("pyarrow", ".formats").rows_of)
+
+    def _total(self, rows_of: Callable[[str, str | None], int | None]) -> int | None:
         if self._sql is not None:
             return None
-        rows_of = imported("pyarrow", ".formats").rows_of
         total = 0
         for file, kind in zip(self._sources, self._kinds, strict=True):
             rows = rows_of(file, kind) if isinstance(file, str) else None
@@ -321,11 +333,6 @@ def _named(file: Any) -> str | None:
             f"{', '.join(map(repr, FORMATS))}"
         )
     return kind
-
-
-def _name(file: Any) -> str:
-    name = getattr(file, "name", None)
-    return name if isinstance(name, str) else "the file object"
 
 
 def imported(package: str, module: str | None = None) -> Any:

@@ -19,12 +19,15 @@ import pyarrow as pa
 from ..errors import SourceError
 from .input import Input
 
-__all__ = ["Part", "open_part", "rows_of"]
+__all__ = ["Part", "open_part", "rows_about", "rows_of"]
 
 # A row of CSV or JSON lines has to fit into a block. Flights as CSV: a process that reads them
 # peaks at 126 MiB with blocks of 1 MiB, 129 MiB with 2, 155 MiB with 4; the rate is the same.
 BLOCK_BYTES = 2 << 20
 BATCH_ROWS = 16384
+# Where lines are measured, to tell how many there are: their length may change along a file.
+PLACES = 32
+PLACE_BYTES = 1 << 16
 # What people put between fields besides commas.
 OTHER_DELIMITERS = ";\t|"
 # 5,000,000 rows of 10 columns in row groups of 1,000,000, in a process that holds 62 MiB when it
@@ -162,6 +165,21 @@ def rows_of(path: str, kind: str) -> int | None:
 
             return int(dataset.dataset(path, format="ipc").count_rows())
     return None
+
+
+def rows_about(path: str, kind: str) -> int | None:
+    """How many rows a file of lines has, from the length of some of them; None for others."""
+    if kind not in ("csv", "tsv", "jsonl") or not os.path.isfile(path):
+        return None
+    size, read, lines = os.path.getsize(path), 0, 0
+    with open(path, "rb") as file:
+        if any(magic.match(file.read(16)) or file.seek(0) for magic in PACKED.values()):
+            return None
+        for place in range(PLACES):
+            file.seek(size * place // PLACES)
+            block = file.read(PLACE_BYTES)
+            read, lines = read + len(block), lines + block.count(b"\n")
+    return round(size * lines / read) - (kind != "jsonl") if lines else None
 
 
 def _begins(path: str, magic: bytes) -> bool:

@@ -11,7 +11,7 @@ import time
 import weakref
 from typing import Any
 
-__all__ = ["Input"]
+__all__ = ["Input", "name_of"]
 
 # How often a wait for a pipe looks whether it is still wanted.
 POLL_MS = 100
@@ -43,8 +43,7 @@ class Input:
         self._lent: list[weakref.ref[Any]] = []
         self._ours = isinstance(source, str)
         self._file: Any = open(source, "rb", buffering=0) if self._ours else source  # noqa: SIM115
-        name = source if self._ours else getattr(source, "name", None)
-        self.name = name if isinstance(name, str) else "the file object"
+        self.name = source if self._ours else name_of(source)
         self.seekable = _seekable(self._file)
         self.size = _size(self._file) if self.seekable else None
         self._poll: select.poll | None = None
@@ -167,6 +166,14 @@ class Handed:
 
     def close(self) -> None:
         """Leave the file open: it is closed by who opened it."""
+
+
+def name_of(file: Any) -> str:
+    """What a file object is called in messages."""
+    name = getattr(file, "name", None)
+    if name == 0 or name == "<stdin>":
+        return "standard input"
+    return name if isinstance(name, str) else "the file object"
 
 
 def _seekable(file: Any) -> bool:

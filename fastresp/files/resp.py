@@ -14,6 +14,7 @@ from ..errors import EncodeError, ProtocolError
 from ..show import HEAD_BYTES, shown_command
 from ..wire.buffer import Chunk
 from ..wire.commands import CommandSplitter
+from .input import name_of
 
 __all__ = ["RespEncoder", "RespFile", "RespSummary"]
 
@@ -84,10 +85,12 @@ class RespFile:
         self._size: int | None = None
         if isinstance(source, (str, os.PathLike)):
             self.name = os.fspath(source)
+            if os.path.isdir(source):
+                raise IsADirectoryError(f"{self.name} is a directory; name a file of it")
             if stat.S_ISREG((status := os.stat(source)).st_mode):
                 self._start, self._size = 0, status.st_size
         else:
-            self.name = str(getattr(source, "name", "the file"))
+            self.name = name_of(source)
             if source.seekable():
                 self._start = source.tell()
                 self._size = source.seek(0, os.SEEK_END) - self._start

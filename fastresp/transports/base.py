@@ -139,6 +139,10 @@ class Transport:
         """Go on with what an interruption left unsent. Safe to call again after another."""
         raise NotImplementedError
 
+    def stop(self) -> None:
+        """Send nothing more, but the rest of a command of which a part has gone."""
+        raise NotImplementedError
+
     def kill(self) -> None:
         """Close the connection at once, if it is open."""
         raise NotImplementedError

@@ -81,6 +81,9 @@ class SocketTransport(Transport):
     def flush(self) -> None:
         pass  # what is made is in the window, and goes with the next chunk or at the end
 
+    def stop(self) -> None:
+        self._lanes.stop()
+
     def kill(self) -> None:
         self._lanes.detach()
 
