@@ -88,7 +88,7 @@ class DecodeError(FastrespError, ValueError):
         column: the column that it was for.
     """
 
-    def __init__(self, message: str, *, key: bytes, column: str) -> None:
+    def __init__(self, message: str, *, key: bytes = b"", column: str = "") -> None:
         super().__init__(message)
         self.key = key
         self.column = column

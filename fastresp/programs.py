@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -123,11 +124,20 @@ class LocalServer:
                 process_group=0,
             )
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not self.socket.exists():
+        while not self._listens():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 words = self.log.read_text(errors="replace").strip()[-500:]
                 raise TransportError(f"{self.program} did not start: {words or 'it said nothing'}")
             time.sleep(0.005)
+
+    def _listens(self) -> bool:
+        """Whether it takes connections: its socket is there a moment before."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(self.socket))
+            except OSError:
+                return False
+        return True
 
     def _where(self) -> list[str]:
         return ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]

@@ -22,12 +22,14 @@ from fastresp.programs import LocalServer, find_program
 
 
 def pytest_configure() -> None:
-    """Have Ctrl-C heard by the programs that the tests start.
+    """Have signals heard by the programs that the tests start.
 
     A shell that runs the tests in the background lets them ignore it, and their children with them.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as with nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def need(role: str) -> str:

@@ -13,8 +13,10 @@ import fastresp
 from fastresp import (
     CommandError,
     CommandErrors,
+    DecodeError,
     EncodeError,
     FastrespError,
+    LeaseError,
     ProtocolError,
     Report,
     SourceError,
@@ -34,6 +36,8 @@ EXAMPLES = [
         {"command": 1, "row": 2, "argument": 3},
         "words",
     ),
+    (LeaseError("words"), {}, "words"),
+    (DecodeError("words", key=b"k", column="c"), {"key": b"k", "column": "c"}, "words"),
     (EncodeError("words"), {"command": None, "row": None, "argument": None}, "words"),
     (
         TemplateError("words", "SET {a", 4),

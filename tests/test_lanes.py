@@ -275,7 +275,7 @@ def test_one_connection_is_dead(server: LocalServer, client: redis.Redis) -> Non
             transport.write(chunk)
     assert time.monotonic() - started < 10
     report = transport.report
-    assert report.acknowledged == client.dbsize()
+    assert report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
     assert 0 < report.in_doubt < report.acknowledged
 
 

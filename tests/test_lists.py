@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -22,10 +23,12 @@ import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis.crc import key_slot
 from test_matrix import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio
+from fastresp.lists.settings import Settings as ListSettings
 from fastresp.programs import LocalServer
 
 Open: TypeAlias = Callable[..., Any]
@@ -64,7 +67,8 @@ class Awaited:
                 except StopAsyncIteration:
                     return
         finally:
-            self.loop.run_until_complete(source.aclose())
+            if not self.loop.is_closed():
+                self.loop.run_until_complete(source.aclose())
 
     def __enter__(self) -> Awaited:
         return self
@@ -377,6 +381,89 @@ def test_silent_consumer_that_asks_again(open_buffer: Open, server: LocalServer)
     assert buffer.pop(1000) == first
 
 
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_consumer_that_is_kept(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
+    """What it has not given is nobody's but the buffer's: other calls see it, in order."""
+    buffer = open_buffer(delivery=delivery)
+    buffer.push(map(str, range(10)))
+    source = buffer.consume(6)
+    assert next(source) == b"0"
+    assert len(buffer) == 9
+    assert buffer.pop(3) == [b"1", b"2", b"3"]
+    if delivery == "at-least-once":
+        assert buffer.ack() == 0
+    assert next(source) == b"4"
+    buffer.close()
+    source.close()
+    first = 5 if delivery == "at-most-once" else 4
+    assert client.lrange("q", 0, -1) == numbers(10 - first, first)
+
+
+def test_put_back_that_is_refused(open_buffer: Open, client: redis.Redis) -> None:
+    buffer = open_buffer()
+    buffer.push(map(str, range(10)))
+    source = buffer.consume()
+    next(source)
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(fastresp.CommandError, match="OOM"):
+            buffer.close()
+    finally:
+        client.config_set("maxmemory", 0)
+    assert buffer.pop(20) == numbers(9, 1)
+
+
+def test_full_server(open_buffer: Open, client: redis.Redis) -> None:
+    """What frees memory works."""
+    buffer = open_buffer(delivery="at-least-once")
+    buffer.push(map(str, range(10)))
+    assert len(buffer.pop(5)) == 5
+    client.config_set("maxmemory", 1)
+    try:
+        assert buffer.ack() == 0
+        assert len(buffer.pop(5)) == 5
+        assert buffer.ack(3) == 2
+        buffer.close()
+    finally:
+        client.config_set("maxmemory", 0)
+    assert client.lrange("q", 0, -1) == numbers(2, 8)
+
+
+def test_lists_with_like_names(server: LocalServer, client: redis.Redis) -> None:
+    def open_one(key: str) -> fastresp.ListBuffer:
+        return fastresp.ListBuffer(key, server=server.url, delivery="at-least-once", lease=0.1)
+
+    dead = open_one("{x}")
+    dead.push("abc"[i] for i in range(3))
+    assert len(dead.pop(3)) == 3
+    time.sleep(0.2)
+    with open_one("x") as other:
+        assert other.recover() == 0
+    with open_one("{x}") as other:
+        assert other.recover() == 3
+    dead._core.detach()
+    for each in map(ListSettings, ("x", "{x}", "a{b}c", "{a}{b}")):
+        assert key_slot(each.beside("consumers")) == key_slot(each.name)
+
+
+def test_maxlen_of_a_key_that_is_no_list(open_buffer: Open, client: redis.Redis) -> None:
+    client.set("q", 1)
+    with pytest.raises(fastresp.CommandErrors, match="WRONGTYPE") as caught:
+        open_buffer(maxlen=5).push(["a"])
+    assert caught.value.report.failed == 1
+
+
+def test_clear_of_what_was_given(open_buffer: Open, client: redis.Redis) -> None:
+    for delivery in DELIVERIES:
+        buffer = open_buffer(delivery=delivery)
+        buffer.push(map(str, range(10)))
+        next(buffer.consume())
+        buffer.clear()
+        assert (len(buffer), client.lrange("q", 0, -1)) == (0, [])
+        buffer.close()
+        assert client.keys("*") == []
+
+
 # Errors
 
 
@@ -606,12 +693,12 @@ with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=20
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_killed_consumers(
-    server: LocalServer, client: redis.Redis, tmp_path: Any, delivery: str, request: Any
+    server: LocalServer, client: redis.Redis, tmp_path: Path, delivery: str, seconds: int
 ) -> None:
     """8 consumers, killed at random, and 2 producers: nothing lost, or nothing twice."""
-    seconds = 30 if request.config.getoption("-m") == "slow" else 6
     chance = random.Random(5)
     out = [tmp_path / f"out{i}" for i in range(8)]
     stop = threading.Event()

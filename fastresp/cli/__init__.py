@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -53,6 +53,10 @@ def main() -> NoReturn:
     except OSError as error:
         code = code or Exit.ERRORS
         _output_is_lost(error)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
     sys.exit(code)
 
 
@@ -60,8 +64,13 @@ def _output_is_lost(error: OSError) -> None:
     """Say so, unless its reader has gone; Python would complain of it at its end, too."""
     if not isinstance(error, BrokenPipeError):
         say(f"standard output: {error.strerror}", failed=True)
+    _discard(sys.stdout)
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what is left in a stream go nowhere."""
     with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _show_version(wanted: bool) -> None:

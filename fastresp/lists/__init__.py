@@ -174,28 +174,18 @@ class ListBuffer:
         left = math.inf if max_items is None else max_items
         while left > 0:
             most = None if max_items is None else int(left)
-            items = self._run(core.taking(most)) or self._run(core.waiting(block))
-            if not items:
+            if not (self._run(core.holding(most)) or self._run(core.waiting(block))):
                 return
-            left -= len(items)
-            yield from self._given(items)
+            # Only what is given leaves what is held: other calls come in between.
+            while core.held and left > 0:
+                left -= 1
+                core.given += 1
+                yield core.held.popleft()
 
     def drain(self) -> Iterator[list[bytes]]:
         """Pop all there is, in batches, with more on their way meanwhile."""
-        core = self._core
-        while items := self._run(core.taking(None)):
-            core.given += len(items)
-            yield items
-
-    def _given(self, items: list[bytes]) -> Iterator[bytes]:
-        """Give items one by one; hold those that were not asked for."""
-        core, at = self._core, 0
-        try:
-            for at, item in enumerate(items, 1):  # noqa: B007
-                core.given += 1
-                yield item
-        finally:
-            core.held.extendleft(reversed(items[at:]))
+        while self._run(self._core.holding(None)):
+            yield self._core.give()
 
     def ack(self, n: int | None = None) -> int:
         """Tell the server that the first n items given, or all, are done with; it forgets them.
@@ -232,7 +222,11 @@ class ListBuffer:
         if core.core is None:
             connection, answers = core.server.open(core.settings.timeout)
             core.attach(connection, answers)
-            self._run(core.beginning())
+            try:
+                self._run(core.beginning())
+            except BaseException:
+                core.detach()
+                raise
         try:
             while True:
                 wait_for(next(steps))

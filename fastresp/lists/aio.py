@@ -113,24 +113,17 @@ class ListBuffer:
         left = math.inf if max_items is None else max_items
         while left > 0:
             most = None if max_items is None else int(left)
-            items = await self._run(core.taking(most)) or await self._run(core.waiting(block))
-            if not items:
+            if not (await self._run(core.holding(most)) or await self._run(core.waiting(block))):
                 return
-            left -= len(items)
-            at = 0
-            try:
-                for at, item in enumerate(items, 1):  # noqa: B007
-                    core.given += 1
-                    yield item
-            finally:
-                core.held.extendleft(reversed(items[at:]))
+            while core.held and left > 0:
+                left -= 1
+                core.given += 1
+                yield core.held.popleft()
 
     async def drain(self) -> AsyncIterator[list[bytes]]:
         """As ``fastresp.ListBuffer.drain``."""
-        core = self._core
-        while items := await self._run(core.taking(None)):
-            core.given += len(items)
-            yield items
+        while await self._run(self._core.holding(None)):
+            yield self._core.give()
 
     async def ack(self, n: int | None = None) -> int:
         """As ``fastresp.ListBuffer.ack``."""
@@ -155,7 +148,11 @@ class ListBuffer:
             if core.core is None:
                 [connection], answers = await connect(core.server, 1, core.settings.timeout)
                 core.attach(connection, answers)
-                await self._run(core.beginning())
+                try:
+                    await self._run(core.beginning())
+                except BaseException:
+                    core.detach()
+                    raise
             while True:
                 await wait_for(next(steps))
         except StopIteration as end:

@@ -17,9 +17,10 @@ from ..source import released
 from ..transports.lanes import Waits
 from ..transports.pipeline import LostConnection
 from ..wire.arrow_out import StringColumn
+from ..wire.batches import gather
 from ..wire.reply_columns import ReplyColumns, string_column
 from ..wire.writer import Writer
-from .push import Push
+from .push import BATCH_BYTES, Push
 from .settings import ACK, PUT_BACK, TAKE, Settings
 
 __all__ = ["ListCore", "Steps"]
@@ -30,6 +31,8 @@ Steps: TypeAlias = Generator[Waits, None, T]
 # Requests for items in flight, so that the server has the next one while we take the items of
 # this one. Their replies are bounded in bytes, too: see ReplyCore.room().
 REQUESTS = 8
+# How long the server is asked to wait for an item at once.
+WAIT_S = 10.0
 
 
 class ListCore:
@@ -176,8 +179,7 @@ class ListCore:
     def settling(self) -> Steps[None]:
         """Wait for the items on their way to us, and hold them."""
         while self._asked:
-            items = yield from self._next_items()
-            self.held.extend(items)
+            yield from self._next_items()
         self._dry = False
 
     def _ask(self, most: int) -> None:
@@ -196,8 +198,8 @@ class ListCore:
         first, keep = ((0, n - 1), (n, -1)) if self._from_left else ((-n, -1), (0, -n - 1))
         return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
 
-    def _next_items(self) -> Steps[list[bytes]]:
-        """The items of the oldest request in flight.
+    def _next_items(self) -> Steps[None]:
+        """Hold the items of the oldest request in flight.
 
         Raises:
             CommandError: the server refused it, as where the key is no list.
@@ -214,11 +216,11 @@ class ListCore:
             # The others in flight fare alike.
             while self._asked:
                 with suppress(CommandError):
-                    self.held.extend((yield from self._next_items()))
+                    yield from self._next_items()
             raise self._lease_over() if reply.code == "LEASE" else reply
         items: list[bytes] = reply or []
+        self.held.extend(items)
         self._dry = len(items) < most
-        return items
 
     def _lease_over(self) -> LeaseError:
         count, self.given = self.given, 0
@@ -233,28 +235,30 @@ class ListCore:
 
     # What users ask for
 
+    def give(self, n: int | None = None) -> list[bytes]:
+        """The first n of the items that are held, or all: from here on the user has them."""
+        items = list(itertools.islice(self.held, n))
+        if len(items) == len(self.held):
+            self.held.clear()
+        else:
+            for _ in items:
+                self.held.popleft()
+        self.given += len(items)
+        return items
+
     def popping(self, n: int) -> Steps[list[bytes]]:
         """Take up to n items."""
         yield from self.settling()
-        items = [self.held.popleft() for _ in range(min(n, len(self.held)))]
-        try:
-            while True:
-                wanted = n - len(items) - sum(self._asked)
-                while wanted > 0 and len(self._asked) < REQUESTS and not self._dry:
-                    self._ask(min(wanted, self.settings.batch))
-                    wanted -= self._asked[-1]
-                if not self._asked:
-                    break
-                got = yield from self._next_items()
-                items = items or got
-                if items is not got:
-                    items += got
-        except BaseException:
-            self.held.extendleft(reversed(items))
-            raise
+        while True:
+            wanted = n - len(self.held) - sum(self._asked)
+            while wanted > 0 and len(self._asked) < REQUESTS and not self._dry:
+                self._ask(min(wanted, self.settings.batch))
+                wanted -= self._asked[-1]
+            if not self._asked:
+                break
+            yield from self._next_items()
         self._dry = False
-        self.given += len(items)
-        return items
+        return self.give(n)
 
     def popping_column(self, n: int) -> Steps[StringColumn]:
         """Take up to n items as an Arrow array."""
@@ -268,19 +272,27 @@ class ListCore:
         core.sink = columns.feed
         try:
             yield from self._filling(columns, n)
-        except (LostConnection, TransportError):
-            raise
-        except BaseException:
-            self.detach()  # replies are on their way that nobody would know what to do with
+        except BaseException as failure:
+            if not self.safe:
+                self._hold_column(columns)
+            if not isinstance(failure, LostConnection | TransportError):
+                self.detach()  # replies are on their way that nobody would know what to do with
             raise
         finally:
             core.sink = core.reader.feed
         if columns.errors:
+            self._hold_column(columns)
             error = CommandError(columns.errors[0][1].decode(errors="replace"))
             raise self._lease_over() if error.code == "LEASE" else error
         self.given += columns.rows
         batch = columns.take()
         return string_column([], text=False) if batch is None else batch.columns[0]
+
+    def _hold_column(self, columns: ReplyColumns) -> None:
+        """Hold the items that came before an error; slowly, but it is rare."""
+        batch = columns.take(columns.rows) if columns.rows else None
+        if batch is not None:
+            self.held.extend(item for item in batch.columns[0].to_bytes() if item is not None)
 
     def _filling(self, columns: ReplyColumns, n: int) -> Steps[None]:
         """Let items come into columns, until there are n, or the list has no more."""
@@ -303,37 +315,28 @@ class ListCore:
                 assert core.stream is not None
                 yield [(core.stream, core.wait())]
 
-    def taking(self, most: int | None) -> Steps[list[bytes]]:
-        """The next items, while more are already on their way; none where the list is empty.
-
-        They count as held until they are given to the user: whoever does adds them to ``given``.
-        """
-        if self.held:
-            items = list(itertools.islice(self.held, most))
-            for _ in items:
-                self.held.popleft()
-            return items
-        while True:
+    def holding(self, most: int | None) -> Steps[bool]:
+        """Hold some items, while more are on their way; False where the list is empty."""
+        while not self.held:
             left = math.inf if most is None else most - sum(self._asked)
             while left > 0 and len(self._asked) < REQUESTS and not self._dry:
                 self._ask(int(min(left, self.settings.batch)))
                 left -= self._asked[-1]
             if not self._asked:
                 self._dry = False
-                return []
-            items = yield from self._next_items()
-            if items:
-                return items
+                return False
+            yield from self._next_items()
+        return True
 
-    def waiting(self, seconds: float) -> Steps[list[bytes]]:
-        """Wait for an item until there is one, or so many seconds are over."""
+    def waiting(self, seconds: float) -> Steps[bool]:
+        """Wait for an item to hold; False when so many seconds are over."""
         yield from self.settling()
         core = self.core
         assert core is not None
         left = seconds
         while left > 0:
-            # A consumer that waits is alive, and says so.
-            part = min(left, self.settings.lease / 3) if self.safe else left
+            # In parts: a consumer that waits is alive, and says so.
+            part = min(left, self.settings.lease / 3 if self.safe else WAIT_S)
             left -= part
             core.timeout = None if self.settings.timeout is None else self.settings.timeout + part
             try:
@@ -342,7 +345,8 @@ class ListCore:
                     move = ("BLMOVE", keys[0], keys[1], side, "RIGHT", part)
                     [reply] = yield from self.calling(move)
                     if reply is not None:
-                        return [reply]
+                        self.held.append(reply)
+                        return True
                     yield from self._acknowledging(0)
                 else:
                     # Before 6.0 only whole seconds.
@@ -350,10 +354,11 @@ class ListCore:
                     pop = ("B" + self._pop, self.settings.name, part)
                     [reply] = yield from self.calling(pop)
                     if reply is not None:
-                        return [reply[1]]
+                        self.held.append(reply[1])
+                        return True
             finally:
                 core.timeout = self.settings.timeout
-        return []
+        return False
 
     def acknowledging(self, n: int | None) -> Steps[int]:
         """Let the server forget the first n items given; give how many it still keeps.
@@ -394,17 +399,21 @@ class ListCore:
 
     def ending(self) -> Steps[None]:
         """Put back what was taken and not given, or not acknowledged."""
-        yield from self.settling()
+        with suppress(CommandError):  # what is held goes back all the same
+            yield from self.settling()
         if self.safe and self.consumer:
             yield from self.calling(self._script(PUT_BACK, "", self.consumer, 1, self._from_left))
             self.held.clear()
             self.given, self.consumer = 0, ""
         elif self.held:
             command = "LPUSH" if self._from_left else "RPUSH"
-            items = [self.held.popleft() for _ in range(len(self.held))]
-            for i in reversed(range(0, len(items), self.settings.batch)):
-                back = reversed(items[i : i + self.settings.batch])
+            while self.held:
+                # The last ones first, and few that are large: see push.BATCH_BYTES.
+                back: list[bytes] = []
+                gather(reversed(self.held), back, self.settings.batch, BATCH_BYTES, math.inf)
                 yield from self.calling((command, self.settings.name, *back))
+                for _ in back:
+                    self.held.pop()
 
     def measuring(self) -> Steps[int]:
         """How many items there are, those held among them."""
@@ -413,9 +422,10 @@ class ListCore:
 
     def clearing(self) -> Steps[None]:
         """Remove all items."""
-        yield from self.calling(("DEL", self.settings.name))
-        if not self.safe:
-            self.held.clear()
+        keys = self._keys()[:2] if self.safe else [self.settings.name]
+        yield from self.calling(("DEL", *keys))
+        self.held.clear()
+        self.given = 0
 
     # Pushing
 
@@ -435,7 +445,7 @@ class ListCore:
         """Send the whole commands that were made, and wait for their replies."""
         core = self.core
         if core is None or not push.begun:
-            return
+            return  # nothing has gone
         chunk = push.writer.take()
         if chunk is not None:
             core.add(chunk)

@@ -114,11 +114,14 @@ class Push:
             size = self._sizes[self._answered]
             self._answered += 1
             report.rows += size
-            error = next((reply for reply in row if isinstance(reply, CommandError)), None)
+            said = [*row, *(row[-1] if isinstance(row[-1], list) else ())]
+            error = next((reply for reply in said if isinstance(reply, CommandError)), None)
             if error is not None:
                 report.failed += 1
                 if len(report.errors) < ERRORS_KEPT:
-                    report.errors.append(CommandError(error.text, row=report.rows - size))
+                    report.errors.append(
+                        CommandError(error.text, index=report.rows - size, row=report.rows - size)
+                    )
                 continue
             self.length = row[0] if self._per_row == 1 else row[3][0]
             if self._settings.maxlen is not None:

@@ -18,7 +18,6 @@ MOST_ARGUMENTS = 65_536
 # consumer's lease. ARGV: most items, the consumer, the lease in ms, whether from the left.
 TAKE = """\
 if redis.call('SISMEMBER', KEYS[3], ARGV[2]) == 0 then return redis.error_reply('LEASE is over') end
-redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 local n, items = tonumber(ARGV[1]), nil
 if ARGV[4] == '1' then
   items = redis.call('LRANGE', KEYS[1], 0, n - 1)
@@ -32,12 +31,13 @@ end
 for i = 1, #items, 5000 do
   redis.call('RPUSH', KEYS[2], unpack(items, i, math.min(i + 4999, #items)))
 end
+redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return items"""
 # Lets go of the first ARGV[1] items of a consumer's list.
 ACK = """\
 if redis.call('SISMEMBER', KEYS[3], ARGV[2]) == 0 then return redis.error_reply('LEASE is over') end
-redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 redis.call('LTRIM', KEYS[2], ARGV[1], -1)
+redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return redis.call('LLEN', KEYS[2])"""
 # Puts a consumer's list back where its items came from, if its lease is over, or it is ours.
 PUT_BACK = """\
@@ -48,8 +48,8 @@ while true do
   if #items == 0 then break end
   local back = {}
   for i = #items, 1, -1 do back[#back + 1] = items[i] end
-  redis.call(ARGV[4] == '1' and 'LPUSH' or 'RPUSH', KEYS[1], unpack(back))
   redis.call('LTRIM', KEYS[2], 0, -#items - 1)
+  redis.call(ARGV[4] == '1' and 'LPUSH' or 'RPUSH', KEYS[1], unpack(back))
   count = count + #items
 end
 redis.call('SREM', KEYS[3], ARGV[2])
@@ -94,6 +94,7 @@ class Settings:
     def beside(self, what: str) -> bytes:
         """The key of what belongs to the list, in the same slot of a cluster."""
         key = self.name
+        # The tag of a key is what stands between its first '{' and the first '}' behind it.
         start = key.find(b"{")
-        tagged = start >= 0 and key.find(b"}", start + 2) > 0
-        return (key if tagged else b"{" + key + b"}") + b":" + what.encode()
+        tagged = start >= 0 and key.find(b"}", start + 1) > start + 1
+        return (key + b":" if tagged else b"{" + key + b"}::") + what.encode()

@@ -60,6 +60,26 @@ cdef class StringColumn:
     def __len__(self):
         return self.values.length
 
+    def to_bytes(self):
+        """Its values as a list of bytes, a null as None."""
+        cdef Values *values = self.values
+        cdef const unsigned char *valid = <const unsigned char *>values.buffers[0]
+        cdef const char *data = <const char *>values.buffers[2]
+        cdef int64_t i, start, end
+        cdef list made = []
+        for i in range(values.length):
+            if values.wide:
+                start = (<int64_t *>values.buffers[1])[i]
+                end = (<int64_t *>values.buffers[1])[i + 1]
+            else:
+                start = (<int *>values.buffers[1])[i]
+                end = (<int *>values.buffers[1])[i + 1]
+            if valid is not NULL and not valid[i >> 3] >> (i & 7) & 1:
+                made.append(None)
+            else:
+                made.append(data[start:end])
+        return made
+
     @property
     def null_count(self):
         return self.values.nulls
