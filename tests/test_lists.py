@@ -782,3 +782,42 @@ print(count, checksum.hexdigest(), peak)
         expected.update(b"".join(b"%016d" % i for i in range(start, start + 10_000)))
     assert (int(count), checksum) == (10_000_000, expected.hexdigest())
     assert int(peak) < 64 << 10
+
+
+RANDOMLY = """
+import random, signal, sys, fastresp
+key, url, way = sys.argv[1:]
+random.seed(3)
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+got, interruptions = [], 0
+with fastresp.ListBuffer(key, server=url, batch=50, timeout=5.0) as buffer:
+    len(buffer)
+    while len(got) < 60_000:
+        # What comes in while a call is interrupted is held, for the next.
+        signal.setitimer(signal.ITIMER_REAL, 0.0001 + 0.001 * random.random())
+        try:
+            while True:
+                if way == "pop":
+                    buffer._run(buffer._core.popping(len(buffer._core.held) + 70))
+                else:
+                    len(buffer)
+        except KeyboardInterrupt:
+            interruptions += 1
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        got += buffer._core.give() if way == "pop" else buffer.pop(200)
+assert interruptions > 50, interruptions
+print(len(got) == 60_000 and got == [b"%d" % i for i in range(60_000)], interruptions)
+"""
+
+
+@pytest.mark.parametrize("way", ["pop", "len"])
+def test_interruptions_at_random_lose_nothing(
+    server: LocalServer, client: redis.Redis, way: str
+) -> None:
+    client.rpush("q", *range(60_000))
+    command = [sys.executable, "-c", RANDOMLY, "q", server.url, way]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("True "), done.stderr[-2000:]

@@ -142,6 +142,7 @@ def test_what_is_pending() -> None:
         (b"$-2\r\n", "-2 as a length"),
         (b"$99999999999999999999\r\n", "as a number"),
         (b"*4294967296\r\n", "4294967296 as a length"),
+        (b"$1152921504606846975\r\n", "as a length, too long for memory"),
         (b"$3\nabc\r\n", "which is no line"),
         (b"\r\n", "which is no line"),
         (b"+" + b"x" * 70_000, "a line that does not end"),

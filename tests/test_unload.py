@@ -199,3 +199,10 @@ def test_output_may_be_a_device(client: redis.Redis) -> None:
     client.hset("user:1", "name", "Ann")
     done = run("unload", "user:*", "--fields", "name", "-o", "/dev/stdout", "--format", "csv")
     assert done.stdout == '"key","name"\n"user:1","Ann"\n'
+
+
+def test_fields_with_spaces_and_without_a_name(server: LocalServer) -> None:
+    for fields in ("", "name,", ","):
+        done = run("unload", "user:*", "--fields", fields, "--server", server.url)
+        assert done.returncode == Exit.USAGE
+        assert "a field of --fields has no name" in done.stderr

@@ -108,7 +108,15 @@ def unload(
 
 
 def _split(names: list[str]) -> list[str]:
-    return [name for text in names for name in text.split(",")]
+    """The fields that the options name.
+
+    Raises:
+        ValueError: one has no name.
+    """
+    fields = [name.strip() for text in names for name in text.split(",")]
+    if not all(fields):
+        raise ValueError("a field of --fields has no name; give them as in --fields name,email")
+    return fields
 
 
 def _kind(path: Path | None, kind: str | None) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Self, TypeVar
 
 from ..errors import EncodeError, FastrespError, TransportError
@@ -20,6 +21,20 @@ from .settings import Delivery, Order, Settings
 __all__ = ["ListBuffer", "Pushed"]
 
 T = TypeVar("T")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let signals wait, so that what came in is noted before a Ctrl-C raises an exception."""
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        # Within the block: it may raise for a signal that came before, and is in force then.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def checked_items(items: object) -> None:
@@ -105,8 +120,11 @@ class ListBuffer:
         With at-least-once also what was given and not acknowledged.
         """
         try:
-            if self._core.core is not None:
+            if self._core.needs_ending:
                 self._run(self._core.ending())
+        except BaseException as error:
+            self._core.note_loss(error)
+            raise
         finally:
             self._core.detach()
 
@@ -128,7 +146,7 @@ class ListBuffer:
         checked_items(items)
         push = Push(self._core.settings)
         try:
-            self._run(self._core.pushing(items, push))
+            self._run(self._core.pushing(items, push), source=True)
         except TransportError as error:
             error.report = push.told()
             raise
@@ -146,7 +164,8 @@ class ListBuffer:
     def pop(self, n: int) -> list[bytes]:
         """Pop up to n items; fewer only where the list has no more."""
         checked_count(n)
-        return self._run(self._core.popping(n))
+        self._run(self._core.popping(n))
+        return self._core.give(n)
 
     def pop_arrow(self, n: int) -> StringColumn:
         """Pop up to n items as an Arrow array, with no Python object for each.
@@ -216,8 +235,12 @@ class ListBuffer:
         """Remove all items."""
         self._run(self._core.clearing())
 
-    def _run(self, steps: Steps[T]) -> T:
-        """Run some steps, waiting with poll()."""
+    def _run(self, steps: Steps[T], *, source: bool = False) -> T:
+        """Run some steps, waiting with poll().
+
+        Args:
+            source: whether they take items of the user's, for which a Ctrl-C must not wait.
+        """
         core = self._core
         if core.core is None:
             connection, answers = core.server.open(core.settings.timeout)
@@ -229,7 +252,9 @@ class ListBuffer:
                 raise
         try:
             while True:
-                wait_for(next(steps))
+                with nullcontext() if source else _undisturbed():
+                    waits = next(steps)
+                wait_for(waits)
         except StopIteration as end:
             result: T = end.value
             return result

@@ -63,8 +63,11 @@ class ListBuffer:
     async def close(self) -> None:
         """As ``fastresp.ListBuffer.close``."""
         try:
-            if self._core.core is not None:
+            if self._core.needs_ending:
                 await self._run(self._core.ending())
+        except BaseException as error:
+            self._core.note_loss(error)
+            raise
         finally:
             self._core.detach()
 
@@ -98,7 +101,8 @@ class ListBuffer:
     async def pop(self, n: int) -> list[bytes]:
         """As ``fastresp.ListBuffer.pop``."""
         checked_count(n)
-        return await self._run(self._core.popping(n))
+        await self._run(self._core.popping(n))
+        return self._core.give(n)
 
     async def pop_arrow(self, n: int) -> StringColumn:
         """As ``fastresp.ListBuffer.pop_arrow``."""

@@ -246,8 +246,8 @@ class ListCore:
         self.given += len(items)
         return items
 
-    def popping(self, n: int) -> Steps[list[bytes]]:
-        """Take up to n items."""
+    def popping(self, n: int) -> Steps[None]:
+        """Hold n items, or as many as there are."""
         yield from self.settling()
         while True:
             wanted = n - len(self.held) - sum(self._asked)
@@ -258,14 +258,13 @@ class ListCore:
                 break
             yield from self._next_items()
         self._dry = False
-        return self.give(n)
 
     def popping_column(self, n: int) -> Steps[StringColumn]:
         """Take up to n items as an Arrow array."""
         yield from self.settling()
         if self.held or not (self._counted or self.safe):
-            items = yield from self.popping(n)
-            return string_column(items, text=False)
+            yield from self.popping(n)
+            return string_column(self.give(n), text=False)
         core = self.core
         assert core is not None
         columns = ReplyColumns(["item"], text=False, fixed=False)
@@ -396,6 +395,19 @@ class ListCore:
                 [moved] = yield from self.calling(put_back)
                 count += moved
         return count
+
+    @property
+    def needs_ending(self) -> bool:
+        """Whether there is a connection to end, or something to put back over a new one."""
+        return self.core is not None or bool(self.held)
+
+    def note_loss(self, error: BaseException) -> None:
+        """Say in an exception of the end what could not be put back."""
+        if self.held:
+            error.add_note(
+                f"fastresp: {len(self.held):,} items that were popped and not given are still "
+                "held; pop() gives them, and close() tries again to put them back"
+            )
 
     def ending(self) -> Steps[None]:
         """Put back what was taken and not given, or not acknowledged."""

@@ -154,7 +154,10 @@ cdef class ReplyReader:
             if n < 0:
                 self.add(None)
             elif kind == c'$':
-                self.payload = PyBytes_FromStringAndSize(NULL, n)
+                try:
+                    self.payload = PyBytes_FromStringAndSize(NULL, n)
+                except (MemoryError, OverflowError):
+                    raise self.broken(f"{n} as a length, too long for memory", at) from None
                 self.filled = 0
             elif n == 0:
                 self.add([])
