@@ -226,7 +226,8 @@ def test_rate_limit(
     """It is one of all connections: none has a share that others can't use."""
     report = insert(rows(count), SET, server=server.url, connections=connections, rate_limit=rate)
     assert report.replies == count
-    assert 0.9 * count / rate < report.seconds < 1.5 * count / rate
+    # A share for each would take 10 times as long with 40 of them; a busy machine takes twice.
+    assert 0.9 * count / rate < report.seconds < 5 * count / rate
 
 
 def test_connections_that_the_server_closes_unused(
