@@ -161,12 +161,18 @@ class CommandErrors(FastrespError):
         report: the whole report; ``report.errors`` holds the first 100 error replies.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(
+        self,
+        report: Report,
+        *,
+        hint: str = "(on_error='collect' returns this report instead of raising)",
+    ) -> None:
         super().__init__(report)
         self.report = report
+        self._hint = hint
 
     def __str__(self) -> str:
-        return f"{self.report}\n(on_error='collect' returns this report instead of raising)"
+        return f"{self.report}\n{self._hint}".rstrip()
 
 
 class TransportError(FastrespError, ConnectionError):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import time
 
 import pytest
 import redis
 from test_cli import PROGRAM, Exit, run
 
+from fastresp.lists import ListBuffer
 from fastresp.programs import LocalServer
 
 
@@ -54,6 +56,15 @@ def test_reader_that_goes(client: redis.Redis) -> None:
     left = [int(item) for item in client.lrange("q", 0, -1)]
     assert left == list(range(left[0], 100_000))
     assert client.keys("*") == [b"q"]
+
+
+def test_what_a_killed_one_held(client: redis.Redis, server: LocalServer) -> None:
+    client.rpush("q", *range(5))
+    dead = ListBuffer("q", server=server.url, delivery="at-least-once", lease=0.1)
+    assert len(dead.pop(3)) == 3
+    dead._core.detach()
+    time.sleep(0.2)
+    assert run("pop", "q").stdout.split() == list("01234")
 
 
 def test_failures(client: redis.Redis, port: int) -> None:

@@ -251,6 +251,15 @@ def test_arrow_of_many_kinds(open_buffer: Open) -> None:
     assert buffer.pop(100) == [b"a", b"b"]
 
 
+def test_arrow_of_large_values(open_buffer: Open, client: redis.Redis) -> None:
+    """Lists are bounded by their bytes, too."""
+    for kind in (pa.binary(), pa.large_string()):
+        buffer = open_buffer()
+        items = pa.array(["x" * 300_000] * 10, kind).slice(1)
+        assert buffer.push(items).report.commands == 3
+        assert [len(item) for item in buffer.pop(20)] == [300_000] * 9
+
+
 def test_arrow_of_an_older_server(open_buffer: Open) -> None:
     buffer = open_buffer()
     buffer.push(["a", "b", "c"])
@@ -446,6 +455,68 @@ def test_lists_with_like_names(server: LocalServer, client: redis.Redis) -> None
         assert key_slot(each.beside("consumers")) == key_slot(each.name)
 
 
+def test_recovered_by_one_of_another_order(server: LocalServer, client: redis.Redis) -> None:
+    client.rpush("q", *range(10))
+    options = {"server": server.url, "delivery": "at-least-once", "lease": 0.1}
+    dead = fastresp.ListBuffer("q", order="lifo", **options)
+    assert dead.pop(3) == [b"9", b"8", b"7"]
+    time.sleep(0.2)
+    with fastresp.ListBuffer("q", server=server.url) as other:
+        assert other.recover() == 3
+    assert client.lrange("q", 0, -1) == numbers(10)
+    dead._core.detach()
+
+
+def test_one_call_at_a_time(open_buffer: Open, server: LocalServer) -> None:
+    buffer = open_buffer()
+
+    def items() -> Iterator[str]:
+        yield "a"
+        len(buffer)
+
+    if isinstance(buffer, Awaited):
+
+        async def both() -> list[Any]:
+            calls = buffer.buffer.pop(1), buffer.buffer.pop(1)
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        first, second = buffer.loop.run_until_complete(both())
+        assert first == []
+        with pytest.raises(RuntimeError, match="in the midst of another call"):
+            raise second
+    else:
+        with pytest.raises(RuntimeError, match="in the midst of another call"):
+            buffer.push(items())
+    assert buffer.push(["b"]).length >= 1
+
+
+def test_async_source_that_is_slow(server: LocalServer, client: redis.Redis) -> None:
+    """What comes slowly goes as it comes, and not only with a whole batch."""
+    seen: list[int] = []
+
+    async def items() -> Any:
+        for i in range(5):
+            seen.append(client.llen("q"))
+            yield str(i)
+            await asyncio.sleep(0.01)
+
+    async def main() -> None:
+        async with fastresp.aio.ListBuffer("q", server=server.url) as buffer:
+            assert (await buffer.push(items())).report.rows == 5
+
+    asyncio.run(main())
+    assert max(seen) >= 2
+
+
+def test_reply_that_is_no_list(server: LocalServer, client: redis.Redis) -> None:
+    """Of a server, or what is in between, that is not to be trusted."""
+    with fastresp.ListBuffer("q", server=server.url) as buffer:
+        buffer.push(["a"])
+        buffer._core._request = lambda n: [("PING",)]  # type: ignore[method-assign]
+        with pytest.raises(fastresp.ProtocolError, match="no list: b'PONG'"):
+            buffer.pop(1)
+
+
 def test_maxlen_of_a_key_that_is_no_list(open_buffer: Open, client: redis.Redis) -> None:
     client.set("q", 1)
     with pytest.raises(fastresp.CommandErrors, match="WRONGTYPE") as caught:
@@ -477,6 +548,7 @@ def test_key_that_is_no_list(open_buffer: Open, client: redis.Redis, delivery: s
         list(buffer.consume())
     with pytest.raises(fastresp.CommandErrors, match="WRONGTYPE") as caught:
         buffer.push(map(str, range(2500)))
+    assert "=" not in str(caught.value)  # no options that push() has not
     assert [error.row for error in caught.value.report.errors] == [0, 1000, 2000]
     client.delete("q")
     assert buffer.push(["a"]).length == 1
@@ -489,6 +561,7 @@ def test_item_that_has_no_form(open_buffer: Open, client: redis.Redis) -> None:
     with pytest.raises(fastresp.EncodeError, match=r"item 2,500: .*cannot send None") as caught:
         buffer.push(items)
     assert caught.value.row == 2500
+    assert caught.value.report.rows == 2000  # type: ignore[attr-defined]
     assert client.llen("q") == 2000
     assert buffer.push(["a"]).length == 2001
 
@@ -526,6 +599,9 @@ def test_items_from_an_async_source(server: LocalServer, client: redis.Redis) ->
         ({"delivery": "once"}, "delivery is 'at-most-once' or 'at-least-once', not 'once'"),
         ({"maxlen": 0}, "maxlen is a number above 0, or None, not 0"),
         ({"lease": 0}, "lease is a number of seconds"),
+        ({"lease": "x"}, "lease is a number of seconds"),
+        ({"timeout": 0}, "timeout is a number of seconds above 0"),
+        ({"timeout": "x"}, "timeout is a number of seconds above 0"),
     ],
 )
 def test_bad_options(open_buffer: Open, options: dict[str, Any], words: str) -> None:
@@ -537,8 +613,12 @@ def test_bad_calls(open_buffer: Open) -> None:
     buffer = open_buffer()
     with pytest.raises(TypeError, match="items is an iterable of items, not one str"):
         buffer.push("text")
+    with pytest.raises(TypeError, match="items is an iterable of items, not one dict"):
+        buffer.push({"a": 1})
     with pytest.raises(ValueError, match="n is a number of items of 0 or more, not -1"):
         buffer.pop(-1)
+    with pytest.raises(ValueError, match=r"n is a number of items of 0 or more, not 2\.5"):
+        next(buffer.consume(2.5))
     with pytest.raises(TypeError, match="key is a str or bytes"):
         fastresp.ListBuffer(5)  # type: ignore[arg-type]
 
@@ -796,8 +876,8 @@ with fastresp.ListBuffer(key, server=url, batch=50, timeout=5.0) as buffer:
     len(buffer)
     while len(got) < 60_000:
         # What comes in while a call is interrupted is held, for the next.
-        signal.setitimer(signal.ITIMER_REAL, 0.0001 + 0.001 * random.random())
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0001 + 0.001 * random.random())
             while True:
                 if way == "pop":
                     buffer._run(buffer._core.popping(len(buffer._core.held) + 70))

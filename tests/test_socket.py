@@ -419,14 +419,12 @@ def test_moved(insert: Insert, start_server: Callable[..., LocalServer], port: i
 # Lost connections
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 20))]
-)
+@pytest.mark.parametrize("seed", range(20))
 def test_killed_server_sync(start_server: Callable[..., LocalServer], seed: int) -> None:
     kill_at_random(insert_sync, start_server, seed)
 
 
-@pytest.mark.parametrize("seed", range(100, 104))
+@pytest.mark.parametrize("seed", range(100, 106))
 def test_killed_server_asyncio(start_server: Callable[..., LocalServer], seed: int) -> None:
     kill_at_random(insert_asyncio, start_server, seed)
 

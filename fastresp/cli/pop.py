@@ -46,7 +46,7 @@ def pop(
     fastresp pop queue -n 1000 > items.txt
 
     An item leaves the server only after it was written: what could not be, as into a pipe that
-    was closed, is put back.
+    was closed, is put back; what a killed one held comes back with the next, half a minute later.
     """
     with ending():
         written = 0
@@ -54,6 +54,7 @@ def pop(
         with ListBuffer(
             key, server=server, order=order, delivery="at-least-once", timeout=timeout or None
         ) as buffer:
+            buffer.recover()  # what one held that was killed
             while count is None or written < count:
                 most = BATCH if count is None else min(BATCH, count - written)
                 items = buffer.pop(most) or list(buffer.consume(1, block=block))

@@ -85,11 +85,12 @@ def unload(
         if path is None:
             end.json_file = sys.stderr
         kind = _kind(path, format)
-        columns = _split(binary or [])
+        columns = _split(binary or [], "--binary")
         if columns and kind != "parquet":
             raise ValueError("--binary is for Parquet: CSV and JSON lines hold text")
+        names = _split(fields, "--fields")
         hashes = fetch_hashes(
-            pattern, _split(fields), server=server, binary=columns, timeout=timeout or None
+            pattern, names, server=server, binary=columns, timeout=timeout or None
         )
         summary = {"rows": 0, "bytes": 0, "seconds": 0.0, "output": path and str(path)}
         end.fields = summary if as_json else None
@@ -107,15 +108,15 @@ def unload(
             )
 
 
-def _split(names: list[str]) -> list[str]:
-    """The fields that the options name.
+def _split(names: list[str], option: str) -> list[str]:
+    """The fields that an option names.
 
     Raises:
         ValueError: one has no name.
     """
     fields = [name.strip() for text in names for name in text.split(",")]
     if not all(fields):
-        raise ValueError("a field of --fields has no name; give them as in --fields name,email")
+        raise ValueError(f"a field of {option} has no name; give them as in {option} name,email")
     return fields
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Self, TypeVar
 
@@ -39,7 +39,7 @@ def _undisturbed() -> Iterator[None]:
 
 def checked_items(items: object) -> None:
     """Refuse what is iterable but surely not an iterable of items."""
-    if isinstance(items, (str, bytes, bytearray)):
+    if isinstance(items, (str, bytes, bytearray, memoryview, Mapping)):
         raise TypeError(f"items is an iterable of items, not one {type(items).__name__}")
 
 
@@ -153,13 +153,12 @@ class ListBuffer:
         except BaseException as error:
             with suppress(TransportError):
                 self._run(self._core.finishing(push))
-            add_report(error, push.told(), str(push.told()))
-            if isinstance(error, EncodeError):
-                raise push.located(error) from None
-            raise
-        report = push.told()
-        report.raise_for_errors()
-        return Pushed(report, push.length, push.dropped)
+            told = push.located(error) if isinstance(error, EncodeError) else error
+            add_report(told, push.told(), str(push.told()))
+            if told is error:
+                raise
+            raise told from None
+        return push.outcome()
 
     def pop(self, n: int) -> list[bytes]:
         """Pop up to n items; fewer only where the list has no more."""
@@ -173,8 +172,8 @@ class ListBuffer:
         Returns:
             A binary array that pyarrow, polars, DuckDB and others take by ``__arrow_c_array__``.
 
-        A Ctrl-C in its midst ends the connection: with at-most-once the items that have come are
-        lost then.
+        A Ctrl-C in its midst ends the connection: with at-most-once what has come is given by the
+        next call, and what was on its way is lost.
         """
         checked_count(n)
         return self._run(self._core.popping_column(n))
@@ -190,6 +189,8 @@ class ListBuffer:
         ``close()``, which puts it back.
         """
         core = self._core
+        if max_items is not None:
+            checked_count(max_items)
         left = math.inf if max_items is None else max_items
         while left > 0:
             most = None if max_items is None else int(left)
@@ -242,14 +243,19 @@ class ListBuffer:
             source: whether they take items of the user's, for which a Ctrl-C must not wait.
         """
         core = self._core
-        if core.core is None:
-            connection, answers = core.server.open(core.settings.timeout)
-            core.attach(connection, answers)
-            try:
-                self._run(core.beginning())
-            except BaseException:
-                core.detach()
-                raise
+        with core.alone():
+            if core.core is None:
+                connection, answers = core.server.open(core.settings.timeout)
+                core.attach(connection, answers)
+                try:
+                    self._drive(core.beginning(), source)
+                except BaseException:
+                    core.detach()
+                    raise
+            return self._drive(steps, source)
+
+    def _drive(self, steps: Steps[T], source: bool) -> T:
+        core = self._core
         try:
             while True:
                 with nullcontext() if source else _undisturbed():

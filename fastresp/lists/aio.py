@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Any, Self, TypeVar
@@ -13,9 +14,10 @@ from ..transports.aio import connect, told, wait_for
 from ..transports.base import add_report
 from ..transports.pipeline import LostConnection
 from ..wire.arrow_out import StringColumn
+from ..wire.writer import CHUNK_SECONDS
 from . import checked_count, checked_items
 from .core import ListCore, Steps
-from .push import Push, Pushed
+from .push import BATCH_BYTES, Push, Pushed
 from .settings import Delivery, Order, Settings
 
 __all__ = ["ListBuffer"]
@@ -72,7 +74,10 @@ class ListBuffer:
             self._core.detach()
 
     async def push(self, items: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
-        """As ``fastresp.ListBuffer.push``; an async iterable is pushed batch by batch."""
+        """As ``fastresp.ListBuffer.push``; an async iterable is pushed batch by batch.
+
+        A cancellation ends the connection; items of the batch that was being gathered are lost.
+        """
         checked_items(items)
         push = Push(self._core.settings)
         try:
@@ -90,13 +95,12 @@ class ListBuffer:
                     await self._run(self._core.finishing(push))
             else:
                 self._core.detach()  # a cancellation waits for nothing
-            add_report(error, push.told(), str(push.told()))
-            if isinstance(error, EncodeError):
-                raise push.located(error) from None
-            raise
-        report = push.told()
-        report.raise_for_errors()
-        return Pushed(report, push.length, push.dropped)
+            told_error = push.located(error) if isinstance(error, EncodeError) else error
+            add_report(told_error, push.told(), str(push.told()))
+            if told_error is error:
+                raise
+            raise told_error from None
+        return push.outcome()
 
     async def pop(self, n: int) -> list[bytes]:
         """As ``fastresp.ListBuffer.pop``."""
@@ -114,6 +118,8 @@ class ListBuffer:
     ) -> AsyncIterator[bytes]:
         """As ``fastresp.ListBuffer.consume``."""
         core = self._core
+        if max_items is not None:
+            checked_count(max_items)
         left = math.inf if max_items is None else max_items
         while left > 0:
             most = None if max_items is None else int(left)
@@ -148,15 +154,20 @@ class ListBuffer:
     async def _run(self, steps: Steps[T]) -> T:
         """Run some steps, waiting with the event loop."""
         core = self._core
-        try:
+        with core.alone():
             if core.core is None:
                 [connection], answers = await connect(core.server, 1, core.settings.timeout)
                 core.attach(connection, answers)
                 try:
-                    await self._run(core.beginning())
+                    await self._drive(core.beginning())
                 except BaseException:
                     core.detach()
                     raise
+            return await self._drive(steps)
+
+    async def _drive(self, steps: Steps[T]) -> T:
+        core = self._core
+        try:
             while True:
                 await wait_for(next(steps))
         except StopIteration as end:
@@ -172,14 +183,18 @@ class ListBuffer:
 
 
 async def _batches(items: AsyncIterable[Any], most: int) -> AsyncIterator[list[Any]]:
-    """The items in lists of so many."""
+    """The items in lists: of so many, of so many bytes, or of what comes within a moment."""
     batch: list[Any] = []
+    size, deadline = 0, math.inf
     try:
         async for item in items:
             batch.append(item)
-            if len(batch) >= most:
+            size += len(item) if hasattr(item, "__len__") else 0
+            now = time.monotonic()
+            deadline = min(deadline, now + CHUNK_SECONDS)
+            if len(batch) >= most or size >= BATCH_BYTES or now >= deadline:
                 yield batch
-                batch = []
+                batch, size, deadline = [], 0, math.inf
     except Exception:
         if batch:
             yield batch  # what came before it is pushed, too

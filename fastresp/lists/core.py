@@ -6,11 +6,11 @@ import itertools
 import math
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
-from ..errors import CommandError, LeaseError, TransportError
+from ..errors import CommandError, LeaseError, ProtocolError, TransportError
 from ..execute import ReplyCore
 from ..server import Answers, Server
 from ..source import released
@@ -56,6 +56,8 @@ class ListCore:
         self._replies: deque[Any] = deque()  # to the requests in flight
         self._counted = True  # whether LPOP takes a count
         self._dry = False  # the last request found fewer items than it asked for
+        self._sized = False  # the size of some items is known
+        self._busy = False
 
     @property
     def safe(self) -> bool:
@@ -70,7 +72,7 @@ class ListCore:
         self.writer.max_bulk_bytes = answers.max_bulk_bytes
         self._asked.clear()
         self._replies.clear()
-        self._dry = False
+        self._dry = self._sized = False
         self.core = core
 
     def detach(self) -> None:
@@ -82,6 +84,23 @@ class ListCore:
             if self.safe:
                 self.held.clear()  # they are in our list there, which nobody holds any more
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Refuse a second call while one is under way, from another task, thread or the source.
+
+        Raises:
+            RuntimeError: there is one.
+        """
+        if self._busy:
+            raise RuntimeError(
+                "this ListBuffer is in the midst of another call; make one for each task or thread"
+            )
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
     def loss(self) -> TransportError:
         """The exception for a lost connection. Asks the server again: may take seconds."""
         assert self.core is not None
@@ -92,7 +111,8 @@ class ListCore:
     def beginning(self) -> Steps[None]:
         """Find out what the server can, and be known there as a consumer."""
         if self.safe:
-            self.consumer = uuid.uuid4().hex
+            # recover() puts its items back at the end that they came from.
+            self.consumer = f"{self.settings.order}-{uuid.uuid4().hex}"
             lease = math.ceil(1000 * self.settings.lease)
             keys = self._keys()
             yield from self.calling(
@@ -176,6 +196,11 @@ class ListCore:
             yield [(core.stream, core.wait())]
         return [self._replies.popleft() for _ in range(count)]
 
+    @property
+    def _depth(self) -> int:
+        """How many requests may be in flight: one, until its reply tells how large items are."""
+        return REQUESTS if self._sized else 1
+
     def settling(self) -> Steps[None]:
         """Wait for the items on their way to us, and hold them."""
         while self._asked:
@@ -218,9 +243,14 @@ class ListCore:
                 with suppress(CommandError):
                     yield from self._next_items()
             raise self._lease_over() if reply.code == "LEASE" else reply
+        if not isinstance(reply, list | None):
+            assert self.core is not None
+            offset = self.core.reader.offset
+            self.detach()
+            raise ProtocolError(f"the server's reply to a pop is no list: {reply!r:.40}", offset)
         items: list[bytes] = reply or []
         self.held.extend(items)
-        self._dry = len(items) < most
+        self._dry, self._sized = len(items) < most, True
 
     def _lease_over(self) -> LeaseError:
         count, self.given = self.given, 0
@@ -251,7 +281,7 @@ class ListCore:
         yield from self.settling()
         while True:
             wanted = n - len(self.held) - sum(self._asked)
-            while wanted > 0 and len(self._asked) < REQUESTS and not self._dry:
+            while wanted > 0 and len(self._asked) < self._depth and not self._dry:
                 self._ask(min(wanted, self.settings.batch))
                 wanted -= self._asked[-1]
             if not self._asked:
@@ -302,7 +332,7 @@ class ListCore:
         while True:
             # Fewer than were asked for: there are no more.
             dry = columns.rows < min(n, columns.replies * batch) or columns.errors
-            while asked < n and requests - columns.replies < REQUESTS and not dry:
+            while asked < n and requests - columns.replies < self._depth and not dry:
                 self._send(self._request(min(batch, n - asked)))
                 asked, requests = min(n, asked + batch), requests + 1
             if columns.replies == requests:
@@ -310,6 +340,7 @@ class ListCore:
             replies = columns.replies
             core.step()
             core.acknowledge(before + columns.replies)
+            self._sized = self._sized or columns.replies > 0
             if columns.replies == replies:
                 assert core.stream is not None
                 yield [(core.stream, core.wait())]
@@ -318,7 +349,7 @@ class ListCore:
         """Hold some items, while more are on their way; False where the list is empty."""
         while not self.held:
             left = math.inf if most is None else most - sum(self._asked)
-            while left > 0 and len(self._asked) < REQUESTS and not self._dry:
+            while left > 0 and len(self._asked) < self._depth and not self._dry:
                 self._ask(int(min(left, self.settings.batch)))
                 left -= self._asked[-1]
             if not self._asked:
@@ -391,7 +422,8 @@ class ListCore:
         for each in consumers:
             name = each.decode()
             if name != self.consumer:
-                put_back = self._script(PUT_BACK, "", name, 0, self._from_left, consumer=name)
+                left = int(name.startswith("fifo"))
+                put_back = self._script(PUT_BACK, "", name, 0, left, consumer=name)
                 [moved] = yield from self.calling(put_back)
                 count += moved
         return count

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..errors import CommandError, EncodeError
+from ..errors import CommandError, CommandErrors, EncodeError
 from ..execute import ReplyCore
 from ..report import ERRORS_KEPT, Report
 from ..source import Encoder
@@ -69,8 +69,12 @@ class Push:
         if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
             from ..wire.columns import ColumnWriter
 
-            source: Any = ListedStream(items, self._settings.batch, self._sizes)
-            self.writer = ColumnWriter(template, source)
+            source: Any = ListedStream(items, self._settings.batch, BATCH_BYTES, self._sizes)
+            try:
+                self.writer = ColumnWriter(template, source)
+            except BaseException:
+                source.release_columns()
+                raise
         else:
             source = self._rows(iter(items))
             self.writer = Writer(template)
@@ -139,6 +143,17 @@ class Push:
             report.unsent = core.window.unsent
             report.seconds = time.monotonic() - self._started
         return report
+
+    def outcome(self) -> Pushed:
+        """What became of it.
+
+        Raises:
+            CommandErrors: the server refused some of the items.
+        """
+        report = self.told()
+        if report.failed:
+            raise CommandErrors(report, hint="")
+        return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:
         """The error with the place of its item."""

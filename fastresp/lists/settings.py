@@ -83,8 +83,11 @@ class Settings:
             )
         if self.maxlen is not None and not (isinstance(self.maxlen, int) and self.maxlen > 0):
             raise ValueError(f"maxlen is a number above 0, or None, not {self.maxlen!r}")
-        if not 0.1 <= self.lease < math.inf:
+        if not isinstance(self.lease, (int, float)) or not 0.1 <= self.lease < math.inf:
             raise ValueError(f"lease is a number of seconds of 0.1 or more, not {self.lease!r}")
+        timeout = self.timeout
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+            raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
 
     @property
     def name(self) -> bytes:
