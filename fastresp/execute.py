@@ -170,6 +170,9 @@ class ReplyCore(PipelineCore):
         Raises:
             LostConnection: there is one more than commands.
         """
+        if not self.reader.waiting:
+            self.acknowledge(self.window.acknowledged)
+            return []
         replies = self.reader.take()
         beyond = self.window.acknowledged + len(replies) - self.window.sent
         if beyond > 0:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Self, TypeVar
 
 from ..errors import EncodeError, FastrespError, TransportError
@@ -14,6 +13,7 @@ from ..transports.base import add_report
 from ..transports.pipeline import LostConnection
 from ..transports.stream import wait_for
 from ..wire.arrow_out import StringColumn
+from ..wire.signals import Undisturbed
 from .core import ListCore, Steps
 from .push import Push, Pushed
 from .settings import Delivery, Order, Settings
@@ -21,20 +21,6 @@ from .settings import Delivery, Order, Settings
 __all__ = ["ListBuffer", "Pushed"]
 
 T = TypeVar("T")
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let signals wait, so that what came in is noted before a Ctrl-C raises an exception."""
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        # Within the block: it may raise for a signal that came before, and is in force then.
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def checked_items(items: object) -> None:
@@ -258,7 +244,7 @@ class ListBuffer:
         core = self._core
         try:
             while True:
-                with nullcontext() if source else _undisturbed():
+                with nullcontext() if source else Undisturbed():
                     waits = next(steps)
                 wait_for(waits)
         except StopIteration as end:

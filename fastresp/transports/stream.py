@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import ssl
@@ -163,10 +164,11 @@ class Stream:
 def wait_for(waits: Sequence[tuple[Stream, Wait]]) -> None:
     """Wait until any of some connections has what it waits for."""
     poll = select.poll()
+    seconds = math.inf
     for stream, wait in waits:
         if wait.read and stream.has_input:
             return
         read, write = stream.interest(read=wait.read, write=wait.write)
-        events = (select.POLLIN if read else 0) | (select.POLLOUT if write else 0)
-        poll.register(stream.fileno(), events)
-    poll.poll(max(1, int(1000 * min(wait.seconds for _, wait in waits))))
+        poll.register(stream, (read and select.POLLIN) | (write and select.POLLOUT))
+        seconds = min(seconds, wait.seconds)
+    poll.poll(max(1, int(1000 * seconds)))

@@ -1,0 +1,6 @@
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class Undisturbed:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
