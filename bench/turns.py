@@ -1,0 +1,132 @@
+"""Contenders that take turns: what the machine does besides hits them alike."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import resource
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from time import perf_counter
+from typing import TypeAlias
+
+import psutil
+from results import Result, save
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["Contender", "arguments", "cpu_seconds", "finish", "measure", "print_results", "timed"]
+
+# What is timed; if it returns a float, that is the time, by its own clock.
+Contender: TypeAlias = Callable[[], object]
+
+
+def arguments(
+    description: str, rounds: int, fast_rounds: int
+) -> tuple[argparse.ArgumentParser, Callable[[], argparse.Namespace]]:
+    """The options that these scripts have in common, and what reads them in the end.
+
+    Args:
+        description: the first line of the script's docstring.
+        rounds: how many by default.
+        fast_rounds: how many with ``--fast``.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
+    parser.add_argument("--fast", action="store_true", help=f"{fast_rounds} rounds, not {rounds}")
+    parser.add_argument("--rounds", type=int, help="so many rounds")
+
+    def parsed() -> argparse.Namespace:
+        args = parser.parse_args()
+        if args.output and args.output.exists():
+            parser.error(
+                f"{args.output} is there already; pyperf does not overwrite results either"
+            )
+        args.rounds = args.rounds or (fast_rounds if args.fast else rounds)
+        if args.rounds < 1:
+            parser.error("--rounds is 1 or more")
+        return args
+
+    return parser, parsed
+
+
+def cpu_seconds(server: psutil.Process | None) -> tuple[float, float]:
+    """CPU time so far: of a server, and of this process with its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    clients = sum(each.ru_utime + each.ru_stime for each in used)
+    return (0.0 if server is None else sum(server.cpu_times()[:2])), clients
+
+
+def timed(run: Contender) -> float:
+    """Seconds that something takes, by its own clock if it returns them."""
+    start = perf_counter()
+    taken = run()
+    return taken if isinstance(taken, float) else perf_counter() - start
+
+
+def measure(
+    contenders: Sequence[tuple[Result, Contender]],
+    rounds: int,
+    server: psutil.Process | None = None,
+    between: Contender = lambda: None,
+) -> None:
+    """Time contenders in turn, round by round, after one untimed round; note it in the results.
+
+    Args:
+        contenders: those that can't be had, whose result has a reason, are left out.
+        rounds: how many values each gets.
+        server: whose CPU time is noted, too.
+        between: is called before each, untimed.
+    """
+    for number in range(rounds + 1):
+        for result, run in contenders:
+            if result.reason:
+                continue
+            show(f"{result.table}, round {number} of {rounds}: {result.row} {result.parser}")
+            between()
+            gc.collect()  # what another left behind
+            before = cpu_seconds(server)
+            taken = timed(run)
+            after = cpu_seconds(server)
+            if number:
+                result.add(taken, server_cpu=after[0] - before[0], client_cpu=after[1] - before[1])
+    show("")
+
+
+def show(text: str) -> None:
+    """Say what is being done, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text[:100]}", end="", file=sys.stderr, flush=True)
+
+
+def print_results(results: Sequence[Result]) -> None:
+    """Print tables as those of the 2018 report, and what is missing."""
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for title in dict.fromkeys(result.table for result in results):
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        table.add_column("")
+        table.add_column("parser")
+        for column in ("worst s", "best s", "average s", "worst/s", "best/s", "average/s"):
+            table.add_column(column, justify="right")
+        rows = [result for result in results if result.table == title]
+        for result in rows:
+            if result.values:
+                times = max(result.values), min(result.values), mean(result.values)
+                cells = [f"{each:.4f}" for each in times]
+                cells += [f"{result.operations / each:,.0f}" for each in times]
+                table.add_row(result.row, result.parser, *cells)
+        console.print()
+        console.print(table)
+        for result in rows:
+            if not result.values:
+                name = " ".join(filter(None, (result.row, result.parser)))
+                console.print(f"{name}: not available: {result.reason}", highlight=False)
+
+
+def finish(results: Sequence[Result], output: Path | None) -> None:
+    """Print the tables, and write the results where they are wanted."""
+    print_results(results)
+    if output:
+        save(output, results)
