@@ -50,14 +50,26 @@ class CClient:
 
     def run(self, method: str, items: int, batch: int) -> float:
         """Push or pop so many items, in the list ``key``; the seconds by the program's clock."""
+        [seconds], [count] = self._run(method, items, batch)
+        if count != items:
+            raise SystemExit(f"{SOURCE.name} {method} was through with {count} of {items} items")
+        return seconds
+
+    def run_in_turn(self, push: str, pop: str, items: int, batch: int) -> tuple[float, float]:
+        """Push and pop so many items, a batch of each in turn; the seconds of both."""
+        (pushing, popping), counts = self._run(f"{push}/{pop}", items, batch)
+        if counts != [items, items]:
+            raise SystemExit(f"{SOURCE.name} {push}, {pop}: {counts}, not {items} items each")
+        return pushing, popping
+
+    def _run(self, method: str, items: int, batch: int) -> tuple[list[float], list[int]]:
         arguments = [str(self.socket), method, str(items), str(batch), PAYLOAD]
         done = subprocess.run([self.program, *arguments], capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{SOURCE.name} {method} failed: {done.stderr.strip()}")
-        seconds, count = done.stdout.split()
-        if int(count) != items:
-            raise SystemExit(f"{SOURCE.name} {method} was through with {count} of {items} items")
-        return float(seconds)
+        words = done.stdout.split()
+        half = len(words) // 2
+        return [float(word) for word in words[:half]], [int(word) for word in words[half:]]
 
 
 @contextmanager

@@ -4,6 +4,9 @@
  *
  * Prints the seconds that the loop took, without the connecting, and the number of items that were
  * pushed or popped, or of pings answered. An item counts if it has the length of VALUE.
+ *
+ * With two methods, as in lpush-pipeline/lrange, BATCH items are pushed and popped in turn, until it
+ * was COUNT; the seconds of the pushes and of the pops, and the counts of both. LRANGE takes 100 then.
  */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -12,6 +15,7 @@
 #include <time.h>
 
 #define KEY "key"
+#define RANGE 100
 
 static redisContext *server;
 static size_t value_size;
@@ -109,6 +113,24 @@ static size_t run(const char *method, size_t count, size_t batch, const char *va
     return 0;
 }
 
+/* Push and pop in turn, a batch at a time, by the two methods that stand on both sides of a '/'. */
+static void run_in_turn(char *push, char *pop, size_t count, size_t batch, const char *value)
+{
+    double start, pushing = 0, popping = 0;
+    size_t pushed = 0, popped = 0, taken = strcmp(pop, "lrange") == 0 ? RANGE : batch;
+    for (size_t left = count; left > 0; left -= batch) {
+        if (batch > left)
+            batch = left;
+        start = now();
+        pushed += run(push, batch, batch, value);
+        pushing += now() - start;
+        start = now();
+        popped += run(pop, batch, taken, value);
+        popping += now() - start;
+    }
+    printf("%.9f %.9f %zu %zu\n", pushing, popping, pushed, popped);
+}
+
 int main(int count, char **arguments)
 {
     if (count != 6)
@@ -120,9 +142,15 @@ int main(int count, char **arguments)
     server = redisConnectUnix(arguments[1]);
     if (server == NULL || server->err)
         fail(server == NULL ? "no memory" : server->errstr);
-    double start = now();
-    size_t done = run(arguments[2], items, batch, arguments[5]);
-    printf("%.9f %zu\n", now() - start, done);
+    char *method = arguments[2], *second = strchr(method, '/');
+    if (second != NULL) {
+        *second = 0;
+        run_in_turn(method, second + 1, items, batch, arguments[5]);
+    } else {
+        double start = now();
+        size_t done = run(method, items, batch, arguments[5]);
+        printf("%.9f %zu\n", now() - start, done);
+    }
     redisFree(server);
     return 0;
 }

@@ -1,0 +1,366 @@
+"""The two tables of the 2018 report: pushing onto a list and popping off it, by turns.
+
+The work is the report's: a message of 129 bytes, 100,000 of them, over a unix socket; 1,000 are
+pushed, then 1,000 popped, a hundred times over. The times of the pushes are added up, and those of
+the pops. Each message that was popped is looked at. All contenders do that once in each round.
+
+- ``naive``: a command and its reply, one by one.
+- ``pipelining``: 1,000 commands, then their replies.
+- ``LRANGE trick``: pushed in a pipeline, and popped by LRANGE of 100 and LTRIM of them.
+- ``redis-cli``: each command is generated and written to a ``redis-cli --pipe``; what has arrived
+  is popped by the LRANGE trick meanwhile, and the rest at the end. The report's clock stopped when
+  all was written; ours when the last reply has come. What the writing alone took is in the metadata
+  as ``writing``. ``no generation`` writes the same commands, made beforehand.
+- ``fastresp redis-cli``: the same by ``RedisCli`` and ``pack_many``, a thousand at a time.
+- ``fastresp ListBuffer``: ``push()`` of 1,000, and ``pop(1000)`` or ``pop_arrow(1000)``.
+- ``fastresp mass_insert``: one load of all 100,000, a connection included; then they are popped.
+
+``PythonParser`` is redis-py as it is without hiredis, ``HiredisParser`` with it, ``hiredis (C)`` is
+``hiredis_c.c``. The server's CPU time is that of its main thread.
+
+    python bench/buffer.py -o buffer.json         # about 12 minutes
+    python bench/buffer.py --fast --operations 5000
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from time import perf_counter
+from typing import Any, ClassVar
+
+from c_client import CClient, NotAvailable, compiled
+from redis_py_client import PARSERS, redis_py
+from results import Result
+from turns import arguments, finish, show
+
+from fastresp import ListBuffer, RedisCli, mass_insert, pack_many
+from fastresp.generators import PAYLOAD, by_concatenation, by_named_format, by_text_substitution
+from fastresp.programs import LocalServer, need_program
+
+OPERATIONS = 100_000
+DIVISOR = 1_000
+RANGE = 100
+KEY = "key"
+C = "hiredis (C)"
+COMMAND = ("LPUSH", KEY, PAYLOAD)
+
+
+class Clock:
+    """Seconds of the pushes and the pops, and the CPU seconds of the server's main thread."""
+
+    def __init__(self, pid: int) -> None:
+        self._cpu = Path(f"/proc/{pid}/schedstat")
+        self.seconds = {"push": 0.0, "pop": 0.0}
+        self.server = {"push": 0.0, "pop": 0.0}
+        self.details: dict[str, float] = {}
+
+    def server_cpu(self) -> float:
+        """Seconds so far; the clock ticks of /proc/PID/stat would be too coarse."""
+        return int(self._cpu.read_text().split()[0]) / 1e9
+
+    def time(self, what: str, run: Callable[..., Any], *args: object) -> Any:
+        """Add the time of a call to that of the pushes or the pops."""
+        cpu, start = self.server_cpu(), perf_counter()
+        result = run(*args)
+        self.seconds[what] += perf_counter() - start
+        self.server[what] += self.server_cpu() - cpu
+        return result
+
+
+def process(messages: list[Any]) -> int:
+    """What the report leaves to the reader: each message is looked at."""
+    return sum(len(message) == len(PAYLOAD) for message in messages)
+
+
+class Way:
+    """A way to push and to pop, in turn; ``close()`` ends the pushes, and some items come then."""
+
+    def push(self, count: int) -> None:
+        raise NotImplementedError
+
+    def pop(self, count: int) -> int:
+        """Pop up to so many items, and look at each; how many there were."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+    def run(self, operations: int, clock: Clock) -> None:
+        """Do it all, by the clock; all that was pushed has to be popped."""
+        popped = 0
+        for _ in range(operations // DIVISOR):
+            clock.time("push", self.push, DIVISOR)
+            popped += clock.time("pop", self.pop, DIVISOR)
+        writing = clock.seconds["push"]
+        clock.time("push", self.close)
+        clock.details = {"writing": writing}
+        self.pop_rest(operations - popped, clock)
+
+    def pop_rest(self, count: int, clock: Clock) -> None:
+        """Pop until there is no more; end the program unless it was so many."""
+        while found := clock.time("pop", self.pop, DIVISOR):
+            count -= found
+        if count:
+            sys.exit(f"{type(self).__name__} popped {-count:,} items more than were pushed")
+
+
+class Naive(Way):
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def push(self, count: int) -> None:
+        for _ in range(count):
+            self.client.lpush(KEY, PAYLOAD)
+
+    def pop(self, count: int) -> int:
+        return sum(process([item]) for _ in range(count) if (item := self.client.rpop(KEY)))
+
+
+class Pipelining(Naive):
+    def push(self, count: int) -> None:
+        pipeline = self.client.pipeline(transaction=False)
+        for _ in range(count):
+            pipeline.lpush(KEY, PAYLOAD)
+        pipeline.execute()
+
+    def pop(self, count: int) -> int:
+        pipeline = self.client.pipeline(transaction=False)
+        for _ in range(count):
+            pipeline.rpop(KEY)
+        return process([item for item in pipeline.execute() if item])
+
+
+class Ranges(Pipelining):
+    """The LRANGE trick."""
+
+    def pop(self, count: int) -> int:
+        popped = 0
+        for _ in range(count // RANGE):
+            pipeline = self.client.pipeline(transaction=False)
+            pipeline.lrange(KEY, -RANGE, -1).ltrim(KEY, 0, -RANGE - 1)
+            items, _ = pipeline.execute()
+            popped += process(items)
+            if len(items) < RANGE:
+                break
+        return popped
+
+
+class PlainCli(Ranges):
+    """redis-cli fed by a generator; popped by the LRANGE trick."""
+
+    generate: ClassVar[Any]
+
+    def __init__(self, client: Any, server: LocalServer) -> None:
+        super().__init__(client)
+        command = [need_program("cli"), "-s", str(server.socket), "--pipe"]
+        self.cli = Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL)
+
+    def push(self, count: int) -> None:
+        assert self.cli.stdin is not None
+        write, generate = self.cli.stdin.write, type(self).generate
+        for _ in range(count):
+            write(generate(COMMAND).encode())
+
+    def close(self) -> None:
+        assert self.cli.stdin is not None
+        self.cli.stdin.close()
+        if self.cli.wait():
+            sys.exit("redis-cli --pipe failed")
+
+
+class Format(PlainCli):
+    generate = by_named_format
+
+
+class Concatenation(PlainCli):
+    generate = by_concatenation
+
+
+class Substitution(PlainCli):
+    generate = by_text_substitution
+
+
+class NoGeneration(PlainCli):
+    ready = by_named_format(COMMAND).encode()
+
+    def push(self, count: int) -> None:
+        assert self.cli.stdin is not None
+        write, ready = self.cli.stdin.write, self.ready
+        for _ in range(count):
+            write(ready)
+
+
+class OurCli(Ranges):
+    """fastresp, through redis-cli."""
+
+    def __init__(self, client: Any, server: LocalServer) -> None:
+        super().__init__(client)
+        self.cli = RedisCli(server.url)
+        self.cli.start()
+
+    def push(self, count: int) -> None:
+        self.cli.write(pack_many([COMMAND] * count))
+
+    def close(self) -> None:
+        self.cli.close()
+
+
+class Buffer(Way):
+    """fastresp, a ListBuffer."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self.buffer = ListBuffer(KEY, server=server.url)
+        len(self.buffer)  # it is connected now, as the others are
+
+    def push(self, count: int) -> None:
+        self.buffer.push([PAYLOAD] * count)
+
+    def pop(self, count: int) -> int:
+        return process(self.buffer.pop(count))
+
+
+class ArrowBuffer(Buffer):
+    def pop(self, count: int) -> int:
+        return len(self.buffer.pop_arrow(count))
+
+
+class Load(Buffer):
+    """fastresp, one load of all that the report pushes by and by."""
+
+    def __init__(self, server: LocalServer) -> None:
+        super().__init__(server)
+        self.url = server.url
+
+    def run(self, operations: int, clock: Clock) -> None:
+        clock.time("push", self.load, operations)
+        self.pop_rest(operations, clock)
+
+    def load(self, operations: int) -> None:
+        mass_insert([COMMAND] * operations, server=self.url, transport="socket")
+
+
+@dataclass
+class Contender:
+    """What runs, and the rows that its times go to."""
+
+    run: Callable[[int, Clock], None] | str  # or why it can't
+    push: Result | None
+    pop: Result | None
+
+    def note(self, operations: int, clock: Clock) -> None:
+        """Take the times of one run."""
+        for what, result in (("push", self.push), ("pop", self.pop)):
+            if result is not None:
+                result.operations = operations
+                details = {"server_cpu": clock.server[what]}
+                result.add(
+                    clock.seconds[what], **details, **(clock.details if what == "push" else {})
+                )
+
+
+def in_python(server: LocalServer) -> Iterator[Contender]:
+    """redis-py's ways, and ours."""
+
+    def running(make: Callable[[], Way]) -> Callable[[int, Clock], None]:
+        return lambda operations, clock: make().run(operations, clock)
+
+    for parser in PARSERS:
+        client = redis_py(server.socket, parser)
+        ways = {
+            ("naive", "naive"): lambda client=client: Naive(client),
+            ("pipelining -P 1000", "pipelining"): lambda client=client: Pipelining(client),
+            ("", "LRANGE trick"): lambda client=client: Ranges(client),
+        }
+        for name, kind in {
+            "redis-cli, format": Format,
+            "redis-cli, concatenation +": Concatenation,
+            "redis-cli, substitution %": Substitution,
+            "redis-cli, no generation": NoGeneration,
+            "fastresp redis-cli": OurCli,
+        }.items():
+            if not name.startswith("fastresp") or parser == PARSERS[-1]:
+                ways[name, ""] = lambda client=client, kind=kind: kind(client, server)
+        for (push, pop), make in ways.items():
+            yield Contender(running(make), _row("push", push, parser), _row("pop", pop, parser))
+    for push, pop, kind in (
+        ("fastresp ListBuffer", "fastresp ListBuffer.pop", Buffer),
+        ("", "fastresp ListBuffer.pop_arrow", ArrowBuffer),
+        ("fastresp mass_insert", "", Load),
+    ):
+        make = running(lambda kind=kind: kind(server))
+        yield Contender(make, _row("push", push), _row("pop", pop))
+
+
+def in_c(stack: ExitStack, server: LocalServer) -> Iterator[Contender]:
+    """The same loops in C."""
+    missing = ""
+    try:
+        client = CClient(stack.enter_context(compiled()), server.socket)
+    except NotAvailable as error:
+        missing = str(error)
+
+    def running(push: str, pop: str) -> Callable[[int, Clock], None]:
+        def run(operations: int, clock: Clock) -> None:
+            cpu = clock.server_cpu()
+            seconds = client.run_in_turn(push, pop, operations, DIVISOR)
+            clock.seconds = dict(zip(("push", "pop"), seconds, strict=True))
+            # Of both together: it can't be told apart from outside.
+            used = clock.server_cpu() - cpu
+            clock.server = {
+                what: used * each / sum(seconds) for what, each in clock.seconds.items()
+            }
+
+        return run
+
+    for push_row, pop_row, push, pop in (
+        ("naive", "naive", "lpush", "rpop"),
+        ("pipelining -P 1000", "pipelining", "lpush-pipeline", "rpop-pipeline"),
+        ("", "LRANGE trick", "lpush-pipeline", "lrange"),
+    ):
+        rows = _row("push", push_row, C), _row("pop", pop_row, C)
+        yield Contender(missing or running(push, pop), *rows)
+    for name in ("format", "concatenation +", "substitution %", "no generation"):
+        reason = "a way of Python programs; redis-cli itself is in C, and reads by hiredis"
+        yield Contender(reason, _row("push", f"redis-cli, {name}", C), None)
+
+
+def _row(what: str, name: str, parser: str = "") -> Result | None:
+    return Result(f"000 {what}", name, parser, OPERATIONS) if name else None
+
+
+def main() -> None:
+    """Measure, print the tables, write the results."""
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=3)
+    parser.add_argument("--operations", type=int, default=OPERATIONS, help="pushes, and pops")
+    args = parsed()
+    if args.operations < DIVISOR or args.operations % DIVISOR:
+        parser.error(f"--operations is a multiple of {DIVISOR:,}")
+    with ExitStack() as stack:
+        server = stack.enter_context(LocalServer())
+        contenders = [*in_python(server), *in_c(stack, server)]
+        for number in range(args.rounds + 1):
+            for contender in contenders:
+                if isinstance(contender.run, str):
+                    for row in filter(None, (contender.push, contender.pop)):
+                        row.reason = contender.run
+                    continue
+                row = contender.push or contender.pop
+                assert row is not None
+                show(f"round {number} of {args.rounds}: {row.row} {row.parser}")
+                clock = Clock(server.process.pid)
+                # The first one is for the warmth alone, and need not be long.
+                contender.run(args.operations if number else DIVISOR, clock)
+                if number:
+                    contender.note(args.operations, clock)
+    show("")
+    rows = [row for each in contenders for row in (each.push, each.pop) if row is not None]
+    finish(sorted(rows, key=lambda row: row.table, reverse=True), args.output)
+
+
+if __name__ == "__main__":
+    main()
