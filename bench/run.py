@@ -1,0 +1,207 @@
+"""Run all benchmarks, one after another, and keep what they measure, for ``report.py``.
+
+    python bench/run.py               # about 90 minutes
+    python bench/run.py --fast        # about 30 minutes
+    python bench/run.py --only push,lists
+
+What is there already is not measured again: a run that was broken off goes on where it stopped.
+``--again`` measures it anew. Each script writes ``bench/results/NAME.json``, as pyperf does; the
+facts of the machine are in ``machine.json`` beside them. The machine should do nothing else then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+from results import missing_path
+
+from fastresp.programs import find_program
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+MACHINE = "machine.json"
+PACKAGES = ("fastresp", "redis", "hiredis", "pyarrow", "numpy", "pyperf")
+# Seconds after which a script is taken to hang; the longest takes some 10 minutes.
+TIMEOUT_S = 3600
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A script and its arguments: always, for a fast run, and to see that it works at all."""
+
+    script: str
+    always: str = ""
+    fast: str = "--fast"
+    smoke: str = "--rounds 1"
+
+    def command(self, mode: str) -> list[str]:
+        """What is run, without the output."""
+        extra = {"full": "", "fast": self.fast, "smoke": self.smoke}[mode]
+        return ["python", f"bench/{self.script}.py", *shlex.split(f"{self.always} {extra}")]
+
+
+ONE_VALUE = "--debug-single-value"
+TCP = "--tcp --only 'no generation,fastresp redis-cli,fastresp socket'"
+# In this order; those that say most come first, should the time run out.
+BENCHMARKS = {
+    "encode": Benchmark("encode", "-q", smoke=ONE_VALUE),
+    "push": Benchmark("push", smoke="--rounds 1 --commands 20000"),
+    "buffer": Benchmark("buffer", smoke="--rounds 1 --operations 2000"),
+    "lists": Benchmark("lists", smoke="--rounds 1 --items 20000"),
+    "columns": Benchmark("columns", "-q", smoke=ONE_VALUE),
+    "replies": Benchmark("replies", "-q", smoke=ONE_VALUE),
+    "push-tcp": Benchmark("push", TCP, smoke="--rounds 1 --commands 20000"),
+    "users": Benchmark("users", smoke=ONE_VALUE),
+    "redis_py": Benchmark("redis_py", smoke=ONE_VALUE),
+    "load": Benchmark("load", fast="", smoke="--rows 20000 --vectors 1000 --rounds 1"),
+    "redis_benchmark": Benchmark("redis_benchmark"),
+    "pipelining": Benchmark("pipelining"),
+    "workflow": Benchmark("workflow"),
+    "shares": Benchmark("shares"),
+    "peers": Benchmark("peers"),
+    "memory": Benchmark("memory"),
+}
+
+
+def machine(mode: str, names: Iterable[str]) -> dict[str, object]:
+    """What a reader of the results has to know of where they come from; no names of hosts."""
+    system = platform.freedesktop_os_release() if sys.platform == "linux" else {}
+    return {
+        "cpu": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "os": f"{system.get('PRETTY_NAME', platform.system())}, kernel {platform.release().partition('-')[0]}",
+        "python": platform.python_version(),
+        "versions": _programs() | _packages(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "mode": mode,
+        "fast": mode != "full",
+        "commit": _commit(),
+        "commands": {name: shlex.join(BENCHMARKS[name].command(mode)) for name in names},
+    }
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    found = re.search(r"model name\s*: (.*)", text)
+    return found[1] if found else platform.machine()
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _programs() -> dict[str, str]:
+    found = {}
+    for role in ("server", "cli", "benchmark"):
+        program = find_program(role, f"FASTRESP_{role.upper()}")
+        if program is not None:
+            words = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+            number = re.search(r"\d+\.\d+\.\d+", words)
+            found[Path(program).name] = number[0] if number else "?"
+    return found
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
+def measure(name: str, mode: str, folder: Path) -> bool:
+    """Run one script; whether it did what it should. What it wrote is kept only then."""
+    path, parts = folder / f"{name}.json", folder / f"{name}.part.json"
+    command = BENCHMARKS[name].command(mode)
+    print(f"\n== {name}: {shlex.join(command)}", flush=True)
+    for each in (parts, missing_path(parts), missing_path(path)):
+        each.unlink(missing_ok=True)
+    start = time.monotonic()
+    arguments = [sys.executable, *command[1:], "-o", str(parts)]
+    try:
+        failed = subprocess.run(arguments, cwd=HERE.parent, timeout=TIMEOUT_S).returncode
+    except subprocess.TimeoutExpired:
+        failed = f"not ended after {TIMEOUT_S:,} s"
+    if failed or not parts.exists():
+        print(f"{name} failed: {failed}", file=sys.stderr)
+        return False
+    if missing_path(parts).exists():
+        missing_path(parts).replace(missing_path(path))
+    parts.replace(path)
+    print(f"{name} took {time.monotonic() - start:.0f} s", flush=True)
+    return True
+
+
+def prepare(args: argparse.Namespace, mode: str) -> None:
+    """Write down what the machine is, or see that it is the run that was begun."""
+    args.results.mkdir(parents=True, exist_ok=True)
+    path = args.results / MACHINE
+    facts = machine(mode, BENCHMARKS)
+    if path.exists() and any((args.results / f"{name}.json").exists() for name in BENCHMARKS):
+        begun = json.loads(path.read_text())
+        if begun["mode"] != mode:
+            sys.exit(
+                f"the results in {args.results} are of a {begun['mode']} run; take another folder "
+                "with --results, or --again to begin anew"
+            )
+        if begun["commit"] == facts["commit"]:
+            return
+        print(f"note: some of the results are of commit {begun['commit']}", file=sys.stderr)
+    path.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def main() -> None:
+    """Run what is not there yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--fast", action="store_true", help="fewer values of each")
+    how.add_argument("--smoke", action="store_true", help="only see that all scripts work")
+    parser.add_argument("--only", type=lambda names: names.split(","), help="these, by name")
+    parser.add_argument("--again", action="store_true", help="what is there already, too")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    args = parser.parse_args()
+    args.results = args.results.absolute()
+    names = args.only or list(BENCHMARKS)
+    if unknown := set(names) - set(BENCHMARKS):
+        parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    if args.again:
+        for name in names:
+            (args.results / f"{name}.json").unlink(missing_ok=True)
+    mode = "fast" if args.fast else "smoke" if args.smoke else "full"
+    prepare(args, mode)
+    failed = []
+    for name in names:
+        if (args.results / f"{name}.json").exists():
+            print(f"== {name} is there already")
+        elif not measure(name, mode, args.results):
+            failed.append(name)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}; the same command tries these again")
+
+
+if __name__ == "__main__":
+    main()
