@@ -80,11 +80,12 @@ BENCHMARKS = {
 def machine(mode: str, names: Iterable[str]) -> dict[str, object]:
     """What a reader of the results has to know of where they come from; no names of hosts."""
     system = platform.freedesktop_os_release() if sys.platform == "linux" else {}
+    kernel = platform.release().partition("-")[0]
     return {
         "cpu": _processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
-        "os": f"{system.get('PRETTY_NAME', platform.system())}, kernel {platform.release().partition('-')[0]}",
+        "os": f"{system.get('PRETTY_NAME', platform.system())}, kernel {kernel}",
         "python": platform.python_version(),
         "versions": _programs() | _packages(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
