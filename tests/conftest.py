@@ -60,7 +60,8 @@ def shared_server() -> Iterator[LocalServer]:
 @pytest.fixture
 def server(shared_server: LocalServer, cli: str) -> LocalServer:
     """The shared server, emptied."""
-    client = redis.Redis.from_url(shared_server.url)
+    # After five million keys it takes longer than redis-py waits by default.
+    client = redis.Redis.from_url(shared_server.url, socket_timeout=60)
     client.flushall()
     client.close()
     return shared_server

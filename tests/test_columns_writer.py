@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from columns import Array, Counted, Stream, as_rows, dumped, outcome, written
+from peak import PEAK
 
 import fastresp
 from fastresp import EncodeError, Template, pack, pack_many
@@ -359,8 +360,10 @@ def test_null_as_a_name() -> None:
         assert caught.value.argument == argument
 
 
-MEMORY_CODE = """
-import resource, sys
+MEMORY_CODE = (
+    PEAK
+    + """
+import sys
 import pyarrow as pa, fastresp
 batch = pa.record_batch({"id": range(10_000), "v": ["x" * 100] * 10_000})
 def load(count):
@@ -368,10 +371,11 @@ def load(count):
         pa.record_batch({"id": range(10_000), "v": ["x" * 100] * 10_000}) for _ in range(count)))
     fastresp.dump(reader, "HSET user:{id} {**}", "/dev/null")
 load(5)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 load(200)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
+)
 
 
 def test_batches_in_bounded_memory() -> None:

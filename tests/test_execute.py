@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import redis
+from peak import PEAK
 
 import fastresp
 import fastresp.aio
@@ -302,19 +303,22 @@ def test_asyncio_source(server: LocalServer) -> None:
     ]
 
 
-MEMORY_CODE = """
-import resource, sys, fastresp
+MEMORY_CODE = (
+    PEAK
+    + """
+import sys, fastresp
 replies = fastresp.execute(range(1000), "ECHO {0}", server=sys.argv[1])
 assert sum(1 for _ in replies) == 1000
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 count = 0
 for reply in fastresp.execute(range(2_000_000), "GET a", server=sys.argv[1]):
     count += 1
 assert count == 2_000_000
 for reply in fastresp.execute(range(200), "GET large", server=sys.argv[1]):
     assert len(reply) == 2_000_000
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
+)
 
 
 def test_memory(server: LocalServer, client: redis.Redis) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 import redis
 from conftest import need
+from peak import PEAK
 
 import fastresp
 from fastresp import CommandError, DecodeError, TransportError, TransportTimeout, fetch_hashes
@@ -357,8 +358,10 @@ def test_large_and_small_values(server: LocalServer, client: redis.Redis) -> Non
     assert [row["f"] for row in rows] == values
 
 
-MEMORY_CODE = """
-import resource, sys, fastresp
+MEMORY_CODE = (
+    PEAK
+    + """
+import sys, fastresp
 def fetch(count):
     keys = (f"user:{i % 1000}" for i in range(count))
     rows = 0
@@ -366,10 +369,11 @@ def fetch(count):
         rows += len(batch)
     assert rows == count
 fetch(20_000)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 fetch(400_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
+)
 
 
 def test_memory(server: LocalServer, client: redis.Redis) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from peak import PEAK
 from pyarrow import parquet
 from tables import ROWS, csv_bytes, run, write
 
@@ -121,15 +122,18 @@ def test_a_fault_of_the_source_goes_up_as_it_is(
 # Memory, and interruption. In processes of their own.
 
 
-MEMORY_CODE = """
-import resource, sys
+MEMORY_CODE = (
+    PEAK
+    + """
+import sys
 import pyarrow, fastresp
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 rows = 0
 for batch in pyarrow.RecordBatchReader.from_stream(fastresp.read(sys.argv[1], {options})):
     rows += len(batch)
-print(rows, before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(rows, before, peak())
 """
+)
 
 
 def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from peak import PEAK
 from redis.crc import key_slot
 from test_matrix import WHEEL_SERVERS, located
 
@@ -838,12 +839,11 @@ def test_killed_consumers(
 @pytest.mark.timeout(600)
 def test_ten_million_in_little_memory(server: LocalServer) -> None:
     """Pushed and drained with at most 64 MiB of memory; counts and a checksum agree."""
-    code = f"""
-import hashlib, resource, fastresp
+    code = f"""{PEAK}
+import hashlib, fastresp
 def items():
     for i in range(10_000_000):
         yield "%016d" % i
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with fastresp.ListBuffer("q", server={server.url!r}) as buffer:
     pushed = buffer.push(items())
     assert pushed.length == 10_000_000
@@ -851,7 +851,7 @@ with fastresp.ListBuffer("q", server={server.url!r}) as buffer:
     for batch in buffer.drain():
         count += len(batch)
         checksum.update(b"".join(batch))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+peak = peak()
 print(count, checksum.hexdigest(), peak)
 """
     command = [sys.executable, "-c", code]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from peak import PEAK
 
 import fastresp
 from fastresp.programs import LocalServer
@@ -225,17 +226,20 @@ def test_several_threads_at_once(server: LocalServer, client: redis.Redis) -> No
     assert client.dbsize() == 80_000
 
 
-MEMORY_CODE = """
-import resource, sys, fastresp
+MEMORY_CODE = (
+    PEAK
+    + """
+import sys, fastresp
 url, count, value = sys.argv[1], int(sys.argv[2]), "x" * 129
 def load(n):
     report = fastresp.mass_insert((("SET", f"key:{i % 1000}", value) for i in range(n)), server=url)
     assert report.replies == n
 load(1000)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 load(count)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
+)
 
 
 def test_ten_million_commands_in_little_memory(server: LocalServer) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
+from peak import PEAK
 
 import fastresp
 from fastresp import EncodeError, ProtocolError, aio, pack, pack_many
@@ -237,10 +238,10 @@ def test_memory_is_bounded(server, resp) -> None:
         for _ in range(60):
             file.write(pack("SET", "k", "x" * 5_000_000))
     code = (
-        "import fastresp, resource, sys; fastresp.mass_insert([], server=sys.argv[2]);"
-        "start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        PEAK + "import fastresp, sys; fastresp.mass_insert([], server=sys.argv[2]);"
+        "start = peak();"
         "fastresp.mass_insert(fastresp.read(sys.argv[1]), server=sys.argv[2], transport='socket');"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start)"
+        "print(peak() - start)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path), server.url], capture_output=True, text=True

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import re
-import resource
 import signal
 import socket
 import subprocess
@@ -31,6 +30,7 @@ from loads import (
     running_load,
     whole_prefix,
 )
+from peak import PEAK, forget_peak, peak
 
 import fastresp
 import fastresp.aio
@@ -349,10 +349,11 @@ def test_large_command_that_fails(server: LocalServer, client: redis.Redis) -> N
     """No copy of it is made for an error that does not keep it."""
     client.set("text", 1)
     value = "x" * (100 << 20)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    forget_peak()
+    before = peak()
     report = insert_sync([("LPUSH", "text", value)], server=server.url, on_error="collect")
     assert report.errors[0].arguments is None
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10
+    assert peak() - before < 32 << 10
 
 
 @pytest.mark.usefixtures("text")
@@ -766,8 +767,10 @@ def test_bad_rate(insert: Insert, rate: float) -> None:
         insert([], rate_limit=rate)
 
 
-MEMORY_CODE = """
-import asyncio, resource, sys, fastresp, fastresp.aio
+MEMORY_CODE = (
+    PEAK
+    + """
+import asyncio, sys, fastresp, fastresp.aio
 url, kind, what = sys.argv[1:]
 def load(rows):
     if kind == "sync":
@@ -779,11 +782,12 @@ if what == "many":
 else:
     value = "x" * (512 << 20)
     rows = [("SET", "large", value)]
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 report = load(rows)
 assert report.in_doubt == 0 and report.failed == 0
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
+)
 
 
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
