@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from ..errors import EncodeError, FastrespError, TransportError
 from ..server import Server, ServerLike
 from ..transports.base import add_report
+from ..transports.lanes import Waits
 from ..transports.pipeline import LostConnection
 from ..transports.stream import wait_for
 from ..wire.arrow_out import StringColumn
@@ -29,10 +31,11 @@ def checked_items(items: object) -> None:
         raise TypeError(f"items is an iterable of items, not one {type(items).__name__}")
 
 
-def checked_count(n: object) -> None:
-    """Refuse what is no number of items."""
+def checked_count(n: object) -> int:
+    """A number of items, as large as there can be; refuses what is none."""
     if not isinstance(n, int) or n < 0:
         raise ValueError(f"n is a number of items of 0 or more, not {n!r}")
+    return min(n, sys.maxsize)
 
 
 class ListBuffer:
@@ -84,6 +87,9 @@ class ListBuffer:
     ) -> None:
         settings = Settings(key, batch, order, delivery, maxlen, lease, timeout)
         self._core = ListCore(Server(server), settings)
+        # What comes in is noted, and given, before a Ctrl-C raises its exception.
+        self._undisturbed = Undisturbed()
+        self._core.disturbed = self._undisturbed.lifted
 
     def __repr__(self) -> str:
         settings = self._core.settings
@@ -104,10 +110,15 @@ class ListBuffer:
         """Put back what was taken from the list and not given, and end the connection.
 
         With at-least-once also what was given and not acknowledged.
+
+        Raises:
+            RuntimeError: another call is under way.
         """
+        self._core.check_idle()
         try:
-            if self._core.needs_ending:
-                self._run(self._core.ending())
+            if self._core.needs_ending():
+                with self._core.lease_tells():
+                    self._run(self._core.ending())
         except BaseException as error:
             self._core.note_loss(error)
             raise
@@ -132,7 +143,7 @@ class ListBuffer:
         checked_items(items)
         push = Push(self._core.settings)
         try:
-            self._run(self._core.pushing(items, push), source=True)
+            self._run(self._core.pushing(items, push))
         except TransportError as error:
             error.report = push.told()
             raise
@@ -148,9 +159,17 @@ class ListBuffer:
 
     def pop(self, n: int) -> list[bytes]:
         """Pop up to n items; fewer only where the list has no more."""
-        checked_count(n)
-        self._run(self._core.popping(n))
-        return self._core.give(n)
+        n = checked_count(n)
+        core, items = self._core, []
+        self._run(core.popping(n))
+        try:
+            with self._undisturbed:
+                items = core.give(n)
+            return items  # noqa: RET504
+        except BaseException:
+            with self._undisturbed:
+                core.take_back(items)
+            raise
 
     def pop_arrow(self, n: int) -> StringColumn:
         """Pop up to n items as an Arrow array, with no Python object for each.
@@ -161,8 +180,17 @@ class ListBuffer:
         A Ctrl-C in its midst ends the connection: with at-most-once what has come is given by the
         next call, and what was on its way is lost.
         """
-        checked_count(n)
-        return self._run(self._core.popping_column(n))
+        n = checked_count(n)
+        core, column = self._core, None
+        self._run(core.popping_column(n))
+        try:
+            with self._undisturbed:
+                column = core.give_column()
+            return column  # noqa: RET504
+        except BaseException:
+            if column is not None:
+                core.take_column_back(column)
+            raise
 
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
         """Pop items one after another, with more on their way meanwhile.
@@ -185,16 +213,21 @@ class ListBuffer:
             # Only what is given leaves what is held: other calls come in between.
             while core.held and left > 0:
                 left -= 1
+                # No call, and so no place for a Ctrl-C, from here until the caller has it.
+                item = core.held[0]
+                del core.held[0]
                 core.given += 1
-                yield core.held.popleft()
+                yield item
 
     def drain(self) -> Iterator[list[bytes]]:
         """Pop all there is, in batches, with more on their way meanwhile."""
         while self._run(self._core.holding(None)):
-            yield self._core.give()
+            yield self.pop(len(self._core.held))
 
     def ack(self, n: int | None = None) -> int:
         """Tell the server that the first n items given, or all, are done with; it forgets them.
+
+        The lease begins anew, as with each call that asks for items: ``ack(0)`` does only that.
 
         Returns:
             How many were given and are not acknowledged.
@@ -222,30 +255,26 @@ class ListBuffer:
         """Remove all items."""
         self._run(self._core.clearing())
 
-    def _run(self, steps: Steps[T], *, source: bool = False) -> T:
-        """Run some steps, waiting with poll().
-
-        Args:
-            source: whether they take items of the user's, for which a Ctrl-C must not wait.
-        """
+    def _run(self, steps: Steps[T]) -> T:
+        """Run some steps, waiting with poll()."""
         core = self._core
         with core.alone():
             if core.core is None:
                 connection, answers = core.server.open(core.settings.timeout)
                 core.attach(connection, answers)
                 try:
-                    self._drive(core.beginning(), source)
+                    self._drive(core.beginning())
                 except BaseException:
                     core.detach()
                     raise
-            return self._drive(steps, source)
+            return self._drive(steps)
 
-    def _drive(self, steps: Steps[T], source: bool) -> T:
+    def _drive(self, steps: Steps[T]) -> T:
         core = self._core
         try:
             while True:
-                with nullcontext() if source else Undisturbed():
-                    waits = next(steps)
+                with self._undisturbed:
+                    waits = self._advance(steps)
                 wait_for(waits)
         except StopIteration as end:
             result: T = end.value
@@ -256,4 +285,15 @@ class ListBuffer:
             core.detach()
             raise
         finally:
-            steps.close()  # what was interrupted puts its things in order now
+            with self._undisturbed:
+                steps.close()  # what was interrupted puts its things in order now
+
+    def _advance(self, steps: Steps[T]) -> Waits:
+        try:
+            return next(steps)
+        except (StopIteration, FastrespError, LostConnection, ValueError):
+            raise
+        except BaseException:
+            if self._undisturbed.holding:
+                self._core.detach()  # torn in the midst: what is on its way would be taken wrong
+            raise

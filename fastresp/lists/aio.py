@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
+from operator import length_hint
 from typing import Any, Self, TypeVar
 
 from ..errors import EncodeError, FastrespError, TransportError
@@ -64,9 +65,11 @@ class ListBuffer:
 
     async def close(self) -> None:
         """As ``fastresp.ListBuffer.close``."""
+        self._core.check_idle()
         try:
-            if self._core.needs_ending:
-                await self._run(self._core.ending())
+            if self._core.needs_ending():
+                with self._core.lease_tells():
+                    await self._run(self._core.ending())
         except BaseException as error:
             self._core.note_loss(error)
             raise
@@ -93,7 +96,7 @@ class ListBuffer:
             if isinstance(error, Exception):
                 with suppress(TransportError):
                     await self._run(self._core.finishing(push))
-            else:
+            elif not self._core.busy:
                 self._core.detach()  # a cancellation waits for nothing
             told_error = push.located(error) if isinstance(error, EncodeError) else error
             add_report(told_error, push.told(), str(push.told()))
@@ -104,14 +107,15 @@ class ListBuffer:
 
     async def pop(self, n: int) -> list[bytes]:
         """As ``fastresp.ListBuffer.pop``."""
-        checked_count(n)
+        n = checked_count(n)
         await self._run(self._core.popping(n))
         return self._core.give(n)
 
     async def pop_arrow(self, n: int) -> StringColumn:
         """As ``fastresp.ListBuffer.pop_arrow``."""
-        checked_count(n)
-        return await self._run(self._core.popping_column(n))
+        n = checked_count(n)
+        await self._run(self._core.popping_column(n))
+        return self._core.give_column()
 
     async def consume(
         self, max_items: int | None = None, block: float = 0.0
@@ -189,7 +193,7 @@ async def _batches(items: AsyncIterable[Any], most: int) -> AsyncIterator[list[A
     try:
         async for item in items:
             batch.append(item)
-            size += len(item) if hasattr(item, "__len__") else 0
+            size += length_hint(item, 32)
             now = time.monotonic()
             deadline = min(deadline, now + CHUNK_SECONDS)
             if len(batch) >= most or size >= BATCH_BYTES or now >= deadline:

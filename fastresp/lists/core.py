@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import CommandError, LeaseError, ProtocolError, TransportError
@@ -51,6 +52,7 @@ class ListCore:
         self.core: ReplyCore | None = None
         self.consumer = ""
         self.given = 0  # items that the user has, and has not acknowledged
+        self._acknowledged = 0  # and that this consumer has acknowledged, as far as we know
         self.held: deque[bytes] = deque()  # taken out of the list, and not given yet
         self._asked: deque[int] = deque()  # most items of each request in flight
         self._replies: deque[Any] = deque()  # to the requests in flight
@@ -58,6 +60,9 @@ class ListCore:
         self._dry = False  # the last request found fewer items than it asked for
         self._sized = False  # the size of some items is known
         self._busy = False
+        self._column: StringColumn | None = None  # taken out of the list, and not given yet
+        # Within it a Ctrl-C does not wait until what came in is noted: for what is the user's.
+        self.disturbed: AbstractContextManager[None] = nullcontext()
 
     @property
     def safe(self) -> bool:
@@ -80,12 +85,15 @@ class ListCore:
         core, self.core = self.core, None
         if core is not None:
             core.detach()
-            self.given = 0
             if self.safe:
-                self.held.clear()  # they are in our list there, which nobody holds any more
+                self._forget()  # these are in our list there: see _rejoining()
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def _forget(self) -> None:
+        """Hold nothing any more."""
+        self.held.clear()
+        self._column = None
+
+    def check_idle(self) -> None:
         """Refuse a second call while one is under way, from another task, thread or the source.
 
         Raises:
@@ -95,6 +103,20 @@ class ListCore:
             raise RuntimeError(
                 "this ListBuffer is in the midst of another call; make one for each task or thread"
             )
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._busy
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the one call that is under way.
+
+        Raises:
+            RuntimeError: there is one.
+        """
+        self.check_idle()
         self._busy = True
         try:
             yield
@@ -111,23 +133,63 @@ class ListCore:
     def beginning(self) -> Steps[None]:
         """Find out what the server can, and be known there as a consumer."""
         if self.safe:
-            # recover() puts its items back at the end that they came from.
-            self.consumer = f"{self.settings.order}-{uuid.uuid4().hex}"
-            lease = math.ceil(1000 * self.settings.lease)
-            keys = self._keys()
-            yield from self.calling(
-                ("MULTI",), ("SADD", keys[2], self.consumer), ("SET", keys[3], 1, "PX", lease),
-                ("EXEC",),
-            )  # fmt: skip
+            if self.consumer:
+                yield from self._rejoining()
+            if not self.consumer:
+                yield from self._joining()
         else:
             [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
             # Before 6.2 it took no count.
             wrong = isinstance(reply, CommandError)
             self._counted = not (wrong and "wrong number of arguments" in reply.text)
 
+    def _joining(self) -> Steps[None]:
+        # recover() puts its items back at the end that they came from.
+        consumer = f"{self.settings.order}-{uuid.uuid4().hex}"
+        keys = self._keys(consumer)
+        yield from self.calling(
+            ("MULTI",), ("HSET", keys[2], consumer, 0), ("SET", keys[3], 1, "PX", self._lease_ms),
+            ("EXEC",),
+        )  # fmt: skip
+        self.consumer, self._acknowledged = consumer, 0
+
+    def _rejoining(self) -> Steps[None]:
+        """After a lost connection: put back what the user does not have, and keep the rest.
+
+        Raises:
+            LeaseError: recover() put back what the user has.
+        """
+        if not self.given:
+            yield from self._putting_back()
+            return
+        given = self._acknowledged + self.given
+        script = self._script(PUT_BACK, "", self.consumer, 1, self._from_left, given)
+        [reply] = yield from self.calling(script, errors=True)
+        self._check_lease(reply)
+        # The last acknowledgement may have arrived, or not: now we know.
+        self._acknowledged, self.given = reply, given - reply
+        yield from self._acknowledging(0)
+
+    def _putting_back(self) -> Steps[None]:
+        """Put back what this consumer holds in the server, and be it no longer."""
+        yield from self.calling(
+            self._script(PUT_BACK, "", self.consumer, 1, self._from_left, ""),
+        )
+        self._forget()
+        self.given, self.consumer = 0, ""
+
+    def _check_lease(self, reply: Any) -> None:
+        """Raise an error reply, as a LeaseError where it is that."""
+        if isinstance(reply, CommandError):
+            raise self._lease_over() if reply.code == "LEASE" else reply
+
     @property
     def _pop(self) -> str:
         return "LPOP" if self.settings.order == "fifo" else "RPOP"
+
+    @property
+    def _lease_ms(self) -> int:
+        return math.ceil(1000 * self.settings.lease)
 
     @property
     def _from_left(self) -> int:
@@ -206,6 +268,7 @@ class ListCore:
         while self._asked:
             yield from self._next_items()
         self._dry = False
+        self._hold_column()
 
     def _ask(self, most: int) -> None:
         """Ask for items."""
@@ -216,8 +279,7 @@ class ListCore:
         """The commands that take n items."""
         key = self.settings.name
         if self.safe:
-            lease = math.ceil(1000 * self.settings.lease)
-            return [self._script(TAKE, n, self.consumer, lease, self._from_left)]
+            return [self._script(TAKE, n, self.consumer, self._lease_ms, self._from_left)]
         if self._counted:
             return [(self._pop, key, n)]
         first, keep = ((0, n - 1), (n, -1)) if self._from_left else ((-n, -1), (0, -n - 1))
@@ -254,7 +316,7 @@ class ListCore:
 
     def _lease_over(self) -> LeaseError:
         count, self.given = self.given, 0
-        self.held.clear()
+        self._forget()
         self.consumer = ""
         self.detach()
         return LeaseError(
@@ -276,6 +338,29 @@ class ListCore:
         self.given += len(items)
         return items
 
+    def take_back(self, items: list[bytes]) -> None:
+        """Hold what the user did not get after all."""
+        self.held.extendleft(reversed(items))
+        self.given -= len(items)
+
+    def give_column(self) -> StringColumn:
+        """The column that is held: from here on the user has it."""
+        column, self._column = self._column, None
+        assert column is not None
+        self.given += len(column)
+        return column
+
+    def take_column_back(self, column: StringColumn) -> None:
+        """Hold what the user did not get after all."""
+        self._column = column
+        self.given -= len(column)
+
+    def _hold_column(self) -> None:
+        """Hold a column that the user did not get as items; slowly, but it is rare."""
+        column, self._column = self._column, None
+        if column is not None:
+            self.held.extend(item for item in column.to_bytes() if item is not None)
+
     def popping(self, n: int) -> Steps[None]:
         """Hold n items, or as many as there are."""
         yield from self.settling()
@@ -289,12 +374,15 @@ class ListCore:
             yield from self._next_items()
         self._dry = False
 
-    def popping_column(self, n: int) -> Steps[StringColumn]:
-        """Take up to n items as an Arrow array."""
+    def popping_column(self, n: int) -> Steps[None]:
+        """Hold up to n items as an Arrow array, for ``give_column()``."""
         yield from self.settling()
         if self.held or not (self._counted or self.safe):
             yield from self.popping(n)
-            return string_column(self.give(n), text=False)
+            items = self.give(n)
+            self.given -= len(items)
+            self._column = string_column(items, text=False)
+            return
         core = self.core
         assert core is not None
         columns = ReplyColumns(["item"], text=False, fixed=False)
@@ -303,25 +391,21 @@ class ListCore:
             yield from self._filling(columns, n)
         except BaseException as failure:
             if not self.safe:
-                self._hold_column(columns)
+                self._keep(columns)
             if not isinstance(failure, LostConnection | TransportError):
                 self.detach()  # replies are on their way that nobody would know what to do with
             raise
         finally:
             core.sink = core.reader.feed
+        self._keep(columns)
         if columns.errors:
-            self._hold_column(columns)
             error = CommandError(columns.errors[0][1].decode(errors="replace"))
             raise self._lease_over() if error.code == "LEASE" else error
-        self.given += columns.rows
-        batch = columns.take()
-        return string_column([], text=False) if batch is None else batch.columns[0]
 
-    def _hold_column(self, columns: ReplyColumns) -> None:
-        """Hold the items that came before an error; slowly, but it is rare."""
+    def _keep(self, columns: ReplyColumns) -> None:
+        """Hold what has come as a column."""
         batch = columns.take(columns.rows) if columns.rows else None
-        if batch is not None:
-            self.held.extend(item for item in batch.columns[0].to_bytes() if item is not None)
+        self._column = string_column([], text=False) if batch is None else batch.columns[0]
 
     def _filling(self, columns: ReplyColumns, n: int) -> Steps[None]:
         """Let items come into columns, until there are n, or the list has no more."""
@@ -363,32 +447,38 @@ class ListCore:
         yield from self.settling()
         core = self.core
         assert core is not None
-        left = seconds
-        while left > 0:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
             # In parts: a consumer that waits is alive, and says so.
             part = min(left, self.settings.lease / 3 if self.safe else WAIT_S)
-            left -= part
             core.timeout = None if self.settings.timeout is None else self.settings.timeout + part
             try:
-                if self.safe:
-                    keys, side = self._keys(), "LEFT" if self._from_left else "RIGHT"
-                    move = ("BLMOVE", keys[0], keys[1], side, "RIGHT", part)
-                    [reply] = yield from self.calling(move)
-                    if reply is not None:
-                        self.held.append(reply)
-                        return True
-                    yield from self._acknowledging(0)
-                else:
-                    # Before 6.0 only whole seconds.
-                    part = part if self._counted else math.ceil(part)
-                    pop = ("B" + self._pop, self.settings.name, part)
-                    [reply] = yield from self.calling(pop)
-                    if reply is not None:
-                        self.held.append(reply[1])
-                        return True
+                found = yield from self._waiting_safely(part) if self.safe else self._waiting(part)
             finally:
                 core.timeout = self.settings.timeout
+            if found:
+                return True
         return False
+
+    def _waiting(self, seconds: float) -> Steps[bool]:
+        # Before 6.0 only whole seconds.
+        seconds = seconds if self._counted else math.ceil(seconds)
+        [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
+        if reply is not None:
+            self.held.append(reply[1])
+        return reply is not None
+
+    def _waiting_safely(self, seconds: float) -> Steps[bool]:
+        # From one end to the same end: nothing moves, but it waits. To take the item is left to the
+        # script, which sees whether we were taken for dead meanwhile.
+        side = "LEFT" if self._from_left else "RIGHT"
+        name = self.settings.name
+        [reply] = yield from self.calling(("BLMOVE", name, name, side, side, seconds))
+        if reply is None:
+            yield from self._acknowledging(0)
+            return False
+        found = yield from self.holding(1)  # unless another consumer was first
+        return found
 
     def acknowledging(self, n: int | None) -> Steps[int]:
         """Let the server forget the first n items given; give how many it still keeps.
@@ -402,36 +492,41 @@ class ListCore:
         count = self.given if n is None else n
         if not 0 <= count <= self.given:
             raise ValueError(f"{count:,} items can't be acknowledged: {self.given:,} were given")
-        if count:
-            yield from self.settling()
-            yield from self._acknowledging(count)
-            self.given -= count
+        yield from self.settling()
+        yield from self._acknowledging(count)
         return self.given
 
     def _acknowledging(self, count: int) -> Steps[None]:
-        lease = math.ceil(1000 * self.settings.lease)
-        ack = self._script(ACK, count, self.consumer, lease)
-        [reply] = yield from self.calling(ack, errors=True)
-        if isinstance(reply, CommandError):
-            raise self._lease_over() if reply.code == "LEASE" else reply
+        done = self._acknowledged + count
+        [reply] = yield from self.calling(
+            self._script(ACK, done, self.consumer, self._lease_ms), errors=True
+        )
+        self._check_lease(reply)
+        self._acknowledged, self.given = done, self.given - count
 
     def recovering(self) -> Steps[int]:
         """Put back what consumers hold whose lease is over; give how many items that were."""
-        [consumers] = yield from self.calling(("SMEMBERS", self.settings.beside("consumers")))
+        [consumers] = yield from self.calling(("HKEYS", self.settings.beside("consumers")))
         count = 0
         for each in consumers:
             name = each.decode()
             if name != self.consumer:
                 left = int(name.startswith("fifo"))
-                put_back = self._script(PUT_BACK, "", name, 0, left, consumer=name)
+                put_back = self._script(PUT_BACK, "", name, 0, left, "", consumer=name)
                 [moved] = yield from self.calling(put_back)
                 count += moved
         return count
 
-    @property
     def needs_ending(self) -> bool:
         """Whether there is a connection to end, or something to put back over a new one."""
-        return self.core is not None or bool(self.held)
+        if self.core is None:
+            self.given = 0  # nothing of it has to stay there
+        return self.core is not None or bool(self.held or self._column or self.consumer)
+
+    def lease_tells(self) -> AbstractContextManager[None]:
+        """Where the end needs a new connection that can't be had, the lease does what is left."""
+        lost = self.safe and self.core is None
+        return suppress(TransportError) if lost else nullcontext()
 
     def note_loss(self, error: BaseException) -> None:
         """Say in an exception of the end what could not be put back."""
@@ -446,9 +541,7 @@ class ListCore:
         with suppress(CommandError):  # what is held goes back all the same
             yield from self.settling()
         if self.safe and self.consumer:
-            yield from self.calling(self._script(PUT_BACK, "", self.consumer, 1, self._from_left))
-            self.held.clear()
-            self.given, self.consumer = 0, ""
+            yield from self._putting_back()
         elif self.held:
             command = "LPUSH" if self._from_left else "RPUSH"
             while self.held:
@@ -468,7 +561,7 @@ class ListCore:
         """Remove all items."""
         keys = self._keys()[:2] if self.safe else [self.settings.name]
         yield from self.calling(("DEL", *keys))
-        self.held.clear()
+        self._forget()
         self.given = 0
 
     # Pushing
@@ -478,9 +571,15 @@ class ListCore:
         yield from self.settling()
         core = self.core
         assert core is not None
-        source = push.begin(core, items, self.writer.max_bulk_bytes)
+        with self.disturbed:
+            source = push.begin(core, items, self.writer.max_bulk_bytes)
         with released(source):
-            for chunk in push.writer.chunks(source):
+            chunks = push.writer.chunks(source)
+            while True:
+                with self.disturbed:
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    break
                 core.add(chunk)
                 yield from self._until(push, lambda: core.has_room)
         yield from self.finishing(push)

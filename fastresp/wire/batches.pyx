@@ -9,6 +9,7 @@ from time import monotonic
 cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     Py_ssize_t PyBytes_GET_SIZE(object)
+    Py_ssize_t PyObject_LengthHint(object, Py_ssize_t) except -1
 
 # A look at the clock costs as much as some items: at most so many pass between two.
 cdef Py_ssize_t CLOCK_ITEMS = 64
@@ -39,7 +40,7 @@ def gather(source, list batch, Py_ssize_t most_items, Py_ssize_t most_bytes, dou
         elif PyUnicode_CheckExact(item):
             size += PyUnicode_GET_LENGTH(item)
         else:
-            size += len(item) if hasattr(item, "__len__") else 32
+            size += PyObject_LengthHint(item, 32)
         if count >= most_items or size >= most_bytes:
             return True
         if count >= until:

@@ -1,39 +1,104 @@
-# cython: language_level=3
+# cython: language_level=3, auto_pickle=False
 """Signals that wait while something is done that an exception of theirs must not tear apart."""
 
 from cpython.exc cimport PyErr_CheckSignals
 
-cdef extern from "<signal.h>" nogil:
-    ctypedef struct sigset_t:
-        pass
-    int SIGINT, SIGTERM, SIGHUP, SIGALRM, SIG_BLOCK, SIG_SETMASK
-    int sigemptyset(sigset_t *signals)
-    int sigaddset(sigset_t *signals, int number)
-    int pthread_sigmask(int how, const sigset_t *signals, sigset_t *former)
+from threading import get_ident, main_thread
 
-cdef sigset_t interruptions
-sigemptyset(&interruptions)
-sigaddset(&interruptions, SIGINT)
-sigaddset(&interruptions, SIGTERM)
-sigaddset(&interruptions, SIGHUP)
-sigaddset(&interruptions, SIGALRM)
+cdef extern from *:
+    """
+    #include <signal.h>
+    #include <string.h>
+    /* Those whose handlers in Python may raise: Ctrl-C, kill, a closed terminal, a timer. */
+    static const int fastresp_numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
+    #define FASTRESP_SIGNALS 4
+    static volatile sig_atomic_t fastresp_came[FASTRESP_SIGNALS];
+
+    static void fastresp_note(int number) {
+        for (int i = 0; i < FASTRESP_SIGNALS; i++)
+            if (fastresp_numbers[i] == number)
+                fastresp_came[i] = 1;
+    }
+
+    static void fastresp_hold(struct sigaction *former) {
+        struct sigaction noting;
+        memset(&noting, 0, sizeof noting);
+        noting.sa_handler = fastresp_note;
+        noting.sa_flags = SA_RESTART | SA_ONSTACK;
+        for (int i = 0; i < FASTRESP_SIGNALS; i++)
+            sigaction(fastresp_numbers[i], &noting, &former[i]);
+    }
+
+    static void fastresp_release(const struct sigaction *former) {
+        for (int i = 0; i < FASTRESP_SIGNALS; i++)
+            sigaction(fastresp_numbers[i], &former[i], NULL);
+        for (int i = 0; i < FASTRESP_SIGNALS; i++)
+            if (fastresp_came[i]) {
+                fastresp_came[i] = 0;
+                raise(fastresp_numbers[i]);
+            }
+    }
+    """
+    ctypedef struct sigaction_t "struct sigaction":
+        pass
+    enum: FASTRESP_SIGNALS
+    void hold "fastresp_hold"(sigaction_t *former) noexcept nogil
+    void release "fastresp_release"(const sigaction_t *former) noexcept nogil
 
 
 cdef class Undisturbed:
     """A context in which Ctrl-C, SIGTERM, SIGHUP and SIGALRM wait until its end.
 
-    Of this thread only. Its like in the library, ``signal.pthread_sigmask``, takes 5 us.
+    Their handlers in Python run in the main thread alone, so in any other it does nothing. To block
+    the signals for the main thread would not do: then another thread gets them, and their
+    exceptions come to the main thread all the same. So for its time they are only noted. One that
+    the kernel had given to another thread just before can still come through; for Ctrl-C it takes
+    the main thread.
+
+    Attributes:
+        holding: whether they wait.
     """
 
-    cdef sigset_t former
+    cdef sigaction_t former[FASTRESP_SIGNALS]
+    cdef readonly bint holding
+    cdef object came_before
 
     def __enter__(self):
-        pthread_sigmask(SIG_BLOCK, &interruptions, &self.former)
+        if self.holding or get_ident() != main_thread().ident:
+            return
+        hold(self.former)
+        self.holding = True
         try:
-            PyErr_CheckSignals()        # what came before shall raise now, and not in the midst
-        except BaseException:
-            pthread_sigmask(SIG_SETMASK, &self.former, NULL)
-            raise
+            PyErr_CheckSignals()        # what came before shall not raise in the midst either
+        except BaseException as error:
+            self.came_before = error
 
     def __exit__(self, *error):
-        pthread_sigmask(SIG_SETMASK, &self.former, NULL)
+        if self.holding:
+            self.holding = False
+            release(self.former)
+        if self.came_before is not None:
+            before, self.came_before = self.came_before, None
+            raise before
+        PyErr_CheckSignals()            # and what came meanwhile
+
+    @property
+    def lifted(self):
+        """A context within this one in which they do not wait, nor after an exception in it."""
+        return Lifted(self)
+
+
+cdef class Lifted:
+    cdef Undisturbed around
+    cdef bint was_holding
+
+    def __init__(self, Undisturbed around):
+        self.around = around
+
+    def __enter__(self):
+        self.was_holding = self.around.holding
+        self.around.__exit__()
+
+    def __exit__(self, kind, *error):
+        if self.was_holding and kind is None:
+            self.around.__enter__()
