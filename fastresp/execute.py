@@ -13,7 +13,7 @@ from .source import Data, Encoder, encoding, release
 from .template import NO_SCRIPTS, Command, Scripts, Template, as_template
 from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore
-from .transports.stream import Wait, wait_for
+from .transports.stream import READ_BYTES, Wait, wait_for
 from .window import Repeat, Window
 from .wire.commands import arguments
 from .wire.objects import ReplyReader
@@ -117,10 +117,11 @@ class ReplyCore(PipelineCore):
         # No more commands are to come.
         self.ended = False
 
-    def feed(self, data: bytes) -> None:
-        """Take the bytes of replies."""
+    def feed(self, data: bytes) -> bool:
+        """Take the bytes of replies; False if there are no more for now."""
         self.received += len(data)
         self.sink(data)
+        return len(data) == READ_BYTES
 
     def understand(self) -> None:
         pass  # replies are taken by replies()

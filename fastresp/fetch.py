@@ -276,11 +276,8 @@ class HashCore(ReplyCore):
         self.batch_rows = options.batch_rows
         self.fields = fields
         self.columns = ReplyColumns(fields, text=text)
+        self.sink = self.columns.feed
         self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
-
-    def feed(self, data: bytes) -> None:
-        self.received += len(data)
-        self.columns.feed(data)
 
     def understand(self) -> None:
         """Acknowledge the replies that came.

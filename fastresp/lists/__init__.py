@@ -279,14 +279,14 @@ class ListBuffer:
         except StopIteration as end:
             result: T = end.value
             return result
-        except LostConnection:
-            raise core.loss() from None
-        except TransportError:
-            core.detach()
-            raise
-        finally:
+        except BaseException as error:
             with self._undisturbed:
                 steps.close()  # what was interrupted puts its things in order now
+            if isinstance(error, LostConnection):
+                raise core.loss() from None
+            if isinstance(error, TransportError):
+                core.detach()
+            raise
 
     def _advance(self, steps: Steps[T]) -> Waits:
         try:

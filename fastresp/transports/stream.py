@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..errors import ProtocolError
 from ..window import Window
 
-__all__ = ["Stream", "Wait", "wait_for"]
+__all__ = ["READ_BYTES", "Stream", "Wait", "wait_for"]
 
 # Below 128 KiB, from where malloc would fetch fresh pages for each read.
 READ_BYTES = 1 << 16
@@ -43,7 +43,8 @@ class Stream:
         connection: a redis-py connection, connected and with no reply outstanding. Belongs to
             the stream from now on.
         window: where the commands come from, and where it is noted how far they have gone.
-        feed: is given the bytes of replies as they come in.
+        feed: is given the bytes of replies as they come in. If it returns False, they were less
+            than a read takes, and there are no more for now.
 
     Attributes:
         window: may be another one while nothing is in flight.
@@ -106,6 +107,8 @@ class Stream:
             if len(got) == count:
                 self.lost = EOFError("the server closed the connection")
                 break
+            if got[-1] is False and self._tls is None:
+                break  # to ask would cost an exception
         return bool(got)
 
     def send(self, most_commands: int | None = None) -> bool:
