@@ -41,12 +41,12 @@ class CClient:
 
     Args:
         program: as ``compiled()`` gives it.
-        socket: the unix socket of the server.
+        where: the unix socket of the server, or its port of the loopback.
     """
 
-    def __init__(self, program: Path, socket: Path) -> None:
+    def __init__(self, program: Path, where: Path | int) -> None:
         self.program = program
-        self.socket = socket
+        self.where = where
 
     def run(self, method: str, items: int, batch: int) -> float:
         """Push or pop so many items, in the list ``key``; the seconds by the program's clock."""
@@ -62,8 +62,13 @@ class CClient:
             raise SystemExit(f"{SOURCE.name} {push}, {pop}: {counts}, not {items} items each")
         return pushing, popping
 
+    def busy_loop(self, seconds: int) -> tuple[float, int]:
+        """SET foo bar, one by one, for so long; the seconds it took, and how many there were."""
+        [taken], [count] = self._run("set-seconds", seconds, 1)
+        return taken, count
+
     def _run(self, method: str, items: int, batch: int) -> tuple[list[float], list[int]]:
-        arguments = [str(self.socket), method, str(items), str(batch), PAYLOAD]
+        arguments = [str(self.where), method, str(items), str(batch), PAYLOAD]
         done = subprocess.run([self.program, *arguments], capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{SOURCE.name} {method} failed: {done.stderr.strip()}")

@@ -2,11 +2,15 @@
  *
  *     hiredis_c SOCKET METHOD COUNT BATCH VALUE
  *
+ * SOCKET is a unix socket, or a port of the loopback.
+ *
  * Prints the seconds that the loop took, without the connecting, and the number of items that were
  * pushed or popped, or of pings answered. An item counts if it has the length of VALUE.
  *
  * With two methods, as in lpush-pipeline/lrange, BATCH items are pushed and popped in turn, until it
  * was COUNT; the seconds of the pushes and of the pops, and the counts of both. LRANGE takes 100 then.
+ *
+ * set-seconds is the busy loop that redis.io warns of: SET foo bar, one by one, for COUNT seconds.
  */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -90,6 +94,16 @@ static size_t pop_ranges(size_t count, unsigned long long batch)
     return done;
 }
 
+/* One by one, for so many seconds. */
+static size_t repeat_seconds(double seconds)
+{
+    const char *command[] = {"SET", "foo", "bar"};
+    size_t done = 0;
+    for (double end = now() + seconds; now() < end;)
+        done += repeat(REDIS_REPLY_STATUS, 3, command, 1, 1);
+    return done;
+}
+
 static size_t run(const char *method, size_t count, size_t batch, const char *value)
 {
     struct {
@@ -102,6 +116,8 @@ static size_t run(const char *method, size_t count, size_t batch, const char *va
     };
     if (strcmp(method, "lrange") == 0)
         return pop_ranges(count, batch);
+    if (strcmp(method, "set-seconds") == 0)
+        return repeat_seconds(count);
     for (size_t index = 0; index < sizeof methods / sizeof *methods; index++) {
         const char *name = methods[index].name, *rest = method + strlen(name);
         if (strncmp(method, name, strlen(name)) != 0 || (*rest && strcmp(rest, "-pipeline") != 0))
@@ -109,7 +125,7 @@ static size_t run(const char *method, size_t count, size_t batch, const char *va
         return repeat(methods[index].type, methods[index].arguments, methods[index].command,
                       count, *rest ? batch : 1);
     }
-    fail("METHOD is lpush, rpop or ping, or one of these with -pipeline; or lrange");
+    fail("METHOD is lpush, rpop or ping, or one with -pipeline; or lrange or set-seconds");
     return 0;
 }
 
@@ -139,7 +155,10 @@ int main(int count, char **arguments)
     if (items == 0 || batch == 0)
         fail("COUNT and BATCH are 1 or more");
     value_size = strlen(arguments[5]);
-    server = redisConnectUnix(arguments[1]);
+    if (*arguments[1] == '/')
+        server = redisConnectUnix(arguments[1]);
+    else
+        server = redisConnect("127.0.0.1", atoi(arguments[1]));
     if (server == NULL || server->err)
         fail(server == NULL ? "no memory" : server->errstr);
     char *method = arguments[2], *second = strchr(method, '/');

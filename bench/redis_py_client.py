@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis._parsers import Encoder, _HiredisParser, _RESP2Parser
@@ -15,8 +16,12 @@ PARSERS = ("PythonParser", "HiredisParser")
 BUFFER_CUTOFF = 6000
 
 
-def redis_py(socket: Path, parser: str) -> redis.Redis:
-    """A client over a unix socket, by the report's name of its parser.
+def redis_py(where: Path | int, parser: str) -> redis.Redis:
+    """A client, by the report's name of its parser, with a connection.
+
+    Args:
+        where: a unix socket, or a port of the loopback.
+        parser: one of ``PARSERS``.
 
     What packs commands goes with the parser, as it does where hiredis is installed or is not.
     """
@@ -25,10 +30,12 @@ def redis_py(socket: Path, parser: str) -> redis.Redis:
         "PythonParser": (_RESP2Parser, PythonRespSerializer(BUFFER_CUTOFF, encode)),
         "HiredisParser": (_HiredisParser, HiredisRespSerializer()),
     }[parser]
+    place: dict[str, Any] = {"connection_class": redis.Connection, "port": where}
+    if isinstance(where, Path):
+        place = {"connection_class": redis.UnixDomainSocketConnection, "path": str(where)}
     client = redis.Redis(
         connection_pool=redis.ConnectionPool(
-            connection_class=redis.UnixDomainSocketConnection,
-            path=str(socket),
+            **place,
             parser_class=reads,
             command_packer=packs,
             protocol=2,

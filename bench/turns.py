@@ -10,14 +10,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import psutil
 from results import Result, save
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Contender", "arguments", "cpu_seconds", "finish", "measure", "print_results", "timed"]
+__all__ = [
+    "Contender",
+    "arguments",
+    "cpu_seconds",
+    "finish",
+    "measure",
+    "print_results",
+    "show",
+    "take",
+    "timed",
+]
 
 # What is timed; if it returns a float, that is the time, by its own clock.
 Contender: TypeAlias = Callable[[], object]
@@ -53,10 +63,21 @@ def arguments(
 
 
 def cpu_seconds(server: psutil.Process | None) -> tuple[float, float]:
-    """CPU time so far: of a server, and of this process with its children that have ended."""
+    """CPU time so far: of a server, and of this process with its children that have ended.
+
+    The server's is that of its main thread, in nanoseconds where the system tells them: in the
+    clock ticks of 10 ms that psutil has, 10,000 commands would be nothing or one.
+    """
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     clients = sum(each.ru_utime + each.ru_stime for each in used)
-    return (0.0 if server is None else sum(server.cpu_times()[:2])), clients
+    return (0.0 if server is None else _server_seconds(server)), clients
+
+
+def _server_seconds(server: psutil.Process) -> float:
+    try:
+        return int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return float(sum(server.cpu_times()[:2]))
 
 
 def timed(run: Contender) -> float:
@@ -64,6 +85,29 @@ def timed(run: Contender) -> float:
     start = perf_counter()
     taken = run()
     return taken if isinstance(taken, float) else perf_counter() - start
+
+
+def take(
+    result: Result,
+    run: Contender,
+    server: psutil.Process | None = None,
+    keep: bool = True,
+    **details: Any,
+) -> float:
+    """Time something once; note it and the CPU times in the result, with what else is known of it.
+
+    Args:
+        keep: False for what is only to be warm, and is not noted.
+    """
+    gc.collect()  # what another left behind
+    before = cpu_seconds(server)
+    taken = timed(run)
+    after = cpu_seconds(server)
+    if keep:
+        if server is not None:
+            details["server_cpu"] = after[0] - before[0]
+        result.add(taken, client_cpu=after[1] - before[1], **details)
+    return taken
 
 
 def measure(
@@ -86,12 +130,7 @@ def measure(
                 continue
             show(f"{result.table}, round {number} of {rounds}: {result.row} {result.parser}")
             between()
-            gc.collect()  # what another left behind
-            before = cpu_seconds(server)
-            taken = timed(run)
-            after = cpu_seconds(server)
-            if number:
-                result.add(taken, server_cpu=after[0] - before[0], client_cpu=after[1] - before[1])
+            take(result, run, server, keep=number > 0)
     show("")
 
 
