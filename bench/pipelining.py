@@ -1,0 +1,383 @@
+"""Pings with and without a pipeline, how deep a pipeline has to be, scripts, and the busy loop.
+
+- Table ``002 ping``: 10,000 PINGs over TCP, one by one and in one pipeline, as that post has them.
+  Its pipeline was redis-py's default, a transaction; that is a row of its own. (Its clock, Python
+  2's ``time.clock()``, counted the client's CPU time and not the waiting: that is in our metadata
+  as ``client_cpu``.)
+- Tables ``003 depth, unix`` and ``003 depth, TCP``: the rate of PINGs over how many go before their
+  replies are read. ``socket, ready bytes`` writes bytes made beforehand and counts those that come
+  back. fastresp has no depth to choose: it reads while it writes, and sees to what is in flight.
+- Table ``003 scripting``: 10,000 counters are read, computed with (twice as many, and one more) and
+  written; the values are checked each time.
+- Table ``003 busy loop``: how often ``SET foo bar`` is done in one second, one by one, and by
+  mass_insert, which does not wait for one reply to write the next command. A value is the time of
+  one SET.
+
+    python bench/pipelining.py -o pipelining.json        # about 5 minutes
+    python bench/pipelining.py --fast --commands 10000
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import repeat
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import psutil
+from c_client import CClient, NotAvailable, compiled
+from redis_py_client import redis_py
+from results import Result
+from turns import Contender, arguments, finish, measure, take
+
+import fastresp
+from fastresp.stage import Stage
+
+PINGS = 10_000
+COUNTERS = 10_000
+# Of shallow pipelines; deep ones do MORE times as many, for they are as much faster.
+COMMANDS = 20_000
+MORE = 5
+DEEP = 50
+DEPTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+PING = b"*1\r\n$4\r\nPING\r\n"
+PONG = b"+PONG\r\n"
+PARSERS = {"PythonParser": "PythonParser", "hiredis": "HiredisParser"}
+C = "hiredis (C)"
+BUSY_S = 1
+
+COMPUTE = "redis.call('SET', KEYS[1], string.format('%.0f', 2 * redis.call('GET', KEYS[1]) + 1))"
+
+Contenders = list[tuple[Result, Contender]]
+
+
+class Place:
+    """Where the server is: the unix socket, or the port of the loopback."""
+
+    def __init__(self, where: Path | int, program: Path | str) -> None:
+        self.where = where
+        self.url = f"unix://{where}" if isinstance(where, Path) else f"redis://127.0.0.1:{where}"
+        # The C client, or why there is none.
+        self.c = CClient(program, where) if isinstance(program, Path) else program
+
+    def client(self, parser: str) -> Any:
+        return redis_py(self.where, PARSERS[parser])
+
+    def connected(self) -> socket.socket:
+        if isinstance(self.where, Path):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(str(self.where))
+            return connection
+        connection = socket.create_connection(("127.0.0.1", self.where))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+
+def need(found: object, expected: object, what: str) -> None:
+    if found != expected:
+        sys.exit(f"{what}: {found!r:.200}, and not {expected!r:.200}")
+
+
+def ping_naive(client: Any, count: int) -> None:
+    need(sum(client.ping() is True for _ in range(count)), count, "pings")
+
+
+def ping_pipelined(client: Any, count: int, depth: int, transaction: bool = False) -> None:
+    done = 0
+    pipeline = client.pipeline(transaction=transaction)
+    for left in range(count, 0, -depth):
+        for _ in range(min(depth, left)):
+            pipeline.ping()
+        done += pipeline.execute().count(True)
+    need(done, count, "pings")
+
+
+def ping_ready(connection: socket.socket, count: int, depth: int) -> None:
+    """Write ready bytes, and read as many as their answers have."""
+    ready, size = PING * depth, len(PONG) * depth
+    buffer = memoryview(bytearray(size))
+    for _ in range(count // depth):
+        connection.sendall(ready)
+        read = 0
+        while read < size:
+            got = connection.recv_into(buffer[read:])
+            need(got > 0, True, "the server's connection")
+            read += got
+    need(bytes(buffer), PONG * depth, "the last pongs")
+
+
+def ping_execute(url: str, count: int) -> None:
+    replies = fastresp.execute(repeat(("PING",), count), server=url)
+    need(sum(reply == b"PONG" for reply in replies), count, "pings")
+
+
+def ping_insert(url: str, count: int) -> None:
+    commands = repeat(("PING",), count)
+    report = fastresp.mass_insert(commands, server=url, transport="socket")
+    need(report.replies - report.failed, count, "pings")
+
+
+def c_ping(place: Place, result: Result, method: str, depth: int) -> tuple[Result, Contender]:
+    """A contender in C, or why there is none."""
+    client = place.c
+    if isinstance(client, str):
+        result.reason = client
+        return result, lambda: None
+    return result, lambda: client.run(method, result.operations, depth)
+
+
+def pings(place: Place) -> Contenders:
+    """Table 002."""
+    made: Contenders = []
+
+    def row(name: str, parser: str = "") -> Result:
+        return Result("002 ping", name, parser, PINGS)
+
+    for parser in PARSERS:
+        client = place.client(parser)
+        made += [
+            (row("naive", parser), lambda client=client: ping_naive(client, PINGS)),
+            (
+                row("pipelined", parser),
+                lambda client=client: ping_pipelined(client, PINGS, PINGS),
+            ),
+            (
+                row("pipelined, a transaction", parser),
+                lambda client=client: ping_pipelined(client, PINGS, PINGS, True),
+            ),
+        ]
+    made += [
+        c_ping(place, row("naive", C), "ping", 1),
+        c_ping(place, row("pipelined", C), "ping-pipeline", PINGS),
+        (row("fastresp execute"), lambda: ping_execute(place.url, PINGS)),
+    ]
+    return made
+
+
+def depths(table: str, place: Place, commands: int) -> Contenders:
+    """A table of 003: each contender at each depth, and ours at none."""
+    made: Contenders = []
+    client, connection = place.client("hiredis"), place.connected()
+    many = MORE * commands
+    for depth in DEPTHS:
+        # Whole batches only.
+        count = max(1, (commands if depth < DEEP else many) // depth) * depth
+
+        def row(parser: str, depth: int = depth, count: int = count) -> Result:
+            return Result(table, f"depth {depth}", parser, count)
+
+        def by_redis_py(depth: int = depth, count: int = count) -> None:
+            ping_pipelined(client, count, depth)
+
+        def by_socket(depth: int = depth, count: int = count) -> None:
+            ping_ready(connection, count, depth)
+
+        made += [
+            (row("redis-py (hiredis)"), by_redis_py),
+            c_ping(place, row(C), "ping-pipeline", depth),
+            (row("socket, ready bytes"), by_socket),
+        ]
+    for name, ping in (("execute", ping_execute), ("mass_insert", ping_insert)):
+        result = Result(table, f"fastresp {name}, no depth to choose", "", many)
+        made.append((result, lambda ping=ping: ping(place.url, many)))
+    return made
+
+
+def counter_keys() -> list[str]:
+    return [f"counter:{index}" for index in range(COUNTERS)]
+
+
+class Counters:
+    """Ways to read, compute and write 10,000 counters."""
+
+    def __init__(self, place: Place) -> None:
+        self.url = place.url
+        self.client = place.client("hiredis")
+        self.keys = counter_keys()
+        self.sha = self.client.script_load(COMPUTE)
+        self.command = fastresp.Script(COMPUTE).command("{0}")
+
+    def reset(self) -> None:
+        pairs = zip(self.keys, range(COUNTERS), strict=True)
+        fastresp.mass_insert(pairs, "SET {0} {1}", server=self.url, transport="socket")
+
+    def check(self, name: str) -> None:
+        expected = [b"%d" % (2 * number + 1) for number in range(COUNTERS)]
+        need(self.client.mget(self.keys), expected, name)
+
+    def one_by_one(self) -> None:
+        for key in self.keys:
+            self.client.set(key, 2 * int(self.client.get(key)) + 1)
+
+    def two_pipelines(self) -> None:
+        pipeline = self.client.pipeline(transaction=False)
+        for key in self.keys:
+            pipeline.get(key)
+        for key, value in zip(self.keys, pipeline.execute(), strict=True):
+            pipeline.set(key, 2 * int(value) + 1)
+        pipeline.execute()
+
+    def evalsha(self) -> None:
+        for key in self.keys:
+            self.client.evalsha(self.sha, 1, key)
+
+    def evalsha_pipeline(self) -> None:
+        pipeline = self.client.pipeline(transaction=False)
+        for key in self.keys:
+            pipeline.evalsha(self.sha, 1, key)
+        pipeline.execute()
+
+    def execute_and_insert(self) -> None:
+        values = fastresp.execute(self.keys, "GET {0}", server=self.url)
+        pairs = ((key, 2 * int(value) + 1) for key, value in zip(self.keys, values, strict=True))
+        fastresp.mass_insert(pairs, "SET {0} {1}", server=self.url, transport="socket")
+
+    def script_execute(self) -> None:
+        for _ in fastresp.execute(self.keys, self.command, server=self.url):
+            pass
+
+    def script_insert(self) -> None:
+        fastresp.mass_insert(self.keys, self.command, server=self.url, transport="socket")
+
+    def contenders(self) -> Contenders:
+        hiredis = "hiredis"
+        return [
+            (Result("003 scripting", name, parser, COUNTERS), run)
+            for name, parser, run in (
+                ("GET, compute, SET", hiredis, self.one_by_one),
+                ("two pipelines, GETs and SETs", hiredis, self.two_pipelines),
+                ("EVALSHA one by one", hiredis, self.evalsha),
+                ("EVALSHA in a pipeline", hiredis, self.evalsha_pipeline),
+                ("fastresp execute GETs, mass_insert SETs", "", self.execute_and_insert),
+                ("fastresp Script in execute", "", self.script_execute),
+                ("fastresp Script in mass_insert", "", self.script_insert),
+            )
+        ]
+
+    def measure(self, rounds: int, server: psutil.Process) -> list[Result]:
+        contenders = self.contenders()
+
+        def checked(name: str, run: Contender) -> Contender:
+            def timed() -> float:
+                start = perf_counter()
+                run()
+                taken = perf_counter() - start
+                self.check(name)
+                return taken
+
+            return timed
+
+        checks = [(result, checked(result.row, run)) for result, run in contenders]
+        measure(checks, rounds, server, between=self.reset)
+        return [result for result, _ in contenders]
+
+
+def sets_for(seconds: float) -> Iterator[tuple[str, str, str]]:
+    """Commands for so long; the clock is looked at now and then."""
+    end = perf_counter() + seconds
+    while perf_counter() < end:
+        yield from repeat(("SET", "foo", "bar"), 1_000)
+
+
+class BusyLoop:
+    """FOR-ONE-SECOND: SET foo bar."""
+
+    def __init__(self, place: Place, seconds: float) -> None:
+        self.place = place
+        self.seconds = seconds
+        self.look = place.client("hiredis")
+        row = "SET foo bar, one by one"
+        self.ways: list[tuple[Result, Callable[[], tuple[float, int]]]] = []
+        for parser in PARSERS:
+            client = place.client(parser)
+            self.ways.append((self.row(row, parser), lambda client=client: self.naive(client)))
+        in_c = self.row(row, C)
+        if isinstance(place.c, str):
+            in_c.reason = place.c
+        self.ways += [(in_c, self.in_c), (self.row("fastresp mass_insert"), self.insert)]
+
+    def row(self, name: str, parser: str = "") -> Result:
+        return Result("003 busy loop", f"{name}, one second", parser)
+
+    def naive(self, client: Any) -> tuple[float, int]:
+        count, start = 0, perf_counter()
+        end = start + self.seconds
+        while perf_counter() < end:
+            client.set("foo", "bar")
+            count += 1
+        return perf_counter() - start, count
+
+    def in_c(self) -> tuple[float, int]:
+        assert isinstance(self.place.c, CClient)
+        return self.place.c.busy_loop(self.seconds)
+
+    def insert(self) -> tuple[float, int]:
+        start = perf_counter()
+        commands = sets_for(self.seconds)
+        report = fastresp.mass_insert(commands, server=self.place.url, transport="socket")
+        return perf_counter() - start, report.replies
+
+    def measure(self, rounds: int, server: psutil.Process) -> list[Result]:
+        """Note the time of one SET; the server has to have counted as many."""
+        for number, (result, run) in ((n, way) for n in range(rounds + 1) for way in self.ways):
+            if result.reason:
+                continue
+            self.look.config_resetstat()
+            whole = Result(result.table, result.row)
+            counts: list[int] = []
+
+            def timed(
+                run: Callable[[], tuple[float, int]] = run, counts: list[int] = counts
+            ) -> float:
+                taken, count = run()
+                counts.append(count)
+                return taken
+
+            taken = take(whole, timed, server)
+            executed = self.look.info("commandstats")["cmdstat_set"]["calls"]
+            need(counts, [executed], f"{result.row} {result.parser}, SETs")
+            if number:
+                each = {name: used / executed for name, used in whole.details[0].items()}
+                result.add(taken / executed, count=executed, **each)
+        return [result for result, _ in self.ways]
+
+
+def measured(contenders: Sequence[tuple[Result, Contender]], *args: Any) -> list[Result]:
+    measure(contenders, *args)
+    return [result for result, _ in contenders]
+
+
+def main() -> None:
+    """Measure, print the tables, write the results."""
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=3)
+    parser.add_argument(
+        "--commands", type=int, default=COMMANDS, help="PINGs in a shallow pipeline's measurement"
+    )
+    args = parsed()
+    if args.commands < 1:
+        parser.error("--commands is 1 or more")
+    with ExitStack() as stack:
+        program: Path | str
+        try:
+            program = stack.enter_context(compiled())
+        except NotAvailable as error:
+            program = str(error)
+        stage = stack.enter_context(Stage.open(tcp=True))
+        tcp = Place(int(stage.url.rpartition(":")[2]), program)
+        unix = Place(stage.server.socket, program)
+        server = psutil.Process(stage.server.process.pid)
+        results = measured(pings(tcp), args.rounds, server)
+        for name, place in (("unix", unix), ("TCP", tcp)):
+            table = depths(f"003 depth, {name}", place, args.commands)
+            results += measured(table, args.rounds, server)
+        results += Counters(tcp).measure(args.rounds, server)
+        results += BusyLoop(tcp, BUSY_S).measure(args.rounds, server)
+    finish(results, args.output)
+
+
+if __name__ == "__main__":
+    main()
