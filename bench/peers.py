@@ -1,0 +1,320 @@
+"""Other Python ways to fill a server: SETs with distinct keys and values of 129 bytes.
+
+Each peer goes its best documented way in bulk, 1,000 at a time where it has to be told: redis-py's
+pipeline and ``mset`` with hiredis, the non-atomic ``Batch`` of valkey-glide (sync and asyncio) and
+its ``mset``, the pipeline of coredis, ``write_strings`` of polars-redis from a DataFrame; then
+``mass_insert`` from rows, through redis-cli and over a socket, and from columns. Keys, values and
+frames are ready beforehand. The peers' clocks start when they are connected; what fastresp takes to
+connect is counted. After each load the keys are counted, after the first all values are looked at.
+
+Tables ``peers SET`` (a unix socket) and ``peers SET, TCP``. The version of each is in the metadata.
+``pip install 'fastresp[peers]'`` has the peers; polars-redis is built from source, by Rust, and so
+is not among them: ``pip install polars-redis``.
+
+    python bench/peers.py -o peers.json        # about 5 minutes
+    python bench/peers.py --fast --commands 10000
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import psutil
+import pyarrow as pa
+from common import commands
+from redis_py_client import redis_py
+from results import Result
+from turns import Contender, arguments, finish, show, take
+
+import fastresp
+from fastresp.generators import PAYLOAD
+from fastresp.stage import Stage
+
+COMMANDS = 100_000
+BATCH = 1_000
+NOT_INSTALLED = "not installed: pip install 'fastresp[peers]'"
+NEEDS_RUST = (
+    "not installed: pip install polars-redis, which has no wheel for all and needs Rust then"
+)
+NO_RIOT = (
+    "not measured: it is in none of the registries that this project installs from; its releases "
+    "are archives of its own, and no artifact that runs was found on Maven Central"
+)
+
+
+class Data:
+    """What is loaded, in each form that a contender takes."""
+
+    def __init__(self, count: int) -> None:
+        self.commands = commands("SET", count)
+        self.rows = [(key, value) for _, key, value in self.commands]
+        self.table = pa.table(list(map(pa.array, zip(*self.rows, strict=True))), ["key", "value"])
+        self.batches = [self.rows[start : start + BATCH] for start in range(0, count, BATCH)]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the server is."""
+
+    socket: Path | None
+    port: int
+
+    @property
+    def where(self) -> Path | int:
+        return self.socket or self.port
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}" if self.socket else f"redis://127.0.0.1:{self.port}"
+
+
+Load = Callable[[Place, Data], Contender]
+
+
+def redis_py_pipeline(place: Place, data: Data) -> Contender:
+    client: Any = redis_py(place.where, "HiredisParser")
+
+    def run() -> None:
+        pipeline = client.pipeline(transaction=False)
+        for batch in data.batches:
+            for key, value in batch:
+                pipeline.set(key, value)
+            pipeline.execute()
+
+    return run
+
+
+def redis_py_mset(place: Place, data: Data) -> Contender:
+    client: Any = redis_py(place.where, "HiredisParser")
+
+    def run() -> None:
+        for batch in data.batches:
+            client.mset(dict(batch))
+
+    return run
+
+
+def _glide_settings(glide: Any, place: Place) -> Any:
+    address = glide.NodeAddress("127.0.0.1", place.port)
+    if place.socket:
+        address = glide.NodeAddress(unix_socket_path=place.socket)
+    # Its default of 250 ms is short for a busy machine.
+    return glide.GlideClientConfiguration([address], request_timeout=30_000)
+
+
+def glide_sync(place: Place, data: Data) -> Contender:
+    glide = import_module("glide_sync")
+    client = glide.GlideClient.create(_glide_settings(glide, place))
+
+    def run() -> None:
+        for rows in data.batches:
+            batch = glide.Batch(is_atomic=False)
+            for key, value in rows:
+                batch.set(key, value)
+            client.exec(batch, raise_on_error=True)
+
+    return run
+
+
+def _in_asyncio(load: Callable[[], Awaitable[float]]) -> Contender:
+    """A load in a loop of its own; its own clock leaves out how it connects."""
+
+    async def run() -> float:
+        return await load()
+
+    return lambda: asyncio.run(run())
+
+
+def glide_batch(place: Place, data: Data) -> Contender:
+    glide = import_module("glide")
+
+    async def load() -> float:
+        client = await glide.GlideClient.create(_glide_settings(glide, place))
+        start = perf_counter()
+        for rows in data.batches:
+            batch = glide.Batch(is_atomic=False)
+            for key, value in rows:
+                batch.set(key, value)
+            await client.exec(batch, raise_on_error=True)
+        taken = perf_counter() - start
+        await client.close()
+        return taken
+
+    return _in_asyncio(load)
+
+
+def glide_mset(place: Place, data: Data) -> Contender:
+    glide = import_module("glide")
+
+    async def load() -> float:
+        client = await glide.GlideClient.create(_glide_settings(glide, place))
+        start = perf_counter()
+        for rows in data.batches:
+            await client.mset(dict(rows))
+        taken = perf_counter() - start
+        await client.close()
+        return taken
+
+    return _in_asyncio(load)
+
+
+def coredis_pipeline(place: Place, data: Data) -> Contender:
+    coredis = import_module("coredis")
+    where: dict[str, Any] = {"host": "127.0.0.1", "port": place.port}
+    if place.socket:
+        where = {"unix_socket_path": str(place.socket)}
+
+    async def load() -> float:
+        async with coredis.Redis(**where) as client:
+            await client.ping()
+            start = perf_counter()
+            for rows in data.batches:
+                async with client.pipeline(transaction=False) as pipeline:
+                    for key, value in rows:
+                        pipeline.set(key, value)
+            return perf_counter() - start
+
+    return _in_asyncio(load)
+
+
+def polars_redis(place: Place, data: Data) -> Contender:
+    peer, polars = import_module("polars_redis"), import_module("polars")
+    frame = polars.DataFrame(data.table)
+    # The form of the URL that Rust's client has for it.
+    url = f"redis+unix://{place.socket}" if place.socket else place.url
+
+    def run() -> None:
+        peer.write_strings(frame, url, key_column="key", value_column="value")
+
+    return run
+
+
+def riot(place: Place, data: Data) -> Contender:
+    raise ImportError(NO_RIOT)
+
+
+def fastresp_rows(transport: Any) -> Load:
+    def made(place: Place, data: Data) -> Contender:
+        return lambda: fastresp.mass_insert(data.commands, server=place.url, transport=transport)
+
+    return made
+
+
+def fastresp_columns(place: Place, data: Data) -> Contender:
+    return lambda: fastresp.mass_insert(
+        data.table, "SET {key} {value}", server=place.url, transport="socket"
+    )
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A row of the tables: its name, the package that it is of, and what makes its load."""
+
+    row: str
+    package: str
+    load: Load
+    parser: str = ""
+    missing: str = NOT_INSTALLED
+
+
+PEERS = (
+    Peer("redis-py, pipeline of 1,000", "redis", redis_py_pipeline, "hiredis"),
+    Peer("redis-py, mset of 1,000", "redis", redis_py_mset, "hiredis"),
+    Peer("valkey-glide, sync, batch of 1,000", "valkey-glide-sync", glide_sync),
+    Peer("valkey-glide, asyncio, batch of 1,000", "valkey-glide", glide_batch),
+    Peer("valkey-glide, asyncio, mset of 1,000", "valkey-glide", glide_mset),
+    Peer("coredis, asyncio, pipeline of 1,000", "coredis", coredis_pipeline),
+    Peer("polars-redis, write_strings", "polars-redis", polars_redis, missing=NEEDS_RUST),
+    Peer("RIOT", "", riot, missing=NO_RIOT),
+    Peer("fastresp mass_insert, redis-cli", "fastresp", fastresp_rows("redis-cli")),
+    Peer("fastresp mass_insert, socket", "fastresp", fastresp_rows("socket")),
+    Peer("fastresp mass_insert, columns", "fastresp", fastresp_columns),
+)
+
+
+class Tournament:
+    """All peers at one place."""
+
+    def __init__(self, table: str, place: Place, stage: Stage, data: Data) -> None:
+        self.client: Any = stage.client
+        self.server = psutil.Process(stage.server.process.pid)
+        self.data = data
+        self.entries = list(self.enter(table, place))
+
+    def enter(self, table: str, place: Place) -> Iterator[tuple[Peer, Result, Contender]]:
+        for peer in PEERS:
+            result = Result(table, peer.row, peer.parser, len(self.data.rows))
+            run: Contender = lambda: None  # noqa: E731
+            try:
+                run = peer.load(place, self.data)
+            except ImportError:
+                result.reason = peer.missing
+            yield peer, result, run
+
+    def run(self, keep: bool) -> None:
+        for peer, result, run in self.entries:
+            if result.reason:
+                continue
+            show(f"{result.table}: {result.row}")
+            # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+            self.client.execute_command("FLUSHALL", "SYNC")
+            try:
+                take(result, run, self.server, keep, version=_version(peer.package))
+            except fastresp.FastrespError:
+                raise
+            except Exception as error:  # of whatever kind a peer has
+                words = str(error).splitlines() or [""]
+                result.reason = f"it failed: {type(error).__name__}: {words[-1]:.200}"
+                result.values.clear()
+                result.details.clear()
+                continue
+            self.check(result.row, look=not keep)
+
+    def check(self, row: str, look: bool) -> None:
+        """End the program unless all keys are there, and all values if these are looked at."""
+        if (held := self.client.dbsize()) != len(self.data.rows):
+            sys.exit(f"{row} left {held:,} keys, and not {len(self.data.rows):,}")
+        for batch in self.data.batches if look else ():
+            values = self.client.mget([key for key, _ in batch])
+            if values != [PAYLOAD.encode()] * len(batch):
+                sys.exit(f"{row} stored other values than it should have")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except ImportError:
+        return "unknown"
+
+
+def main() -> None:
+    """Measure, print the tables, write the results."""
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=2)
+    parser.add_argument("--commands", type=int, default=COMMANDS, help="SETs of each load")
+    args = parsed()
+    if args.commands < 1:
+        parser.error("--commands is 1 or more")
+    data = Data(args.commands)
+    with Stage.open(tcp=True) as stage:
+        port = int(stage.url.rpartition(":")[2])
+        both = [
+            Tournament("peers SET", Place(stage.server.socket, port), stage, data),
+            Tournament("peers SET, TCP", Place(None, port), stage, data),
+        ]
+        for number in range(args.rounds + 1):
+            for each in both:
+                each.run(keep=number > 0)
+    show("")
+    finish([result for each in both for _, result, _ in each.entries], args.output)
+
+
+if __name__ == "__main__":
+    main()
