@@ -1,0 +1,194 @@
+"""Where a Python client's CPU time goes: the profiles of the 2018 report, and fastresp beside them.
+
+The work is that of ``buffer.py``, whose ways these are: 1,000 messages pushed and 1,000 popped, a
+hundred times over, each message looked at. The profiler is cProfile by the CPU clock of the
+process, so waiting for the server counts nothing. What redis-cli computes is a process of its own;
+it is in the metadata as ``child_cpu``. A value is the seconds of a class of functions with all that
+they call (of functions that call one another, only the outermost counts), ``share`` in the metadata
+its percent of the whole; ``wall_share`` is the same by a profile of the wall clock, where waiting
+for a reply counts as receiving it, as it probably did in the report:
+
+- ``processing``: ``process_message``, which the report leaves out: ``json.loads`` and a count;
+- ``receiving``: redis-py's ``read_response``; of fastresp ``ListBuffer.pop``, whole, with its
+  request;
+- ``sending``: redis-py's ``send_command``, ``pack_commands`` and ``send_packed_command``, and
+  writing to redis-cli; of fastresp ``ListBuffer.push``, whole, encoding and replies included;
+- ``generation``: the generator of the protocol, with the encoding of its text to bytes;
+- ``other``: the rest: the loops, what a pipeline does to note a command; in redis-py's ``naive``
+  mostly taking a connection from the pool and giving it back, retries, and metrics.
+
+The profiler takes time for each call, so that functions that call many small ones come out too
+large; that was so in the report.
+
+    python bench/shares.py -o shares.json        # about 10 minutes
+    python bench/shares.py --fast --iterations 2
+"""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import pstats
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import buffer
+from redis_py_client import redis_py
+from results import Result
+from turns import arguments, finish, show
+
+from fastresp.programs import LocalServer
+
+TABLE = "000 shares"
+ITERATIONS = 100
+FAST_ITERATIONS = 20
+PARSERS = {"PythonParser": "PythonParser", "hiredis": "HiredisParser"}
+
+# By class, the ends of a function's file and its name, as pstats has them. "~" is C: that counts
+# only where one of buffer.py's ways calls it.
+CLASSES: dict[str, tuple[tuple[str, str], ...]] = {
+    "processing": (("bench/shares.py", "process_message"),),
+    "receiving": (
+        ("redis/connection.py", "read_response"),
+        ("fastresp/lists/__init__.py", "pop"),
+    ),
+    "sending": (
+        ("redis/connection.py", "send_command"),
+        ("redis/connection.py", "pack_commands"),
+        ("redis/connection.py", "send_packed_command"),
+        ("~", "<method 'write' of '_io.BufferedWriter' objects>"),
+        ("fastresp/lists/__init__.py", "push"),
+    ),
+    "generation": (
+        ("fastresp/generators.py", "by_named_format"),
+        ("fastresp/generators.py", "by_concatenation"),
+        ("fastresp/generators.py", "by_text_substitution"),
+        ("~", "<method 'encode' of 'str' objects>"),
+    ),
+}
+
+Function = tuple[str, int, str]
+
+
+def process_message(message: str | bytes) -> int:
+    """A stand-in for what a program does with a message."""
+    return len(json.loads(message)) > 0
+
+
+def process(messages: list[Any]) -> int:
+    return sum(process_message(message) for message in messages)
+
+
+def class_of(function: Function) -> str:
+    """The class that a function is of, or nothing."""
+    file, _, name = function
+    for kind, members in CLASSES.items():
+        if any(file.endswith(where) and name == known for where, known in members):
+            return kind
+    return ""
+
+
+def seconds_of(stats: pstats.Stats) -> dict[str, float]:
+    """Seconds of each class: those of its functions, where none of any class has called them."""
+    seconds: dict[str, float] = {}
+    for function, (_, _, _, _, callers) in stats.stats.items():  # type: ignore[attr-defined]
+        if not (kind := class_of(function)):
+            continue
+        for caller, (_, _, _, cumulative) in callers.items():
+            ours = function[0] != "~" or caller[0].endswith("bench/buffer.py")
+            if ours and not class_of(caller):
+                seconds[kind] = seconds.get(kind, 0.0) + cumulative
+    seconds["other"] = stats.total_tt - sum(seconds.values())  # type: ignore[attr-defined]
+    return seconds
+
+
+def push_and_pop(way: buffer.Way, iterations: int) -> int:
+    """Do the report's work; the number of messages that were popped."""
+    popped = 0
+    for _ in range(iterations):
+        way.push(buffer.DIVISOR)
+        popped += way.pop(buffer.DIVISOR)
+    way.close()
+    while found := way.pop(buffer.DIVISOR):
+        popped += found
+    return popped
+
+
+def ways(server: LocalServer) -> Iterator[tuple[str, str, Callable[[], buffer.Way]]]:
+    """By name and parser, what makes each way."""
+    of_redis_py: dict[str, Callable[[Any], buffer.Way]] = {
+        "naive": buffer.Naive,
+        "pipelining": buffer.Pipelining,
+        "LRANGE trick": buffer.Ranges,
+        "redis-cli, format": lambda client: buffer.Format(client, server),
+        "redis-cli, concatenation +": lambda client: buffer.Concatenation(client, server),
+        "redis-cli, substitution %": lambda client: buffer.Substitution(client, server),
+        "redis-cli, no generation": lambda client: buffer.NoGeneration(client, server),
+    }
+    for parser, known in PARSERS.items():
+        client = redis_py(server.socket, known)
+        for name, make in of_redis_py.items():
+            yield name, parser, lambda make=make, client=client: make(client)
+    yield "fastresp ListBuffer", "", lambda: buffer.Buffer(server)
+
+
+def profiled(way: buffer.Way, iterations: int, profiler: cProfile.Profile) -> dict[str, float]:
+    """Seconds of each class, by the profiler's clock."""
+    profiler.enable()
+    popped = push_and_pop(way, iterations)
+    profiler.disable()
+    if popped != iterations * buffer.DIVISOR:
+        sys.exit(f"{type(way).__name__}: {popped:,} of the messages were popped")
+    return seconds_of(pstats.Stats(profiler))
+
+
+def percent(seconds: dict[str, float]) -> dict[str, float]:
+    whole = sum(seconds.values())
+    return {kind: 100 * taken / whole for kind, taken in seconds.items()}
+
+
+def child_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    """Measure, print the shares, write the results."""
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=2, fast_rounds=1)
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        help=f"of 1,000 pushes and 1,000 pops: {ITERATIONS}, or {FAST_ITERATIONS} with --fast",
+    )
+    args = parsed()
+    if args.iterations is None:
+        args.iterations = FAST_ITERATIONS if args.fast else ITERATIONS
+    if args.iterations < 1:
+        parser.error("--iterations is 1 or more")
+    buffer.process = process  # the messages are looked at as a program would
+    results: dict[tuple[str, str, str], Result] = {}
+    with LocalServer() as server:
+        for number in range(args.rounds + 1):
+            for name, reader, make in ways(server):
+                show(f"round {number} of {args.rounds}: {name} {reader}")
+                iterations = args.iterations if number else 1
+                children = child_seconds()
+                seconds = profiled(make(), iterations, cProfile.Profile(time.process_time))
+                child = child_seconds() - children
+                shares = percent(seconds)
+                wall = percent(profiled(make(), iterations, cProfile.Profile()))
+                for kind, taken in seconds.items() if number else ():
+                    row = Result(TABLE, f"{name}: {kind}", reader, iterations * buffer.DIVISOR)
+                    details = {"share": shares[kind], "wall_share": wall[kind]}
+                    if child:
+                        details["child_cpu"] = child
+                    results.setdefault((name, kind, reader), row).add(taken, **details)
+    show("")
+    finish(list(results.values()), args.output)
+
+
+if __name__ == "__main__":
+    main()
