@@ -1,0 +1,177 @@
+"""How much memory a client takes for 10,000,000 items: mass_insert and ListBuffer.
+
+Table ``memory``. Each row is a Python process of its own, which says how much memory it has before
+and at most (``VmRSS`` and ``VmHWM`` of ``/proc/self/status``; ``ru_maxrss`` would be that of the
+process that started it, if that had more).
+
+- ``mass_insert, redis-cli`` and ``mass_insert, socket``: 10,000,000 LPUSHes of small values, which
+  a generator makes; the value is the peak above the start, with fastresp imported. redis-cli, a
+  process of its own that holds a few blocks of 16 KiB, is no part of it.
+- ``ListBuffer, push and drain``: as many items pushed, then drained; the value is the peak of the
+  whole process, Python itself included. The items are counted, with a checksum.
+
+What we set out to stay below is in the metadata as ``goal`` (32 MiB above the start, 64 MiB in
+all), with ``start``, ``peak`` and ``above``, all of them bytes, and the ``seconds`` that it took.
+The server's memory is no part of it; it is up to 1 GB.
+
+    python bench/memory.py -o memory.json        # about 3 minutes
+    python bench/memory.py --fast --items 100000
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from zlib import crc32
+
+import psutil
+import redis
+from results import Result, save
+from rich.console import Console
+from rich.table import Table
+from turns import arguments, cpu_seconds, show
+
+from fastresp.programs import LocalServer
+
+ITEMS = 10_000_000
+FAST_ITEMS = 1_000_000
+MIB = 1 << 20
+KEY = "key"
+
+# What the processes begin and end with. argv: the URL, how many, and the transport.
+BEGIN = """
+import json, sys, zlib
+import fastresp
+
+def memory(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith(name))
+
+url, count, transport = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+start = memory("VmRSS")
+"""
+INSERT = """
+commands = (("LPUSH", "key", index) for index in range(count))
+report = fastresp.mass_insert(commands, server=url, transport=transport)
+done, checksum = report.replies - report.failed, 0
+"""
+BUFFER = """
+items = ("%016d" % index for index in range(count))
+done = checksum = 0
+with fastresp.ListBuffer("key", server=url) as buffer:
+    assert buffer.push(items).length == count
+    for batch in buffer.drain():
+        done += len(batch)
+        checksum = zlib.crc32(b"".join(batch), checksum)
+"""
+END = """
+facts = {"start": start, "peak": memory("VmHWM"), "done": done, "checksum": checksum}
+print(json.dumps(facts))
+"""
+# By row: the middle of the program, its transport, the goal, and whether the whole process counts.
+ROWS: dict[str, tuple[str, str, int, bool]] = {
+    "mass_insert, redis-cli": (INSERT, "redis-cli", 32 * MIB, False),
+    "mass_insert, socket": (INSERT, "socket", 32 * MIB, False),
+    "ListBuffer, push and drain": (BUFFER, "", 64 * MIB, True),
+}
+
+
+def checksum_of(items: int) -> int:
+    """That of the items of ListBuffer."""
+    checksum = 0
+    for first in range(0, items, 10_000):
+        last = min(items, first + 10_000)
+        checksum = crc32(b"".join(b"%016d" % index for index in range(first, last)), checksum)
+    return checksum
+
+
+def run(row: str, items: int, server: LocalServer) -> dict[str, Any]:
+    """Run a row's process; what it says."""
+    middle, transport, _, _ = ROWS[row]
+    program = [sys.executable, "-c", BEGIN + middle + END]
+    command = [*program, server.url, str(items), transport]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{row} failed: {done.stderr.strip()[-500:]}")
+    return json.loads(done.stdout)
+
+
+def check(row: str, facts: dict[str, Any], left: int, items: int, checksum: int) -> None:
+    """End the program unless all items were pushed, and all popped where that belongs to it."""
+    expected = (items, 0, checksum) if ROWS[row][0] is BUFFER else (items, items, 0)
+    found = facts["done"], left, facts["checksum"]
+    if found != expected:
+        sys.exit(f"{row}: items, items left, checksum are {found}, and not {expected}")
+
+
+def print_memory(results: list[Result], items: int) -> None:
+    """Print the peaks and the goals."""
+    title = f"memory of the client for {items:,} items, MiB"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("")
+    for column in ("greatest", "start", "peak", "goal", ""):
+        table.add_column(column, justify="right")
+    for result in results:
+        if not result.values:
+            print(f"{result.row}: not available: {result.reason}")
+            continue
+        worst = max(range(len(result.values)), key=lambda index: result.values[index])
+        facts, value = result.details[worst], result.values[worst]
+        sizes = value, facts["start"], facts["peak"], facts["goal"]
+        verdict = "reached" if value <= facts["goal"] else "missed"
+        table.add_row(result.row, *(f"{size / MIB:.1f}" for size in sizes), verdict)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print()
+    console.print(table)
+
+
+def main() -> None:
+    """Measure, print the peaks, write the results."""
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=3, fast_rounds=1)
+    parser.add_argument(
+        "--items", type=int, help=f"how many: {ITEMS:,}, or {FAST_ITEMS:,} with --fast"
+    )
+    args = parsed()
+    items = args.items if args.items is not None else FAST_ITEMS if args.fast else ITEMS
+    if items < 1:
+        parser.error("--items is 1 or more")
+    results = {row: Result("memory", row, "", items, unit="byte") for row in ROWS}
+    if not Path("/proc/self/status").exists():
+        for result in results.values():
+            result.reason = "only Linux tells the peak of a process alone"
+    checksum = checksum_of(items)
+    with LocalServer() as server, redis.Redis.from_url(server.url, socket_timeout=None) as client:
+        process = psutil.Process(server.process.pid)
+        for number in range(args.rounds):
+            for row, result in results.items():
+                if result.reason:
+                    continue
+                show(f"round {number + 1} of {args.rounds}: {row}")
+                client.flushall()
+                before, begun = cpu_seconds(process)[0], perf_counter()
+                facts = run(row, items, server)
+                seconds, server_cpu = perf_counter() - begun, cpu_seconds(process)[0] - before
+                check(row, facts, client.llen(KEY), items, checksum)
+                start, peak = facts["start"], facts["peak"]
+                *_, goal, whole = ROWS[row]
+                result.add(
+                    peak if whole else peak - start,
+                    start=start,
+                    peak=peak,
+                    above=peak - start,
+                    goal=goal,
+                    seconds=seconds,
+                    server_cpu=server_cpu,
+                )
+    show("")
+    print_memory(list(results.values()), items)
+    if args.output:
+        save(args.output, results.values())
+
+
+if __name__ == "__main__":
+    main()
