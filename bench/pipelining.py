@@ -130,30 +130,30 @@ def c_ping(place: Place, result: Result, method: str, depth: int) -> tuple[Resul
     return result, lambda: client.run(method, result.operations, depth)
 
 
-def pings(place: Place) -> Contenders:
+def pings(place: Place, count: int) -> Contenders:
     """Table 002."""
     made: Contenders = []
 
     def row(name: str, parser: str = "") -> Result:
-        return Result("002 ping", name, parser, PINGS)
+        return Result("002 ping", name, parser, count)
 
     for parser in PARSERS:
         client = place.client(parser)
         made += [
-            (row("naive", parser), lambda client=client: ping_naive(client, PINGS)),
+            (row("naive", parser), lambda client=client: ping_naive(client, count)),
             (
                 row("pipelined", parser),
-                lambda client=client: ping_pipelined(client, PINGS, PINGS),
+                lambda client=client: ping_pipelined(client, count, count),
             ),
             (
                 row("pipelined, a transaction", parser),
-                lambda client=client: ping_pipelined(client, PINGS, PINGS, True),
+                lambda client=client: ping_pipelined(client, count, count, True),
             ),
         ]
     made += [
         c_ping(place, row("naive", C), "ping", 1),
-        c_ping(place, row("pipelined", C), "ping-pipeline", PINGS),
-        (row("fastresp execute"), lambda: ping_execute(place.url, PINGS)),
+        c_ping(place, row("pipelined", C), "ping-pipeline", count),
+        (row("fastresp execute"), lambda: ping_execute(place.url, count)),
     ]
     return made
 
@@ -187,26 +187,22 @@ def depths(table: str, place: Place, commands: int) -> Contenders:
     return made
 
 
-def counter_keys() -> list[str]:
-    return [f"counter:{index}" for index in range(COUNTERS)]
-
-
 class Counters:
-    """Ways to read, compute and write 10,000 counters."""
+    """Ways to read, compute and write counters."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, count: int) -> None:
         self.url = place.url
         self.client = place.client("hiredis")
-        self.keys = counter_keys()
+        self.keys = [f"counter:{index}" for index in range(count)]
         self.sha = self.client.script_load(COMPUTE)
         self.command = fastresp.Script(COMPUTE).command("{0}")
 
     def reset(self) -> None:
-        pairs = zip(self.keys, range(COUNTERS), strict=True)
+        pairs = zip(self.keys, range(len(self.keys)), strict=True)
         fastresp.mass_insert(pairs, "SET {0} {1}", server=self.url, transport="socket")
 
     def check(self, name: str) -> None:
-        expected = [b"%d" % (2 * number + 1) for number in range(COUNTERS)]
+        expected = [b"%d" % (2 * number + 1) for number in range(len(self.keys))]
         need(self.client.mget(self.keys), expected, name)
 
     def one_by_one(self) -> None:
@@ -246,7 +242,7 @@ class Counters:
     def contenders(self) -> Contenders:
         hiredis = "hiredis"
         return [
-            (Result("003 scripting", name, parser, COUNTERS), run)
+            (Result("003 scripting", name, parser, len(self.keys)), run)
             for name, parser, run in (
                 ("GET, compute, SET", hiredis, self.one_by_one),
                 ("two pipelines, GETs and SETs", hiredis, self.two_pipelines),
@@ -355,7 +351,11 @@ def main() -> None:
     """Measure, print the tables, write the results."""
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=3)
     parser.add_argument(
-        "--commands", type=int, default=COMMANDS, help="PINGs in a shallow pipeline's measurement"
+        "--commands",
+        type=int,
+        default=COMMANDS,
+        help="PINGs in a shallow pipeline's measurement; "
+        f"less than {PINGS:,} are so many pings and counters in the other tables, too",
     )
     args = parsed()
     if args.commands < 1:
@@ -370,11 +370,11 @@ def main() -> None:
         tcp = Place(int(stage.url.rpartition(":")[2]), program)
         unix = Place(stage.server.socket, program)
         server = psutil.Process(stage.server.process.pid)
-        results = measured(pings(tcp), args.rounds, server)
+        results = measured(pings(tcp, min(PINGS, args.commands)), args.rounds, server)
         for name, place in (("unix", unix), ("TCP", tcp)):
             table = depths(f"003 depth, {name}", place, args.commands)
             results += measured(table, args.rounds, server)
-        results += Counters(tcp).measure(args.rounds, server)
+        results += Counters(tcp, min(COUNTERS, args.commands)).measure(args.rounds, server)
         results += BusyLoop(tcp, BUSY_S).measure(args.rounds, server)
     finish(results, args.output)
 

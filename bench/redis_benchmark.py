@@ -48,6 +48,8 @@ CONNECTIONS = 2_000
 DEPTH = 1_000
 # So many more commands where they go 1,000 at a time.
 MORE = 50
+# Of each line in the untimed round.
+WARM = 100
 PARSERS = {"PythonParser": "PythonParser", "hiredis": "HiredisParser"}
 
 DATA = "xxx"
@@ -155,7 +157,7 @@ class Lines:
         # What it prints, in its order; without it, what redis-py can do.
         self.names = list(SAME)
         if server.program:
-            self.names = list(server.rates(100))
+            self.names = list(server.rates(WARM))
         self.results = {
             (name, parser): Result(self.TABLE, name, parser, commands)
             for name in self.names
@@ -174,31 +176,32 @@ class Lines:
     def run(self, keep: bool) -> None:
         """Each contender runs all lines, beginning with an empty server."""
         states = {}
+        commands = self.commands if keep else WARM
         for parser in (BENCHMARK, *PARSERS):
             show(f"{self.TABLE}: {parser}")
             if parser == BENCHMARK and not self.server.program:
                 continue
             self.server.empty()
             if parser == BENCHMARK:
-                rates = self.server.rates(self.commands)
+                rates = self.server.rates(commands)
                 for name, rate in rates.items() if keep else ():
                     note(self.results[name, parser], rate)
             else:
-                self.run_redis_py(parser, keep)
+                self.run_redis_py(parser, commands, keep)
             states[parser] = self.server.state()
         if all(self.command(name) or name in NO_COMMAND for name in self.names):
             first, *others = states.values()
             if any(other != first for other in others):
                 sys.exit(f"{self.TABLE}: the work was not the same: {states}")
 
-    def run_redis_py(self, parser: str, keep: bool) -> None:
+    def run_redis_py(self, parser: str, commands: int, keep: bool) -> None:
         client = self.clients[parser]
         for name in self.names:
             if (command := self.command(name)) is None:
                 continue
 
             def run(command: Command = command) -> None:
-                for _ in range(self.commands):
+                for _ in range(commands):
                     command(client)
 
             take(self.results[name, parser], run, self.server.process, keep)
@@ -310,8 +313,8 @@ def main() -> None:
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=2)
     parser.add_argument("--commands", type=int, default=COMMANDS, help="commands of each line")
     args = parsed()
-    if args.commands < 100:
-        parser.error("--commands is 100 or more")
+    if args.commands < WARM:
+        parser.error(f"--commands is {WARM} or more")
     try:
         with Stage.open(tcp=True) as stage:
             server = Server(stage)

@@ -68,12 +68,12 @@ BENCHMARKS = {
     "users": Benchmark("users", smoke=ONE_VALUE),
     "redis_py": Benchmark("redis_py", smoke=ONE_VALUE),
     "load": Benchmark("load", fast="", smoke="--rows 20000 --vectors 1000 --rounds 1"),
-    "redis_benchmark": Benchmark("redis_benchmark"),
-    "pipelining": Benchmark("pipelining"),
-    "workflow": Benchmark("workflow"),
-    "shares": Benchmark("shares"),
-    "peers": Benchmark("peers"),
-    "memory": Benchmark("memory"),
+    "redis_benchmark": Benchmark("redis_benchmark", smoke="--rounds 1 --commands 200"),
+    "pipelining": Benchmark("pipelining", smoke="--rounds 1 --commands 1000"),
+    "workflow": Benchmark("workflow", smoke="--rounds 1 --users 100"),
+    "shares": Benchmark("shares", smoke="--rounds 1 --iterations 1"),
+    "peers": Benchmark("peers", smoke="--rounds 1 --commands 2000"),
+    "memory": Benchmark("memory", smoke="--rounds 1 --items 10000"),
 }
 
 
