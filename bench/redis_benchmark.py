@@ -5,9 +5,9 @@
 - Tables ``000 push`` and ``000 pop``: the rows that the 2018 report left empty; values of 129
   bytes, by one client, also 1,000 commands at a time (``-P 1000``). RPOP begins with a full list.
   The rows of LRANGE_100 count commands; what they bring is in the metadata as ``items``.
-- Table ``001 connections``: SETs over one connection, and over a new one for each, by unix socket
-  and TCP; redis-py's share of redis-benchmark's rate in the same round is in the metadata as
-  ``percent``.
+- Table ``001 connections``: SETs over one connection, over a new one for each (the pool's is closed
+  after each command), and by a new ``redis.Redis()`` for each, by unix socket and TCP. redis-py's
+  share of redis-benchmark's rate over one connection is in the metadata as ``percent``.
 
 redis-benchmark's values are commands by the rate that it prints. Its lines run in one process, so
 the server's CPU time of each is not known. What the server counted as executed is compared, and so
@@ -23,7 +23,6 @@ import csv
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -253,18 +252,21 @@ class Connections:
     """Table ``001 connections``."""
 
     TABLE = "001 connections"
+    WAYS = ("one connection", "a connection a command", "a client a command")
 
     def __init__(self, server: Server, commands: int) -> None:
         self.server = server
         self.results = {
             (place, way, parser): Result(self.TABLE, f"{place}, {way}", parser, commands)
             for place in ("unix socket", "TCP")
-            for way in ("one connection", "a connection a command")
+            for way in self.WAYS
             for parser in (BENCHMARK, "hiredis")
         }
-        for (_, _, parser), result in self.results.items():
-            if parser == BENCHMARK and not server.program:
-                result.reason = MISSING
+        for (_, way, parser), result in self.results.items():
+            if parser == BENCHMARK:
+                result.reason = "" if server.program else MISSING
+                if way == self.WAYS[2]:
+                    result.reason = "redis-benchmark makes its clients beforehand"
 
     def run(self, keep: bool) -> None:
         rates: dict[str, float] = {}
@@ -273,15 +275,13 @@ class Connections:
                 continue
             show(f"{self.TABLE}: {result.row} {parser}")
             self.server.empty()
-            tcp, many = place == "TCP", way != "one connection"
             if parser == BENCHMARK:
-                options = "-t", "set", "-k", "0" if many else "1"
-                rate = self.server.rates(result.operations, *options, tcp=tcp)["SET"]
+                rate = self.rate(result.operations, place, way)
                 rates.setdefault(place, rate)
                 if keep:
                     note(result, rate)
             else:
-                self.run_redis_py(result, tcp, many, keep)
+                self.run_redis_py(result, place, way, keep)
             calls = self.server.calls().get("set", 0)
             if calls != result.operations:
                 sys.exit(f"{result.row}, {parser}: {calls:,} of {result.operations:,} SETs")
@@ -289,9 +289,13 @@ class Connections:
                 percent = 100 * result.rates()[-1] / rates[place]
                 result.details[-1]["percent"] = percent
 
-    def run_redis_py(self, result: Result, tcp: bool, many: bool, keep: bool) -> None:
+    def rate(self, commands: int, place: str, way: str) -> float:
+        options = "-t", "set", "-k", "1" if way == self.WAYS[0] else "0"
+        return self.server.rates(commands, *options, tcp=place == "TCP")["SET"]
+
+    def run_redis_py(self, result: Result, place: str, way: str, keep: bool) -> None:
         where: dict[str, Any] = {"unix_socket_path": str(self.server.socket)}
-        if tcp:
+        if place == "TCP":
             where = {"port": self.server.port}
 
         def over_one() -> None:
@@ -300,11 +304,17 @@ class Connections:
 
         def over_many() -> None:
             for _ in range(result.operations):
+                one.set("key:__rand_int__", DATA)
+                one.connection_pool.disconnect()
+
+        def by_many() -> None:
+            for _ in range(result.operations):
                 with redis.Redis(**where, protocol=2) as client:
                     client.set("key:__rand_int__", DATA)
 
-        one = redis_py(self.server.port if tcp else Path(self.server.socket), "HiredisParser")
-        take(result, over_many if many else over_one, self.server.process, keep)
+        one = redis_py(self.server.port if place == "TCP" else self.server.socket, "HiredisParser")
+        run = dict(zip(self.WAYS, (over_one, over_many, by_many), strict=True))[way]
+        take(result, run, self.server.process, keep)
         one.close()
 
 
