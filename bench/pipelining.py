@@ -282,7 +282,7 @@ def sets_for(seconds: float) -> Iterator[tuple[str, str, str]]:
 class BusyLoop:
     """FOR-ONE-SECOND: SET foo bar."""
 
-    def __init__(self, place: Place, seconds: float) -> None:
+    def __init__(self, place: Place, seconds: int) -> None:
         self.place = place
         self.seconds = seconds
         self.look = place.client("hiredis")
