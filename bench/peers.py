@@ -41,12 +41,10 @@ from fastresp.stage import Stage
 COMMANDS = 100_000
 BATCH = 1_000
 NOT_INSTALLED = "not installed: pip install 'fastresp[peers]'"
-NEEDS_RUST = (
-    "not installed: pip install polars-redis, which has no wheel for all and needs Rust then"
-)
+NEEDS_RUST = "not installed: pip install polars-redis; where it has no wheel, Rust has to build it"
 NO_RIOT = (
-    "not measured: it is in none of the registries that this project installs from; its releases "
-    "are archives of its own, and no artifact that runs was found on Maven Central"
+    "not measured: a Java program whose releases are archives of its own site; no artifact of it "
+    "that runs was found on Maven Central"
 )
 
 
