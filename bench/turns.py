@@ -161,7 +161,9 @@ def print_results(results: Sequence[Result]) -> None:
         for result in rows:
             if not result.values:
                 name = " ".join(filter(None, (result.row, result.parser)))
-                console.print(f"{name}: not available: {result.reason}", highlight=False)
+                # As it is: rich would take [peers] for markup.
+                words = f"{name}: not available: {result.reason}"
+                console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def finish(results: Sequence[Result], output: Path | None) -> None:
