@@ -18,7 +18,7 @@ from .template import NO_SCRIPTS, Scripts
 if TYPE_CHECKING:
     import redis
 
-__all__ = ["Answers", "Server", "ServerLike"]
+__all__ = ["Answers", "Server", "ServerLike", "parse_info"]
 
 ServerLike: TypeAlias = "str | redis.Redis | None"
 
@@ -261,7 +261,7 @@ class Server:
                 echo_refused = str(error)
             info: dict[str, str] = {}
             with suppress(redis.ResponseError):
-                info = _parse_info(call("INFO"))
+                info = parse_info(call("INFO"))
             most = DEFAULT_BULK_BYTES
             with suppress(redis.ResponseError, IndexError, ValueError):
                 most = int(call("CONFIG", "GET", "proto-max-bulk-len")[1])
@@ -422,6 +422,7 @@ def _refusal(error: Exception, script: bytes) -> CommandError:
     return refusal
 
 
-def _parse_info(reply: bytes | str) -> dict[str, str]:
+def parse_info(reply: bytes | str) -> dict[str, str]:
+    """Read the fields of an answer to INFO."""
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn, TextIO
 
 import typer
 
-from . import demo, load, pop, resp, unload
+from . import demo, doctor, load, pop, resp, unload
 from .ending import EPILOG, Ended, Exit, Settings, say
 
 __all__ = ["app", "main"]
@@ -29,6 +29,7 @@ app.command(rich_help_panel="Files of RESP")(resp.pack)
 app.command(rich_help_panel="Files of RESP")(resp.check)
 app.command(rich_help_panel="Read back")(unload.unload)
 app.command(rich_help_panel="Read back")(pop.pop)
+app.command("doctor", rich_help_panel="What limits you")(doctor.diagnose)
 app.command(rich_help_panel="Try it")(demo.demo)
 
 

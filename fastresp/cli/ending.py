@@ -37,14 +37,15 @@ class Exit(IntEnum):
     STOPPED = 2
     LOST = 3
     INTERRUPTED = 4
+    ADVICE = 5  # of fastresp doctor
     USAGE = 64  # EX_USAGE of sysexits.h
 
 
 EPILOG = (
     "Exit codes: 0 all went well; 1 the server answered errors, or the data can't be read or sent "
     "(what came before is loaded); 2 stopped by --max-errors or --on-error stop; 3 the server "
-    "can't be used, or was lost; 4 interrupted; 64 bad usage: an option, the template, a file "
-    "that is not there."
+    "can't be used, or was lost; 4 interrupted; 5 fastresp doctor found something to gain, but no "
+    "problem (which is 1); 64 bad usage: an option, the template, a file that is not there."
 )
 
 # What the messages of the library call its arguments, and the options here that are the same.

@@ -1,0 +1,240 @@
+"""``fastresp doctor``: what limits the throughput of a server, as text or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.padding import Padding
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from ..doctor import PLAN, WATCH_PLAN, Diagnosis, Measured, Show, Use, Verdict, doctor, watch
+from ..doctor.measure import PIPELINE
+from ..report import size_text
+from . import options
+from .ending import Ending, Exit, ending, say
+
+__all__ = ["diagnose"]
+
+STYLES = {"problem": "bold red", "advice": "bold yellow", "note": "bold cyan"}
+EXITS = {"problem": Exit.ERRORS, "advice": Exit.ADVICE}
+BAR_CELLS = 36
+COMMANDS_SHOWN = 5
+
+# What, how much, and what of it.
+Row: TypeAlias = tuple[str, str, str]
+
+
+def diagnose(
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="URL",
+            help="redis://, rediss:// or unix://; from REDIS_URL where it is not given.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--watch",
+            metavar="S",
+            min=0.5,
+            help="Send nothing but questions: watch a server in use for so many seconds.",
+        ),
+    ] = None,
+    server: options.Url = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say what limits the throughput of a server and its clients, and what to change first.
+
+    fastresp doctor redis://db:6379/0
+
+    fastresp doctor --watch 10 redis://db:6379/0
+
+    It measures for a few seconds, with harmless commands on keys of its own; with --watch it
+    only looks on. Exit code 0: nothing to change; 5: there is something to gain; 1: there is a
+    problem.
+    """
+    with ending(as_json=as_json) as end:
+        if url is not None and server is not None:
+            raise typer.BadParameter("the server is given twice; leave out --server")
+        where = url or server
+        plan = PLAN if seconds is None else f"For {seconds:g} seconds it looks on. {WATCH_PLAN}"
+        say(plan)
+        if as_json:
+            end.fields = {"plan": plan}
+        with _status() as show:
+            found = doctor(where, show) if seconds is None else watch(where, seconds, show)
+        _finish(found, plan, end)
+
+
+def _finish(found: Diagnosis, plan: str, end: Ending) -> None:
+    if end.as_json:
+        end.fields = found.to_dict() | {"plan": plan}
+    else:
+        _print(found)
+    end.end(EXITS.get(found.worst or "", Exit.OK))
+
+
+def _print(found: Diagnosis) -> None:
+    console = Console(highlight=False)
+    facts = found.facts
+    version = f"{facts.product} {facts.version}".strip()
+    here = ", on this machine" if facts.local else ""
+    way = {"unix": "a unix socket", "tcp": "TCP", "tls": "TLS"}[facts.way]
+    console.print(Text(f"{version} at {facts.place}, over {way}{here}", style="bold"))
+    console.print()
+    if found.measured is not None:
+        _print_measured(console, found.measured)
+    if found.use is not None and found.use.watched:
+        _print_use(console, found.use)
+    _print_verdicts(console, found.verdicts)
+    for name, words in facts.unread.items():
+        console.print(Text(f"Not told by this server: {name} ({words})", style="dim"))
+
+
+def _print_measured(console: Console, measured: Measured) -> None:
+    _print_rows(console, "Measured", _measured_rows(measured))
+    if measured.reading_only:
+        console.print(Text(f"Nothing was written: {measured.reading_only}.\n"))
+    if measured.leftover:
+        console.print(Text(f"Not removed: {measured.leftover}\n"))
+    _print_depths(console, measured)
+
+
+def _measured_rows(measured: Measured) -> list[Row]:
+    def row(title: str, rate: float, words: str = "") -> Row:
+        share = f"{rate / measured.ready:.0%}" if measured.ready else ""
+        return title, _rate(rate), share + words
+
+    name = measured.command
+    slow = f"1 in 100 takes {measured.round_trip_p99_ms:.3f} ms"
+    rows = [
+        ("round trip of a PING", f"{measured.round_trip_ms:.3f} ms", slow),
+        row(f"{name}, ready bytes", measured.ready, ", as redis-benchmark -c 1 does it"),
+        row(f"{name} by redis-py", measured.redis_py, "; 50-60% was usual (table 4.5)"),
+    ]
+    if not measured.full:
+        rows.append(row("  a connection for each", measured.reconnecting))
+        rows.append(row(f"  pipelines of {PIPELINE:,}", measured.pipeline))
+    if measured.load is not None:
+        rows.append(row(f"{name} by mass_insert()", measured.load))
+    encoder = measured.encoder_ns
+    rows.append(("the encoder alone", _rate(1e9 / encoder), f"{encoder:.0f} ns a command"))
+    if measured.read_items is not None:
+        rows.append(("items read by redis-py", _rate(measured.read_items), "of a list of 1,000"))
+    return rows
+
+
+def _print_depths(console: Console, measured: Measured) -> None:
+    """The depth curve, as bars."""
+    bar = "█" if console.encoding.startswith("utf") else "#"
+    most = max(measured.depths.values(), default=1.0)
+    console.print(Text(f"{measured.command}s in flight, ready bytes", style="bold"))
+    for depth, rate in measured.depths.items():
+        cells = max(1, round(BAR_CELLS * rate / most))
+        console.print(Text(f"  {depth:>5,}  {_rate(rate):>12}  {bar * cells}"))
+    console.print()
+
+
+def _print_use(console: Console, use: Use) -> None:
+    _print_rows(console, f"Watched for {use.seconds:.1f} s", _use_rows(use))
+    busy = sorted(use.calls.items(), key=lambda item: -item[1][1])[:COMMANDS_SHOWN]
+    if busy:
+        rows = [
+            (name.upper(), _rate(use.per_second(count)), f"{usec / count / 1000:,.4f} ms each")
+            for name, (count, usec) in busy
+        ]
+        _print_rows(console, "Where the server's time went", rows)
+
+
+def _use_rows(use: Use) -> list[Row]:
+    def told(value: float | None, form: str) -> str:
+        return "not told" if value is None else format(value, form)
+
+    each = use.commands_per_connection
+    size = use.bytes_per_command
+    opened = "none" if each is None else f"{each:,.1f} commands for each"
+    active = "" if use.active is None else f"{use.active:,} did something"
+    share = "" if use.error_share is None else f"{use.error_share:.1%} of the commands"
+    busy = None if use.cpu is None else use.cpu / use.seconds
+    per_read = "-" if use.reads == 0 else told(use.commands_per_read, ".2f")
+    return [
+        ("commands", _rate(use.per_second(use.commands)), f"{use.commands:,} in all"),
+        ("commands a read", per_read, "more than 1 is pipelining"),
+        ("connections opened", f"{use.per_second(use.connections):,.1f}/s", opened),
+        ("connections open", f"{use.clients:,}", active),
+        ("bytes a command", "-" if size is None else size_text(size), ""),
+        ("error replies", told(use.errors, ",d"), share),
+        ("busy with commands", told(busy, ".0%"), "of a core"),
+    ]
+
+
+def _print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
+    console.print(Text(title, style="bold"))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=24)
+    table.add_column(justify="right", min_width=12)
+    table.add_column(style="dim")
+    for row in rows:
+        table.add_row(*(Text(each) for each in row))
+    console.print(Padding(table, (0, 0, 0, 2)))
+    console.print()
+
+
+def _print_verdicts(console: Console, found: Sequence[Verdict]) -> None:
+    changes = [verdict for verdict in found if verdict.grade != "note"]
+    if not changes:
+        console.print(Text("Nothing to change was found.", style="bold green"))
+        console.print()
+    else:
+        console.print(Text("What to change, the largest gain first", style="bold"))
+    for number, verdict in enumerate(changes, 1):
+        _print_verdict(console, f"{number}. ", verdict)
+    for verdict in found:
+        if verdict.grade == "note":
+            _print_verdict(console, "", verdict)
+
+
+def _print_verdict(console: Console, number: str, verdict: Verdict) -> None:
+    console.print(
+        Text.assemble(number, (verdict.grade, STYLES[verdict.grade]), f": {verdict.title}")
+    )
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    source, _, address = verdict.source.partition(": http")
+    for name, words in (
+        ("figure", verdict.figure),
+        ("do", verdict.advice),
+        ("gain", verdict.expected),
+        ("source", source),
+    ):
+        table.add_row(name, Text(words))
+    console.print(Padding(table, (0, 0, 0, 3)))
+    if address:  # in one piece, so that it can be clicked on
+        console.print(Text(f"           http{address}"), soft_wrap=True)
+    console.print()
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}/s"
+
+
+@contextmanager
+def _status() -> Iterator[Show]:
+    """Show on stderr what goes on, where that is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda text: live.update(Spinner("dots", escape(text)), refresh=True)

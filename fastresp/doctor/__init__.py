@@ -1,0 +1,141 @@
+"""The doctor: what limits the throughput of a server, and what to change, in order of gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..server import Server, ServerLike
+from .client_rules import CLIENT_RULES
+from .facts import Asker, Facts, read_facts
+from .findings import Findings
+from .measure import PLAN, Measured, Show, measure
+from .server_rules import SERVER_RULES
+from .verdict import Grade, Verdict, in_order, worst
+from .watch import Use, use_since_start, watch_server
+
+__all__ = [
+    "PLAN", "WATCH_PLAN", "Diagnosis", "Measured", "Show", "Use", "Verdict", "diagnose", "doctor",
+    "watch",
+]  # fmt: skip
+
+WATCH_PLAN = (
+    "It reads INFO and CLIENT LIST twice, and CONFIG, LATENCY, SLOWLOG and COMMAND; it writes "
+    "nothing and changes nothing."
+)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the doctor found.
+
+    Attributes:
+        facts: what was read of the server.
+        measured: what was measured; None where the server was watched.
+        use: how the server was used, since it started or while it was watched; None where it
+            does not tell.
+        verdicts: in order of gain; notes last.
+    """
+
+    facts: Facts
+    measured: Measured | None
+    use: Use | None
+    verdicts: Sequence[Verdict]
+
+    @property
+    def worst(self) -> Grade | None:
+        """The worst grade of the verdicts."""
+        return worst(self.verdicts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it for JSON: without a password, and without what is in the server."""
+        facts = self.facts
+        return {
+            "server": facts.place,
+            "product": facts.product,
+            "version": facts.version or None,
+            "way": facts.way,
+            "local": facts.local,
+            "hiredis": facts.hiredis,
+            "worst": self.worst,
+            "verdicts": [asdict(verdict) for verdict in self.verdicts],
+            "measured": None if self.measured is None else asdict(self.measured),
+            "use": None if self.use is None else _use_fields(self.use),
+            "slow_commands": [asdict(row) for row in facts.slow],
+            "not_told": dict(facts.unread),
+        }
+
+
+def doctor(server: ServerLike = None, show: Show = lambda text: None) -> Diagnosis:
+    """Measure a server with harmless commands on keys of the doctor's own; judge what was found.
+
+    Takes 2 to 5 seconds; PLAN says what is sent.
+
+    Args:
+        server: as for ``mass_insert``.
+        show: is told what goes on.
+
+    Raises:
+        TransportError: the server can't be used, or was lost.
+    """
+    where = Server(server, reading=True)
+    with _asker(where) as asker:
+        show("reading")
+        info = asker.info()
+        facts = read_facts(where, asker, info, asker.slow_log())
+    # With no connection of ours but those that measure.
+    measured = measure(server, where, facts, show)
+    use = use_since_start(info) if "total_commands_processed" in info else None
+    return diagnose(Findings(facts, measured, use))
+
+
+def watch(
+    server: ServerLike = None, seconds: float = 10.0, show: Show = lambda text: None
+) -> Diagnosis:
+    """Watch a server in use; writes nothing, changes nothing.
+
+    Args:
+        server: as for ``mass_insert``.
+        seconds: how long.
+        show: is told what goes on.
+
+    Raises:
+        ValueError: ``seconds`` is not above 0.
+        TransportError: the server can't be used, or was lost, or does not tell INFO.
+    """
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"seconds is above 0, not {seconds}")
+    where = Server(server, reading=True)
+    with _asker(where) as asker:
+        facts, use = watch_server(where, asker, seconds, show)
+    return diagnose(Findings(facts, None, use))
+
+
+def diagnose(findings: Findings) -> Diagnosis:
+    """Apply all rules."""
+    found = (rule(findings) for rule in (*CLIENT_RULES, *SERVER_RULES))
+    verdicts = in_order(verdict for verdict in found if verdict is not None)
+    return Diagnosis(findings.facts, findings.measured, findings.use, verdicts)
+
+
+@contextmanager
+def _asker(server: Server) -> Iterator[Asker]:
+    connection, _ = server.open(None)
+    try:
+        yield Asker(server, connection)
+    finally:
+        connection.disconnect()
+
+
+def _use_fields(use: Use) -> dict[str, Any]:
+    calls = sorted(use.calls.items(), key=lambda item: -item[1][0])
+    return asdict(use) | {
+        "calls": {name: {"calls": count, "usec": usec} for name, (count, usec) in calls},
+        "commands_per_read": use.commands_per_read,
+        "commands_per_connection": use.commands_per_connection,
+        "bytes_per_command": use.bytes_per_command,
+        "error_share": use.error_share,
+    }

@@ -1,0 +1,379 @@
+"""What can be read of a server without changing it, and of this machine about it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import TransportError
+from ..server import Server, parse_info
+
+__all__ = [
+    "SCRATCH",
+    "Asker",
+    "Facts",
+    "Slow",
+    "new_entries",
+    "read_facts",
+    "slow_commands",
+    "unix_server",
+]
+
+# All keys of the doctor begin so.
+SCRATCH = "fastresp:doctor:"
+# What the rules look at; each is asked for by itself, as servers before 7.0 want it.
+PARAMETERS = ("appendfsync", "io-threads", "unixsocket", "repl-backlog-size")
+SLOWLOG_ENTRIES = 128
+SOCKET_TIMEOUT_S = 1.0
+SLOWLOG_AGE_S = 24 * 3600
+# Questions, the doctor's own among them: what makes them slow is the machine.
+QUESTIONS = frozenset((
+    "ACL", "AUTH", "CLIENT", "COMMAND", "CONFIG", "ECHO", "EXEC", "HELLO", "INFO", "LATENCY",
+    "MEMORY", "MULTI", "PING", "PSYNC", "REPLCONF", "SELECT", "SLOWLOG", "SYNC",
+))  # fmt: skip
+# Of a constant cost, though no flag says so and servers before 7.0 do not tell.
+CONSTANT = frozenset(("SET", "SETEX", "PSETEX", "GETSET", "APPEND", "UNLINK"))
+TIME_WAIT = "06"
+
+
+@dataclass(frozen=True)
+class Slow:
+    """The entries of one command in the slow log.
+
+    Attributes:
+        name: of the command; its arguments are nobody's business.
+        times: how many entries there are.
+        longest_ms: of them.
+        total_ms: of all.
+        complexity: as the server's COMMAND DOCS says; empty where it does not.
+        client: who sent the longest: its name, or its address.
+    """
+
+    name: str
+    times: int
+    longest_ms: float
+    total_ms: float
+    complexity: str
+    client: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a server and of the way to it.
+
+    Attributes:
+        place: where it is, without a password.
+        way: ``"unix"``, ``"tcp"`` or ``"tls"``.
+        local: whether it is on this machine.
+        hiredis: whether redis-py reads replies with it.
+        nodelay: TCP_NODELAY of the connection that redis-py made; None where there is no TCP.
+        info: the fields of INFO.
+        config: what CONFIG GET told of PARAMETERS.
+        latency: of LATENCY LATEST: the longest spike of each event, in milliseconds.
+        slow: commands whose cost grows with the data, from the slow log.
+        cores: that the server may use; None where it is not on this machine.
+        swapped: bytes of the server that are in swap; None where that can't be known.
+        unix_socket: of this server, which can be reached from here; empty for none.
+        time_wait: closed connections to it that still hold a local port.
+        local_ports: how many there are.
+        unread: what the server did not tell, and why.
+    """
+
+    place: str
+    way: Literal["unix", "tcp", "tls"]
+    local: bool
+    hiredis: bool = True
+    nodelay: bool | None = None
+    info: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    latency: Mapping[str, float] = field(default_factory=dict)
+    slow: Sequence[Slow] = ()
+    cores: int | None = None
+    swapped: int | None = None
+    unix_socket: str = ""
+    time_wait: int = 0
+    local_ports: int = 0
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    def number(self, name: str) -> float | None:
+        """A field of INFO as a number; None where the server does not tell."""
+        try:
+            return float(self.info[name])
+        except (KeyError, ValueError):
+            return None
+
+    @property
+    def product(self) -> str:
+        return "Valkey" if "valkey_version" in self.info else "Redis"
+
+    @property
+    def version(self) -> str:
+        return self.info.get("valkey_version") or self.info.get("redis_version") or ""
+
+    @property
+    def version_numbers(self) -> tuple[int, ...]:
+        """Major and minor; empty where the server does not tell."""
+        parts = self.version.split(".")[:2]
+        return tuple(int(part) for part in parts) if all(p.isdigit() for p in parts) else ()
+
+    @property
+    def replica(self) -> bool:
+        return self.info.get("role") == "slave"
+
+    @property
+    def memory_left(self) -> float | None:
+        """Bytes below maxmemory; None where there is no such limit, or it is not told."""
+        most, used = self.number("maxmemory"), self.number("used_memory")
+        if not most or used is None:
+            return None
+        return most - (used - (self.number("mem_not_counted_for_evict") or 0.0))
+
+
+class Asker:
+    """Asks a server over a redis-py connection; notes what it does not tell.
+
+    Attributes:
+        unread: the first word of each refused question, and the server's words.
+    """
+
+    def __init__(self, server: Server, connection: Any) -> None:
+        self.server = server
+        self.connection = connection
+        self.unread: dict[str, str] = {}
+
+    def ask(self, *command: str) -> Any:
+        """The reply; None where the server refuses.
+
+        Raises:
+            TransportError: the server was lost.
+        """
+        import redis
+
+        try:
+            self.connection.send_command(*command)
+            return self.connection.read_response()
+        except redis.ResponseError as error:
+            self.unread.setdefault(command[0], str(error))
+            return None
+        except (redis.RedisError, OSError) as error:
+            raise self.server.failure(error) from error
+
+    def info(self) -> dict[str, str]:
+        """Everything that INFO tells."""
+        reply = self.ask("INFO", "all")
+        return parse_info(reply) if reply else {}
+
+    def slow_log(self) -> list[Any]:
+        return self.ask("SLOWLOG", "GET", str(SLOWLOG_ENTRIES)) or []
+
+
+def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Sequence[Any]) -> Facts:
+    """Put together what can be known.
+
+    Args:
+        info: of INFO.
+        log: entries of the slow log that are to be looked at.
+    """
+    raw: socket.socket = asker.connection._sock
+    local = _is_local(raw)
+    config: dict[str, str] = {}
+    for name in PARAMETERS:
+        reply = asker.ask("CONFIG", "GET", name)
+        if reply is None:
+            break
+        if len(reply) == 2:
+            config[name] = _text(reply[1])
+    pid = _server_pid(info) if local else None
+    return Facts(
+        place=str(server),
+        way="unix" if raw.family == socket.AF_UNIX else "tls" if server.tls else "tcp",
+        local=local,
+        hiredis="hiredis" in type(asker.connection._parser).__name__.lower(),
+        nodelay=_nodelay(raw),
+        info=info,
+        config=config,
+        latency=_latency(asker),
+        slow=slow_commands(asker, log),
+        cores=_cores(pid),
+        swapped=_swapped(pid),
+        unix_socket=_usable_socket(server, info, config.get("unixsocket", "")) if local else "",
+        time_wait=_time_wait(raw),
+        local_ports=_local_ports(),
+        unread=dict(asker.unread),
+    )
+
+
+def new_entries(log: Sequence[Any], after: int) -> list[Any]:
+    """The entries of a slow log behind the one of this id."""
+    return [entry for entry in log if int(entry[0]) > after]
+
+
+def slow_commands(asker: Asker, log: Sequence[Any]) -> list[Slow]:
+    """Sum up a slow log: a day of it, by command, without those of a constant cost."""
+    found: dict[str, list[Any]] = defaultdict(list)
+    for entry in log:
+        name, *arguments = [_text(each) for each in entry[3]]
+        own = any(argument.startswith(SCRATCH) for argument in arguments[:2])
+        if not own and name.upper() not in QUESTIONS and time.time() - entry[1] < SLOWLOG_AGE_S:
+            found[name.upper()].append(entry)
+    rows = []
+    for name, entries in found.items():
+        constant, complexity = _cost(asker, name)
+        if constant:
+            continue
+        worst = max(entries, key=lambda entry: entry[2])
+        client = " ".join(_text(each) for each in worst[4:6]).strip()
+        total = sum(entry[2] for entry in entries) / 1000
+        rows.append(Slow(name, len(entries), worst[2] / 1000, total, complexity, client))
+    return sorted(rows, key=lambda row: -row.total_ms)
+
+
+def _cost(asker: Asker, name: str) -> tuple[bool, str]:
+    """Whether a command's cost does not grow with the data; and what the server says of it."""
+    if name in CONSTANT:
+        return True, ""
+    known = dict(asker.unread)
+    docs = asker.ask("COMMAND", "DOCS", name)  # from 7.0 on
+    described = _pairs(_pairs(docs).get(name.lower()))
+    # What follows a comma are its assumptions.
+    complexity = str(described.get("complexity", "")).partition(",")[0]
+    if complexity:
+        return complexity.startswith(("O(1)", "O(log")), complexity
+    info = asker.ask("COMMAND", "INFO", name)
+    asker.unread = known if info else asker.unread
+    flags = {_text(each) for each in info[0][2]} if info and info[0] else set()
+    return "fast" in flags, ""
+
+
+def _pairs(reply: Any) -> dict[str, Any]:
+    """A flat list of names and values, as RESP2 has it, as a dict."""
+    if not isinstance(reply, list):
+        return {}
+    values = [each if isinstance(each, list | int) else _text(each) for each in reply]
+    return {str(name): value for name, value in zip(values[::2], values[1::2], strict=False)}
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _latency(asker: Asker) -> dict[str, float]:
+    events = asker.ask("LATENCY", "LATEST") or []
+    # Name, time of the last spike, its length, the longest.
+    return {_text(event[0]): float(event[3]) for event in events}
+
+
+def _is_local(raw: socket.socket) -> bool:
+    if raw.family == socket.AF_UNIX:
+        return True
+    here, there = raw.getsockname()[0], raw.getpeername()[0]
+    return bool(here == there or ip_address(there.partition("%")[0]).is_loopback)
+
+
+def _nodelay(raw: socket.socket) -> bool | None:
+    if raw.family == socket.AF_UNIX:
+        return None
+    return raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+def _server_pid(info: Mapping[str, str]) -> int | None:
+    """The server's process, if it is one of this machine, and not of a container's own count."""
+    pid = info.get("process_id", "")
+    try:
+        name = Path(f"/proc/{int(pid)}/comm").read_text()
+    except (OSError, ValueError):
+        return None
+    return int(pid) if any(each in name for each in ("redis", "valkey", "keydb")) else None
+
+
+def _swapped(pid: int | None) -> int | None:
+    if pid is None:
+        return None
+    try:
+        status = parse_info(Path(f"/proc/{pid}/status").read_text())
+        return int(status["VmSwap"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _cores(pid: int | None) -> int | None:
+    if pid is None or not hasattr(os, "sched_getaffinity"):
+        return None
+    try:
+        return len(os.sched_getaffinity(pid))
+    except OSError:
+        return None
+
+
+def unix_server(server: Server, path: str) -> Server:
+    """The same server, and the same user, over its unix socket."""
+    import redis
+
+    names = ("db", "username", "password", "credential_provider")
+    settings = {name: server.settings[name] for name in names if name in server.settings}
+    pool = redis.ConnectionPool(
+        connection_class=redis.UnixDomainSocketConnection, path=path, **settings
+    )
+    return Server(redis.Redis(connection_pool=pool), reading=True)
+
+
+def _usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
+    """The path, if it is there, of this very server (which may live in a container), and takes us.
+
+    A server that is connected to by it already needs no other.
+    """
+    if not path or "path" in server.settings:
+        return ""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return ""
+        other = unix_server(server, path)
+        connection = other.connect(SOCKET_TIMEOUT_S)
+    except OSError:  # a TransportError is one
+        return ""
+    try:
+        reply = Asker(other, connection).ask("INFO", "server")
+    except TransportError:
+        return ""
+    finally:
+        connection.disconnect()
+    found = parse_info(reply) if reply else {}
+    return path if found.get("run_id", "-") == info.get("run_id") else ""
+
+
+def _time_wait(raw: socket.socket) -> int:
+    """How many closed connections to the same address and port wait out their minute here."""
+    if raw.family == socket.AF_UNIX:
+        return 0
+    peer = raw.getpeername()
+    address, port = ip_address(peer[0].partition("%")[0]), peer[1]
+    # As the kernel writes it: words of 32 bits in the order of the machine.
+    packed = address.packed
+    words = [packed[i : i + 4][::-1] for i in range(0, len(packed), 4)]
+    ending = f"{b''.join(words).hex().upper()}:{port:04X}"
+    found = 0
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as file:
+                for line in file:
+                    columns = line.split(None, 4)
+                    found += columns[3] == TIME_WAIT and columns[2].endswith(ending)
+        except OSError:
+            continue
+    return found
+
+
+def _local_ports() -> int:
+    try:
+        first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    except OSError:
+        return 0
+    return int(last) - int(first) + 1

@@ -1,0 +1,122 @@
+"""Ready bytes over a connection of redis-py's: what redis-benchmark measures, without a client."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from ..errors import CommandError
+from ..server import Server
+from ..wire.encode import pack
+from ..wire.objects import ReplyReader
+
+__all__ = ["PING", "PONG", "Link", "rate_of"]
+
+PONG = b"+PONG\r\n"
+PING = pack("PING")
+PAUSE_S = 0.001
+ROUNDS = 3
+
+
+def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int) -> float:
+    """How many a second, when a step does so many: the best of three rounds.
+
+    What disturbs a round on a busy machine is neither the server's nor the client's.
+
+    Args:
+        seconds: how long, at most, for all rounds; a step is done whole.
+        most: how many to do, at most.
+    """
+    best = 0.0
+    for _ in range(ROUNDS):
+        done, elapsed, begin = 0, 0.0, time.perf_counter()
+        while done == 0 or (elapsed < seconds / ROUNDS and done < most / ROUNDS):
+            step()
+            done += count
+            elapsed = time.perf_counter() - begin
+        best = max(best, done / elapsed)
+    return best
+
+
+class Link:
+    """The socket of a redis-py connection: whole commands out, status replies counted.
+
+    Like redis-benchmark it makes its commands beforehand and builds nothing of the replies.
+    """
+
+    def __init__(self, server: Server, connection: Any) -> None:
+        self.server = server
+        self.connection = connection
+        self.socket: socket.socket = connection._sock
+
+    def call(self, commands: bytes, count: int, size: int) -> None:
+        """Send commands, and take their replies: a status of so many bytes each.
+
+        Raises:
+            CommandError: one of them is an error.
+            TransportError: the server was lost, or does not answer.
+        """
+        left = count * size
+        try:
+            self.socket.sendall(commands)
+            while left > 0:
+                replies = self._receive()
+                # No status that is waited for has such a sign in it.
+                while b"-" in replies and not replies.endswith(b"\r\n"):
+                    replies += self._receive()
+                if b"-" in replies:
+                    words = replies.partition(b"-")[2].partition(b"\r\n")[0]
+                    raise CommandError(words.decode(errors="replace"))
+                left -= len(replies)
+        except OSError as error:
+            raise self.server.failure(error) from error
+
+    def _receive(self) -> bytes:
+        received = self.socket.recv(65536)
+        if not received:
+            raise ConnectionResetError("the server closed the connection")
+        return received
+
+    def round_trips(self, *, seconds: float, most: int) -> list[float]:
+        """The seconds that PINGs take, one after another, sorted."""
+        taken: list[float] = []
+        end = time.perf_counter() + seconds
+        while not taken or (len(taken) < most and time.perf_counter() < end):
+            begin = time.perf_counter()
+            self.call(PING, 1, len(PONG))
+            taken.append(time.perf_counter() - begin)
+        return sorted(taken)
+
+    def split_round_trip(self, times: int) -> float:
+        """The seconds of a PING that is written in two parts, as a careless client does."""
+        taken = []
+        for _ in range(times):
+            begin = time.perf_counter()
+            self.socket.sendall(PING[:6])
+            self.call(PING[6:], 1, len(PONG))
+            taken.append(time.perf_counter() - begin)
+            time.sleep(PAUSE_S)
+        return median(taken)
+
+    def reply(self, command: Sequence[str]) -> Any:
+        """A reply as Python objects, built by fastresp.
+
+        Raises:
+            CommandError: it is an error.
+            TransportError: the server was lost.
+        """
+        reader = ReplyReader()
+        try:
+            self.socket.sendall(pack(*command))
+            while True:
+                reader.feed(self._receive())
+                if taken := reader.take():
+                    break
+        except OSError as error:
+            raise self.server.failure(error) from error
+        if isinstance(taken[0], CommandError):
+            raise taken[0]
+        return taken[0]

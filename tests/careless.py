@@ -1,0 +1,101 @@
+"""Clients for the doctor's tests: each careless in its own way, and one that is not.
+
+python careless.py MANNER URL runs until it is ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import sys
+import time
+from urllib.parse import urlsplit
+
+import redis
+
+VALUE = "x" * 100
+
+
+def reconnect(url: str) -> None:
+    """A connection for every command."""
+    for i in itertools.count():
+        with redis.Redis.from_url(url) as client:
+            client.set(f"key:{i % 1000}", VALUE)
+
+
+def sequential(url: str) -> None:
+    """One command, its reply, the next."""
+    with redis.Redis.from_url(url, client_name="sequential") as client:
+        for i in itertools.count():
+            client.set(f"key:{i % 1000}", VALUE)
+
+
+def pieces(url: str) -> None:
+    """A command in two writes, without TCP_NODELAY."""
+    where = urlsplit(url)
+    assert where.hostname and where.port
+    with socket.create_connection((where.hostname, where.port)) as link:
+        while True:
+            link.sendall(b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n")
+            link.sendall(b"$5\r\nvalue\r\n")
+            assert link.recv(5) == b"+OK\r\n"
+
+
+def errors(url: str) -> None:
+    """One command of five is a mistake."""
+    with redis.Redis.from_url(url) as client:
+        client.set("text", VALUE)
+        while True:
+            with client.pipeline(transaction=False) as pipeline:
+                for i in range(100):
+                    pipeline.set(f"key:{i}", VALUE)
+                    if i % 4 == 0:
+                        pipeline.lpush("text", VALUE)
+                pipeline.execute(raise_on_error=False)
+            time.sleep(0.005)
+
+
+def slow(url: str) -> None:
+    """All keys, again and again."""
+    with redis.Redis.from_url(url, client_name="lister") as client:
+        while True:
+            client.keys("*")
+
+
+def greedy(url: str) -> None:
+    """More connections than the server takes."""
+    held = []
+    while True:
+        client = redis.Redis.from_url(url)
+        try:
+            held.append((client, client.connection_pool.get_connection()))
+        except redis.ConnectionError:
+            time.sleep(0.01)
+
+
+def pushing_out(url: str) -> None:
+    """More data than the server has room for."""
+    with redis.Redis.from_url(url) as client:
+        for i in itertools.count():
+            with client.pipeline(transaction=False) as pipeline:
+                for j in range(100):
+                    pipeline.set(f"new:{i}:{j}", VALUE)
+                pipeline.execute()
+            time.sleep(0.002)
+
+
+def healthy(url: str) -> None:
+    """Pipelines of a hundred over one connection, with time to think in between."""
+    with redis.Redis.from_url(url) as client:
+        while True:
+            with client.pipeline(transaction=False) as pipeline:
+                for i in range(100):
+                    pipeline.set(f"key:{i}", VALUE)
+                pipeline.execute()
+            time.sleep(0.005)
+
+
+MANNERS = (reconnect, sequential, pieces, errors, slow, greedy, pushing_out, healthy)
+
+if __name__ == "__main__":
+    {manner.__name__: manner for manner in MANNERS}[sys.argv[1]](sys.argv[2])

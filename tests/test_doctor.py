@@ -1,0 +1,552 @@
+"""The doctor on real servers: a planted fault each, real careless clients, and healthy ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from test_matrix import WHEEL_SERVERS, located
+
+import fastresp
+from fastresp.doctor import Diagnosis, Verdict, diagnose, doctor, watch
+from fastresp.doctor.facts import SCRATCH, Facts, Slow
+from fastresp.doctor.findings import Findings
+from fastresp.doctor.watch import Use
+from fastresp.errors import TransportError
+from fastresp.programs import LocalServer
+
+CARELESS = Path(__file__).with_name("careless.py")
+SERVERS = pytest.mark.parametrize("program", ["redis-server", *WHEEL_SERVERS])
+WATCH_S = 0.8
+
+
+@pytest.fixture(autouse=True)
+def _no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+
+
+@contextmanager
+def client_at_work(manner: str, url: str) -> Iterator[None]:
+    """A careless client in a process of its own, that has begun."""
+    with redis.Redis.from_url(url) as client:
+        before = client.info("stats")["total_commands_processed"]
+        with subprocess.Popen([sys.executable, str(CARELESS), manner, url]) as process:
+            try:
+                deadline = time.monotonic() + 20
+                while client.info("stats")["total_commands_processed"] < before + 100:
+                    assert process.poll() is None and time.monotonic() < deadline
+                    if manner in ("slow", "greedy", "pieces") and client.dbsize() >= 0:
+                        time.sleep(0.5)
+                        break
+                    time.sleep(0.02)
+                client.close()
+                yield
+            finally:
+                process.kill()
+
+
+def changes(found: Diagnosis) -> set[str]:
+    return {verdict.code for verdict in found.verdicts if verdict.grade != "note"}
+
+
+def verdict(found: Diagnosis, code: str) -> Verdict:
+    named = [each for each in found.verdicts if each.code == code]
+    assert named, found.verdicts
+    assert all((named[0].title, named[0].figure, named[0].advice, named[0].source))
+    return named[0]
+
+
+def fill(url: str, keys: int, size: int = 1000) -> None:
+    """Write so many keys; what the server does not take is left out."""
+    rows = ((i, "x" * size) for i in range(keys))
+    fastresp.mass_insert(
+        rows, "SET full:{0} {1}", server=url, transport="socket", on_error="collect"
+    )
+
+
+class TestMeasured:
+    """``doctor()``, the planted fault each, and nothing else where that can be told."""
+
+    @SERVERS
+    def test_healthy(self, program: str) -> None:
+        with LocalServer(program=located(program, WHEEL_SERVERS)) as server:
+            found = doctor(server.url)
+            assert changes(found) == ({"old-version"} if program == "redis-6.2" else set())
+            assert found.worst == ("advice" if program == "redis-6.2" else "note")
+            measured = found.measured
+            assert measured is not None and measured.command == "SET"
+            assert measured.leftover == measured.reading_only == ""
+            assert 0 < measured.reconnecting < measured.redis_py
+            assert measured.ready > 0
+            assert measured.pipeline > measured.redis_py
+            assert measured.load and measured.load > measured.redis_py
+            assert measured.depths[1000] > measured.depths[1]
+            assert measured.read_items and measured.read_items_fast
+            assert found.facts.unread.keys() <= {"COMMAND"}
+            with redis.Redis.from_url(server.url) as client:
+                assert client.dbsize() == 0
+
+    def test_old_version(self) -> None:
+        with LocalServer(program=located("redis-6.2", WHEEL_SERVERS)) as server:
+            assert verdict(doctor(server.url), "old-version").figure == "Redis 6.2.5"
+
+    def test_aof_always(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--appendonly", "yes", "--appendfsync", "always")
+        found = doctor(server.url)
+        assert changes(found) == {"aof-always"}
+        assert found.worst == "problem"
+        assert "appendfsync always" in verdict(found, "aof-always").figure
+
+    def test_aof_everysec_is_no_fault(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--appendonly", "yes", "--appendfsync", "everysec")
+        assert changes(doctor(server.url)) == set()
+
+    def test_memory_nearly_full(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--maxmemory", "8mb")
+        fill(server.url, 8_000)
+        with redis.Redis.from_url(server.url) as client:
+            keys = client.dbsize()
+            found = doctor(server.url)
+            assert client.dbsize() == keys
+            assert not [key for key in client.keys("*") if key.startswith(SCRATCH.encode())]
+            assert "cmdstat_del" not in client.info("commandstats")
+        assert "maxmemory-near" in changes(found)
+        assert "policy noeviction" in verdict(found, "maxmemory-near").figure
+        assert found.measured is not None and found.measured.command == "PING"
+        assert "nearly full" in found.measured.reading_only
+        assert found.measured.redis_py and found.measured.load is None
+
+    def test_eviction(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru")
+        fill(server.url, 12_000)
+        with redis.Redis.from_url(server.url) as client:
+            evicted = client.info("stats")["evicted_keys"]
+            found = doctor(server.url)
+            # A connection takes some memory, whoever it is from.
+            assert 0 < evicted <= client.info("stats")["evicted_keys"] < evicted + 150
+        assert changes(found) == {"eviction-near", "evicted"}
+        assert "allkeys-lru" in verdict(found, "eviction-near").figure
+        assert "keys evicted since" in verdict(found, "evicted").figure
+
+    def test_replicas(self, start_server: Callable[..., LocalServer], port: int) -> None:
+        master = start_server("--port", str(port), "--repl-diskless-sync-delay", "0")
+        replica = start_server("--replicaof", "127.0.0.1", str(port))
+        with redis.Redis.from_url(replica.url) as client:
+            deadline = time.monotonic() + 15
+            while client.info("replication")["master_link_status"] != "up":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        found = doctor(master.url)
+        assert changes(found) == {"replicas"}
+        assert verdict(found, "replicas").figure.startswith("1 replica, backlog 1.0 MB")
+        found = doctor(replica.url)
+        assert changes(found) == {"is-replica"}
+        assert f"127.0.0.1:{port}" in verdict(found, "is-replica").advice
+        assert found.measured is not None and found.measured.reading_only == "it is a replica"
+
+    def test_slow_commands(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--slowlog-log-slower-than", "5000")
+        fill(server.url, 200_000, 1)
+        with redis.Redis.from_url(server.url, client_name="lister") as client:
+            for _ in range(5):
+                client.keys("*")
+        found = doctor(server.url)
+        assert changes(found) == {"slow-commands"}
+        figure = verdict(found, "slow-commands").figure
+        assert figure.startswith("KEYS: ") and "lister" in figure and "O(N)" in figure
+
+    def test_unix_socket(self, start_server: Callable[..., LocalServer], port: int) -> None:
+        server = start_server("--port", str(port))
+        found = doctor(f"redis://127.0.0.1:{port}")
+        assert changes(found) == {"unix-socket"}
+        named = verdict(found, "unix-socket")
+        assert str(server.socket) in named.advice and "with 100 in flight" in named.expected
+        assert found.measured is not None and found.measured.unix
+
+    def test_unix_socket_of_another(
+        self, start_server: Callable[..., LocalServer], port: int, tmp_path: Path
+    ) -> None:
+        """As of a container, whose paths mean something else here."""
+        server, other = start_server("--port", str(port)), start_server()
+        server.socket.rename(tmp_path / "moved")
+        os.symlink(other.socket, server.socket)
+        assert changes(watch(f"redis://127.0.0.1:{port}", 0.5)) == set()
+
+    def test_local_ports(self, start_server: Callable[..., LocalServer], port: int) -> None:
+        """A client that has opened a connection for each command, a moment ago."""
+        start_server("--port", str(port), "--tcp-backlog", "128")
+        for _ in range(1_200):
+            with socket.create_connection(("127.0.0.1", port)) as link:
+                link.sendall(b"PING\r\n")
+                assert link.recv(7) == b"+PONG\r\n"
+        found = doctor(f"redis://127.0.0.1:{port}")
+        assert changes(found) - {"unix-socket"} == {"connection-per-command"}
+        named = verdict(found, "connection-per-command")
+        assert named.grade == "problem" and "Cannot assign requested address" in named.figure
+        assert named.gain and named.gain > 1.5
+
+    def test_nagle(self, start_server: Callable[..., LocalServer], port: int) -> None:
+        class Careless(redis.Connection):
+            def _connect(self) -> Any:
+                link = super()._connect()
+                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+                return link
+
+        start_server("--port", str(port))
+        pool = redis.ConnectionPool(connection_class=Careless, port=port)
+        found = doctor(redis.Redis(connection_pool=pool))
+        assert changes(found) - {"unix-socket"} == {"nagle"}
+        assert "written in two parts" in verdict(found, "nagle").figure
+
+    def test_io_threads(self, start_server: Callable[..., LocalServer]) -> None:
+        cores = len(os.sched_getaffinity(0))
+        server = start_server("--io-threads", str(cores + 1))
+        assert changes(doctor(server.url)) == {"io-threads-many"}
+
+    def test_writes_refused(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--min-replicas-to-write", "1")
+        found = doctor(server.url)
+        assert changes(found) == {"writes-refused"}
+        assert "NOREPLICAS" in verdict(found, "writes-refused").figure
+        assert found.measured is not None and found.measured.command == "PING"
+
+    def test_errors_since_the_start(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server()
+        with redis.Redis.from_url(server.url) as client:
+            client.set("text", "x")
+            pipeline = client.pipeline(transaction=False)
+            for _ in range(200):
+                pipeline.lpush("text", "x")
+            pipeline.execute(raise_on_error=False)
+        found = doctor(server.url)
+        assert changes(found) == {"error-replies"}
+        assert "WRONGTYPE 200" in verdict(found, "error-replies").figure
+
+    def test_cluster_node(self, start_server: Callable[..., LocalServer], port: int) -> None:
+        """A node that has half of the slots: MOVED is answered by looking for another key."""
+        port = min(port, 55_535)  # the bus has a port that is higher by 10,000
+        server = start_server("--cluster-enabled", "yes", "--port", str(port))
+        with redis.Redis.from_url(server.url) as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(8192))
+            client.config_set("cluster-require-full-coverage", "no")
+            deadline = time.monotonic() + 10
+            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            found = doctor(server.url)
+            assert found.measured is not None and found.measured.command == "SET"
+            assert found.measured.load and client.dbsize() == 0
+
+    def test_tls(self, tls_server: LocalServer, tls: Callable[..., str]) -> None:
+        found = doctor(tls())
+        assert found.facts.way == "tls" and found.facts.nodelay
+        assert changes(found) == {"unix-socket"}
+        assert found.measured is not None and found.measured.load
+        assert changes(watch(tls(), 0.5)) == {"unix-socket"}
+
+
+class TestWatched:
+    """``watch()`` with clients of all manners in processes of their own."""
+
+    @pytest.mark.parametrize(
+        ("program", "manner", "code", "grade"),
+        [
+            ("redis-server", "sequential", "no-pipeline", "advice"),
+            ("valkey-9.1", "sequential", "no-pipeline", "advice"),
+            ("redis-server", "errors", "error-replies", "problem"),
+            *(
+                (program, "reconnect", "connection-per-command", "problem")
+                for program in ("redis-server", *WHEEL_SERVERS)
+            ),
+        ],
+    )
+    def test_planted(self, manner: str, code: str, grade: str, program: str) -> None:
+        with (
+            LocalServer(program=located(program, WHEEL_SERVERS)) as server,
+            client_at_work(manner, server.url),
+        ):
+            found = watch(server.url, WATCH_S)
+        assert changes(found) - {"old-version"} == {code}
+        assert verdict(found, code).grade == grade
+
+    def test_figures(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server()
+        with client_at_work("reconnect", server.url):
+            found = watch(server.url, WATCH_S)
+        use = found.use
+        assert use is not None and use.commands_per_connection is not None
+        assert 0.9 < use.commands_per_connection < 1.1
+        assert use.errors is not None and use.errors <= 4  # of a connection half counted
+        with client_at_work("errors", server.url):
+            use = watch(server.url, WATCH_S).use
+        assert use is not None and use.error_share is not None
+        assert 0.15 < use.error_share < 0.25
+        assert use.commands_per_read is not None and use.commands_per_read > 5
+        assert use.calls["set"][0] > use.calls["lpush"][0] > 0
+
+    def test_pieces(self, start_server: Callable[..., LocalServer], port: int) -> None:
+        start_server("--port", str(port))
+        url = f"redis://127.0.0.1:{port}"
+        with client_at_work("pieces", url):
+            found = watch(url, WATCH_S)
+        assert changes(found) - {"unix-socket"} == {"commands-in-pieces"}
+        named = verdict(found, "commands-in-pieces")
+        assert "reads a command of 3" in named.figure
+        assert found.use is not None and found.use.commands_per_read is not None
+        assert 0.45 < found.use.commands_per_read < 0.6
+        if sys.platform == "linux":  # 40 ms for each
+            assert "what Nagle's algorithm makes of it" in named.figure
+
+    def test_slow_commands(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server()
+        fill(server.url, 200_000, 1)
+        with client_at_work("slow", server.url):
+            found = watch(server.url, WATCH_S)
+        assert changes(found) == {"slow-commands"}
+        assert "lister" in verdict(found, "slow-commands").figure
+
+    def test_evictions(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru")
+        fill(server.url, 10_000)
+        with client_at_work("pushing_out", server.url):
+            found = watch(server.url, WATCH_S)
+        assert changes(found) == {"evicted", "eviction-near"}
+        assert verdict(found, "evicted").grade == "problem"
+
+    def test_connections_refused(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--maxclients", "12")
+        found: list[Diagnosis] = []
+        watcher = threading.Thread(target=lambda: found.append(watch(server.url, 2.0)))
+        watcher.start()
+        time.sleep(0.5)  # the doctor is in before the server is full
+        with subprocess.Popen([sys.executable, str(CARELESS), "greedy", server.url]) as process:
+            watcher.join()
+            process.kill()
+        assert "connections-refused" in changes(found[0])
+
+    @SERVERS
+    def test_healthy(self, program: str) -> None:
+        with (
+            LocalServer(program=located(program, WHEEL_SERVERS)) as server,
+            client_at_work("healthy", server.url),
+        ):
+            found = watch(server.url, WATCH_S)
+        assert changes(found) == ({"old-version"} if program == "redis-6.2" else set())
+        use = found.use
+        assert use is not None and use.commands > 1000 and use.errors == 0
+        assert use.active == 1
+        if program in ("redis-8.2", "valkey-8.1", "valkey-9.1"):
+            assert use.busiest and use.busiest > 1000
+
+    @SERVERS
+    def test_our_own_commands_are_not_counted(self, program: str) -> None:
+        with LocalServer(program=located(program, WHEEL_SERVERS)) as server:
+            with redis.Redis.from_url(server.url) as client:
+                keys = client.dbsize()
+                found = watch(server.url, 0.5)
+                assert client.dbsize() == keys
+            use = found.use
+            assert use is not None
+            assert (use.commands, use.reads, use.connections, use.bytes) == (0, 0, 0, 0)
+            assert use.errors == use.active == 0 or use.active == 1
+            assert use.calls.keys() <= {"info"}
+        assert changes(found) == ({"old-version"} if program == "redis-6.2" else set())
+
+    def test_server_that_closes_idle_connections(
+        self, start_server: Callable[..., LocalServer]
+    ) -> None:
+        use = watch(start_server("--timeout", "1").url, 3.0).use
+        assert use is not None
+        assert (use.commands, use.reads, use.connections, use.bytes) == (0, 0, 0, 0)
+
+    def test_server_started_anew(self) -> None:
+        with LocalServer() as server:
+            restart = threading.Timer(0.5, lambda: (server.stop(), server.start()))
+            restart.start()
+            with pytest.raises(TransportError):
+                watch(server.url, 1.5)
+            restart.join()
+
+    @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+    def test_seconds(self, seconds: float) -> None:
+        with pytest.raises(ValueError, match="above 0"):
+            watch("redis://localhost:1", seconds)
+
+
+class TestRights:
+    """What a server does not tell is said, and all else is done."""
+
+    QUESTIONS = ("config", "latency", "slowlog", "info", "client", "command")
+
+    def user(self, server: LocalServer, *rights: str) -> str:
+        with redis.Redis.from_url(server.url) as client:
+            client.execute_command("ACL", "SETUSER", "few", "reset", "on", ">secret", *rights)
+        return f"{server.url}?username=few&password=secret"
+
+    def test_questions_refused(self, start_server: Callable[..., LocalServer]) -> None:
+        refused = [f"-{name}" for name in self.QUESTIONS]
+        url = self.user(start_server(), "~*", "+@all", *refused)
+        found = doctor(url)
+        assert changes(found) == set()
+        assert {"CONFIG", "LATENCY", "SLOWLOG", "INFO"} <= found.facts.unread.keys()
+        assert found.measured is not None and found.measured.load
+        with pytest.raises(TransportError, match="does not tell INFO"):
+            watch(url, 0.5)
+
+    def test_watching_needs_little(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server()
+        url = self.user(server, "+info")
+        with client_at_work("sequential", server.url):
+            found = watch(url, WATCH_S)
+        assert changes(found) == {"no-pipeline"}
+        assert {"CONFIG", "CLIENT"} <= found.facts.unread.keys()
+
+    def test_no_keys(self, start_server: Callable[..., LocalServer]) -> None:
+        url = self.user(start_server(), "~app:*", "+@all")
+        found = doctor(url)
+        assert changes(found) == set()
+        assert found.measured is not None and found.measured.command == "PING"
+        assert verdict(found, "writes-refused").grade == "note"
+
+    def test_no_delete(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server()
+        found = doctor(self.user(server, "~*", "+@all", "-del"))
+        assert found.measured is not None
+        assert "by themselves" in found.measured.leftover
+        with redis.Redis.from_url(server.url) as client:
+            keys = client.keys("*")
+            assert keys and all(0 < client.ttl(key) <= 60 for key in keys)
+
+    def test_managed_server(self, start_server: Callable[..., LocalServer]) -> None:
+        renamed = ("CONFIG", "LATENCY", "SLOWLOG")
+        server = start_server(*(x for name in renamed for x in ("--rename-command", name, "")))
+        found = doctor(server.url)
+        assert changes(found) == set()
+        assert {"CONFIG", "LATENCY", "SLOWLOG"} <= found.facts.unread.keys()
+
+
+class TestHarmless:
+    def test_every_key_expires(self, start_server: Callable[..., LocalServer]) -> None:
+        """Whoever looks at any moment finds no key without an expiry."""
+        server = start_server()
+        lasting: set[bytes] = set()
+        seen: set[bytes] = set()
+        done = threading.Event()
+
+        def look() -> None:
+            with redis.Redis.from_url(server.url) as client:
+                while not done.is_set():
+                    for key in client.scan(count=100)[1]:
+                        seen.add(key)
+                        if client.ttl(key) == -1:
+                            lasting.add(key)
+
+        looker = threading.Thread(target=look)
+        looker.start()
+        try:
+            doctor(server.url)
+        finally:
+            done.set()
+            looker.join()
+        assert seen and not lasting
+        assert all(key.startswith(SCRATCH.encode()) for key in seen)
+
+    def test_nothing_is_changed(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server()
+        with redis.Redis.from_url(server.url) as client:
+            client.set("mine", 1)
+            before = client.config_get("*")
+            doctor(server.url)
+            watch(server.url, 0.5)
+            after = client.config_get("*")
+            assert before == after and client.keys("*") == [b"mine"]
+            names = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
+            assert not names & {"flushall", "flushdb", "config|set", "debug"}
+
+
+class TestRules:
+    """What this machine can't plant: facts as a server would tell them."""
+
+    def judge(self, use: Use | None = None, **facts: Any) -> set[str]:
+        given: dict[str, Any] = {"place": "x", "way": "tcp", "local": True, **facts}
+        return changes(diagnose(Findings(Facts(**given), None, use)))
+
+    def test_swap(self) -> None:
+        info = {"used_memory": str(1 << 30), "mem_fragmentation_ratio": "0.50"}
+        assert self.judge(swapped=500 << 20) == {"swap"}
+        assert self.judge(info=info) == {"swap"}
+        assert self.judge(info=info, swapped=0) == set()
+        assert self.judge(info=info | {"mem_fragmentation_ratio": "0.95"}) == set()
+        assert self.judge(info=info | {"used_memory": "1000000"}) == set()
+
+    def test_io_threads(self) -> None:
+        busy, idle = (Use(True, 10.0, commands=50, cpu=cpu) for cpu in (9.5, 2.0))
+        one = {"config": {"io-threads": "1"}, "cores": 8}
+        assert self.judge(busy, **one) == {"io-threads-one"}
+        assert self.judge(idle, **one) == set()
+        assert self.judge(busy, **{**one, "cores": 2}) == set()
+        assert self.judge(busy, **{**one, "cores": None}) == set()
+
+    def test_latency_events(self) -> None:
+        assert self.judge(latency={"fork": 400.0, "command": 900.0}) == {"latency-spikes"}
+        assert self.judge(latency={"fork": 2.0, "fast-command": 900.0}) == set()
+
+    def test_replicas_that_lag(self) -> None:
+        info = {
+            "connected_slaves": "2",
+            "slave0": "ip=1,port=2,state=online,offset=1,lag=0",
+            "slave1": "ip=1,port=3,state=wait_bgsave,offset=0,lag=0",
+        }
+        (found,) = diagnose(Findings(Facts("x", "tcp", False, info=info))).verdicts
+        assert (found.code, found.grade) == ("replicas", "problem")
+        assert "1 not online" in found.figure
+
+    def test_versions(self) -> None:
+        for version, old in (("5.0.7", True), ("6.2.14", True), ("7.0.0", False), ("?", False)):
+            assert self.judge(info={"redis_version": version}) == (
+                {"old-version"} if old else set()
+            )
+        for version, old in (("7.2.5", True), ("8.0.0", False), ("9.1.2", False)):
+            info = {"redis_version": "7.2.4", "valkey_version": version}
+            assert self.judge(info=info) == ({"old-version"} if old else set())
+
+    def test_a_single_slow_command_may_be_the_machine(self) -> None:
+        once = Slow("MSET", 1, 40.0, 40.0, "O(N)", "")
+        assert self.judge(slow=[once]) == set()
+        assert self.judge(slow=[replace(once, times=3, total_ms=60.0)]) == {"slow-commands"}
+        assert self.judge(slow=[replace(once, longest_ms=300.0)]) == {"slow-commands"}
+
+    def test_many_slow_clients_need_no_pipelines(self) -> None:
+        use = Use(True, 10.0, commands=5_000, reads=5_000, active=500, clients=500)
+        assert self.judge(use) == set()
+        assert self.judge(replace(use, active=2)) == {"no-pipeline"}
+
+    def test_order(self) -> None:
+        facts = Facts("x", "tcp", True, hiredis=False, unix_socket="/s", swapped=1 << 30)
+        use = Use(True, 10.0, commands=90_000, reads=90_000, active=1)
+        codes = [each.code for each in diagnose(Findings(facts, None, use)).verdicts]
+        assert codes == ["swap", "no-pipeline", "unix-socket", "no-hiredis"]
+
+    def test_the_page_has_them_all(self) -> None:
+        package = Path(fastresp.__file__).parent / "doctor"
+        rules = [(package / f"{name}_rules.py").read_text() for name in ("client", "server")]
+        codes = set(re.findall(r'Verdict\(\s*"([a-z-]+)"', "".join(rules)))
+        page = (Path(__file__).parent.parent / "docs" / "doctor.md").read_text()
+        assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == codes
+        assert len(codes) >= 20
+
+    def test_what_is_not_told_is_no_fault(self) -> None:
+        assert self.judge(Use(True, 10.0)) == set()
+        assert self.judge(Use(True, 10.0, commands=100_000, errors=None, reads=None)) == set()
