@@ -297,6 +297,11 @@ class Server:
             hint = "check the user and the password of the server's URL or client"
         elif isinstance(error, redis.BusyLoadingError):
             hint = "try again when it has loaded its data from disk"
+        elif "Cannot assign requested address" in words:
+            hint = (
+                "every local port is in use, which is the mark of a client that opens a connection "
+                "for each command; reuse connections, and see fastresp doctor"
+            )
         elif "max number of clients" in words:
             hint = "close connections, or raise the server's maxclients"
         elif isinstance(error, redis.ResponseError):

@@ -26,6 +26,7 @@ from fastresp.doctor.findings import Findings
 from fastresp.doctor.watch import Use
 from fastresp.errors import TransportError
 from fastresp.programs import LocalServer
+from fastresp.server import Server
 
 CARELESS = Path(__file__).with_name("careless.py")
 SERVERS = pytest.mark.parametrize("program", ["redis-server", *WHEEL_SERVERS])
@@ -255,6 +256,11 @@ class TestMeasured:
         assert changes(found) == {"unix-socket"}
         assert found.measured is not None and found.measured.load
         assert changes(watch(tls(), 0.5)) == {"unix-socket"}
+
+    def test_no_local_port_left(self, port: int) -> None:
+        words = f"Error 99 connecting to localhost:{port}. Cannot assign requested address."
+        error = Server(f"redis://localhost:{port}").failure(redis.ConnectionError(words))
+        assert "a connection for each command" in str(error)
 
 
 class TestWatched:
