@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyperf
 from c_client import CClient, NotAvailable, compiled
 from common import as_benchmarks, spread
+from results import Result, save_missing
 from rich.console import Console
 from rich.table import Table
 
@@ -255,6 +256,7 @@ def main() -> None:
     """Measure, print the tables, write the results."""
     args = arguments()
     benchmarks = []
+    left_out = []
     with Stage.open() as stage, ExitStack() as stack:
         groups = [
             c_contenders(stack, stage, args.items),
@@ -272,7 +274,10 @@ def main() -> None:
                 print_table(kind, comparison, missing)
                 print_goals(kind, comparison)
                 benchmarks += as_benchmarks(kind, comparison)
+            for name, reason in missing.items():
+                left_out.append(Result("lists", f"{kind} {name}", reason=reason))
     if args.output:
+        save_missing(args.output, left_out)
         pyperf.BenchmarkSuite(benchmarks).dump(str(args.output))
 
 

@@ -168,12 +168,13 @@ def benchmark(name: str, timings: list[Timing], metadata: dict[str, Any]) -> pyp
                     "name": name,
                     "unit": "second",
                     "loops": 1,
+                    "round": index,
                     "server_cpu": timing.server_seconds,
                     "client_cpu": timing.client_seconds,
                     **metadata,
                 },
             )
-            for timing in timings
+            for index, timing in enumerate(timings, start=1)
         ]
     )
 
@@ -209,9 +210,9 @@ def main() -> None:
     )
     if args.output:
         results = [
-            benchmark("load parquet", timings, {"rows": args.rows, "peak_bytes": peak}),
+            benchmark("load parquet", timings, {"commands": args.rows, "peak_bytes": peak}),
             *(
-                benchmark(f"load embedding {name}", values, {"vectors": args.vectors})
+                benchmark(f"load embedding {name}", values, {"commands": args.vectors})
                 for name, values in embeddings.items()
             ),
         ]

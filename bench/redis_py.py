@@ -110,11 +110,12 @@ def print_table(title: str, seconds: dict[str, list[float]]) -> None:
 
 
 def as_benchmarks(title: str, seconds: dict[str, list[float]]) -> list[pyperf.Benchmark]:
+    about = {"unit": "second", "loops": 1, "commands": COUNT}
     return [
         pyperf.Benchmark(
             [
-                pyperf.Run([value], metadata={"name": f"{title}, {name}", "unit": "second"})
-                for value in values
+                pyperf.Run([value], metadata=about | {"name": f"{title}, {name}", "round": index})
+                for index, value in enumerate(values, start=1)
             ]
         )
         for name, values in seconds.items()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyperf
 
-__all__ = ["Result", "load", "missing_path", "save"]
+__all__ = ["Result", "load", "missing_path", "save", "save_missing"]
 
 
 @dataclass
@@ -69,7 +69,14 @@ def missing_path(path: Path) -> Path:
 def save(path: Path, results: Iterable[Result]) -> None:
     """Write results as pyperf's JSON, and beside it those that have only a reason."""
     results = list(results)
-    benchmarks = [_benchmark(result) for result in results if result.values]
+    save_missing(path, results)
+    # pyperf has no file without a benchmark.
+    if benchmarks := [_benchmark(result) for result in results if result.values]:
+        pyperf.BenchmarkSuite(benchmarks).dump(str(path))
+
+
+def save_missing(path: Path, results: Iterable[Result]) -> None:
+    """Write the rows that have only a reason, beside a file of results."""
     missing = [
         {"table": result.table, "row": result.row, "parser": result.parser, "reason": result.reason}
         for result in results
@@ -77,12 +84,15 @@ def save(path: Path, results: Iterable[Result]) -> None:
     ]
     if missing:
         missing_path(path).write_text(json.dumps(missing, indent=1) + "\n")
-    pyperf.BenchmarkSuite(benchmarks).dump(str(path))
 
 
 def load(path: Path) -> Iterator[Result]:
-    """The rows of a file: those of ``save()``, or of a script that pyperf itself runs."""
-    for benchmark in pyperf.BenchmarkSuite.load(str(path)).get_benchmarks():
+    """The rows of a file: those of ``save()``, or of a script that pyperf itself runs.
+
+    There may be only the file of what is missing.
+    """
+    measured = pyperf.BenchmarkSuite.load(str(path)).get_benchmarks() if path.exists() else []
+    for benchmark in measured:
         about = benchmark.get_metadata()
         result = Result(
             about.get("table", path.stem),

@@ -126,6 +126,27 @@ def print_table(seconds: dict[str, list[float]], of_server: dict[str, list[float
     console.print(table)
 
 
+def as_benchmarks(
+    seconds: dict[str, list[float]], of_server: dict[str, list[float]]
+) -> list[pyperf.Benchmark]:
+    """The timings as pyperf keeps them: a run for each value."""
+    about = {"unit": "second", "loops": 1, "commands": COUNT}
+    return [
+        pyperf.Benchmark(
+            [
+                pyperf.Run(
+                    [value],
+                    metadata=about | {"name": name, "round": index, "server_cpu": cpu},
+                )
+                for index, (value, cpu) in enumerate(
+                    zip(values, of_server[name], strict=True), start=1
+                )
+            ]
+        )
+        for name, values in seconds.items()
+    ]
+
+
 def main() -> None:
     """Measure, print the table, write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -143,12 +164,7 @@ def main() -> None:
         seconds, of_server = measure(runs, rounds, psutil.Process(server.process.pid))
     print_table(seconds, of_server)
     if args.output:
-        benchmarks = [
-            pyperf.Benchmark(
-                [pyperf.Run([value], metadata={"name": name, "unit": "second"}) for value in values]
-            )
-            for name, values in seconds.items()
-        ]
+        benchmarks = as_benchmarks(seconds, of_server)
         pyperf.BenchmarkSuite(benchmarks).dump(str(args.output))
 
 
