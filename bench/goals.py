@@ -1,0 +1,312 @@
+"""What the project wants to reach, and what was measured: a verdict on each goal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from report_data import NotMeasured, Results, in_turn
+from results import Result
+
+__all__ = ["GOALS", "Goal", "Measured", "Verdict", "faster", "judge", "of_values", "quotient"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure and how far it may be trusted.
+
+    Attributes:
+        how: what ``low`` and ``high`` are.
+        operations: with how many it was measured, where that matters.
+    """
+
+    figure: float
+    low: float
+    high: float
+    how: str = "least and greatest"
+    operations: int = 0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure that is wanted.
+
+    Attributes:
+        area: what it belongs to, as ``"Encode"``.
+        what: what the figure is.
+        file: the name of the results it is from.
+        measure: computes it from results.
+        bound: what it has to be at least, or with ``at_most`` at most.
+        operations: with so many or more, or else it says nothing.
+    """
+
+    area: str
+    what: str
+    file: str
+    measure: Callable[[Results], Measured]
+    bound: float
+    unit: str = "x"
+    at_most: bool = False
+    operations: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A goal, judged: ``word`` is ``"reached"``, ``"missed"`` or ``"not measured"``."""
+
+    goal: Goal
+    word: str
+    measured: Measured | None = None
+    reason: str = ""
+
+
+def judge(goal: Goal, results: Results) -> Verdict:
+    """Tell whether a goal was reached: the median decides."""
+    try:
+        measured = goal.measure(results)
+    except NotMeasured as error:
+        return Verdict(goal, "not measured", reason=str(error))
+    if 1 < measured.operations < goal.operations:
+        reason = f"measured with {measured.operations:,} and not with {goal.operations:,}"
+        return Verdict(goal, "not measured", reason=reason)
+    figure = measured.figure
+    good = figure <= goal.bound if goal.at_most else figure >= goal.bound
+    return Verdict(goal, "reached" if good else "missed", measured)
+
+
+def of_values(values: list[float], operations: int = 0) -> Measured:
+    if not values:
+        raise NotMeasured("the results don't hold what it is computed from")
+    return Measured(median(values), min(values), max(values), operations=operations)
+
+
+def quotient(above: Result, below: Result, detail: str = "") -> Measured:
+    """Values of one by those of another: round by round if they took turns, or else by medians."""
+    over, under = ((row.of(detail) if detail else row.values) for row in (above, below))
+    if not over or not under or not all(under):
+        raise NotMeasured("the results don't hold what it is computed from")
+    if in_turn(above, below) and len(over) == len(under):
+        return of_values([one / other for one, other in zip(over, under, strict=True)])
+    (low, high), (other_low, other_high) = (_middle_half(values) for values in (over, under))
+    figure = median(over) / median(under)
+    return Measured(figure, low / other_high, high / other_low, "middle half")
+
+
+def _middle_half(values: list[float]) -> tuple[float, float]:
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = quantiles(values, n=4)
+    return low, high
+
+
+def per_operation(row: Result) -> Result:
+    """The same with times of one operation: contenders may do different numbers of them."""
+    values = [value / row.operations for value in row.values]
+    return Result(row.table, row.row, row.parser, 1, row.unit, values, row.details)
+
+
+def faster(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
+    """How many times the rate of another ours is."""
+
+    def measure(results: Results) -> Measured:
+        rows = (results.find(file, other), results.find(file, ours))
+        return quotient(*map(per_operation, rows))
+
+    return measure
+
+
+def of_detail(
+    file: str, row: str, detail: str, scale: float = 1.0
+) -> Callable[[Results], Measured]:
+    """Something that was measured with a row."""
+
+    def measure(results: Results) -> Measured:
+        found = results.find(file, row)
+        return of_values([x * scale for x in found.of(detail)], found.operations)
+
+    return measure
+
+
+def by_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
+    """The wall time by the CPU time of the server."""
+
+    def measure(results: Results) -> Measured:
+        found = results.find(file, row)
+        pairs = zip(found.values, found.of("server_cpu"), strict=False)
+        return of_values([value / cpu for value, cpu in pairs if cpu], found.operations)
+
+    return measure
+
+
+def least_time(file: str, row: str, scale: float) -> Callable[[Results], Measured]:
+    """The time itself."""
+    return lambda results: of_values([x * scale for x in results.find(file, row).values])
+
+
+def memory(pattern: str) -> Callable[[Results], Measured]:
+    """MiB of the row of memory.json whose name matches, of fastresp's if several do."""
+
+    def measure(results: Results) -> Measured:
+        if "memory" not in results:
+            raise NotMeasured(f"not run yet: `{results.command('memory')}`")
+        rows = [row for row in results.rows("memory", "memory") if re.search(pattern, row.row)]
+        rows.sort(key=lambda row: "fastresp" not in row.name)
+        if not rows:
+            raise NotMeasured("memory has no such row")
+        if not rows[0].values:
+            raise NotMeasured(rows[0].reason)
+        return of_values([value / 2**20 for value in rows[0].values], rows[0].operations)
+
+    return measure
+
+
+def client_cpu(results: Results) -> Measured:
+    ours, theirs = (
+        results.find("push-tcp", f"push SET {name}")
+        for name in ("fastresp socket", "no generation")
+    )
+    return quotient(ours, theirs, "client_cpu")
+
+
+def encode_goals() -> list[Goal]:
+    named = {
+        "substitution %": ("`%`", 9),
+        "format, named fields": ("`str.format` with named fields", 30),
+        "hiredis.pack_command": ("`hiredis.pack_command`", 12),
+    }
+    return [
+        Goal(
+            "Encode",
+            f"{kind}, rows of tuples, against {name}",
+            "encode",
+            faster("encode", f"{kind} fastresp rows", f"{kind} {row}"),
+            bound,
+        )
+        for kind in ("SET", "LPUSH")
+        for row, (name, bound) in named.items()
+    ]
+
+
+def push_goals() -> list[Goal]:
+    file = "`redis-cli --pipe` with a ready file"
+    goals = []
+    for kind, socket_bound in (("SET", 1.0), ("LPUSH", 1.2)):
+        for transport, bound in (("redis-cli", 0.97), ("socket", socket_bound)):
+            rows = f"push {kind} fastresp {transport}", f"push {kind} no generation"
+            what = f"{kind}, `mass_insert` through {transport}, against {file}"
+            goals.append(Goal("Push, unix socket", what, "push", faster("push", *rows), bound))
+    goals += [
+        Goal(
+            "Push, unix socket",
+            f"{kind}, wall time over the socket by the server's CPU time",
+            "push",
+            by_server_cpu("push", f"push {kind} fastresp socket"),
+            1.03,
+            at_most=True,
+        )
+        for kind in ("SET", "LPUSH")
+    ]
+    rows = "push SET fastresp socket", "push SET no generation"
+    what = f"SET, `mass_insert` over the socket, against {file}"
+    goals.append(Goal("Push, TCP", what, "push-tcp", faster("push-tcp", *rows), 1.0))
+    what = "SET, client CPU with encoding, against that of redis-cli alone"
+    goals.append(Goal("Push, TCP", what, "push-tcp", client_cpu, 0.6, at_most=True))
+    return goals
+
+
+def columns_goals() -> list[Goal]:
+    wanted = (
+        ("strings", "substitution %", "`%`", 18),
+        ("strings", "hiredis.pack_command", "`hiredis.pack_command`", 28),
+        ("strings", "memcpy", "`memcpy` of the same bytes", 1),
+        ("ints", "substitution %", "`%`", 15),
+        ("floats", "substitution %", "`%`", 8),
+        ("embedding", "redis-py pack_commands", "redis-py's packer", 20),
+    )
+    return [
+        Goal(
+            "Arrow columns",
+            f"{kind}, against {name}",
+            "columns",
+            faster("columns", f"{kind} fastresp columns", f"{kind} {row}"),
+            bound,
+        )
+        for kind, row, name, bound in wanted
+    ]
+
+
+def lists_goals() -> list[Goal]:
+    wanted = (
+        ("pop", "pop", "C lrange 100", 3.0),
+        ("pop", "pop", "C lrange 1000", 1.1),
+        ("pop", "pop 10,000", "C lrange 100", 3.0),
+        ("pop", "pop 10,000", "C lrange 1000", 1.1),
+        ("pop", "pop_arrow", "C lrange 1000", 1.25),
+        ("pop", "pop_arrow 10,000", "C lrange 1000", 1.25),
+        ("push", "push", "C lpush-pipeline", 2.5),
+    )
+    names = {
+        "pop": "pop, one request of 1,000 waited for",
+        "pop 10,000": "pop, ten requests of 1,000 in flight",
+        "pop_arrow": "pop_arrow, one request of 1,000 waited for",
+        "pop_arrow 10,000": "pop_arrow, ten requests of 1,000 in flight",
+        "push": "push",
+        "C lrange 100": "LRANGE and LTRIM of 100 in C",
+        "C lrange 1000": "LRANGE and LTRIM of 1,000 in C",
+        "C lpush-pipeline": "LPUSH in C, 1,000 in a pipeline",
+    }
+    return [
+        Goal(
+            "Lists",
+            f"{names[ours]}, against {names[other]}",
+            "lists",
+            faster("lists", f"{kind} fastresp {ours}", f"{kind} {other}"),
+            bound,
+        )
+        for kind, ours, other, bound in wanted
+    ]
+
+
+_EMBEDDINGS = faster("load", "load embedding fastresp", "load embedding redis-py pipeline")
+_PACKING = faster("redis_py", "pack_commands, fastresp", "pack_commands, redis-py, hiredis")
+_PEAK = of_detail("load", "load parquet", "peak_bytes", 1 / 2**20)
+_PARQUET = "Parquet, 5,000,000 rows of 10 columns"
+
+GOALS: tuple[Goal, ...] = (
+    *encode_goals(),
+    *columns_goals(),
+    Goal(
+        "Replies", "one `+OK`, counted", "replies", least_time("replies", "+OK fastresp", 1e9),
+        3, "ns", at_most=True,
+    ),
+    *push_goals(),
+    Goal(
+        "Load", f"{_PARQUET}, wall time by the server's CPU time", "load",
+        by_server_cpu("load", "load parquet"), 1.05, at_most=True, operations=5_000_000,
+    ),
+    Goal("Load", f"{_PARQUET}, peak memory", "load", _PEAK, 256, "MiB", True, 5_000_000),
+    Goal("Load", "embeddings of 384 float32, against a redis-py pipeline", "load", _EMBEDDINGS, 4),
+    *lists_goals(),
+    Goal(
+        "Users", "10,000 users by `execute`, against a redis-py pipeline with hiredis", "users",
+        faster("users", "execute", "redis-py"), 2,
+    ),
+    Goal(
+        "Users", "10,000 users as Arrow columns, against the same", "users",
+        faster("users", "columns", "redis-py"), 4,
+    ),
+    Goal(
+        "redis-py", "`pack_commands` of 10,000 SETs, against redis-py with hiredis", "redis_py",
+        _PACKING, 20,
+    ),
+    Goal(
+        "Memory", "10,000,000 commands loaded, above the start", "memory",
+        memory(r"(?i)command|mass_insert|load"), 32, "MiB", True, 10_000_000,
+    ),
+    Goal(
+        "Memory", "10,000,000 items pushed and drained, above the start", "memory",
+        memory(r"(?i)item|drain|list|buffer"), 64, "MiB", True, 10_000_000,
+    ),
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""Write the benchmarks' report: ``docs/benchmarks.md``, and a page of HTML with charts beside it.
+
+The results are those that ``python bench/run.py`` keeps, a file for each script. What was not run
+yet, and each row that could not be measured, says so. Of the machine only what ``machine.json``
+tells is published; paths and the machine's name are not.
+
+    python bench/report.py
+    python bench/report.py --results before --output /tmp
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from report_data import Results
+from report_html import html
+from report_markdown import markdown
+from report_sections import GROUPS
+
+__all__ = ["write"]
+
+ROOT = Path(__file__).parent.parent
+
+
+def write(folder: Path, output: Path) -> list[Path]:
+    """Write both reports of the results in a folder.
+
+    Args:
+        folder: has ``NAME.json``, ``NAME.missing.json`` and ``machine.json``.
+        output: the folder for ``benchmarks.md`` and ``benchmarks.html``.
+
+    Returns:
+        The files.
+    """
+    results = Results(folder)
+    made = {"benchmarks.md": markdown(results, GROUPS), "benchmarks.html": html(results, GROUPS)}
+    output.mkdir(parents=True, exist_ok=True)
+    for name, text in made.items():
+        (output / name).write_text(text, encoding="utf-8")
+    return [output / name for name in made]
+
+
+def main() -> None:
+    """Read the options and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs")
+    args = parser.parse_args()
+    if not args.results.is_dir():
+        parser.error(f"{args.results} is not a folder; python bench/run.py makes it")
+    for path in write(args.results, args.output):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The tables of fastresp's parts: each compares one of them with what it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from report_data import Group, Results, Section
+from report_plots import bars, speed
+from report_tables import TURNS, Column, against, listing, median_time
+from results import Result
+
+__all__ = ["PARTS"]
+
+PEAK = Column(
+    "peak MiB", lambda row: f"{max(p) / 2**20:,.0f}" if (p := row.of("peak_bytes")) else "-"
+)
+NS, US, MS = median_time(1e9, "ns"), median_time(1e6, "µs", 3), median_time(1e3, "ms", 1, False)
+
+
+def row_named(name: str) -> Callable[[Results, Result], Result | None]:
+    """What finds a row of the same table, for a column of ratios."""
+    return lambda results, row: next(
+        (each for each in results.rows(row.table, row.table) if each.row == name), None
+    )
+
+
+def encoding(kind: str) -> Section:
+    """A table of encode.py."""
+    base = against("by time of fastresp rows", row_named(f"{kind} fastresp rows"), time=True)
+    title = f"Encode {kind} commands"
+    return Section(
+        title,
+        ("encode",),
+        listing("encode", ["encode"], [NS, base], prefix=f"{kind} ", parser=False),
+        bars(
+            title, "encode", ("encode",), prefix=f"{kind} ", axis="commands a second", value=speed
+        ),
+        "Ready tuples of three text values, 129 bytes the last, become RESP in chunks of 1 MiB. "
+        "Times are for one command, without a server; the rows named alone, not in the chart, "
+        "throw each result away and join no chunks.",
+    )
+
+
+def columns(kind: str, what: str) -> Section:
+    """A table of columns.py."""
+    base = against("by time of fastresp", row_named(f"{kind} fastresp columns"), time=True)
+    title = f"Encode Arrow columns: {kind}"
+    return Section(
+        title,
+        ("columns",),
+        listing("columns", ["columns"], [NS, base], prefix=f"{kind} ", parser=False),
+        bars(
+            title, "columns", ("columns",), prefix=f"{kind} ", axis="commands a second", value=speed
+        ),
+        what,
+    )
+
+
+def loading(kind: str, file: str, over: str) -> Section:
+    """A table of push.py."""
+    base = against("against the file", row_named(f"push {kind} no generation"))
+    title = f"Load {kind} commands over {over}"
+    prefix = f"push {kind} "
+    return Section(
+        title,
+        (file,),
+        listing(file, [file], [*TURNS, base], prefix=prefix, parser=False),
+        bars(
+            title, file, (file,), prefix=prefix, axis="commands a second", value=speed, server=True
+        ),
+        "Whole loads from the same ready list, from the client's start to the last reply. "
+        "`no generation` is `redis-cli --pipe` with a file that was written beforehand.",
+    )
+
+
+def lists(kind: str, base: str, about: str) -> Section:
+    """A table of lists.py."""
+    title = f"A list as a buffer: {kind}"
+    ratio = against(f"against {base}", row_named(f"{kind} {base}"))
+    return Section(
+        title,
+        ("lists",),
+        listing("lists", ["lists"], [*TURNS, ratio], prefix=f"{kind} ", parser=False),
+        bars(
+            title,
+            "lists",
+            ("lists",),
+            prefix=f"{kind} ",
+            axis="items a second",
+            value=speed,
+            server=True,
+        ),
+        about,
+    )
+
+
+def redis_py(part: str, about: str) -> Section:
+    """A table of redis_py.py."""
+    ratio = against("by time of fastresp", row_named(f"{part}, fastresp"), time=True)
+    title = f"redis-py with another packer: {part}"
+    return Section(
+        title,
+        ("redis_py",),
+        listing("redis_py", ["redis_py"], [US, ratio], prefix=f"{part}, ", parser=False),
+        bars(
+            title,
+            "redis_py",
+            ("redis_py",),
+            prefix=f"{part}, ",
+            axis="commands a second",
+            value=speed,
+        ),
+        about,
+    )
+
+
+PARTS = Group(
+    "The parts of fastresp, one by one",
+    "What each part is compared with while it is built.",
+    sections=(
+        encoding("SET"),
+        encoding("LPUSH"),
+        columns("strings", "500,000 SETs with text of 129 bytes, from an Arrow table."),
+        columns("ints", "500,000 SETs, key and value an int64."),
+        columns("floats", "500,000 SETs, the value a float64 of 17 digits."),
+        columns("embedding", "20,000 vectors of 384 float32 into a hash each."),
+        Section(
+            "Replies, counted",
+            ("replies",),
+            listing("replies", ["replies"], [NS], parser=False),
+            bars("Replies, counted", "replies", ("replies",), axis="replies a second", value=speed),
+            "The scanner counts replies and keeps errors; hiredis makes an object of each.",
+        ),
+        loading("SET", "push", "a unix socket"),
+        loading("LPUSH", "push", "a unix socket"),
+        loading("SET", "push-tcp", "TCP"),
+        loading("LPUSH", "push-tcp", "TCP"),
+        lists("pop", "C lrange 1000", "A full list until it is empty, 129 bytes an item."),
+        lists("push", "C lpush-pipeline", "The same items into an empty list."),
+        Section(
+            "Files and embeddings, whole loads",
+            ("load",),
+            listing("load", ["load"], [*TURNS, PEAK], prefix="load ", parser=False),
+            bars(
+                "Files and embeddings", "load", ("load",), prefix="load ", axis="rows a second",
+                value=speed, server=True,
+            ),
+            "`fastresp load` of a Parquet file of 10 columns into hashes, as a process of its own; "
+            "vectors of 384 float32 by `mass_insert` and by a redis-py pipeline.",
+        ),
+        Section(
+            "Ten thousand users back, five fields each",
+            ("users",),
+            listing(
+                "users", ["users"],
+                [MS, against("against redis-py", row_named("redis-py"))], parser=False,
+            ),
+            bars(
+                "Ten thousand users back", "users", ("users",), axis="users a second", value=speed,
+            ),
+            "`execute`, Arrow columns by keys, and by a pattern are fastresp's.",
+        ),
+        redis_py("pack_commands", "A pipeline of 10,000 SETs of 129 bytes, packed only."),
+        redis_py("execute", "The same, sent and replied to. No goal: the rest is redis-py's."),
+        redis_py("execute in asyncio", "The same in asyncio, where redis-py packs in Python."),
+    ),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""What the report's charts show of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+
+from report_charts import Bar, BarChart, GroupedChart, Line, LineChart, StackedChart
+from report_data import Results
+from report_ratios import shares_of
+from report_tables import ceiling, is_ours, rate
+from results import Result
+from source_figures import Figure
+
+__all__ = ["bars", "commands_chart", "depth_chart", "mebibytes", "shares_chart", "speed"]
+
+Figures = dict[tuple[str, str], Figure]
+
+
+def bars(
+    title: str,
+    table: str,
+    files: tuple[str, ...],
+    *,
+    prefix: str = "",
+    axis: str = "operations a second",
+    value: Callable[[Result], float] = rate,
+    figures: Figures | None = None,
+    then: str = "",
+    server: bool = False,
+    skip: str = " alone",
+) -> Callable[[Results], BarChart | None]:
+    """A chart of a bar for each result, fastresp's in their colour."""
+    known = figures or {}
+
+    def draw(results: Results) -> BarChart | None:
+        made = []
+        for row in results.rows(table, *files):
+            if not row.values or not row.row.startswith(prefix) or row.row.endswith(skip):
+                continue
+            label = ", ".join(filter(None, (row.row.removeprefix(prefix), row.parser)))
+            figure = known.get((row.row, row.parser)) or known.get((row.row, "HiredisParser"))
+            most = ceiling(row) if server else None
+            then_rate = float(figure.rate) if figure else None
+            made.append(Bar(label, value(row), is_ours(row), then_rate, most))
+        return BarChart(title, axis, made, then) if made else None
+
+    return draw
+
+
+def depth_chart(title: str, table: str) -> Callable[[Results], LineChart | None]:
+    """The rate over the commands in flight, a curve for each client."""
+
+    def draw(results: Results) -> LineChart | None:
+        curves: dict[str, list[tuple[float, float]]] = {}
+        levels = []
+        for row in results.rows(table, "pipelining"):
+            name, _, depth = row.row.partition("depth ")
+            if row.values and not name and depth.replace(",", "").isdigit():
+                place = float(depth.replace(",", "")), rate(row)
+                curves.setdefault(row.parser, []).append(place)
+            elif row.values:
+                levels.append(Line(row.row, (), (rate(row),), is_ours(row)))
+        lines = []
+        for name, places in curves.items():
+            x, y = zip(*sorted(places), strict=True)
+            lines.append(Line(name, x, y, "fastresp" in name))
+        lines += levels
+        return LineChart(title, "operations/s", "commands in a pipeline", lines) if lines else None
+
+    return draw
+
+
+def commands_chart(results: Results) -> GroupedChart | None:
+    """The commands of redis-benchmark, by client."""
+    groups: dict[str, dict[str, float]] = {}
+    for row in results.rows("001 redis-benchmark", "redis_benchmark"):
+        if row.values:
+            groups.setdefault(row.row, {})[row.parser] = rate(row)
+    title = "redis-benchmark and redis-py, command by command"
+    return GroupedChart(title, "requests a second", groups) if groups else None
+
+
+def shares_chart(results: Results) -> StackedChart | None:
+    shares = shares_of(results)
+    named = {", ".join(filter(None, key)): value for key, value in shares.items()}
+    return StackedChart("Where a Python client's CPU time goes", named) if named else None
+
+
+def speed(row: Result) -> float:
+    """Operations a second by the median time."""
+    return row.operations / median(row.values)
+
+
+def mebibytes(row: Result) -> float:
+    """The median of what was measured in bytes."""
+    return median(row.values) / 2**20

@@ -1,0 +1,255 @@
+"""Tables that are computed of several results: the ratios that the sources draw from their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from statistics import mean
+
+from goals import quotient
+from report_charts import Bar, BarChart
+from report_data import Cell, NotMeasured, Results, Row, Table
+from report_tables import is_ours, rate, spread_cell
+from results import Result
+from source_figures import (
+    CUMULATIVE_GAIN,
+    GENERATION_LOSS,
+    PARSER_GAIN,
+    PROFILES,
+    PYTHON_TO_C,
+    WORKFLOW,
+)
+
+__all__ = [
+    "generation",
+    "parser_gain",
+    "ping_then",
+    "profiles",
+    "python_to_c",
+    "redis_benchmark_name",
+    "shares_of",
+    "workflow",
+    "workflow_bars",
+]
+
+PUSH, POP = ("buffer", "000 push"), ("buffer", "000 pop")
+PIPELINED = {"push": "pipelining -P 1000", "pop": "pipelining"}
+
+
+def _percent(number: float) -> str:
+    return f"{number:.2%}"
+
+
+def _row(head: str, cells: Callable[[], list[str]], ours: bool = False) -> Row:
+    """A row, or why it can't be computed."""
+    try:
+        return Row((head,), tuple(Cell(cell) for cell in cells()), ours)
+    except NotMeasured as error:
+        return Row((head,), ours=ours, reason=f"not measured: {error}")
+
+
+def python_to_c(results: Results) -> Table:
+    """Compute what a Python client reaches of the rate of the C client."""
+
+    def find(kind: str, row: str, parser: str = "") -> Result:
+        return results.find("buffer", row, parser, f"000 {kind}")
+
+    def compared(kind: str, row: str) -> Callable[[], list[str]]:
+        def cells() -> list[str]:
+            native = find(kind, row, "hiredis (C)")
+            shares = [
+                _percent(rate(find(kind, row, parser)) / rate(native))
+                for parser in ("PythonParser", "HiredisParser")
+            ]
+            return [*shares, "-", f"{PYTHON_TO_C[kind, row]:.2f}%"]
+
+        return cells
+
+    def ours(kind: str, name: str, native: str) -> Callable[[], list[str]]:
+        def cells() -> list[str]:
+            ratio = quotient(find(kind, native, "hiredis (C)"), find(kind, name))
+            return ["-", "-", f"{ratio.figure:.0%} ({ratio.low:.0%} to {ratio.high:.0%})", "-"]
+
+        return cells
+
+    rows = [
+        _row(f"{kind}, {name}", compared(kind, row))
+        for kind in ("push", "pop")
+        for name, row in (("naive", "naive"), ("pipelined", PIPELINED[kind]))
+    ]
+    rows += [
+        _row(f"{kind}, {name}, and {native} in C", ours(kind, name, native), True)
+        for kind, name, native in (
+            ("push", "fastresp mass_insert", "pipelining -P 1000"),
+            ("push", "fastresp ListBuffer", "pipelining -P 1000"),
+            ("pop", "fastresp ListBuffer.pop", "LRANGE trick"),
+        )
+    ]
+    headings = ("", "PythonParser by C", "HiredisParser by C", "fastresp by C", "2018")
+    return Table(headings, rows)
+
+
+def parser_gain(results: Results) -> Table:
+    """Compute what the parser in C gains, in rate."""
+
+    def seconds(kind: str, row: str, parser: str) -> float:
+        return mean(results.find("buffer", row, parser, f"000 {kind}").values)
+
+    def gain(*parts: tuple[str, str]) -> str:
+        slow, fast = (
+            sum(seconds(kind, row, parser) for kind, row in parts)
+            for parser in ("PythonParser", "HiredisParser")
+        )
+        return _percent(slow / fast - 1)
+
+    def cells(name: str) -> list[str]:
+        if name == "LRANGE trick":
+            return ["-", gain(("pop", name)), "-"]
+        push, pop = ("push", PIPELINED["push"] if name == "pipelining" else name), ("pop", name)
+        return [gain(push), gain(pop), gain(push, pop)]
+
+    rows = [
+        _row(name, lambda name=name: [*cells(name), f"{PARSER_GAIN[name]:.2f}%"])
+        for name in ("naive", "pipelining", "LRANGE trick")
+    ]
+    return Table(("", "push", "pop", "both together", "2018, of a profile"), rows)
+
+
+def generation(results: Results) -> Table:
+    """Compute what the generators lose against a ready stream, and gain over one another."""
+    methods = [*GENERATION_LOSS, "fastresp redis-cli", "fastresp mass_insert"]
+
+    def find(name: str) -> Result:
+        return results.find("buffer", name, "", "000 push")
+
+    def cells(index: int) -> list[str]:
+        name = methods[index]
+        ready = find("redis-cli, no generation")
+        ratio = quotient(ready, find(name))
+        shown = [f"{rate(find(name)):,.0f}", _percent(1 - ratio.figure)]
+        shown.append(f"{GENERATION_LOSS[name]:.2f}%" if name in GENERATION_LOSS else "-")
+        before = rate(find(methods[index - 1])) if index else rate(find(name))
+        # Only the source's own methods are a series.
+        gains = name in CUMULATIVE_GAIN
+        shown.append(_percent(rate(find(name)) / before - 1) if gains else "-")
+        shown.append(f"{CUMULATIVE_GAIN[name]:.2f}%" if gains else "-")
+        shown.append(_percent(rate(find(name)) / rate(find(methods[0])) - 1))
+        return shown
+
+    rows = [
+        _row(name, lambda index=index: cells(index), "fastresp" in name)
+        for index, name in enumerate(methods)
+    ]
+    headings = (
+        "", "op/s", "loss against no generation", "2018, of a profile", "gain over the row above",
+        "2018", "gain over format",
+    )  # fmt: skip
+    return Table(headings, rows)
+
+
+def shares_of(results: Results) -> dict[tuple[str, str], dict[str, float]]:
+    """The shares of CPU time that were measured, in percent: by method and parser, by class."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for row in results.rows("000 shares", "shares"):
+        method, _, name = row.row.partition(": ")
+        if shares := row.of("share"):
+            found.setdefault((method, row.parser), {})[name] = mean(shares)
+    return found
+
+
+def profiles(results: Results) -> Table:
+    """The shares of CPU time by class, the source's beside them."""
+    ours = shares_of(results)
+    classes = list(dict.fromkeys(name for shares in ours.values() for name in shares))
+    short = {name: name.split()[0] for name in classes}
+    headings = ["method", "parser"]
+    for name in classes:
+        headings += [name, "2018"]
+    rows = []
+    for (method, parser), shares in ours.items():
+        then = _profile(method, parser)
+        cells = []
+        for name in classes:
+            cells.append(Cell(f"{shares[name]:.2f}%" if name in shares else "-"))
+            known = next((v for k, v in then.items() if k[:6] == short[name][:6]), None)
+            cells.append(Cell(f"{known:.2f}%" if known is not None else "-"))
+        rows.append(Row((method, parser), tuple(cells), "fastresp" in method))
+    for row in results.rows("000 shares", "shares"):
+        if not row.values:
+            rows.append(Row((row.row, row.parser), reason=f"not measured: {row.reason}"))
+    return Table(tuple(headings), rows, words=2)
+
+
+def _profile(method: str, parser: str) -> dict[str, float]:
+    """The source's shares of a method, however much of its name ours repeats."""
+    if "fastresp" in method:
+        return {}
+    exact = PROFILES.get((method, parser)) or PROFILES.get((method, "HiredisParser"))
+    if exact or (method, "PythonParser") in PROFILES:
+        return exact or {}
+    for (name, by), shares in PROFILES.items():
+        if by == (parser or "HiredisParser") and method.startswith(name):
+            return shares
+    return {}
+
+
+def redis_benchmark_name(name: str) -> str:
+    """Find the source's command by what redis-benchmark calls it, now or then."""
+    upper = name.upper()
+    # LRANGE_500 reads the first 450.
+    if found := re.search(r"FIRST (\d+)", upper) or re.search(r"LRANGE\D*(\d+)", upper):
+        return f"LRANGE_{found[1]}"
+    if "AGAIN" in upper or "NEEDED" in upper:
+        return "LPUSH (AGAIN)"
+    if upper.startswith("PING"):
+        return "PING_INLINE" if "INLINE" in upper else "PING"
+    return re.split(r"[ (]", upper)[0]
+
+
+def _way(name: str, parser: str = "") -> str:
+    """Which of the source's two ways a row is: one by one, or in a pipeline."""
+    text = f"{name} {parser}".lower()
+    if "fastresp" in text:
+        return ""
+    if "without" in text or "pipe" not in text:
+        return "naive"
+    return "pipelined"
+
+
+def workflow(results: Results) -> Table:
+    """Ten thousand users: the least of the rounds, as the source has it."""
+    rows = []
+    for step, then in WORKFLOW.items():
+        for row in results.rows(f"004 {step}", "workflow"):
+            head = (step, ", ".join(filter(None, (row.row, row.parser))))
+            if not row.values:
+                rows.append(Row(head, reason=f"not measured: {row.reason}"))
+                continue
+            known = then.get(_way(row.row, row.parser))
+            cells = (
+                Cell(f"{min(row.values):.4f}"),
+                Cell(f"{known:.4f}" if known else "-"),
+                spread_cell(row),
+            )
+            rows.append(Row(head, cells, is_ours(row)))
+    headings = ("", "by", "least s", "2012: least s", "spread")
+    return Table(headings, rows, words=2)
+
+
+def workflow_bars(results: Results) -> BarChart | None:
+    """The least times of the four steps."""
+    made = []
+    for step, then in WORKFLOW.items():
+        for row in results.rows(f"004 {step}", "workflow"):
+            if row.values:
+                label = ", ".join(filter(None, (f"{step}: {row.row}", row.parser)))
+                known = then.get(_way(row.row, row.parser))
+                made.append(Bar(label, min(row.values) * 1e3, is_ours(row), known and known * 1e3))
+    title = "Ten thousand users, the least of the rounds"
+    return BarChart(title, "milliseconds: less is better", made, "2012") if made else None
+
+
+def ping_then(row: Result, figures: dict[str, float]) -> str:
+    """The source's seconds for a way of ten thousand pings."""
+    known = figures.get(_way(row.row, row.parser))
+    return f"{known:.2f}" if known else "-"

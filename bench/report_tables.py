@@ -1,0 +1,294 @@
+"""Builders of the report's tables: a row for each result, or a column for each parser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+
+from goals import quotient
+from report_data import NOISY, Cell, NotMeasured, Results, Row, Table, spread
+from results import Result
+from source_figures import Figure
+
+__all__ = [
+    "AVERAGE_RATES",
+    "SERVER",
+    "SOURCE_LIKE",
+    "TURNS",
+    "Column",
+    "against",
+    "ceiling",
+    "is_ours",
+    "listing",
+    "median_time",
+    "pivot",
+    "rate",
+    "source_columns",
+    "spread_cell",
+]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading, and what makes a cell of a row of results."""
+
+    heading: str
+    cell: Callable[[Result], Cell | str]
+
+
+# Tables with rows of fastresp that don't name it, and those of their rows that are not its own.
+OURS = {"users": {"redis-py"}, "memory": set(), "load": {"load embedding redis-py pipeline"}}
+
+
+def is_ours(row: Result) -> bool:
+    """Tell whether a row is fastresp's."""
+    return "fastresp" in row.name or row.row not in OURS.get(row.table, {row.row})
+
+
+def spread_cell(row: Result) -> Cell:
+    """How far the values are apart, marked if that is much."""
+    if len(row.values) < 2:
+        return Cell("one value")
+    share = spread(row.values)
+    return Cell(f"{share:.0%} ▲", "noisy") if share > NOISY else Cell(f"{share:.0%}")
+
+
+def rate(row: Result) -> float:
+    """Operations a second, by the average time as in the source."""
+    return row.operations / mean(row.values)
+
+
+def ceiling(row: Result) -> float | None:
+    """Operations a second if the server never waited: by its CPU time, of all rounds together.
+
+    The system counts CPU time in steps of 10 ms: less than 20 of them tell nothing.
+    """
+    used = sum(row.of("server_cpu"))
+    return row.operations * len(row.values) / used if used >= 0.2 else None
+
+
+def _ceiling_cell(row: Result) -> str:
+    most = ceiling(row)
+    return f"{most:,.0f}" if most else "-"
+
+
+def _cpu(detail: str) -> Callable[[Result], str]:
+    """The average of a CPU time; of the source's small loads the median is 10 ms or 20."""
+    return lambda row: f"{mean(used):.3f}" if (used := row.of(detail)) else "-"
+
+
+def _by_server(row: Result) -> str:
+    used = sum(row.of("server_cpu"))
+    return f"{sum(row.values) / used:.2f}" if used >= 0.2 else "-"
+
+
+def median_time(scale: float, unit: str, digits: int = 1, per_operation: bool = True) -> Column:
+    """The median time, of one operation or as it was measured."""
+
+    def cell(row: Result) -> str:
+        divisor = row.operations if per_operation else 1
+        return f"{median(row.values) / divisor * scale:,.{digits}f}"
+
+    return Column(unit, cell)
+
+
+_SPREAD = Column("spread", spread_cell)
+_TIMES = [
+    Column("worst s", lambda row: f"{max(row.values):.3f}"),
+    Column("best s", lambda row: f"{min(row.values):.3f}"),
+    Column("average s", lambda row: f"{mean(row.values):.3f}"),
+]
+_RATES = [
+    Column("worst op/s", lambda row: f"{min(row.rates()):,.0f}"),
+    Column("best op/s", lambda row: f"{max(row.rates()):,.0f}"),
+    Column("average op/s", lambda row: f"{rate(row):,.0f}"),
+]
+SERVER = [
+    Column("server CPU s", _cpu("server_cpu")),
+    Column("op/s by server CPU", _ceiling_cell),
+]
+# The columns of the tables of 2018.
+SOURCE_LIKE = [*_TIMES, *_RATES]
+AVERAGE_RATES = [_TIMES[2], _RATES[2], _SPREAD]
+# Of loads that took turns.
+TURNS = [
+    median_time(1, "median s", 3, per_operation=False),
+    Column("op/s", lambda row: f"{row.operations / median(row.values):,.0f}"),
+    Column("server CPU s", _cpu("server_cpu")),
+    Column("wall / server CPU", _by_server),
+    Column("client CPU s", _cpu("client_cpu")),
+]
+
+
+def source_columns(
+    figures: Mapping[tuple[str, str], Figure], year: str, server: bool
+) -> list[Column]:
+    """The columns of 2018, the source's averages, the server's ceiling, the spread."""
+
+    def of(row: Result) -> Figure | None:
+        # What has no parser here is in the source's table with one that it does not use.
+        return figures.get((row.row, row.parser)) or figures.get((row.row, "HiredisParser"))
+
+    return [
+        *SOURCE_LIKE,
+        Column(f"{year}: average s", lambda row: f"{f.seconds:.2f}" if (f := of(row)) else "-"),
+        Column(f"{year}: average op/s", lambda row: f"{f.rate:,}" if (f := of(row)) else "-"),
+        *(SERVER if server else []),
+        _SPREAD,
+    ]
+
+
+def against(
+    heading: str, base: Callable[[Results, Result], Result | None], *, time: bool = False
+) -> Callable[[Results], Column]:
+    """A column that gives how many times as fast as another a row is; with ``time``, as slow."""
+
+    def column(results: Results) -> Column:
+        def cell(row: Result) -> str:
+            other = base(results, row)
+            if other is None or other is row or not other.values:
+                return "-"
+            try:
+                ratio = quotient(row, other) if time else quotient(other, row)
+            except NotMeasured:
+                return "-"
+            return f"{figure(ratio.figure)}x ({figure(ratio.low)} to {figure(ratio.high)})"
+
+        return Column(heading, cell)
+
+    return column
+
+
+def figure(number: float) -> str:
+    """A ratio with as many digits as are worth reading."""
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
+
+
+def listing(
+    table: str,
+    files: Sequence[str],
+    columns: Sequence[Column | Callable[[Results], Column]],
+    *,
+    prefix: str = "",
+    parser: bool = True,
+    expected: Sequence[tuple[str, str]] = (),
+    spread: bool = True,
+) -> Callable[[Results], Table]:
+    """A table of a row for each result.
+
+    Args:
+        table: the name in the results.
+        files: names of the files of results that have its rows.
+        columns: what each row shows, or what makes that of the results.
+        prefix: only rows that begin so, without it.
+        parser: whether there is a column for it.
+        expected: rows that have to be there, in this order; those that aren't say so.
+        spread: whether it has a last column for it.
+    """
+
+    def build(results: Results) -> Table:
+        shown = [made if isinstance(made, Column) else made(results) for made in columns]
+        if spread and _SPREAD not in shown:
+            shown.append(_SPREAD)
+        rows = [row for row in results.rows(table, *files) if row.row.startswith(prefix)]
+        place = {key: index for index, key in enumerate(expected)}
+        place |= {(name, ""): place[name, by] for name, by in reversed(expected)}
+        rows.sort(key=lambda row: place.get((row.row, row.parser), len(place)))
+        named = parser and any(
+            by for by in (*(row.parser for row in rows), *dict(expected).values())
+        )
+        made = [_row(row, shown, row.row.removeprefix(prefix), named) for row in rows]
+        made += _absent(results, files, rows, expected, named)
+        headings = ["", *(["parser"] if named else []), *(column.heading for column in shown)]
+        return Table(tuple(headings), made, words=2 if named else 1)
+
+    return build
+
+
+def _row(row: Result, columns: Sequence[Column], name: str, parser: bool) -> Row:
+    head = (name, row.parser) if parser else (", ".join(filter(None, (name, row.parser))),)
+    if not row.values:
+        return Row(head, ours=is_ours(row), reason=f"not measured: {row.reason}")
+    cells = [
+        made if isinstance(made := column.cell(row), Cell) else Cell(made) for column in columns
+    ]
+    return Row(head, tuple(cells), is_ours(row))
+
+
+def _absent(
+    results: Results,
+    files: Sequence[str],
+    rows: Sequence[Result],
+    expected: Sequence[tuple[str, str]],
+    parser: bool,
+) -> list[Row]:
+    """What is expected and has neither values nor a reason."""
+    there = {(row.row, row.parser) for row in rows}
+    # The source names a parser for redis-cli, which has none.
+    there |= {(row.row, "HiredisParser") for row in rows if row.row.startswith("redis-cli")}
+    if files[0] not in results:
+        return []  # its own line says it
+    return [
+        Row((name, by) if parser else (name,), reason="not measured: not in the results")
+        for name, by in expected
+        if (name, by) not in there
+    ]
+
+
+def pivot(
+    table: str,
+    files: Sequence[str],
+    *,
+    first: str,
+    base: str = "",
+    extra: Sequence[tuple[str, Callable[[str], str]]] = (),
+    name: Callable[[str], str] = str,
+) -> Callable[[Results], Table]:
+    """A table of operations a second with a column for each parser.
+
+    Args:
+        table: the name in the results.
+        files: names of the files of results.
+        first: heads the first column.
+        base: the parser of which the others' rates are shown in percent, too.
+        extra: headings of more columns, and what makes their cells of a row's name.
+        name: shortens a row's name.
+    """
+
+    def build(results: Results) -> Table:
+        by_row: dict[str, dict[str, Result]] = {}
+        for row in results.rows(table, *files):
+            by_row.setdefault(row.row, {})[row.parser] = row
+        parsers = list(dict.fromkeys(by for rows in by_row.values() for by in rows if by))
+        made = []
+        for title, rows in by_row.items():
+            if not any(row.values for row in rows.values()):
+                reason = "; ".join(dict.fromkeys(row.reason for row in rows.values()))
+                made.append(Row((name(title),), reason=f"not measured: {reason}"))
+                continue
+            if alone := rows.get(""):
+                # It stands for itself, below the columns of the others.
+                said = f"{rate(alone):,.0f} op/s"
+                made.append(Row((name(title),), ours=is_ours(alone), reason=said))
+                continue
+            cells = [_rate_cell(rows.get(parser), rows.get(base)) for parser in parsers]
+            cells += [Cell(cell(title)) for _, cell in extra]
+            made.append(Row((name(title),), tuple(cells)))
+        headings = [f"{parser}, op/s" for parser in parsers]
+        return Table((first, *headings, *(heading for heading, _ in extra)), made)
+
+    return build
+
+
+def _rate_cell(row: Result | None, base: Result | None) -> Cell:
+    if row is None:
+        return Cell("-")
+    if not row.values:
+        return Cell(f"not measured: {row.reason}")
+    text = f"{rate(row):,.0f}"
+    if base is not None and base is not row and base.values:
+        text += f" ({rate(row) / rate(base):.0%})"
+    if len(row.values) > 1 and spread(row.values) > NOISY:
+        return Cell(f"{text} ▲", "noisy")
+    return Cell(text)

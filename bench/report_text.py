@@ -1,0 +1,170 @@
+"""What the report says in words, of any results: findings, the machine, the noise, the goals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from goals import GOALS, Measured, Verdict, judge, quotient
+from report_data import NOISY, Cell, Group, NotMeasured, Results, Row, Table, clean, spread
+from report_tables import figure, rate
+from results import Result
+from source_figures import SOURCES
+
+__all__ = ["findings", "goals_table", "machine_facts", "noise", "sources", "summary", "verdicts"]
+
+GROUND_RULE = (
+    "Compare figures of one table with each other, and not with those of another year or machine."
+)
+
+
+def _times(above: Result, below: Result) -> str:
+    """How many times the rate of another, in words."""
+    return f"{figure(quotient(above, below).figure)} times"
+
+
+def _millions(number: float) -> str:
+    return f"{number / 1e6:.2f} million" if number >= 1e6 else f"{number:,.0f}"
+
+
+def _buffer(results: Results) -> str:
+    def find(row: str, parser: str = "") -> Result:
+        return results.find("buffer", row, parser, "000 push")
+
+    ours = find("fastresp ListBuffer")
+    naive, pipeline = find("naive", "HiredisParser"), find("pipelining -P 1000", "HiredisParser")
+    return (
+        f"fastresp pushes {_millions(rate(ours))} items a second onto a list, "
+        f"{_times(pipeline, ours)} the rate of redis-py's pipeline and {_times(naive, ours)} that "
+        "of redis-py without one."
+    )
+
+
+def _load(results: Results) -> str:
+    ours = results.find("push", "push SET fastresp socket")
+    file = results.find("push", "push SET no generation")
+    waits = sum(ours.values) / (sum(ours.of("server_cpu")) or float("nan"))
+    return (
+        f"Loading SET commands from Python reaches {_times(file, ours)} the rate of "
+        f"`redis-cli --pipe` with a file that was ready beforehand; the load takes {waits:.2f} "
+        "times the CPU time of the server itself, below which no client can get."
+    )
+
+
+def _pop(results: Results) -> str:
+    ours = results.find("lists", "pop fastresp pop 10,000")
+    native = results.find("lists", "pop C lrange 100")
+    return (
+        f"A list is emptied at {_millions(ours.operations / median(ours.values))} items a second, "
+        f"{_times(native, ours)} the rate of the C client with the report's LRANGE of 100."
+    )
+
+
+def _encode(results: Results) -> str:
+    ours = results.find("encode", "SET fastresp rows")
+    return (
+        f"To encode a command takes {median(ours.values) * 1e9:.0f} ns, and with `%` "
+        f"{_times(results.find('encode', 'SET substitution %'), ours)} as long."
+    )
+
+
+def findings(results: Results) -> list[str]:
+    """The main ones, three at most, of what there is."""
+    made = []
+    finders: tuple[Callable[[Results], str], ...] = (_buffer, _load, _pop, _encode)
+    for find in finders:
+        try:
+            made.append(find(results))
+        except NotMeasured:
+            continue
+    return made[:3] or ["The results hold none of the main figures."]
+
+
+def machine_facts(results: Results) -> list[tuple[str, str]]:
+    """What the figures are from; what is not known is left out."""
+    machine: dict[str, Any] = results.machine
+    cores, memory = machine.get("cores"), machine.get("memory_gib")
+    versions = ", ".join(f"{name} {number}" for name, number in machine.get("versions", {}).items())
+    facts = {
+        "Measured": str(machine.get("started", ""))[:10],
+        "Processor": ", ".join(filter(None, (machine.get("cpu"), cores and f"{cores} cores"))),
+        "Memory": f"{memory} GiB" if memory else "",
+        "System": machine.get("os", ""),
+        "Python": machine.get("python", ""),
+        "Versions": versions,
+        "Commit": machine.get("commit", ""),
+        "Run": "a quick one, of fewer values" if machine.get("fast") else "",
+    }
+    return [(name, clean(str(text))) for name, text in facts.items() if text]
+
+
+def noise(results: Results) -> str:
+    """How noisy the machine was."""
+    spreads = [spread(row.values) for row in results if len(row.values) > 1 and median(row.values)]
+    if not spreads:
+        return "No row has more than one value: nothing can be said of the noise."
+    noisy = sum(each > NOISY for each in spreads)
+    return (
+        "The spread of a row is the difference of its worst and best value, by the median. It is "
+        f"{median(spreads):.0%} for the median row. {noisy} of {len(spreads)} rows have more than "
+        f"{NOISY:.0%} and are marked ▲: the machine did other work meanwhile, or what was timed is "
+        f"too short; trust their order, not their last digits. {GROUND_RULE}"
+    )
+
+
+def sources(group: Group) -> str:
+    """Where the figures of others are from, in a group of tables."""
+    made = []
+    for key in group.sources:
+        title, year, machine = SOURCES[key]
+        made.append(f"*{title}*, {year}, measured on {machine}")
+    return f"Beside ours are the figures of {'; '.join(made)}." if made else ""
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    return [judge(goal, results) for goal in GOALS]
+
+
+def summary(judged: list[Verdict]) -> str:
+    """How many goals were reached."""
+    counts = dict.fromkeys(("reached", "missed", "not measured"), 0)
+    for verdict in judged:
+        counts[verdict.word] += 1
+    return (
+        f"Of {len(judged)} goals {counts['reached']} were reached, {counts['missed']} missed and "
+        f"{counts['not measured']} not measured."
+    )
+
+
+MARKS = {"reached": "reached", "missed": "missed", "not measured": "open"}
+
+
+def goals_table(judged: list[Verdict]) -> Table:
+    """Goal and measured: in brackets is the range of the ratios, round by round."""
+    rows = []
+    for verdict in judged:
+        goal, mark = verdict.goal, MARKS[verdict.word]
+        sign = "≤" if goal.at_most else "≥"
+        cells = [Cell(verdict.word, mark), Cell(f"{sign} {goal.bound:g}{_unit(goal.unit)}")]
+        if verdict.measured:
+            cells += _measured(verdict.measured, goal.unit)
+        rows.append(Row((f"{goal.area}: {goal.what}",), tuple(cells), reason=verdict.reason))
+    return Table(("goal", "verdict", "wanted", "measured", "range"), rows, words=2)
+
+
+def _measured(measured: Measured, unit: str) -> list[Cell]:
+    low, high = (_amount(each, unit) for each in (measured.low, measured.high))
+    if low == high:
+        return [Cell(_amount(measured.figure, unit)), Cell("one value")]
+    return [Cell(_amount(measured.figure, unit)), Cell(f"{low} to {high}")]
+
+
+def _amount(number: float, unit: str) -> str:
+    # Close to one the third digit after the point can decide.
+    digits = 3 if number < 2 else 2 if number < 10 else 1 if number < 100 else 0
+    return f"{number:.{digits}f}{_unit(unit)}"
+
+
+def _unit(unit: str) -> str:
+    return unit if unit == "x" else f" {unit}"

@@ -1,0 +1,150 @@
+"""What the sources measured, as they print it: the figures that the report shows beside ours.
+
+Rates are operations a second, times are seconds, shares are percent of the CPU time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = [
+    "CUMULATIVE_GAIN",
+    "GENERATION_LOSS",
+    "PARSER_GAIN",
+    "PING",
+    "POP",
+    "PROFILES",
+    "PUSH",
+    "PYTHON_TO_C",
+    "REDIS_BENCHMARK",
+    "SOURCES",
+    "WORKFLOW",
+    "Figure",
+    "Source",
+]
+
+
+class Source(NamedTuple):
+    """Where figures are from."""
+
+    title: str
+    year: str
+    machine: str
+
+
+class Figure(NamedTuple):
+    """A row of the tables of 2018: averages of ten runs."""
+
+    seconds: float
+    rate: int
+
+
+SOURCES = {
+    "000": Source(
+        "Benchmarks of redis-py, hiredis-py and string creation", "2018", "a machine not named"
+    ),
+    "001": Source(
+        "Redis in Action, 4.6: performance considerations", "2013", "a Core 2 Duo of 2.4 GHz"
+    ),
+    "002": Source(
+        "redis-py pipelines, a post with 10,000 pings", "about 2011", "a machine not named"
+    ),
+    "003": Source(
+        "Using pipelining to speedup Redis queries", "redis.io", "a Mac, over the loopback"
+    ),
+    "004": Source("Improve Redis performance with pipelining", "2012", "a MacBook Air"),
+}
+
+PUSH = {
+    ("naive", "PythonParser"): Figure(2.37, 42_158),
+    ("naive", "HiredisParser"): Figure(2.17, 46_150),
+    ("naive", "hiredis (C)"): Figure(1.25, 79_977),
+    ("pipelining -P 1000", "PythonParser"): Figure(1.17, 85_642),
+    ("pipelining -P 1000", "HiredisParser"): Figure(0.98, 101_535),
+    ("pipelining -P 1000", "hiredis (C)"): Figure(0.32, 308_386),
+    ("redis-cli, format", "HiredisParser"): Figure(0.25, 394_046),
+    ("redis-cli, concatenation +", "HiredisParser"): Figure(0.22, 454_178),
+    ("redis-cli, substitution %", "HiredisParser"): Figure(0.16, 638_709),
+    ("redis-cli, no generation", "HiredisParser"): Figure(0.07, 1_400_926),
+}
+POP = {
+    ("naive", "PythonParser"): Figure(2.27, 44_021),
+    ("naive", "HiredisParser"): Figure(1.91, 52_383),
+    ("naive", "hiredis (C)"): Figure(1.07, 93_724),
+    ("pipelining", "PythonParser"): Figure(1.09, 91_402),
+    ("pipelining", "HiredisParser"): Figure(0.80, 124_924),
+    ("pipelining", "hiredis (C)"): Figure(0.14, 720_310),
+    ("LRANGE trick", "PythonParser"): Figure(0.33, 304_744),
+    ("LRANGE trick", "HiredisParser"): Figure(0.07, 1_416_695),
+    ("LRANGE trick", "hiredis (C)"): Figure(0.04, 2_318_716),
+}
+
+# Percent, as the report prints them.
+PYTHON_TO_C = {
+    ("push", "naive"): 57.70,
+    ("push", "pipelining -P 1000"): 30.91,
+    ("pop", "naive"): 55.89,
+    # By its own figures this is PythonParser by C; the three others are HiredisParser by C.
+    ("pop", "pipelining"): 12.69,
+}
+PARSER_GAIN = {"naive": 19.24, "pipelining": 33.16, "LRANGE trick": 43.35, "redis-cli": 80.87}
+GENERATION_LOSS = {
+    "redis-cli, format": 46.87,
+    "redis-cli, concatenation +": 34.26,
+    "redis-cli, substitution %": 24.85,
+}
+# Called cumulative there; it is the gain over the row before: 454,178 / 394,046 = 1.1526.
+CUMULATIVE_GAIN = {
+    "redis-cli, format": 0.0,
+    "redis-cli, concatenation +": 15.26,
+    "redis-cli, substitution %": 40.63,
+}
+
+_CLASSES = ("processing", "receiving", "sending")
+# By method and parser; what is left of 100 is in no class.
+PROFILES = {
+    (method, parser): dict(zip(_CLASSES, shares, strict=True))
+    for method, parser, *shares in (
+        ("naive", "PythonParser", 3.95, 38.54, 41.18),
+        ("naive", "HiredisParser", 4.71, 28.33, 48.10),
+        ("pipelining", "PythonParser", 5.88, 35.09, 47.10),
+        ("pipelining", "HiredisParser", 7.83, 13.90, 62.91),
+        ("LRANGE trick", "PythonParser", 8.65, 37.87, 40.29),
+        ("LRANGE trick", "HiredisParser", 12.40, 11.67, 57.52),
+        ("redis-cli", "PythonParser", 20.50, 41.51, 8.45),
+        ("redis-cli", "HiredisParser", 37.08, 6.96, 14.79),
+    )
+} | {
+    ("redis-cli, format", "HiredisParser"): {"processing": 37.08, "generation": 31.40},
+    ("redis-cli, concatenation +", "HiredisParser"): {"processing": 40.53, "generation": 26.34},
+    ("redis-cli, substitution %", "HiredisParser"): {"processing": 43.62, "generation": 19.92},
+}
+
+# redis-benchmark -c 1 -q. By the names of the listing, without what is in brackets there.
+REDIS_BENCHMARK = {
+    "PING_INLINE": 34_246.57,
+    "PING": 34_843.21,
+    "MSET": 24_213.08,
+    "SET": 32_467.53,
+    "GET": 33_112.59,
+    "INCR": 32_679.74,
+    "LPUSH": 33_333.33,
+    "LPOP": 33_670.04,
+    "SADD": 33_222.59,
+    "SPOP": 34_482.76,
+    "LRANGE_100": 22_988.51,
+    "LRANGE_300": 13_888.89,
+    "LRANGE_450": 11_061.95,
+    "LRANGE_600": 9_041.59,
+}
+
+# 10,000 pings, one at a time and in a pipeline: redis-py over TCP.
+PING = {"naive": 0.39, "pipelined": 0.19}
+
+# The least of 7.
+WORKFLOW = {
+    "create": {"naive": 0.863823890686, "pipelined": 0.132288217545},
+    "update": {"naive": 1.03583908081, "pipelined": 0.276007175446},
+    "retrieve": {"naive": 0.896469116211, "pipelined": 0.172962903976},
+    "cleanup": {"naive": 0.829195022583, "pipelined": 0.105372905731},
+}
