@@ -1,0 +1,324 @@
+"""The benchmarks' report: every table is there, goals are judged right, and nothing private leaks.
+
+The results here are invented: they are there to be shown, and say nothing of what is fast.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+BENCH = Path(__file__).parent.parent / "bench"
+# Last, for bench has a columns.py, too.
+sys.path.append(str(BENCH))
+
+from goals import Goal, faster, judge, of_values  # noqa: E402
+from report import write  # noqa: E402
+from report_data import Results, Section, clean  # noqa: E402
+from report_ratios import redis_benchmark_name  # noqa: E402
+from report_sections import GROUPS  # noqa: E402
+from results import Result, save  # noqa: E402
+from source_figures import POP, PUSH, REDIS_BENCHMARK  # noqa: E402
+
+SECTIONS = [section for group in GROUPS for section in group.sections]
+VOID = {"meta", "link", "br"}
+
+
+def result(
+    table: str, row: str, values: list[float], parser: str = "", operations: int = 100_000
+) -> Result:
+    made = Result(table, row, parser, operations)
+    for value in values:
+        made.add(value, server_cpu=value / 2, client_cpu=value / 4)
+    return made
+
+
+def missing(table: str, row: str, reason: str) -> Result:
+    return Result(table, row, reason=reason)
+
+
+def shares(method: str, **percent: float) -> list[Result]:
+    made = []
+    for name, share in percent.items():
+        row = Result("000 shares", f"{method}: {name}", "HiredisParser")
+        row.add(1.0, share=share)
+        made.append(row)
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some results: two tables of the report, a curve, shares, and what could not be measured."""
+    made = tmp_path_factory.mktemp("results")
+    rows = [
+        result("000 push", row, [1e5 / figure.rate, 1.1e5 / figure.rate], parser)
+        for (row, parser), figure in PUSH.items()
+        if not row.startswith("redis-cli")
+    ]
+    rows += [result("000 push", row, [0.2, 0.21]) for row, _ in PUSH if row.startswith("redis-cli")]
+    rows += [result("000 push", "fastresp mass_insert", [0.05, 0.2])]
+    rows += [
+        result("000 pop", row, [1e5 / figure.rate] * 2, parser)
+        for (row, parser), figure in POP.items()
+        if row != "LRANGE trick"
+    ]
+    rows += [missing("000 pop", "fastresp ListBuffer.pop", f"{made}/a.sock is gone | really")]
+    save(made / "buffer.json", rows)
+    curve = [
+        result("003 depth, unix", f"depth {depth}", [1.0 / depth], "redis-py, hiredis")
+        for depth in (1, 10, 100)
+    ]
+    curve += [result("003 depth, unix", "fastresp execute, no depth to choose", [0.01])]
+    save(made / "pipelining.json", curve)
+    save(made / "shares.json", shares("naive", processing=4, receiving=30, sending=50))
+    save(made / "lists.json", [missing("lists", "pop C lrange 100", "no hiredis.h")])
+    machine = {
+        "cpu": "A processor", "cores": 2, "memory_gib": 4, "os": "An OS", "python": "3.11",
+        "versions": {"redis-server": "7.0.15"}, "started": "2026-01-02T03:04:05", "fast": True,
+        "commands": {"buffer": f"python {BENCH}/buffer.py --fast"}, "commit": "abc1234",
+    }  # fmt: skip
+    (made / "machine.json").write_text(json.dumps(machine))
+    return made
+
+
+@pytest.fixture(scope="module")
+def texts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The report as Markdown and as HTML."""
+    markdown, html = write(folder, tmp_path_factory.mktemp("report"))
+    return markdown.read_text(), html.read_text()
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.slug)
+def test_every_section_is_there(section: Section, texts: tuple[str, str]) -> None:
+    markdown, html = texts
+    assert f"\n### {section.title}\n" in markdown
+    assert f"<h3>{section.title}</h3>" in html
+    assert html.count(f'id="{section.slug}"') == 1
+
+
+def test_what_was_not_run_tells_its_command(texts: tuple[str, str]) -> None:
+    for text in texts:
+        assert "python bench/peers.py -o peers.json" in text
+        assert "python bench/push.py --tcp -o push-tcp.json" in text
+    assert "**Not run yet:** `python bench/peers.py" in texts[0]
+
+
+def test_missing_rows_have_their_reason(texts: tuple[str, str]) -> None:
+    markdown, html = texts
+    row = next(line for line in markdown.splitlines() if "**fastresp ListBuffer.pop** " in line)
+    assert "*not measured: a.sock is gone \\| really*" in row
+    assert "not measured: a.sock is gone | really</td>" in html
+    # What the script left out without a word.
+    assert re.search(
+        r"\| LRANGE trick \| PythonParser \| \*not measured: not in the results", markdown
+    )
+    # A file that holds nothing but what is missing.
+    assert "| C lrange 100 | *not measured: no hiredis.h*" in markdown
+
+
+def test_tables_have_as_many_cells_in_each_row(texts: tuple[str, str]) -> None:
+    widths: list[int] = []
+    tables = 0
+    for line in texts[0].splitlines():
+        if line.startswith("|"):
+            widths.append(len(re.findall(r"(?<!\\)\|", line)))
+            continue
+        tables += bool(widths)
+        assert len(set(widths)) <= 1, line
+        widths = []
+    assert tables > 5
+
+
+def test_the_figures_of_the_source_are_beside_ours(texts: tuple[str, str]) -> None:
+    row = next(line for line in texts[0].splitlines() if line.startswith("| naive | hiredis (C)"))
+    assert "| 1.25 | 79,977 |" in row
+    row = next(line for line in texts[0].splitlines() if line.startswith("| redis-cli, format |"))
+    assert "| 0.25 | 394,046 |" in row
+    assert "| pop, pipelined | 12.69% | 17.34% | - | 12.69% |" in texts[0]
+
+
+def test_noisy_rows_are_marked(texts: tuple[str, str]) -> None:
+    row = next(line for line in texts[0].splitlines() if "**fastresp mass_insert** |  |" in line)
+    assert "120% ▲" in row
+    assert "rows have more than 25% and are marked ▲" in texts[0]
+    assert '<td class="noisy">120% ▲</td>' in texts[1]
+
+
+def test_nothing_of_the_machine_leaks(texts: tuple[str, str], folder: Path) -> None:
+    for text in texts:
+        assert str(folder) not in text
+        assert str(BENCH.parent) not in text
+        assert not re.search(r"[\s\"'>]/(tmp|home|work|root|usr|var)/", text)
+        assert not re.search(rf"\b{re.escape(platform.node())}\b", text)
+        assert "python buffer.py --fast" in text
+        assert "2026-01-02" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("can't connect to unix:///tmp/x/redis.sock", "can't connect to redis.sock"),
+        ("/opt/a-b/redis-benchmark is 5.0", "redis-benchmark is 5.0"),
+        ("1,000 op/s and GET/SET", "1,000 op/s and GET/SET"),
+        ("https://example.org/a/b", "https://example.org/a/b"),
+        ("python bench/push.py", "python bench/push.py"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_clean(text: str, cleaned: str) -> None:
+    assert clean(text) == cleaned
+
+
+def test_charts_are_xml_and_follow_the_page(texts: tuple[str, str]) -> None:
+    charts = re.findall(r"<svg.*?</svg>", texts[1], re.DOTALL)
+    assert len(charts) == 4
+    ids: list[str] = []
+    for chart in charts:
+        root = ElementTree.fromstring(chart)
+        assert root.get("role") == "img"
+        assert root.get("aria-label")
+        assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 3
+        assert list(root.iter("{http://www.w3.org/2000/svg}text"))
+        assert not re.search(r"#0000\w\w", chart), "a colour that is not the page's"
+        ids += [node.get("id", "") for node in root.iter() if node.get("id")]
+    assert len(ids) == len(set(ids))
+
+
+class Balance(HTMLParser):
+    """Finds tags that are not closed, ids that are there twice, and what would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.ids += [found["id"] or ""] if "id" in found else []
+        if tag == "a":
+            self.links.append(found.get("href") or "")
+        self.fetched += [tag] if "src" in found or tag == "script" else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if self.open[-1:] == [tag]:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole(texts: tuple[str, str]) -> None:
+    page = Balance()
+    page.feed(texts[1])
+    page.close()
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    assert page.fetched == []
+    assert "url(http" not in texts[1]
+    assert page.links
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def goal(bound: float, at_most: bool = False, operations: int = 0) -> Goal:
+    measure = faster("push", "push SET fastresp socket", "push SET no generation")
+    return Goal("Push", "it", "push", measure, bound, at_most=at_most, operations=operations)
+
+
+def push(folder: Path, ours: list[float], file: list[float]) -> Results:
+    folder.mkdir(exist_ok=True)
+    named = {"push SET fastresp socket": ours, "push SET no generation": file}
+    save(folder / "push.json", [result("push", row, values) for row, values in named.items()])
+    return Results(folder)
+
+
+def test_goals_compare_round_by_round(tmp_path: Path) -> None:
+    results = push(tmp_path, [1.0, 2.0, 3.0], [2.0, 2.0, 9.0])
+    verdict = judge(goal(2.0), results)
+    assert verdict.word == "reached"
+    assert verdict.measured is not None
+    assert (verdict.measured.low, verdict.measured.figure, verdict.measured.high) == (1, 2, 3)
+    assert judge(goal(2.1), results).word == "missed"
+    assert judge(goal(2.0, at_most=True), results).word == "reached"
+    assert judge(goal(1.9, at_most=True), results).word == "missed"
+
+
+def test_goals_that_were_not_measured_say_why(tmp_path: Path) -> None:
+    verdict = judge(goal(1), Results(tmp_path))
+    assert (verdict.word, verdict.measured) == ("not measured", None)
+    assert verdict.reason == "not run yet: `python bench/push.py -o push.json`"
+    save(tmp_path / "push.json", [missing("push", "push SET no generation", "no redis-cli")])
+    assert judge(goal(1), Results(tmp_path)).reason == "no redis-cli"
+
+
+def test_a_goal_for_millions_is_not_reached_with_less(tmp_path: Path) -> None:
+    made = Goal("Load", "it", "load", lambda _: of_values([2.0], 99), 1, operations=100)
+    verdict = judge(made, Results(tmp_path))
+    assert verdict.word == "not measured"
+    assert verdict.reason == "measured with 99 and not with 100"
+
+
+@pytest.mark.parametrize(
+    ("name", "then"),
+    [
+        ("PING_INLINE", "PING_INLINE"),
+        ("PING (inline)", "PING_INLINE"),
+        ("PING_MBULK", "PING"),
+        ("MSET (10 keys)", "MSET"),
+        ("LRANGE_100 (first 100 elements)", "LRANGE_100"),
+        ("LRANGE_500 (first 450 elements)", "LRANGE_450"),
+        ("SET", "SET"),
+    ],
+)
+def test_commands_of_redis_benchmark(name: str, then: str) -> None:
+    assert redis_benchmark_name(name) == then
+    assert then in REDIS_BENCHMARK
+
+
+def test_the_results_of_a_script(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    script = [sys.executable, BENCH / "redis_py.py", "--debug-single-value"]
+    done = subprocess.run(
+        [*script, "-o", results / "redis_py.json"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    report = [sys.executable, BENCH / "report.py", "--results", results, "--output", tmp_path]
+    done = subprocess.run(report, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    markdown = (tmp_path / "benchmarks.md").read_text()
+    row = next(line for line in markdown.splitlines() if line.startswith("| redis-py: `pack_co"))
+    assert "reached" in row or "missed" in row
+    assert "| **fastresp** |" in markdown
+
+
+BROKEN = """<!doctype html><html><body><figure><svg viewBox="0 0 9 9" aria-label="empty"></svg>
+</figure><div style="width: 5000px">wide</div><script>console.log("said")</script></body></html>"""
+
+
+def test_the_browser_finds_faults(tmp_path: Path, texts: tuple[str, str]) -> None:
+    pytest.importorskip("playwright", reason="what drives a browser is not installed")
+    from check_page import browser_path, check
+
+    if browser_path() is None:
+        pytest.skip("there is no Chromium")
+    (tmp_path / "whole.html").write_text(texts[1])
+    assert check(tmp_path / "whole.html") == ([], 4)
+    (tmp_path / "broken.html").write_text(BROKEN)
+    faults, _ = check(tmp_path / "broken.html")
+    assert "phone, light: said" in faults
+    assert "desktop, dark: empty: not drawn" in faults
+    assert any(fault.endswith("px wider than the screen") for fault in faults)
+    assert "light and dark look the same" in faults
