@@ -146,13 +146,13 @@ def least_time(file: str, row: str, scale: float) -> Callable[[Results], Measure
 
 
 def memory(pattern: str) -> Callable[[Results], Measured]:
-    """MiB of the row of memory.json whose name matches, of fastresp's if several do."""
+    """MiB of the first row of fastresp in memory.json whose name matches."""
 
     def measure(results: Results) -> Measured:
         if "memory" not in results:
             raise NotMeasured(f"not run yet: `{results.command('memory')}`")
         rows = [row for row in results.rows("memory", "memory") if re.search(pattern, row.row)]
-        rows.sort(key=lambda row: "fastresp" not in row.name)
+        rows = [row for row in rows if "redis-py" not in row.name]
         if not rows:
             raise NotMeasured("memory has no such row")
         if not rows[0].values:

@@ -5,7 +5,7 @@ yet, and each row that could not be measured, says so. Of the machine only what 
 tells is published; paths and the machine's name are not.
 
     python bench/report.py
-    python bench/report.py --results before --output /tmp
+    python bench/report.py --results before --output before
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Results:
             self.machine = json.loads(machine.read_text())
         for path in sorted(folder.glob("*.json")):
             name = path.name.removesuffix(".json").removesuffix(".missing")
-            if name != "machine" and name not in self._files:
+            if name not in self._files and _is_results(path):
                 self._files[name] = [_cleaned(row) for row in load(folder / f"{name}.json")]
 
     def __contains__(self, name: str) -> bool:
@@ -100,6 +100,12 @@ class Results:
                     raise NotMeasured(found.reason)
                 return found
         raise NotMeasured(f"{name} has no row {', '.join(filter(None, (row, parser)))}")
+
+
+def _is_results(path: Path) -> bool:
+    """Tell what pyperf or ``save()`` wrote from what else is kept in the folder."""
+    held = json.loads(path.read_text())
+    return path.name.endswith(".missing.json") or (isinstance(held, dict) and "benchmarks" in held)
 
 
 def _cleaned(row: Result) -> Result:

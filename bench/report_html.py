@@ -9,7 +9,16 @@ from pathlib import Path
 
 from report_charts import svg
 from report_data import Cell, Group, Results, Row, Section, Table
-from report_text import findings, goals_table, machine_facts, noise, sources, summary, verdicts
+from report_text import (
+    findings,
+    goals_table,
+    in_short,
+    machine_facts,
+    noise,
+    sources,
+    summary,
+    verdicts,
+)
 
 __all__ = ["html"]
 
@@ -37,7 +46,8 @@ def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
     yield '<link rel="icon" href="data:,">'
     yield f"<style>\n{STYLE.read_text()}</style>\n</head>\n<body>\n<main>"
     yield "<header>\n<h1>fastresp: benchmarks</h1>"
-    yield f'<p class="lead">{inline(" ".join(findings(results)))}</p>\n</header>'
+    yield f'<p class="lead">{inline(" ".join(findings(results)))}</p>'
+    yield f'<p class="about">{inline(in_short(results))}</p>\n</header>'
     yield from _contents(groups)
     yield from _goals(results)
     yield from _machine(results)

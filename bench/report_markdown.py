@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from report_data import Cell, Group, Results, Section, Table
-from report_text import findings, goals_table, machine_facts, noise, sources, summary, verdicts
+from report_text import (
+    findings,
+    goals_table,
+    in_short,
+    machine_facts,
+    noise,
+    sources,
+    summary,
+    verdicts,
+)
 
 __all__ = ["markdown"]
 
@@ -21,6 +30,8 @@ def markdown(results: Results, groups: Sequence[Group]) -> str:
 def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
     judged = verdicts(results)
     yield from ("# Benchmarks", "", " ".join(findings(results)), "")
+    if said := in_short(results):
+        yield from (said, "")
     yield "[The same as one page, with charts](benchmarks.html)"
     yield from ("", "## Goal and measured", "", summary(judged), "")
     yield "Ratios are medians, of ratios taken round by round where contenders took turns; the"

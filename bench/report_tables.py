@@ -37,13 +37,13 @@ class Column:
     cell: Callable[[Result], Cell | str]
 
 
-# Tables with rows of fastresp that don't name it, and those of their rows that are not its own.
-OURS = {"users": {"redis-py"}, "memory": set(), "load": {"load embedding redis-py pipeline"}}
+# Tables in which all rows are fastresp's that don't name redis-py.
+OURS = ("users", "memory", "load")
 
 
 def is_ours(row: Result) -> bool:
     """Tell whether a row is fastresp's."""
-    return "fastresp" in row.name or row.row not in OURS.get(row.table, {row.row})
+    return "fastresp" in row.name or (row.table in OURS and "redis-py" not in row.name)
 
 
 def spread_cell(row: Result) -> Cell:

@@ -12,7 +12,16 @@ from report_tables import figure, rate
 from results import Result
 from source_figures import SOURCES
 
-__all__ = ["findings", "goals_table", "machine_facts", "noise", "sources", "summary", "verdicts"]
+__all__ = [
+    "findings",
+    "goals_table",
+    "in_short",
+    "machine_facts",
+    "noise",
+    "sources",
+    "summary",
+    "verdicts",
+]
 
 GROUND_RULE = (
     "Compare figures of one table with each other, and not with those of another year or machine."
@@ -99,9 +108,25 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
     return [(name, clean(str(text))) for name, text in facts.items() if text]
 
 
+def in_short(results: Results) -> str:
+    """The machine, the date and the noise in a sentence, for the top of the page."""
+    known = dict(machine_facts(results))
+    facts = [known[name] for name in ("Measured", "Processor", "Memory", "System") if name in known]
+    spreads = _spreads(results)
+    if spreads:
+        facts.append(f"median spread of the rows {median(spreads):.0%}")
+    if "Run" in known:
+        facts.append("a quick run")
+    return f"Measured: {', '.join(facts)}." if facts else ""
+
+
+def _spreads(results: Results) -> list[float]:
+    return [spread(row.values) for row in results if len(row.values) > 1]
+
+
 def noise(results: Results) -> str:
     """How noisy the machine was."""
-    spreads = [spread(row.values) for row in results if len(row.values) > 1 and median(row.values)]
+    spreads = _spreads(results)
     if not spreads:
         return "No row has more than one value: nothing can be said of the noise."
     noisy = sum(each > NOISY for each in spreads)

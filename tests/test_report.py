@@ -86,6 +86,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "commands": {"buffer": f"python {BENCH}/buffer.py --fast"}, "commit": "abc1234",
     }  # fmt: skip
     (made / "machine.json").write_text(json.dumps(machine))
+    # What else is kept there is no table.
+    (made / "state.json").write_text('{"done": ["buffer"]}')
     return made
 
 
