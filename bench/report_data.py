@@ -63,7 +63,8 @@ class Results:
             self.machine = json.loads(machine.read_text())
         for path in sorted(folder.glob("*.json")):
             name = path.name.removesuffix(".json").removesuffix(".missing")
-            if name not in self._files and _is_results(path):
+            # NAME.part is of a script that did not end.
+            if name not in self._files and "." not in name and _is_results(path):
                 self._files[name] = [_cleaned(row) for row in load(folder / f"{name}.json")]
 
     def __contains__(self, name: str) -> bool:

@@ -8,7 +8,7 @@ from statistics import median
 from report_charts import Bar, BarChart, GroupedChart, Line, LineChart, StackedChart
 from report_data import Results
 from report_ratios import shares_of
-from report_tables import ceiling, is_ours, rate
+from report_tables import ceiling, in_order, is_ours, rate, source_figure
 from results import Result
 from source_figures import Figure
 
@@ -35,11 +35,11 @@ def bars(
 
     def draw(results: Results) -> BarChart | None:
         made = []
-        for row in results.rows(table, *files):
+        for row in in_order(results.rows(table, *files), list(known)):
             if not row.values or not row.row.startswith(prefix) or row.row.endswith(skip):
                 continue
             label = ", ".join(filter(None, (row.row.removeprefix(prefix), row.parser)))
-            figure = known.get((row.row, row.parser)) or known.get((row.row, "HiredisParser"))
+            figure = source_figure(known, row)
             most = ceiling(row) if server else None
             then_rate = float(figure.rate) if figure else None
             made.append(Bar(label, value(row), is_ours(row), then_rate, most))

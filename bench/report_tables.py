@@ -19,12 +19,14 @@ __all__ = [
     "Column",
     "against",
     "ceiling",
+    "in_order",
     "is_ours",
     "listing",
     "median_time",
     "pivot",
     "rate",
     "source_columns",
+    "source_figure",
     "spread_cell",
 ]
 
@@ -37,6 +39,7 @@ class Column:
     cell: Callable[[Result], Cell | str]
 
 
+LEAST_CPU_S = 0.1
 # Tables in which all rows are fastresp's that don't name redis-py.
 OURS = ("users", "memory", "load")
 
@@ -62,10 +65,10 @@ def rate(row: Result) -> float:
 def ceiling(row: Result) -> float | None:
     """Operations a second if the server never waited: by its CPU time, of all rounds together.
 
-    The system counts CPU time in steps of 10 ms: less than 20 of them tell nothing.
+    The system counts CPU time in steps of 10 ms: less than 10 of them tell nothing.
     """
     used = sum(row.of("server_cpu"))
-    return row.operations * len(row.values) / used if used >= 0.2 else None
+    return row.operations * len(row.values) / used if used >= LEAST_CPU_S else None
 
 
 def _ceiling_cell(row: Result) -> str:
@@ -80,7 +83,7 @@ def _cpu(detail: str) -> Callable[[Result], str]:
 
 def _by_server(row: Result) -> str:
     used = sum(row.of("server_cpu"))
-    return f"{sum(row.values) / used:.2f}" if used >= 0.2 else "-"
+    return f"{sum(row.values) / used:.2f}" if used >= LEAST_CPU_S else "-"
 
 
 def median_time(scale: float, unit: str, digits: int = 1, per_operation: bool = True) -> Column:
@@ -121,14 +124,28 @@ TURNS = [
 ]
 
 
+def source_figure(figures: Mapping[tuple[str, str], Figure], row: Result) -> Figure | None:
+    """The source's figure for a row; there redis-cli, too, is in the table with a parser."""
+    return figures.get((row.row, row.parser or "HiredisParser"))
+
+
+def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> list[Result]:
+    """Rows in the source's order, and what it has not after what has the same name."""
+    place = {key: index for index, key in enumerate(expected)}
+    first = {name: place[name, by] for name, by in reversed(expected)}
+    last = len(place)
+    return sorted(
+        rows, key=lambda row: (first.get(row.row, last), place.get((row.row, row.parser), last))
+    )
+
+
 def source_columns(
     figures: Mapping[tuple[str, str], Figure], year: str, server: bool
 ) -> list[Column]:
     """The columns of 2018, the source's averages, the server's ceiling, the spread."""
 
     def of(row: Result) -> Figure | None:
-        # What has no parser here is in the source's table with one that it does not use.
-        return figures.get((row.row, row.parser)) or figures.get((row.row, "HiredisParser"))
+        return source_figure(figures, row)
 
     return [
         *SOURCE_LIKE,
@@ -153,6 +170,8 @@ def against(
                 ratio = quotient(row, other) if time else quotient(other, row)
             except NotMeasured:
                 return "-"
+            if ratio.low == ratio.high:
+                return f"{figure(ratio.figure)}x"
             return f"{figure(ratio.figure)}x ({figure(ratio.low)} to {figure(ratio.high)})"
 
         return Column(heading, cell)
@@ -192,9 +211,7 @@ def listing(
         if spread and _SPREAD not in shown:
             shown.append(_SPREAD)
         rows = [row for row in results.rows(table, *files) if row.row.startswith(prefix)]
-        place = {key: index for index, key in enumerate(expected)}
-        place |= {(name, ""): place[name, by] for name, by in reversed(expected)}
-        rows.sort(key=lambda row: place.get((row.row, row.parser), len(place)))
+        rows = in_order(rows, expected)
         named = parser and any(
             by for by in (*(row.parser for row in rows), *dict(expected).values())
         )

@@ -94,14 +94,16 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
     """What the figures are from; what is not known is left out."""
     machine: dict[str, Any] = results.machine
     cores, memory = machine.get("cores"), machine.get("memory_gib")
-    versions = ", ".join(f"{name} {number}" for name, number in machine.get("versions", {}).items())
+    versions: dict[str, str] = machine.get("versions", {})
+    # Among servers and clients the package's own name says too little.
+    numbers = {"redis-py" if name == "redis" else name: number for name, number in versions.items()}
     facts = {
         "Measured": str(machine.get("started", ""))[:10],
         "Processor": ", ".join(filter(None, (machine.get("cpu"), cores and f"{cores} cores"))),
         "Memory": f"{memory} GiB" if memory else "",
         "System": machine.get("os", ""),
         "Python": machine.get("python", ""),
-        "Versions": versions,
+        "Versions": ", ".join(f"{name} {number}" for name, number in numbers.items()),
         "Commit": machine.get("commit", ""),
         "Run": "a quick one, of fewer values" if machine.get("fast") else "",
     }

@@ -64,6 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not row.startswith("redis-cli")
     ]
     rows += [result("000 push", row, [0.2, 0.21]) for row, _ in PUSH if row.startswith("redis-cli")]
+    rows += [result("000 push", "redis-cli, format", [0.2, 0.21], "PythonParser")]
     rows += [result("000 push", "fastresp mass_insert", [0.05, 0.2])]
     rows += [
         result("000 pop", row, [1e5 / figure.rate] * 2, parser)
@@ -144,6 +145,10 @@ def test_the_figures_of_the_source_are_beside_ours(texts: tuple[str, str]) -> No
     assert "| 1.25 | 79,977 |" in row
     row = next(line for line in texts[0].splitlines() if line.startswith("| redis-cli, format |"))
     assert "| 0.25 | 394,046 |" in row
+    # Which the source has with one parser only.
+    lines = texts[0].splitlines()
+    assert lines[lines.index(row) + 1].startswith("| redis-cli, format | PythonParser | 0.210")
+    assert "| - | - |" in lines[lines.index(row) + 1]
     assert "| pop, pipelined | 12.69% | 17.34% | - | 12.69% |" in texts[0]
 
 
