@@ -13,10 +13,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from report_data import Results
-from report_html import html
-from report_markdown import markdown
-from report_sections import GROUPS
+from pages.data import Results
+from pages.html import html
+from pages.markdown import markdown
+from pages.sections import GROUPS
 
 __all__ = ["write"]
 

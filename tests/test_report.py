@@ -20,13 +20,13 @@ BENCH = Path(__file__).parent.parent / "bench"
 # Last, for bench has a columns.py, too.
 sys.path.append(str(BENCH))
 
-from goals import Goal, faster, judge, of_values  # noqa: E402
+from pages.data import Results, Section, clean  # noqa: E402
+from pages.goals import Goal, faster, judge, of_values  # noqa: E402
+from pages.ratios import redis_benchmark_name  # noqa: E402
+from pages.sections import GROUPS  # noqa: E402
+from pages.source_figures import POP, PUSH, REDIS_BENCHMARK  # noqa: E402
 from report import write  # noqa: E402
-from report_data import Results, Section, clean  # noqa: E402
-from report_ratios import redis_benchmark_name  # noqa: E402
-from report_sections import GROUPS  # noqa: E402
 from results import Result, save  # noqa: E402
-from source_figures import POP, PUSH, REDIS_BENCHMARK  # noqa: E402
 
 SECTIONS = [section for group in GROUPS for section in group.sections]
 VOID = {"meta", "link", "br"}

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-from goals import quotient
-from report_data import NOISY, Cell, NotMeasured, Results, Row, Table, spread
 from results import Result
-from source_figures import Figure
+
+from .data import NOISY, Cell, NotMeasured, Results, Row, Table, spread
+from .goals import quotient
+from .source_figures import Figure
 
 __all__ = [
     "AVERAGE_RATES",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from report_data import Cell, Group, Results, Section, Table
-from report_text import (
+from .data import Cell, Group, Results, Section, Table
+from .text import (
     findings,
     goals_table,
     in_short,

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from goals import GOALS, Measured, Verdict, judge, quotient
-from report_data import NOISY, Cell, Group, NotMeasured, Results, Row, Table, clean, spread
-from report_tables import figure, rate
 from results import Result
-from source_figures import SOURCES
+
+from .data import NOISY, Cell, Group, NotMeasured, Results, Row, Table, clean, spread
+from .goals import GOALS, Measured, Verdict, judge, quotient
+from .source_figures import SOURCES
+from .tables import figure, rate
 
 __all__ = [
     "findings",

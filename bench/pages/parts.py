@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from report_data import Group, Results, Section
-from report_plots import bars, speed
-from report_tables import TURNS, Column, against, listing, median_time
 from results import Result
+
+from .data import Group, Results, Section
+from .plots import bars, speed
+from .tables import TURNS, Column, against, listing, median_time
 
 __all__ = ["PARTS"]
 

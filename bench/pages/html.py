@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from report_charts import svg
-from report_data import Cell, Group, Results, Row, Section, Table
-from report_text import (
+from .charts import svg
+from .data import Cell, Group, Results, Row, Section, Table
+from .text import (
     findings,
     goals_table,
     in_short,
@@ -22,7 +22,7 @@ from report_text import (
 
 __all__ = ["html"]
 
-STYLE = Path(__file__).with_name("report.css")
+STYLE = Path(__file__).with_name("page.css")
 BESIDE = 6
 
 

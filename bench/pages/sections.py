@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from report_data import Group, Section
-from report_parts import PARTS
-from report_plots import bars, commands_chart, depth_chart, mebibytes, shares_chart
-from report_ratios import (
+from .data import Group, Section
+from .parts import PARTS
+from .plots import bars, commands_chart, depth_chart, mebibytes, shares_chart
+from .ratios import (
     generation,
     parser_gain,
     ping_then,
@@ -15,7 +15,8 @@ from report_ratios import (
     workflow,
     workflow_bars,
 )
-from report_tables import (
+from .source_figures import PING, POP, PUSH, REDIS_BENCHMARK
+from .tables import (
     AVERAGE_RATES,
     SERVER,
     SOURCE_LIKE,
@@ -25,7 +26,6 @@ from report_tables import (
     pivot,
     source_columns,
 )
-from source_figures import PING, POP, PUSH, REDIS_BENCHMARK
 
 __all__ = ["GROUPS"]
 

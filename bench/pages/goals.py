@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from report_data import NotMeasured, Results, in_turn
 from results import Result
+
+from .data import NotMeasured, Results, in_turn
 
 __all__ = ["GOALS", "Goal", "Measured", "Verdict", "faster", "judge", "of_values", "quotient"]
 

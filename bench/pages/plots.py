@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
-from report_charts import Bar, BarChart, GroupedChart, Line, LineChart, StackedChart
-from report_data import Results
-from report_ratios import shares_of
-from report_tables import ceiling, in_order, is_ours, rate, source_figure
 from results import Result
-from source_figures import Figure
+
+from .charts import Bar, BarChart, GroupedChart, Line, LineChart, StackedChart
+from .data import Results
+from .ratios import shares_of
+from .source_figures import Figure
+from .tables import ceiling, in_order, is_ours, rate, source_figure
 
 __all__ = ["bars", "commands_chart", "depth_chart", "mebibytes", "shares_chart", "speed"]
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from statistics import mean
 
-from goals import quotient
-from report_charts import Bar, BarChart
-from report_data import Cell, NotMeasured, Results, Row, Table
-from report_tables import is_ours, rate, spread_cell
 from results import Result
-from source_figures import (
+
+from .charts import Bar, BarChart
+from .data import Cell, NotMeasured, Results, Row, Table
+from .goals import quotient
+from .source_figures import (
     CUMULATIVE_GAIN,
     GENERATION_LOSS,
     PARSER_GAIN,
@@ -19,6 +19,7 @@ from source_figures import (
     PYTHON_TO_C,
     WORKFLOW,
 )
+from .tables import is_ours, rate, spread_cell
 
 __all__ = [
     "generation",
