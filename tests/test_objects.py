@@ -108,6 +108,16 @@ def test_large_strings_in_pieces() -> None:
     assert read(pieces) == [[value, b"end"]]
 
 
+@pytest.mark.parametrize("size", [65_533, 65_534, 65_535, 200_000])
+def test_long_lines(size: int) -> None:
+    """A status is whole however long it is, and of an error text the beginning is kept."""
+    stream = b"*2\r\n+%b\r\n-%b\r\n:1\r\n" % (b"s" * size, b"e" * size)
+    [status, error], number = Hiredis(None).read([stream])
+    for cut in (len(stream), 1, 999, 65_536):
+        pieces = [stream[at : at + cut] for at in range(0, len(stream), cut)]
+        assert plain(read(pieces)) == [[status, ("error", error.text[:65_535])], number]
+
+
 def test_deep_arrays() -> None:
     replies = read([b"*1\r\n" * 1000 + b":5\r\n"])
     for _ in range(1000):
@@ -145,7 +155,8 @@ def test_what_is_pending() -> None:
         (b"$1152921504606846975\r\n", "as a length, too long for memory"),
         (b"$3\nabc\r\n", "which is no line"),
         (b"\r\n", "which is no line"),
-        (b"+" + b"x" * 70_000, "a line that does not end"),
+        (b":" + b"1" * 70_000, "a line that does not end"),
+        (b"\xff" * 70_000, "a line that does not end"),
     ],
 )
 def test_what_is_no_reply(stream: bytes, words: str) -> None:

@@ -9,8 +9,12 @@ import codecs
 
 from ..errors import CommandError, ProtocolError
 
-# A line that is longer is no number, and no text that a server says.
+# A longer line has no number in it, and begins no reply.
 cdef Py_ssize_t LINE_BYTES = 65536
+# A status may be as long as a bulk string is for a server, if nobody says otherwise.
+cdef Py_ssize_t STATUS_BYTES = 512 << 20
+# Of a longer error text the beginning is kept.
+cdef Py_ssize_t ERROR_BYTES = 65536
 # Lua and modules can nest replies; beyond this depth it is an attack or an error.
 cdef Py_ssize_t DEPTH = 1024
 # As hiredis has it: more elements than this no reply has.
@@ -119,11 +123,15 @@ cdef class ReplyReader:
         """Read a line, or keep its beginning; return what is behind it."""
         cdef const char *stop = <const char *>memchr(p, c'\n', end - p)
         cdef Py_ssize_t size = (end if stop is NULL else stop + 1) - p
+        cdef char kind = self.line[0] if self.line else p[0]
         cdef bytes line
-        if len(self.line) + size > LINE_BYTES:
+        if kind != c'-' and len(self.line) + size > (STATUS_BYTES if kind == c'+' else LINE_BYTES):
             raise self.broken("a line that does not end", p - start)
         if stop is NULL:
             self.line += p[:size]
+            if kind == c'-':
+                # The last byte may be the CR of its end.
+                del self.line[ERROR_BYTES:max(ERROR_BYTES, len(self.line) - 1)]
             return end
         if self.line:
             line = bytes(self.line) + p[:size]
@@ -144,7 +152,8 @@ cdef class ReplyReader:
         if kind == c'+':
             self.add(self.text(p, size))
         elif kind == c'-':
-            self.add(CommandError(p[:size].decode("utf-8", "backslashreplace")))
+            text = p[:min(size, ERROR_BYTES - 1)]
+            self.add(CommandError(text.decode("utf-8", "backslashreplace")))
         elif kind == c':':
             self.add(self.number(p, size, at))
         elif kind == c'$' or kind == c'*':
