@@ -7,10 +7,12 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import hiredis
 import nanoarrow as na
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -20,7 +22,7 @@ from reply_model import pieces_of
 
 from fastresp import ProtocolError
 from fastresp.wire import arrow_out
-from fastresp.wire.arrow_out import StringBatch
+from fastresp.wire.arrow_out import StringBatch, StringColumn
 from fastresp.wire.reply_columns import ReplyColumns, string_column
 
 Row = Sequence[bytes | None]
@@ -338,3 +340,34 @@ def test_bad_arguments() -> None:
         ReplyColumns(["a"]).feed("x")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="columns of one length"):
         StringBatch(["a", "b"], [string_column([]), string_column([b"x"])])
+
+
+def test_made_by_hand() -> None:
+    """Without memory of its own a column would read that of nobody."""
+    for made in (
+        StringColumn,
+        lambda: StringColumn.__new__(StringColumn),
+        lambda: copy(string_column([])),
+    ):
+        with pytest.raises(TypeError):
+            made()  # type: ignore[operator]
+    batch = StringBatch.__new__(StringBatch)
+    for use in (len, rows_of):
+        with pytest.raises(TypeError):
+            use(batch)
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_values_of_a_column(text: bool) -> None:
+    values = ["ä", None, ""] if text else [b"\xff", None, b""]
+    stream = reply([x.encode() if isinstance(x, str) else x for x in values])
+    column = fed(stream, ["a"], text=text, fixed=False).take().columns[0]
+    assert list(column) == values
+    assert pd.Series(column).astype(object).where(lambda x: x.notna(), None).tolist() == values
+    assert pd.Series.from_arrow(column).dropna().tolist() == [values[0], values[2]]
+    assert pl.Series(column).to_list() == values
+
+
+def test_name_with_a_nul() -> None:
+    with pytest.raises(ValueError, match="has a NUL"):
+        arrow_out.schema(["a", "b\0c"], [True, True])

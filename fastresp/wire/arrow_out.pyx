@@ -31,6 +31,8 @@ cdef int64_t NULLABLE = 2               # ARROW_FLAG_NULLABLE
 # The buffers of a struct: no validity, for no row is null.
 cdef const void *NO_VALIDITY[1]
 NO_VALIDITY[0] = NULL
+# Who has it may make a column, for it then gives it its memory.
+cdef object MAKER = object()
 
 
 def held():
@@ -41,13 +43,18 @@ def held():
 cdef class StringColumn:
     """Strings or bytes, nulls among them, as an Arrow array.
 
-    Made by ReplyColumns. Its length is the number of values; ``nbytes`` what they take.
+    Made by ReplyColumns. Its length is the number of values; ``nbytes`` what they take. As an
+    iterable it gives them: str, or bytes, and None.
     """
+
+    def __cinit__(self, maker=None):
+        if maker is not MAKER:
+            raise TypeError("a StringColumn is made of replies, and not by hand")
 
     @staticmethod
     cdef StringColumn of(Values *values):
         """The column that owns this memory."""
-        cdef StringColumn column = StringColumn.__new__(StringColumn)
+        cdef StringColumn column = StringColumn.__new__(StringColumn, MAKER)
         values.holders = 1
         more_memory(held_memory)
         column.values = values
@@ -79,6 +86,13 @@ cdef class StringColumn:
             else:
                 made.append(data[start:end])
         return made
+
+    def __iter__(self):
+        # pandas.Series(column) takes them so.
+        values = self.to_bytes()
+        if self.values.text:
+            values = [None if value is None else value.decode() for value in values]
+        return iter(values)
 
     @property
     def null_count(self):
@@ -325,6 +339,8 @@ cdef void release_rows(ArrowArray *array) noexcept nogil:
 
 cdef int describe(ArrowSchema *out, bytes name, bint text, bint wide) except -1:
     """Write the schema of one column."""
+    if b"\0" in name:
+        raise ValueError(f"a name of a column has a NUL, which Arrow can't hold: {name!r}")
     memset(out, 0, sizeof(ArrowSchema))
     if text:
         out.format = b"U" if wide else b"u"

@@ -552,7 +552,7 @@ cdef void clear(Growing *column) noexcept nogil:
 cdef Values *cut(Growing *column, int64_t rows) except NULL:
     """Cut off the first values; the column keeps the others, and the value at hand."""
     cdef Growing rest
-    cdef int64_t start = column.offsets[rows], i
+    cdef int64_t start = column.offsets[rows]
     cdef Values *values = <Values *>calloc(1, sizeof(Values))
     memset(&rest, 0, sizeof(Growing))
     rest.text = column.text
@@ -560,16 +560,11 @@ cdef Values *cut(Growing *column, int64_t rows) except NULL:
     if not (
         values is not NULL and grow_places(&rest)
         and put_bytes(&rest, column.data + start, column.size - start)
+        and put_ends(&rest, column, rows)
     ):
         free(values)
         clear(&rest)
         raise MemoryError("no memory for a batch of columns")
-    for i in range(rows, column.length):
-        rest.size = column.offsets[i + 1] - start
-        if column.valid[i >> 3] >> (i & 7) & 1:
-            end_value(&rest)
-        else:
-            put_null(&rest)
     rest.size = column.size - start
     rest.checked = max(column.checked - rows, 0)
     values.text, values.length, values.size = column.text, rows, start
@@ -581,6 +576,16 @@ cdef Values *cut(Growing *column, int64_t rows) except NULL:
     values.buffers[2] = shrunk(column.data, start) if start <= column.room // 2 else column.data
     column[0] = rest
     return values
+
+
+cdef bint put_ends(Growing *rest, Growing *column, int64_t rows) noexcept nogil:
+    """End the values behind the first ones as they end in the column; False without memory."""
+    cdef int64_t i
+    for i in range(rows, column.length):
+        rest.size = column.offsets[i + 1] - column.offsets[rows]
+        if not (end_value(rest) if column.valid[i >> 3] >> (i & 7) & 1 else put_null(rest)):
+            return False
+    return True
 
 
 cdef void *bitmap_of(Growing *column, Values *values) noexcept:
