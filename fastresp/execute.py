@@ -23,8 +23,11 @@ __all__ = ["More", "ReplyCore", "execute", "reply_core"]
 # The replies to the commands in flight shall not be more than this, as far as the size of those
 # that have come lets foresee: what nobody takes piles up in the server's memory.
 REPLY_BYTES = 4 << 20
-# How many commands are in flight before anything is known of the size of their replies.
-FIRST_IN_FLIGHT = 64
+# How many commands are in flight before anything is known of the size of their replies: those of
+# a transaction of a ListBuffer, which then takes one way there and back.
+FIRST_IN_FLIGHT = 4
+# How many more go for each reply that has come: 4 are in flight, then 64, then 1024.
+MORE_IN_FLIGHT = 15
 # And at most, for large replies may come after small ones: enough for 1 M/s over 1 ms.
 MOST_IN_FLIGHT = 1024
 
@@ -270,8 +273,8 @@ class ReplyCore(PipelineCore):
             self._counted = self.received
             # Small replies after large ones are believed only by and by.
             self._average = max(size, 0.75 * self._average, 1.0)
-            self._most = min(2 * self._most, int(REPLY_BYTES / self._average), MOST_IN_FLIGHT)
-            self._most = max(self._most, 1)
+            most = self._most + MORE_IN_FLIGHT * count
+            self._most = max(min(most, int(REPLY_BYTES / self._average), MOST_IN_FLIGHT), 1)
             self.window.acknowledge(taken)
         elif self.received - self._counted > REPLY_BYTES:
             self._most = 1  # a reply that large is on its way

@@ -173,6 +173,18 @@ def test_first_replies_may_be_large(server: LocalServer, client: redis.Redis) ->
     assert sum(map(len, replies)) == 499 * 1_000_000
 
 
+def test_first_replies_do_not_pile_up_in_the_server(
+    server: LocalServer, client: redis.Redis
+) -> None:
+    """Nothing is known of their size before the first of them."""
+    client.set("large", "x" * (4 << 20))
+    replies = fastresp.execute([("GET", "large")] * 100, server=server.url)
+    next(replies)
+    time.sleep(0.2)
+    assert client.info("memory")["mem_clients_normal"] < 40 << 20
+    assert sum(map(len, replies)) == 99 * (4 << 20)
+
+
 def test_large_replies_after_small_ones(server: LocalServer, client: redis.Redis) -> None:
     """So many are in flight at most that the server's memory stays bounded."""
     client.set("large", "x" * 100_000)
