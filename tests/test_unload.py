@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -20,6 +21,7 @@ from test_cli import PROGRAM, invoke, run
 
 import fastresp
 from fastresp.cli.ending import Exit
+from fastresp.files.output import JsonLines
 from fastresp.programs import LocalServer
 
 HSET = "HSET user:{id} {**}"
@@ -88,6 +90,14 @@ def test_stdout(client: redis.Redis) -> None:
     assert done.stdout == '{"id": "1", "name": "Ann", "age": null}\n'
     done = run("unload", "none:*", "--fields", "name")
     assert (done.returncode, done.stdout) == (Exit.OK, '"key","name"\n')
+
+
+def test_json_lines_are_what_json_makes_of_them() -> None:
+    rows = [{'a %s "b"': text, "ü": text} for text in TEXTS]
+    file = io.BytesIO()
+    JsonLines(file).write_batch(pa.RecordBatch.from_pylist(rows))
+    lines = file.getvalue().decode().split("\n")
+    assert lines == [*(json.dumps(row, ensure_ascii=False) for row in rows), ""]
 
 
 def test_pipe_into_load(client: redis.Redis) -> None:
