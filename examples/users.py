@@ -99,11 +99,8 @@ class Columns(Rows):
     data = pa.Table.from_pylist(USERS)
 
     def retrieve(self) -> pa.Table:
-        names = self.data.column_names
-        replies = fastresp.execute(
-            self.ids(), f"HMGET example:user:{{0}} {' '.join(names)}", server=URL, decode=True
-        )
-        return pa.table(list(map(pa.array, zip(*replies, strict=True))), names)
+        keys = [f"example:user:{number}" for number in self.ids()]
+        return pa.table(fastresp.fetch_hashes(keys, self.data.column_names, server=URL))
 
 
 def timed(way: Way) -> Iterator[float]:

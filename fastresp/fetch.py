@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 from weakref import ref
 
-from .errors import CommandError, DecodeError, ProtocolError, SourceError
+from .errors import CommandError, DecodeError, EncodeError, ProtocolError, SourceError
 from .execute import ReplyCore
 from .server import Server, ServerLike
 from .source import ArrowHolding, ArrowStreaming, encoding, release
@@ -35,6 +35,8 @@ PIECES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
 # What has a meaning in the patterns of SCAN.
 GLOB = re.compile(r"([*?\[\]\\^])")
 SHOWN_BYTES = 40
+# What holds several values, where it is not a key.
+ROWS = (tuple, list)
 
 
 def fetch_hashes(
@@ -48,10 +50,10 @@ def fetch_hashes(
 ) -> Hashes:
     """Fetch fields of hashes as columns, without a Python object for each value.
 
-    What is returned goes to anything that takes Arrow data, such as ``pyarrow.table(...)``,
-    ``polars.DataFrame(...)`` or ``pandas.DataFrame.from_arrow(...)``. It is read over a connection
-    of its own while it is taken, in batches: nothing else is held, whatever the number of keys. A
-    replica will do as the server.
+    What is returned goes to anything that takes Arrow data: ``pyarrow.table(rows)``,
+    ``polars.DataFrame(rows)``, ``pandas.DataFrame.from_arrow(rows)`` (``pandas.DataFrame(rows)`` is
+    slower: by a dict for each row). It is read over a connection of its own while it is taken, in
+    batches: nothing else is held, whatever the number of keys. A replica will do as the server.
 
     Args:
         keys: an iterable of keys, or a column of them (an Arrow array, a Series): a row for each,
@@ -68,8 +70,8 @@ def fetch_hashes(
 
     A field that a hash does not have is a null, and a key that does not exist a row of nulls. A
     pattern finds hashes only, in no order. SCAN may find a key twice, while the server resizes its
-    table of keys, and one that is deleted meanwhile is a row of nulls; what is written meanwhile
-    may be in it or not.
+    table of keys, and one that is deleted meanwhile, or becomes something else than a hash, is a
+    row of nulls; what is written meanwhile may be in it or not.
 
     Returns:
         The rows, to be taken; nothing is opened before.
@@ -79,32 +81,59 @@ def fetch_hashes(
 
     While the rows are taken:
 
-        CommandError: a key holds no hash, or the server refuses to tell; names the key.
+        CommandError: one of the keys given holds no hash, or the server refuses to tell; names
+            the key.
         DecodeError: a value is not UTF-8; names the key and the column.
         TransportError, TransportTimeout: the server can't be used, or was lost.
-        SourceError, EncodeError: the keys can't be read, or one of them be sent.
+        SourceError, EncodeError: the keys can't be read, are of several columns, or one of them
+            can't be sent.
+        TypeError: the keys are rows of several values.
 
     A library that takes the Arrow stream raises an exception of its own with the same text, for a
     Ctrl-C, too; ours is then in ``error``.
     """
     pattern = as_pattern(keys) if isinstance(keys, str) else None
-    if isinstance(fields, (str, bytes)):
-        raise TypeError(f"fields is a list of names, not one {type(fields).__name__}")
-    names = [*fields] if pattern is None else [pattern.column, *fields]
-    wanted = names if pattern is None else names[1:]
-    if not wanted:
-        raise ValueError("fields is empty; name one at least")
+    _check_keys(keys)
+    wanted = _fields(fields)
+    names = wanted if pattern is None else [pattern.column, *wanted]
     double = [name for name, count in Counter(names).items() if count > 1]
     if double:
         raise ValueError(f"two columns are named {double[0]!r}; each has a name of its own")
+    if not isinstance(batch_rows, int):
+        raise TypeError(f"batch_rows is a whole number, not {batch_rows!r}")
     if batch_rows < 1:
         raise ValueError(f"batch_rows is a number of rows above 0, not {batch_rows}")
-    if pattern is None and isinstance(keys, (bytes, bytearray)):
-        raise TypeError("keys is an iterable of keys, or a pattern that is a str, not one key")
     as_bytes = _binary(binary, names)
     options = Options(Server(server, reading=True), timeout, batch_rows)
     HashCore(options, wanted, [True] * len(wanted))  # refuses a timeout that can't be
     return Hashes(pattern or keys, names, [name not in as_bytes for name in names], options)
+
+
+def _check_keys(keys: Any) -> None:
+    """Refuse what is neither a pattern, nor an iterable of keys, nor a column."""
+    if isinstance(keys, (bytes, bytearray, memoryview)):
+        raise TypeError("keys is an iterable of keys, or a pattern that is a str, not one key")
+    given = ("__iter__", "__arrow_c_stream__", "__arrow_c_array__")
+    if isinstance(keys, Mapping) or not any(hasattr(keys, name) for name in given):
+        raise TypeError(
+            "keys is an iterable of keys, a column of them, or a pattern that is a str, not a "
+            f"{type(keys).__name__}"
+        )
+
+
+def _fields(fields: Iterable[str]) -> list[str]:
+    """The names of the fields."""
+    if isinstance(fields, (str, bytes)) or not hasattr(fields, "__iter__"):
+        raise TypeError(f"fields is a list of names, not one {type(fields).__name__}")
+    names = [*fields]
+    if not names:
+        raise ValueError("fields is empty; name one at least")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"a field is named by a str, not by {name!r}")
+        if "\0" in name:
+            raise ValueError(f"{name!r} can't be a column: Arrow has no NUL in names")
+    return names
 
 
 def _binary(binary: bool | Iterable[str], names: list[str]) -> set[str]:
@@ -179,8 +208,10 @@ class Hashes:
     """Hashes as columns, read while they are taken: what ``fetch_hashes`` gives.
 
     Anything that takes Arrow data takes it. It can be taken again, and then is read anew, unless
-    the keys were an iterator. As an iterable it gives the batches, each an object with
-    ``__arrow_c_array__``.
+    the keys were an iterator. As an iterable it gives the rows, each a dict: so
+    ``pandas.DataFrame(rows)`` is right, and ``pandas.DataFrame.from_arrow(rows)`` faster. polars
+    makes the columns of a DataFrame in ``polars.DataFrame(rows)``, and in
+    ``polars.from_arrow(rows)`` a Series of structs, as of any stream.
 
     Attributes:
         names: of the columns.
@@ -209,9 +240,16 @@ class Hashes:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Give the batches as an Arrow stream; the first is read when it is asked for."""
-        return stream(self.names, self._text, iter(self))
+        return stream(self.names, self._text, self.batches())
 
-    def __iter__(self) -> Iterator[StringBatch]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with closing(self.batches()) as batches:
+            for batch in batches:
+                for row in zip(*batch.columns, strict=True):
+                    yield dict(zip(self.names, row, strict=True))
+
+    def batches(self) -> Generator[StringBatch, None, None]:
+        """Give the batches, each an object with ``__arrow_c_array__``."""
         reading = self._read()
         self._readings = [each for each in self._readings if each() is not None]
         self._readings.append(ref(reading))
@@ -236,14 +274,16 @@ class Hashes:
         fields = slice(1 if isinstance(self._keys, Pattern) else 0, None)
         core = HashCore(self._options, self.names[fields], self._text[fields])
         found = Found(self._keys, core) if isinstance(self._keys, Pattern) else None
+        core.found = found is not None
         try:
             if self._taken and iter_of(self._keys) is self._keys:
                 raise SourceError("the keys were an iterator, and were read; give a list of them")
             self._taken = True
             # Closed here, for a traceback that somebody keeps would keep their connections open.
             with ExitStack() as stack:
-                keys: Any = self._keys
-                if found is not None:
+                if found is None:
+                    keys = single(self._keys)
+                else:
                     keys = stack.enter_context(closing(found.keys()))
                 for batch in stack.enter_context(closing(core.batches(keys))):
                     whole = batch if found is None else found.added(batch, text=self._text[0])
@@ -255,6 +295,26 @@ class Hashes:
         except BaseException as error:
             self.error = error
             raise
+
+
+def single(keys: Any) -> Any:
+    """The keys; refuse a row of several values in the place of one.
+
+    Raises:
+        TypeError: there is one.
+    """
+    if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
+        return keys
+    # Of a list: 20 ns a key for their types, where a look at each is 116.
+    if isinstance(keys, list) and not any(issubclass(kind, ROWS) for kind in set(map(type, keys))):
+        return keys
+    return map(_one, keys)
+
+
+def _one(key: Any) -> Any:
+    if isinstance(key, ROWS) and len(key) != 1:
+        raise TypeError(f"a key is one value, not {len(key)}: {key!r}")
+    return key
 
 
 def iter_of(keys: Any) -> Any:
@@ -274,6 +334,8 @@ class HashCore(ReplyCore):
     def __init__(self, options: Options, fields: list[str], text: list[bool]) -> None:
         super().__init__(options.server, decode=None, on_error="raise", timeout=options.timeout)
         self.batch_rows = options.batch_rows
+        # The keys were found by a pattern.
+        self.found = False
         self.fields = fields
         self.columns = ReplyColumns(fields, text=text)
         self.sink = self.columns.feed
@@ -292,6 +354,8 @@ class HashCore(ReplyCore):
         for index, words in columns.errors:
             text = words.decode(errors="replace")
             if index < sent:
+                if self.found and text.startswith("WRONGTYPE "):
+                    continue  # it was a hash when SCAN found it, and is a row of nulls
                 raise CommandError(f"{text} (key {_shown(self._key(index))})", index=index)
             self.last_words = text
         if columns.invalid is not None:
@@ -308,6 +372,12 @@ class HashCore(ReplyCore):
         """
         writer, source = encoding(keys, self.template, nulls="error", default=None)
         try:
+            columns: Sequence[str] = getattr(writer, "names", ())
+            if len(columns) > 1:
+                raise SourceError(
+                    f"keys is one column, not {len(columns)}, {', '.join(columns)}: give one of "
+                    f"them, such as keys[{columns[0]!r}]"
+                )
             connection, answers = self.server.open(self.timeout)
             self.attach(connection)
             writer.max_bulk_bytes = answers.max_bulk_bytes
@@ -325,6 +395,12 @@ class HashCore(ReplyCore):
                     assert self.stream is not None
                     wait_for([(self.stream, self.wait())])
             yield from self.taken(rest=True)
+        except EncodeError as error:
+            # The advice of a load names options that there are none of here.
+            words, _, advice = str(error).rpartition("; ")
+            if "nulls=" in advice or "default=" in advice:
+                error.args = (f"{words}; a key is a str, bytes or a number",)
+            raise
         except LostConnection:
             raise self.loss() from None
         finally:

@@ -105,14 +105,19 @@ def test_libraries(server: LocalServer) -> None:
     assert hashes.nbytes > 30_000
     with pa.RecordBatchReader.from_stream(hashes) as reader:
         assert [len(batch) for batch in reader] == [1000] * 3
-    assert [len(batch) for batch in hashes] == [1000] * 3
+    assert [len(batch) for batch in hashes.batches()] == [1000] * 3
+    assert by_id(list(hashes)) == users
+    frame = pd.DataFrame(hashes)
+    assert frame.columns.tolist() == ["id", *FIELDS]
+    pd.testing.assert_frame_equal(frame, pd.DataFrame.from_arrow(hashes), check_dtype=False)
+    assert pl.from_arrow(hashes).struct.unnest().equals(pl.DataFrame(hashes))
 
 
 NO_PYARROW = """
 import sys
 sys.modules["pyarrow"] = None
 import fastresp
-batches = list(fastresp.fetch_hashes(["a"], ["f"], server=sys.argv[1]))
+batches = list(fastresp.fetch_hashes(["a"], ["f"], server=sys.argv[1]).batches())
 assert len(batches) == 1 and batches[0].names == ("f",)
 """
 
@@ -164,7 +169,16 @@ def test_what_is_no_pattern(text: str) -> None:
         ({"keys": "u:{a}", "fields": ["a"]}, ValueError, "two columns are named 'a'"),
         ({"keys": b"user:1"}, TypeError, "not one key"),
         ({"binary": ["other"]}, ValueError, "binary names 'other'"),
+        ({"fields": None}, TypeError, "a list of names, not one NoneType"),
+        ({"fields": [b"x"]}, TypeError, "a str, not by b'x'"),
+        ({"fields": [1]}, TypeError, "a str, not by 1"),
+        ({"fields": ["a\0b"]}, ValueError, "no NUL in names"),
+        ({"keys": 5}, TypeError, "a pattern that is a str, not a int"),
+        ({"keys": None}, TypeError, "a pattern that is a str, not a NoneType"),
+        ({"keys": {"k": 1}}, TypeError, "a pattern that is a str, not a dict"),
+        ({"keys": memoryview(b"k")}, TypeError, "not one key"),
         ({"batch_rows": 0}, ValueError, "above 0"),
+        ({"batch_rows": 1.5}, TypeError, "a whole number, not 1.5"),
         ({"timeout": 0}, ValueError, "above 0"),
         ({"server": 5}, TypeError, "a URL or"),
     ],
@@ -232,6 +246,46 @@ def test_keys_that_fail(server: LocalServer, client: redis.Redis) -> None:
     only_we_are_connected(client)
 
 
+def test_keys_that_are_rows(server: LocalServer) -> None:
+    """One of several values is none; a cursor gives tuples of one."""
+    users = loaded(server)
+    with pytest.raises(TypeError, match=r"a key is one value, not 2: \('a', 'zz'\)"):
+        list(fetch_hashes([("a", "zz")], FIELDS, server=server.url))
+    cursor = fetch_hashes([("user:1",)], FIELDS, server=server.url)
+    assert rows_of(cursor)[0]["name"] == users[1]["name"]
+    frame = pd.DataFrame({"key": ["user:1"], "other": ["x"]}, index=[7])
+    for keys in (frame, pl.from_pandas(frame), pa.table(frame[["key", "other"]])):
+        with pytest.raises(fastresp.SourceError, match=r"not 2, key, other: .* keys\['key'\]"):
+            list(fetch_hashes(keys, FIELDS, server=server.url))
+    one = fetch_hashes(frame[["key"]], FIELDS, server=server.url)
+    assert rows_of(one)[0]["name"] == users[1]["name"]
+
+
+@pytest.mark.parametrize("key", [None, True, object(), pd.NaT])
+def test_advice_is_for_keys(key: Any, server: LocalServer) -> None:
+    hashes = fetch_hashes(["a", key], FIELDS, server=server.url)
+    with pytest.raises(fastresp.EncodeError, match=r"row 1.*cannot send .*; a key is") as caught:
+        list(hashes)
+    assert "nulls=" not in str(caught.value)
+    assert "default=" not in str(caught.value)
+    with pytest.raises(fastresp.EncodeError, match=r"row 1.*cannot send a null.*; a key is"):
+        list(fetch_hashes(pa.array(["a", None]), FIELDS, server=server.url))
+
+
+def test_key_that_becomes_something_else(server: LocalServer, client: redis.Redis) -> None:
+    """After SCAN has found it: a row of nulls, as one that is deleted then."""
+    loaded(server, 3000)
+    batches = fetch_hashes("user:{id}", ["name"], server=server.url, batch_rows=1).batches()
+    rows = rows_of(next(batches))
+    for i in range(3000):
+        client.delete(f"user:{i}")
+        client.rpush(f"user:{i}", 1)
+    rows += [row for batch in batches for row in rows_of(batch)]
+    assert len(rows) >= 1000
+    assert rows[0]["name"] is not None
+    assert rows[-1]["name"] is None
+
+
 def test_left_half_way(server: LocalServer, client: redis.Redis) -> None:
     """Whoever lets go of it, and however: the connections are closed and the memory is free."""
     loaded(server, 20_000)
@@ -246,13 +300,15 @@ def test_left_half_way(server: LocalServer, client: redis.Redis) -> None:
             reader.close()
         elif how == "iterator":
             next(iter(hashes))
+        elif how == "batches":
+            next(hashes.batches())
         else:
             with hashes:
-                batches = iter(hashes)
+                batches = hashes.batches()
                 next(batches)
             assert list(batches) == []
 
-    for how in ("reader", "iterator", "with"):
+    for how in ("reader", "iterator", "batches", "with"):
         left(how)
         gc.collect()
         only_we_are_connected(client)
@@ -268,8 +324,12 @@ def test_interrupted(server: LocalServer, client: redis.Redis) -> None:
 
     interrupt()
     with pytest.raises(KeyboardInterrupt):
-        list(hashes)
+        list(hashes.batches())
     assert isinstance(hashes.error, KeyboardInterrupt)
+    only_we_are_connected(client)
+    interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        list(fetch_hashes(itertools.repeat("none"), ["f"], server=server.url))
     only_we_are_connected(client)
     hashes = fetch_hashes(itertools.repeat("none"), ["f"], server=server.url)
     interrupt()
@@ -284,7 +344,7 @@ def test_server_killed(pattern: bool, start_server: Callable[..., LocalServer]) 
     server = start_server()
     loaded(server, 50_000)
     keys: Any = "user:*" if pattern else [f"user:{i}" for i in range(50_000)]
-    batches = iter(fetch_hashes(keys, FIELDS, server=server.url, batch_rows=1000))
+    batches = fetch_hashes(keys, FIELDS, server=server.url, batch_rows=1000).batches()
     next(batches)
     server.process.kill()
     with pytest.raises(TransportError, match=r"lost the server|can't use the server"):
@@ -296,7 +356,8 @@ def test_server_frozen(pattern: bool, start_server: Callable[..., LocalServer]) 
     server = start_server()
     loaded(server, 50_000)
     keys: Any = "user:*" if pattern else [f"user:{i}" for i in range(50_000)]
-    batches = iter(fetch_hashes(keys, FIELDS, server=server.url, batch_rows=1000, timeout=0.5))
+    hashes = fetch_hashes(keys, FIELDS, server=server.url, batch_rows=1000, timeout=0.5)
+    batches = hashes.batches()
     next(batches)
     os.kill(server.process.pid, signal.SIGSTOP)
     with pytest.raises(TransportTimeout):
@@ -307,7 +368,8 @@ def test_server_frozen(pattern: bool, start_server: Callable[..., LocalServer]) 
 def test_slow_consumer_is_not_a_timeout(server: LocalServer) -> None:
     loaded(server, 5000)
     rows = 0
-    for batch in fetch_hashes("user:*", FIELDS, server=server.url, batch_rows=2000, timeout=0.3):
+    hashes = fetch_hashes("user:*", FIELDS, server=server.url, batch_rows=2000, timeout=0.3)
+    for batch in hashes.batches():
         rows += len(batch)
         time.sleep(0.5)
     assert rows == 5000
@@ -365,7 +427,7 @@ import sys, fastresp
 def fetch(count):
     keys = (f"user:{i % 1000}" for i in range(count))
     rows = 0
-    for batch in fastresp.fetch_hashes(keys, ["name", "large"], server=sys.argv[1]):
+    for batch in fastresp.fetch_hashes(keys, ["name", "large"], server=sys.argv[1]).batches():
         rows += len(batch)
     assert rows == count
 fetch(20_000)

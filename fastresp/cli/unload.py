@@ -146,7 +146,7 @@ def _written(hashes: Hashes, file: IO[bytes], kind: str, shown: bool) -> Iterato
 
     writer = open_output(file, kind, pa.schema(hashes))
     with counting(shown) as show:
-        for batch in hashes:
+        for batch in hashes.batches():
             writer.write_batch(pa.record_batch(batch))
             show(hashes.rows, hashes.nbytes)
             yield

@@ -66,6 +66,13 @@ cdef class ColumnWriter(Target):
         """Rows taken from the source."""
         return self.before + self.at
 
+    @property
+    def names(self):
+        """The names of the columns, without an index of pandas that has none."""
+        cdef Steps steps = self.steps
+        cdef Py_ssize_t i
+        return [steps.names[i] for i in range(steps.n_columns) if not steps.columns[i].hidden]
+
     def fill(self, source):
         """Encode rows until a chunk is due; False when there are no more."""
         cdef ArrowStream stream = source
