@@ -58,6 +58,23 @@ def test_reader_that_goes(client: redis.Redis) -> None:
     assert client.keys("*") == [b"q"]
 
 
+def test_reader_that_waits(client: redis.Redis) -> None:
+    """What a slow reader keeps from others is little more than what a pipe holds."""
+    client.rpush("q", *("x" * 10_000 for _ in range(1000)))
+    command = [*PROGRAM, "pop", "q", "--lease", "20"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        left = -1
+        while left != (left := client.llen("q")) or left == 1000:
+            time.sleep(0.5)
+        [held] = [key for key in client.keys("*") if client.type(key) == b"list" and key != b"q"]
+        assert client.llen(held) <= 16
+        [lease] = [key for key in client.keys("*") if client.type(key) == b"string"]
+        assert 0 < client.ttl(lease) <= 20
+        assert process.stdout is not None
+        assert len(process.stdout.read()) == 1000 * 10_001
+    assert process.returncode == 0
+
+
 def test_what_a_killed_one_held(client: redis.Redis, server: LocalServer) -> None:
     client.rpush("q", *range(5))
     dead = ListBuffer("q", server=server.url, delivery="at-least-once", lease=0.1)

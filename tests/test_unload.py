@@ -216,3 +216,78 @@ def test_fields_with_spaces_and_without_a_name(server: LocalServer) -> None:
         done = run("unload", "user:*", "--fields", fields, "--server", server.url)
         assert done.returncode == Exit.USAGE
         assert "a field of --fields has no name" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        (["a, b ,c"], ["a", "b", "c"]),
+        (['"x,y",z'], ["x,y", "z"]),
+        (['" x "', "z"], [" x ", "z"]),
+        (['"say ""hi""", "x,y"'], ['say "hi"', "x,y"]),
+    ],
+)
+def test_fields_are_lines_of_csv(fields: list[str], names: list[str], client: redis.Redis) -> None:
+    client.hset("user:1", mapping=dict.fromkeys(names, "v"))
+    given = [word for text in fields for word in ("--fields", text)]
+    done = run("unload", "user:{id}", *given, "--format", "jsonl")
+    assert json.loads(done.stdout) == {"id": "1"} | dict.fromkeys(names, "v")
+
+
+def test_fields_that_are_no_csv() -> None:
+    done = run("unload", "user:*", "--fields", 'a,"b')
+    assert (done.returncode, "--fields is no line of CSV" in done.stderr) == (Exit.USAGE, True)
+
+
+def test_mode_of_the_file(client: redis.Redis, tmp_path: Path) -> None:
+    """That of the file that was there, else what umask says."""
+    client.hset("user:1", "name", "Ann")
+    new, old = tmp_path / "new.csv", tmp_path / "old.csv"
+    old.touch()
+    old.chmod(0o640)
+    before = os.umask(0o027)
+    try:
+        for path in (new, old):
+            assert run("unload", "user:*", "--fields", "name", "-o", path).returncode == Exit.OK
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (new, old)] == [0o640, 0o640]
+    old.chmod(0o604)
+    assert run("unload", "user:*", "--fields", "name", "-o", old).returncode == Exit.OK
+    assert old.stat().st_mode & 0o777 == 0o604
+
+
+def test_file_of_one_that_was_killed(
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may have had the same number, as in a container."""
+    client.hset("user:1", "name", "Ann")
+    path = tmp_path / "users.csv"
+    (tmp_path / f".users.csv.{os.getpid()}.part").touch()
+    assert invoke("unload", "user:*", "--fields", "name", "-o", path).exit_code == Exit.OK
+    assert path.read_text().splitlines()[1:] == ['"user:1","Ann"']
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("where", ["file", "/dev/full"])
+def test_failure_in_the_midst(kind: str, where: str, client: redis.Redis, tmp_path: Path) -> None:
+    rows = ({"id": i, "name": "x" * 100} for i in range(1000))
+    fastresp.mass_insert(rows, HSET)
+    if where == "file":
+        client.hset("user:bad", "name", b"\xff")
+    path = tmp_path / "k" if where == "file" else where
+    done = run("unload", "user:*", "--fields", "name", "-o", path, "--format", kind)
+    assert done.returncode == Exit.ERRORS
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["unload 'user:*' --fields name", "pop user:list"])
+def test_stdout_is_closed(command: str, client: redis.Redis) -> None:
+    client.hset("user:1", "name", "Ann")
+    client.rpush("user:list", 1)
+    line = f"{' '.join(PROGRAM)} {command} >&-"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+    assert done.returncode == Exit.ERRORS
+    assert done.stderr == "fastresp: standard output is closed\n"
+    assert client.lrange("user:list", 0, -1) == [b"1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,18 @@ from ..interruption import end_in_order
 from ..policy import error_fields
 from ..report import Report
 
-__all__ = ["EPILOG", "Ended", "Ending", "Exit", "Settings", "ending", "fail", "in_options", "say"]
+__all__ = [
+    "EPILOG",
+    "Ended",
+    "Ending",
+    "Exit",
+    "Settings",
+    "ending",
+    "fail",
+    "in_options",
+    "say",
+    "standard_output",
+]
 
 
 class Exit(IntEnum):
@@ -71,6 +83,7 @@ OPTIONS = {
     "max_errors is": "--max-errors is",
     "rate_limit is": "--rate-limit is",
     "timeout is": "--timeout is",
+    "lease is a": "--lease is a",
     "above 0, or None, not": "above 0, not",
     'sql="': '--sql "',
     "with sql=": "with --sql",
@@ -229,3 +242,14 @@ def fail(message: str, code: Exit = Exit.USAGE) -> NoReturn:
     """End with a sentence."""
     say(message, failed=True)
     raise Ended(int(code))
+
+
+def standard_output() -> IO[bytes]:
+    """Where rows and items go.
+
+    Raises:
+        OSError: it was closed before the program began.
+    """
+    if sys.stdout is None:
+        raise OSError("standard output is closed")
+    return sys.stdout.buffer

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Literal
 
 import typer
 
 from ..lists import ListBuffer
 from . import options
-from .ending import ending, say
+from .ending import ending, say, standard_output
 
 __all__ = ["pop"]
 
-BATCH = 1000
+# How many items are taken at once: few as long as nothing is known of their size, and then what a
+# pipe holds, for the lease of the others goes on while the reader takes the first.
+FIRST_ITEMS = 16
+MOST_ITEMS = 1000
+PIPE_BYTES = 65_536
 
 
 def pop(
@@ -39,6 +42,15 @@ def pop(
         bool,
         typer.Option("--null", "-0", help="A NUL byte behind each item, and not a line end."),
     ] = False,
+    lease: Annotated[
+        float,
+        typer.Option(
+            "--lease",
+            metavar="S",
+            min=0.1,
+            help="How long the reader may take for a batch before another pop may get its items.",
+        ),
+    ] = 30.0,
     timeout: options.Timeout = 30.0,
 ) -> None:
     """Pop items of a list, and write them to standard output, a line each.
@@ -46,24 +58,35 @@ def pop(
     fastresp pop queue -n 1000 > items.txt
 
     An item leaves the server only after it was written: what could not be, as into a pipe that
-    was closed, is put back; what a killed one held comes back with the next, half a minute later.
+    was closed, is put back; what a killed one held comes back with the next, once its lease is
+    over. Items are taken as many as a pipe holds: a reader that lets them wait for longer than the
+    lease may see them come again, by another pop.
     """
     with ending():
+        file = standard_output()
         written = 0
+        most = FIRST_ITEMS
         behind = b"\0" if null else b"\n"
         with ListBuffer(
-            key, server=server, order=order, delivery="at-least-once", timeout=timeout or None
+            key,
+            server=server,
+            order=order,
+            delivery="at-least-once",
+            lease=lease,
+            timeout=timeout or None,
         ) as buffer:
             buffer.recover()  # what one held that was killed
             while count is None or written < count:
-                most = BATCH if count is None else min(BATCH, count - written)
-                items = buffer.pop(most) or list(buffer.consume(1, block=block))
+                wanted = most if count is None else min(most, count - written)
+                items = buffer.pop(wanted) or list(buffer.consume(1, block=block))
                 if not items:
                     break
-                sys.stdout.buffer.write(b"".join(item + behind for item in items))
-                sys.stdout.buffer.flush()
+                lines = b"".join(item + behind for item in items)
+                file.write(lines)
+                file.flush()
                 buffer.ack()
                 written += len(items)
+                most = min(2 * most, PIPE_BYTES * len(items) // len(lines), MOST_ITEMS) or 1
             left = len(buffer)
         items_written = f"{written:,} item{'' if written == 1 else 's'}"
         say(f"{items_written} popped, {left:,} left in {key}")

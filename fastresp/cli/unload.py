@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from secrets import token_hex
+from stat import S_IMODE
 from typing import IO, Annotated, Literal, TypeAlias
 
 import typer
@@ -17,7 +20,7 @@ from ..files import SUFFIXES, imported
 from ..progress import counting
 from ..report import size_text
 from . import options
-from .ending import ending, say
+from .ending import ending, say, standard_output
 
 __all__ = ["unload"]
 
@@ -44,7 +47,10 @@ Format: TypeAlias = Annotated[
 Names: TypeAlias = Annotated[
     list[str],
     typer.Option(
-        "--fields", metavar="F,G", help="The fields, each a column; once for all, or one by one."
+        "--fields",
+        metavar="F,G",
+        help="The fields, each a column; once for all, or one by one. A line of CSV: 'a,\"b,c\"' "
+        "are two.",
     ),
 ]
 Binary: TypeAlias = Annotated[
@@ -77,8 +83,12 @@ def unload(
     fastresp unload "user:{id}" --fields name,email -o users.parquet
 
     CSV and JSON lines hold text, Parquet also bytes. A field that is not there is a null: nothing
-    in CSV, where an empty string is "". So fastresp load reads back what was there. The file gets
-    its name when it is whole; after an error or a Ctrl-C there is none, or the one that was there.
+    in CSV, where an empty string is "". So this reads back what was there:
+
+    fastresp load users.parquet "HSET user:{id} {**}" --nulls skip
+
+    The file gets its name when it is whole; after an error or a Ctrl-C there is none, or the one
+    that was there.
     """
     with ending(as_json=as_json) as end:
         path = None if output is None or str(output) == "-" else output
@@ -97,9 +107,10 @@ def unload(
         start = time.monotonic()
         with hashes, _opened(path) as file:
             shown = not as_json and sys.stderr.isatty() and not (path is None and file.isatty())
-            for _ in _written(hashes, file, kind, shown):
-                summary |= {"rows": hashes.rows, "bytes": hashes.nbytes}
-                summary["seconds"] = time.monotonic() - start
+            with closing(_written(hashes, file, kind, shown)) as batches:
+                for _ in batches:
+                    summary |= {"rows": hashes.rows, "bytes": hashes.nbytes}
+                    summary["seconds"] = time.monotonic() - start
         if not as_json:
             where = "" if path is None else f" to {path}"
             say(
@@ -112,9 +123,16 @@ def _split(names: list[str], option: str) -> list[str]:
     """The fields that an option names.
 
     Raises:
-        ValueError: one has no name.
+        ValueError: one has no name, or they are no CSV.
     """
-    fields = [name.strip() for text in names for name in text.split(",")]
+    fields: list[str] = []
+    for text in names:
+        try:
+            line = next(csv.reader([text], skipinitialspace=True, strict=True)) or [""]
+        except csv.Error as error:
+            raise ValueError(f"{option} is no line of CSV: {error}") from error
+        # Blanks count where somebody quotes.
+        fields += line if '"' in text else map(str.strip, line)
     if not all(fields):
         raise ValueError(f"a field of {option} has no name; give them as in {option} name,email")
     return fields
@@ -139,18 +157,16 @@ def _kind(path: Path | None, kind: str | None) -> str:
     return kind
 
 
-def _written(hashes: Hashes, file: IO[bytes], kind: str, shown: bool) -> Iterator[None]:
+def _written(hashes: Hashes, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
     """Write all batches; yield after each."""
     open_output = imported("pyarrow", ".output").open_output
     import pyarrow as pa
 
-    writer = open_output(file, kind, pa.schema(hashes))
-    with counting(shown) as show:
+    with open_output(file, kind, pa.schema(hashes)) as writer, counting(shown) as show:
         for batch in hashes.batches():
             writer.write_batch(pa.record_batch(batch))
             show(hashes.rows, hashes.nbytes)
             yield
-    writer.close()
     yield
 
 
@@ -158,15 +174,16 @@ def _written(hashes: Hashes, file: IO[bytes], kind: str, shown: bool) -> Iterato
 def _opened(path: Path | None) -> Iterator[IO[bytes]]:
     """Standard output; or a file that gets its name when it is whole."""
     if path is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        file = standard_output()
+        yield file
+        file.flush()
         return
     if path.exists() and not path.is_file():
         with open(path, "wb") as file:  # a pipe, or a device
             yield file
         return
     path = path.resolve()
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{token_hex(4)}.part")
     try:
         file = open(part, "xb")  # noqa: SIM115
     except OSError as error:
@@ -174,6 +191,8 @@ def _opened(path: Path | None) -> Iterator[IO[bytes]]:
         raise
     try:
         with file:
+            if path.exists():
+                os.fchmod(file.fileno(), S_IMODE(path.stat().st_mode))
             yield file
         part.replace(path)
     except BaseException:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from json.encoder import encode_basestring
 from typing import IO, Any
 
@@ -10,14 +12,29 @@ import pyarrow as pa
 __all__ = ["open_output"]
 
 
-def open_output(file: IO[bytes], kind: str, schema: pa.Schema) -> Any:
-    """What writes batches of this schema, and is closed before the file is.
+@contextmanager
+def open_output(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]:
+    """What writes batches of this schema, and ends the file.
 
     A CSV file has quotes around every value, so that an empty string is ``""`` and a null nothing.
 
     Args:
         kind: ``"csv"``, ``"jsonl"`` or ``"parquet"``.
     """
+    writer = _writer(file, kind, schema)
+    try:
+        yield writer
+    except BaseException:
+        with suppress(Exception):
+            writer.close()
+        if kind == "parquet":
+            # It would try again when it is forgotten, and complain that the file is closed.
+            writer.is_open = False
+        raise
+    writer.close()
+
+
+def _writer(file: IO[bytes], kind: str, schema: pa.Schema) -> Any:
     if kind == "jsonl":
         return JsonLines(file)
     sink = pa.PythonFile(file, "w")
