@@ -21,7 +21,7 @@ BENCH = Path(__file__).parent.parent / "bench"
 sys.path.append(str(BENCH))
 
 from pages.data import Results, Section, clean  # noqa: E402
-from pages.goals import Goal, faster, judge, of_values  # noqa: E402
+from pages.goals import HELD, Goal, faster, judge, of_values  # noqa: E402
 from pages.ratios import redis_benchmark_name  # noqa: E402
 from pages.sections import GROUPS  # noqa: E402
 from pages.source_figures import POP, PUSH, REDIS_BENCHMARK  # noqa: E402
@@ -329,3 +329,10 @@ def test_the_browser_finds_faults(tmp_path: Path, texts: tuple[str, str]) -> Non
     assert "desktop, dark: empty: not drawn" in faults
     assert any(fault.endswith("px wider than the screen") for fault in faults)
     assert "light and dark look the same" in faults
+
+
+def test_what_is_held_by_tests_is() -> None:
+    root = Path(__file__).parent.parent
+    for _, test in HELD:
+        path, _, name = test.partition("::")
+        assert f"def {name}" in (root / path).read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -146,19 +145,12 @@ def least_time(file: str, row: str, scale: float) -> Callable[[Results], Measure
     return lambda results: of_values([x * scale for x in results.find(file, row).values])
 
 
-def memory(pattern: str) -> Callable[[Results], Measured]:
-    """MiB of the first row of fastresp in memory.json whose name matches."""
+def memory(row: str) -> Callable[[Results], Measured]:
+    """MiB of a row of memory.json."""
 
     def measure(results: Results) -> Measured:
-        if "memory" not in results:
-            raise NotMeasured(f"not run yet: `{results.command('memory')}`")
-        rows = [row for row in results.rows("memory", "memory") if re.search(pattern, row.row)]
-        rows = [row for row in rows if "redis-py" not in row.name]
-        if not rows:
-            raise NotMeasured("memory has no such row")
-        if not rows[0].values:
-            raise NotMeasured(rows[0].reason)
-        return of_values([value / 2**20 for value in rows[0].values], rows[0].operations)
+        found = results.find("memory", row)
+        return of_values([value / 2**20 for value in found.values], found.operations)
 
     return measure
 
@@ -279,35 +271,104 @@ GOALS: tuple[Goal, ...] = (
     *encode_goals(),
     *columns_goals(),
     Goal(
-        "Replies", "one `+OK`, counted", "replies", least_time("replies", "+OK fastresp", 1e9),
-        3, "ns", at_most=True,
+        "Replies",
+        "one `+OK`, counted",
+        "replies",
+        least_time("replies", "+OK fastresp", 1e9),
+        3,
+        "ns",
+        at_most=True,
     ),
     *push_goals(),
     Goal(
-        "Load", f"{_PARQUET}, wall time by the server's CPU time", "load",
-        by_server_cpu("load", "load parquet"), 1.05, at_most=True, operations=5_000_000,
+        "Load",
+        f"{_PARQUET}, wall time by the server's CPU time",
+        "load",
+        by_server_cpu("load", "load parquet"),
+        1.05,
+        at_most=True,
+        operations=5_000_000,
     ),
     Goal("Load", f"{_PARQUET}, peak memory", "load", _PEAK, 256, "MiB", True, 5_000_000),
     Goal("Load", "embeddings of 384 float32, against a redis-py pipeline", "load", _EMBEDDINGS, 4),
     *lists_goals(),
     Goal(
-        "Users", "10,000 users by `execute`, against a redis-py pipeline with hiredis", "users",
-        faster("users", "execute", "redis-py"), 2,
+        "Users",
+        "10,000 users by `execute`, against a redis-py pipeline with hiredis",
+        "users",
+        faster("users", "execute", "redis-py"),
+        2,
     ),
     Goal(
-        "Users", "10,000 users as Arrow columns, against the same", "users",
-        faster("users", "columns", "redis-py"), 4,
+        "Users",
+        "10,000 users as Arrow columns, against the same",
+        "users",
+        faster("users", "columns", "redis-py"),
+        4,
     ),
     Goal(
-        "redis-py", "`pack_commands` of 10,000 SETs, against redis-py with hiredis", "redis_py",
-        _PACKING, 20,
+        "redis-py",
+        "`pack_commands` of 10,000 SETs, against redis-py with hiredis",
+        "redis_py",
+        _PACKING,
+        20,
+    ),
+    *(
+        Goal(
+            "Memory",
+            f"10,000,000 commands by `mass_insert` through {transport}, above the start",
+            "memory",
+            memory(f"fastresp mass_insert, {transport}"),
+            32,
+            "MiB",
+            True,
+            10_000_000,
+        )
+        for transport in ("redis-cli", "socket")
     ),
     Goal(
-        "Memory", "10,000,000 commands loaded, above the start", "memory",
-        memory(r"(?i)command|mass_insert|load"), 32, "MiB", True, 10_000_000,
+        "Memory",
+        "10,000,000 items pushed and drained by `ListBuffer`, the whole process",
+        "memory",
+        memory("fastresp ListBuffer, push and drain"),
+        64,
+        "MiB",
+        True,
+        10_000_000,
     ),
-    Goal(
-        "Memory", "10,000,000 items pushed and drained, above the start", "memory",
-        memory(r"(?i)item|drain|list|buffer"), 64, "MiB", True, 10_000_000,
+)
+
+# What was asked for, too, and is no figure: what holds it.
+HELD = (
+    (
+        "The bytes of `hiredis.pack_command`, for 100,000 generated commands and more",
+        "tests/test_encode.py::test_equal_to_hiredis",
     ),
-)  # fmt: skip
+    (
+        "The same counts and errors as `hiredis.Reader` over 100,000 generated streams of replies, "
+        "cut anywhere",
+        "tests/test_replies_hiredis.py::test_hiredis_agrees_on_100_000_streams",
+    ),
+    (
+        "A server killed at 20 random moments of a load: acknowledged <= stored <= acknowledged + "
+        "in doubt",
+        "tests/test_socket.py::test_killed_server_sync",
+    ),
+    (
+        "1,000 random Arrow tables: the same commands as from rows",
+        "tests/test_columns_random.py::test_random_columns",
+    ),
+    (
+        "`flights` from CSV, Parquet, pandas, polars and DuckDB: the same data in the server",
+        "tests/test_flights.py::test_same_data",
+    ),
+    (
+        "8 consumers killed at random: at least once loses nothing, at most once gives nothing twice",
+        "tests/test_lists.py::test_killed_consumers",
+    ),
+    (
+        "10,000,000 items pushed and drained: counts and a checksum agree",
+        "tests/test_lists.py::test_ten_million_in_little_memory",
+    ),
+    ("Planted faults, each named by `fastresp doctor`", "tests/test_doctor.py"),
+)

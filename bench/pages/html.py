@@ -12,6 +12,7 @@ from .data import Cell, Group, Results, Row, Section, Table
 from .text import (
     findings,
     goals_table,
+    held_table,
     in_short,
     machine_facts,
     noise,
@@ -76,6 +77,8 @@ def _goals(results: Results) -> Iterator[str]:
     yield "round where contenders took turns; the range is from the least to the greatest of them,"
     yield "and otherwise that of the middle half.</p>"
     yield from _table(goals_table(judged), "Goal and measured", "goals")
+    yield '<p class="about">What is no figure is held by tests:</p>'
+    yield from _table(held_table(), "Held by tests", "held")
     yield "</section>"
 
 

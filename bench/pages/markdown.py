@@ -8,6 +8,7 @@ from .data import Cell, Group, Results, Section, Table
 from .text import (
     findings,
     goals_table,
+    held_table,
     in_short,
     machine_facts,
     noise,
@@ -38,6 +39,8 @@ def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
     yield "range is from the least to the greatest of them, and otherwise that of the middle half."
     yield ""
     yield from _table(goals_table(judged))
+    yield from ("", "What is no figure is held by tests:", "")
+    yield from _table(held_table())
     yield from ("", "## How it was measured", "")
     yield from (f"- {name}: {text}" for name, text in machine_facts(results))
     yield from ("", noise(results), "")

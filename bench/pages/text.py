@@ -9,13 +9,14 @@ from typing import Any
 from results import Result
 
 from .data import NOISY, Cell, Group, NotMeasured, Results, Row, Table, clean, spread
-from .goals import GOALS, Measured, Verdict, judge, quotient
+from .goals import GOALS, HELD, Measured, Verdict, judge, quotient
 from .source_figures import SOURCES
 from .tables import figure, rate
 
 __all__ = [
     "findings",
     "goals_table",
+    "held_table",
     "in_short",
     "machine_facts",
     "noise",
@@ -166,6 +167,11 @@ def summary(judged: list[Verdict]) -> str:
 
 
 MARKS = {"reached": "reached", "missed": "missed", "not measured": "open"}
+
+
+def held_table() -> Table:
+    """What was asked for and is no figure, and the test that holds it."""
+    return Table(("asked for", "held by"), [Row((what, f"`{test}`")) for what, test in HELD], 2)
 
 
 def goals_table(judged: list[Verdict]) -> Table:
