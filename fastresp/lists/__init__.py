@@ -160,8 +160,13 @@ class ListBuffer:
     def pop(self, n: int) -> list[bytes]:
         """Pop up to n items; fewer only where the list has no more."""
         n = checked_count(n)
-        core, items = self._core, []
-        self._run(core.popping(n))
+        self._run(self._core.popping(n))
+        return self._given(n)
+
+    def _given(self, n: int | None = None) -> list[bytes]:
+        """The first n of the items that are held, or all; or none, if a Ctrl-C comes."""
+        core = self._core
+        items: list[bytes] = []
         try:
             with self._undisturbed:
                 items = core.give(n)
@@ -222,7 +227,7 @@ class ListBuffer:
     def drain(self) -> Iterator[list[bytes]]:
         """Pop all there is, in batches, with more on their way meanwhile."""
         while self._run(self._core.holding(None)):
-            yield self.pop(len(self._core.held))
+            yield self._given()
 
     def ack(self, n: int | None = None) -> int:
         """Tell the server that the first n items given, or all, are done with; it forgets them.
