@@ -95,7 +95,19 @@ def healthy(url: str) -> None:
             time.sleep(0.005)
 
 
-MANNERS = (reconnect, sequential, pieces, errors, slow, greedy, pushing_out, healthy)
+def sessions(url: str) -> None:
+    """The same, with a new client for each ten of them; four in a second."""
+    while True:
+        with redis.Redis.from_url(url) as client:
+            for _ in range(10):
+                with client.pipeline(transaction=False) as pipeline:
+                    for i in range(100):
+                        pipeline.set(f"key:{i}", VALUE)
+                    pipeline.execute()
+        time.sleep(0.25)
+
+
+MANNERS = (reconnect, sequential, pieces, errors, slow, greedy, pushing_out, healthy, sessions)
 
 if __name__ == "__main__":
     {manner.__name__: manner for manner in MANNERS}[sys.argv[1]](sys.argv[2])

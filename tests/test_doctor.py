@@ -357,6 +357,20 @@ class TestWatched:
             assert use.busiest and use.busiest > 1000
 
     @SERVERS
+    def test_what_clients_send_as_they_connect(self, program: str, port: int) -> None:
+        """redis-py's first commands over TCP, some of which servers do not know."""
+        where = f"redis://127.0.0.1:{port}"
+        with (
+            LocalServer("--port", str(port), program=located(program, WHEEL_SERVERS)) as server,
+            client_at_work("sessions", where),
+        ):
+            found = watch(server.url, WATCH_S)
+        assert changes(found) == ({"old-version"} if program == "redis-6.2" else set())
+        use = found.use
+        assert use is not None and use.connections and use.errors == 0
+        assert use.commands_per_read is not None and use.commands_per_read > 10
+
+    @SERVERS
     def test_our_own_commands_are_not_counted(self, program: str) -> None:
         with LocalServer(program=located(program, WHEEL_SERVERS)) as server:
             with redis.Redis.from_url(server.url) as client:

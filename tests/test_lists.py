@@ -998,7 +998,8 @@ def interrupt(number, frame):
         frame = frame.f_back
 
 def disturb():
-    while True:
+    # In the end it is left in peace: on a busy machine nearly every call would be interrupted.
+    while interruptions < 300:
         time.sleep(0.0001 + 0.001 * random.random())
         signal.pthread_kill(idle.ident if where == "idle" else main, signal.SIGALRM)
 
@@ -1013,8 +1014,7 @@ delivery = "at-least-once" if safe else "at-most-once"
 with fastresp.ListBuffer(key, server=url, batch=50, delivery=delivery, timeout=5.0) as buffer:
     len(buffer)
     threading.Thread(target=disturb, daemon=True).start()
-    until = time.monotonic() + 30
-    while len(got) < COUNT and time.monotonic() < until:
+    while len(got) < COUNT:
         try:
             if way == "pop":
                 got += buffer.pop(200)
@@ -1037,7 +1037,6 @@ with fastresp.ListBuffer(key, server=url, batch=50, delivery=delivery, timeout=5
             interruptions += 1
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
 assert interruptions >= 10, interruptions
-assert len(got) == COUNT, (len(got), interruptions)
 print(got == [b"%d" % i for i in range(COUNT)], interruptions)
 """
 
@@ -1050,5 +1049,5 @@ def test_interruptions_at_random_lose_nothing(
     """Wherever in a call they come, and whichever thread the kernel gives them to."""
     client.rpush("q", *range(30_000))
     command = [sys.executable, "-c", RANDOMLY, "q", server.url, way, where]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.stdout.startswith("True "), done.stderr[-2000:]

@@ -40,6 +40,8 @@ SLOTS_TRIED = 64
 OTHER_SLOT = frozenset(("MOVED", "ASK", "CLUSTERDOWN"))
 OK = b"+OK\r\n"
 ROWS = 20_000
+# In a server that holds more nothing is written.
+LARGE_BYTES = 4 << 30
 # With less than this below maxmemory nothing is written: it could push out data, or be refused.
 ROOM_BYTES = 8 << 20
 ROOM_SHARE = 0.1
@@ -47,7 +49,8 @@ ROOM_SHARE = 0.1
 PLAN = (
     "For 2 to 5 seconds it sends PINGs, and SETs of 100 bytes on 1,000 keys and one list under "
     f"{SCRATCH}<random>:, which expire after a minute and are removed at the end: about 20 MB on "
-    "the wire, 1 MB of memory. It reads INFO, CONFIG, LATENCY, SLOWLOG and COMMAND, and changes no "
+    "the wire, 1 MB of memory, about 100,000 writes, which go to replicas and the AOF as well. It "
+    "reads INFO, CONFIG, LATENCY, SLOWLOG and COMMAND, and changes no "
     "setting and none of your keys."
 )
 
@@ -193,7 +196,14 @@ def _no_writing(facts: Facts) -> str:
     """Why nothing should be written, from what is known before; empty where nothing speaks."""
     if facts.replica:
         return "it is a replica"
-    return "its memory is nearly full" if _is_full(facts) else ""
+    if _is_full(facts):
+        return "its memory is nearly full"
+    if facts.number("rdb_bgsave_in_progress") or facts.number("aof_rewrite_in_progress"):
+        return "it is writing its data to disk just now"
+    if (facts.number("used_memory") or 0) > LARGE_BYTES:
+        # Ten thousand changes make a server save by default: a fork, and twice the memory.
+        return f"it holds more than {LARGE_BYTES >> 30} GiB: so many writes could make it save all"
+    return ""
 
 
 def _is_full(facts: Facts) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,10 @@ __all__ = ["Look", "Use", "look", "use_between", "use_since_start", "watch_serve
 
 # What a client sends to set up a connection, and not for its own sake.
 SETUP = frozenset(("client", "hello", "auth", "select", "quit", "reset", "readonly"))
-# redis-py sends CLIENT SETINFO twice, which servers before 7.2 answer with an error.
+# redis-py sends CLIENT SETINFO twice, which servers before 7.2 answer with an error, and since 8.0
+# over TCP CLIENT MAINT_NOTIFICATIONS, which only Redis Enterprise knows.
 SETINFO_ERRORS = 2
+MAINTENANCE_ERRORS = 1
 SETINFO_VERSION = (7, 2)
 COUNTS_NO_REFUSED = (7, 0)
 # A longer list of clients would hold up the server.
@@ -56,7 +59,7 @@ class Use:
         connections: that were opened.
         reads: from sockets; None where the server does not tell.
         bytes: that came in.
-        errors: replies, without those to CLIENT SETINFO of old servers; None where it is not told.
+        errors: replies, without those that a client gets as it connects; None where it is not told.
         error_codes: how many of each code.
         calls: of each command: how many, and microseconds in all.
         cpu: seconds of the server's processor; None where it is not told.
@@ -216,9 +219,9 @@ def _use(
     connections = grown("total_connections_received")
     codes = _error_codes(a, b)
     # Answered with an error that is no fault of the user's.
-    version = tuple(int(each) for each in b.get("redis_version", "9.9").split(".")[:2])
-    old = SETINFO_ERRORS * connections if version < SETINFO_VERSION else 0
-    forgiven = min(old, codes.get("ERR", 0))
+    version = tuple(map(int, re.findall(r"\d+", b.get("redis_version", "9.9"))[:2]))
+    of_each = MAINTENANCE_ERRORS + (SETINFO_ERRORS if version < SETINFO_VERSION else 0)
+    forgiven = min(of_each * connections, codes.get("ERR", 0))
     if forgiven:
         codes["ERR"] -= forgiven
     reads = None
@@ -288,6 +291,8 @@ def _busiest(first: Look, second: Look) -> tuple[int | None, int | None, str]:
         (int(each["tot-cmds"]) - int(first.clients.get(each["id"], {}).get("tot-cmds", 0)), each)
         for each in active
         if each.get("tot-cmds", "").isdigit()
+        # One that was not listed before, though it is older, did not do all that in this time.
+        and (each["id"] in first.clients or float(each.get("age", 0)) <= window)
     ]
     if not told:
         return len(active), None, ""
