@@ -18,7 +18,7 @@ the pops. Each message that was popped is looked at. All contenders do that once
 ``PythonParser`` is redis-py as it is without hiredis, ``HiredisParser`` with it, ``hiredis (C)`` is
 ``hiredis_c.c``. The server's CPU time is that of its main thread.
 
-    python bench/buffer.py -o buffer.json         # about 12 minutes
+    python bench/buffer.py -o buffer.json         # about 17 minutes
     python bench/buffer.py --fast --operations 5000
 """
 

@@ -1,7 +1,7 @@
 """Run all benchmarks, one after another, and keep what they measure, for ``report.py``.
 
-    python bench/run.py               # about 90 minutes
-    python bench/run.py --fast        # about 30 minutes
+    python bench/run.py               # some two hours
+    python bench/run.py --fast        # about 40 minutes
     python bench/run.py --only push,lists
 
 What is there already is not measured again: a run that was broken off goes on where it stopped.
