@@ -21,7 +21,7 @@ from test_matrix import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp.doctor import Diagnosis, Verdict, diagnose, doctor, watch
-from fastresp.doctor.facts import SCRATCH, Facts, Slow
+from fastresp.doctor.facts import SCRATCH, Facts, Slow, usable_socket
 from fastresp.doctor.findings import Findings
 from fastresp.doctor.watch import Use
 from fastresp.errors import TransportError
@@ -570,3 +570,23 @@ class TestRules:
     def test_what_is_not_told_is_no_fault(self) -> None:
         assert self.judge(Use(True, 10.0)) == set()
         assert self.judge(Use(True, 10.0, commands=100_000, errors=None, reads=None)) == set()
+
+
+def test_no_password_for_somebody_else(
+    tmp_path: Path, start_server: Callable[..., LocalServer]
+) -> None:
+    """Behind a tunnel the path that a server names may be another's here."""
+    server = start_server()
+    info = {"process_id": str(server.process.pid), "run_id": "x"}
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as impostor:
+        impostor.bind(path)
+        impostor.listen()
+        impostor.settimeout(5)
+        assert usable_socket(Server("redis://:secret@127.0.0.1:1"), info, path) == ""
+        link, _ = impostor.accept()
+        with link:
+            assert link.recv(100) == b""
+        impostor.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            impostor.accept()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import struct
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ __all__ = [
     "read_facts",
     "slow_commands",
     "unix_server",
+    "usable_socket",
 ]
 
 # All keys of the doctor begin so.
@@ -204,7 +206,7 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         slow=slow_commands(asker, log),
         cores=_cores(pid),
         swapped=_swapped(pid),
-        unix_socket=_usable_socket(server, info, config.get("unixsocket", "")) if local else "",
+        unix_socket=usable_socket(server, info, config.get("unixsocket", "")) if local else "",
         time_wait=_time_wait(raw),
         local_ports=_local_ports(),
         unread=dict(asker.unread),
@@ -325,15 +327,16 @@ def unix_server(server: Server, path: str) -> Server:
     return Server(redis.Redis(connection_pool=pool), reading=True)
 
 
-def _usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
-    """The path, if it is there, of this very server (which may live in a container), and takes us.
+def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
+    """The path, if it is there, of this very server, and takes us.
 
-    A server that is connected to by it already needs no other.
+    A server that is connected to by it already needs no other. The password goes to no process but
+    the one that the server says it is: behind a tunnel the path may be somebody else's here.
     """
     if not path or "path" in server.settings:
         return ""
     try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
+        if _listener(path) != info.get("process_id"):
             return ""
         other = unix_server(server, path)
         connection = other.connect(SOCKET_TIMEOUT_S)
@@ -347,6 +350,21 @@ def _usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
         connection.disconnect()
     found = parse_info(reply) if reply else {}
     return path if found.get("run_id", "-") == info.get("run_id") else ""
+
+
+def _listener(path: str) -> str:
+    """The process that listens on a unix socket; empty where the system does not tell.
+
+    Raises:
+        OSError: there is none.
+    """
+    if not stat.S_ISSOCK(os.stat(path).st_mode) or not hasattr(socket, "SO_PEERCRED"):
+        return ""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(SOCKET_TIMEOUT_S)
+        probe.connect(path)
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return str(struct.unpack("3i", credentials)[0])
 
 
 def _time_wait(raw: socket.socket) -> int:
