@@ -7,13 +7,18 @@ the pops. Each message that was popped is looked at. All contenders do that once
 - ``naive``: a command and its reply, one by one.
 - ``pipelining``: 1,000 commands, then their replies.
 - ``LRANGE trick``: pushed in a pipeline, and popped by LRANGE of 100 and LTRIM of them.
+- ``a thousand a command``: LPUSH of 1,000 items, and RPOP of 1,000, the work of ListBuffer.
 - ``redis-cli``: each command is generated and written to a ``redis-cli --pipe``; what has arrived
   is popped by the LRANGE trick meanwhile, and the rest at the end. The report's clock stopped when
-  all was written; ours when the last reply has come. What the writing alone took is in the metadata
-  as ``writing``. ``no generation`` writes the same commands, made beforehand.
+  all was written; ours when the last reply has come. ``no generation`` writes the same commands,
+  made beforehand.
 - ``fastresp redis-cli``: the same by ``RedisCli`` and ``pack_many``, a thousand at a time.
 - ``fastresp ListBuffer``: ``push()`` of 1,000, and ``pop(1000)`` or ``pop_arrow(1000)``.
 - ``fastresp mass_insert``: one load of all 100,000, a connection included; then they are popped.
+
+Through redis-cli the server does most of its work while others pop: a row of the push table says
+there what the writing took, and no CPU time of the server. A third table, ``000 both``, has the
+pushes and the pops of each contender together, and all of the server's CPU time.
 
 ``PythonParser`` is redis-py as it is without hiredis, ``HiredisParser`` with it, ``hiredis (C)`` is
 ``hiredis_c.c``. The server's CPU time is that of its main thread.
@@ -28,6 +33,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from time import perf_counter
@@ -46,6 +52,7 @@ OPERATIONS = 100_000
 DIVISOR = 1_000
 RANGE = 100
 KEY = "key"
+MANY = "a thousand a command"
 C = "hiredis (C)"
 COMMAND = ("LPUSH", KEY, PAYLOAD)
 
@@ -57,7 +64,6 @@ class Clock:
         self._cpu = Path(f"/proc/{pid}/schedstat")
         self.seconds = {"push": 0.0, "pop": 0.0}
         self.server = {"push": 0.0, "pop": 0.0}
-        self.details: dict[str, float] = {}
 
     def server_cpu(self) -> float:
         """Seconds so far; the clock ticks of /proc/PID/stat would be too coarse."""
@@ -78,7 +84,13 @@ def process(messages: list[Any]) -> int:
 
 
 class Way:
-    """A way to push and to pop, in turn; ``close()`` ends the pushes, and some items come then."""
+    """A way to push and to pop, in turn; ``close()`` ends the pushes, and some items come then.
+
+    Attributes:
+        waits: whether the server is through with what was pushed when a push returns.
+    """
+
+    waits: ClassVar[bool] = True
 
     def push(self, count: int) -> None:
         raise NotImplementedError
@@ -96,9 +108,7 @@ class Way:
         for _ in range(operations // DIVISOR):
             clock.time("push", self.push, DIVISOR)
             popped += clock.time("pop", self.pop, DIVISOR)
-        writing = clock.seconds["push"]
         clock.time("push", self.close)
-        clock.details = {"writing": writing}
         self.pop_rest(operations - popped, clock)
 
     def pop_rest(self, count: int, clock: Clock) -> None:
@@ -150,9 +160,20 @@ class Ranges(Pipelining):
         return popped
 
 
+class Many(Naive):
+    """A thousand items a command."""
+
+    def push(self, count: int) -> None:
+        self.client.lpush(KEY, *[PAYLOAD] * count)
+
+    def pop(self, count: int) -> int:
+        return process(self.client.rpop(KEY, count) or [])
+
+
 class PlainCli(Ranges):
     """redis-cli fed by a generator; popped by the LRANGE trick."""
 
+    waits = False
     generate: ClassVar[Any]
 
     def __init__(self, client: Any, server: LocalServer) -> None:
@@ -197,6 +218,8 @@ class NoGeneration(PlainCli):
 
 class OurCli(Ranges):
     """fastresp, through redis-cli."""
+
+    waits = False
 
     def __init__(self, client: Any, server: LocalServer) -> None:
         super().__init__(client)
@@ -246,36 +269,64 @@ class Load(Buffer):
 
 @dataclass
 class Contender:
-    """What runs, and the rows that its times go to."""
+    """What runs, and the rows that its times go to.
+
+    Attributes:
+        waits: whether the server's CPU time can be told to be of the pushes or of the pops.
+    """
 
     run: Callable[[int, Clock], None] | str  # or why it can't
     push: Result | None
     pop: Result | None
+    both: Result
+    waits: bool = True
+
+    def rows(self) -> list[Result]:
+        return [row for row in (self.push, self.pop, self.both) if row is not None]
 
     def note(self, operations: int, clock: Clock) -> None:
         """Take the times of one run."""
         for what, result in (("push", self.push), ("pop", self.pop)):
             if result is not None:
                 result.operations = operations
-                details = {"server_cpu": clock.server[what]}
-                result.add(
-                    clock.seconds[what], **details, **(clock.details if what == "push" else {})
-                )
+                details = {"server_cpu": clock.server[what]} if self.waits else {}
+                result.add(clock.seconds[what], **details)
+        self.both.operations = 2 * operations
+        self.both.add(sum(clock.seconds.values()), server_cpu=sum(clock.server.values()))
+
+
+def contender(
+    run: Callable[[int, Clock], None] | str,
+    push: str,
+    pop: str,
+    parser: str = "",
+    waits: bool = True,
+) -> Contender:
+    """A contender with its rows, by their names; an empty name is of no row."""
+    rows = [
+        Result(f"000 {what}", name, parser, OPERATIONS) if name else None
+        for what, name in (("push", push), ("pop", pop))
+    ]
+    return Contender(run, *rows, Result("000 both", push or pop, parser, 2 * OPERATIONS), waits)
+
+
+def running(make: Callable[[], Way]) -> Callable[[int, Clock], None]:
+    """What makes a way to push and pop, and does it all."""
+    return lambda operations, clock: make().run(operations, clock)
 
 
 def in_python(server: LocalServer) -> Iterator[Contender]:
     """redis-py's ways, and ours."""
-
-    def running(make: Callable[[], Way]) -> Callable[[int, Clock], None]:
-        return lambda operations, clock: make().run(operations, clock)
-
     for parser in PARSERS:
         client = redis_py(server.socket, parser)
-        ways = {
-            ("naive", "naive"): lambda client=client: Naive(client),
-            ("pipelining -P 1000", "pipelining"): lambda client=client: Pipelining(client),
-            ("", "LRANGE trick"): lambda client=client: Ranges(client),
-        }
+        for push, pop, kind in (
+            ("naive", "naive", Naive),
+            ("pipelining -P 1000", "pipelining", Pipelining),
+            ("", "LRANGE trick", Ranges),
+            (MANY, MANY, Many),
+        ):
+            make = running(lambda client=client, kind=kind: kind(client))
+            yield contender(make, push, pop, parser)
         for name, kind in {
             "redis-cli, format": Format,
             "redis-cli, concatenation +": Concatenation,
@@ -284,16 +335,14 @@ def in_python(server: LocalServer) -> Iterator[Contender]:
             "fastresp redis-cli": OurCli,
         }.items():
             if not name.startswith("fastresp") or parser == PARSERS[-1]:
-                ways[name, ""] = lambda client=client, kind=kind: kind(client, server)
-        for (push, pop), make in ways.items():
-            yield Contender(running(make), _row("push", push, parser), _row("pop", pop, parser))
+                make = running(lambda client=client, kind=kind: kind(client, server))
+                yield contender(make, name, "", parser, kind.waits)
     for push, pop, kind in (
         ("fastresp ListBuffer", "fastresp ListBuffer.pop", Buffer),
         ("", "fastresp ListBuffer.pop_arrow", ArrowBuffer),
         ("fastresp mass_insert", "", Load),
     ):
-        make = running(lambda kind=kind: kind(server))
-        yield Contender(make, _row("push", push), _row("pop", pop))
+        yield contender(running(lambda kind=kind: kind(server)), push, pop)
 
 
 def in_c(stack: ExitStack, server: LocalServer) -> Iterator[Contender]:
@@ -304,33 +353,23 @@ def in_c(stack: ExitStack, server: LocalServer) -> Iterator[Contender]:
     except NotAvailable as error:
         missing = str(error)
 
-    def running(push: str, pop: str) -> Callable[[int, Clock], None]:
-        def run(operations: int, clock: Clock) -> None:
-            cpu = clock.server_cpu()
-            seconds = client.run_in_turn(push, pop, operations, DIVISOR)
-            clock.seconds = dict(zip(("push", "pop"), seconds, strict=True))
-            # Of both together: it can't be told apart from outside.
-            used = clock.server_cpu() - cpu
-            clock.server = {
-                what: used * each / sum(seconds) for what, each in clock.seconds.items()
-            }
-
-        return run
+    def run(push: str, pop: str, operations: int, clock: Clock) -> None:
+        cpu = clock.server_cpu()
+        pushing, popping = client.run_in_turn(push, pop, operations, DIVISOR)
+        clock.seconds = {"push": pushing, "pop": popping}
+        # Of both together: it can't be told apart from outside.
+        clock.server["pop"] = clock.server_cpu() - cpu
 
     for push_row, pop_row, push, pop in (
         ("naive", "naive", "lpush", "rpop"),
         ("pipelining -P 1000", "pipelining", "lpush-pipeline", "rpop-pipeline"),
         ("", "LRANGE trick", "lpush-pipeline", "lrange"),
+        (MANY, MANY, "lpush-many", "rpop-many"),
     ):
-        rows = _row("push", push_row, C), _row("pop", pop_row, C)
-        yield Contender(missing or running(push, pop), *rows)
+        yield contender(missing or partial(run, push, pop), push_row, pop_row, C, waits=False)
     for name in ("format", "concatenation +", "substitution %", "no generation"):
         reason = "a way of Python programs; redis-cli itself is in C, and reads by hiredis"
-        yield Contender(reason, _row("push", f"redis-cli, {name}", C), None)
-
-
-def _row(what: str, name: str, parser: str = "") -> Result | None:
-    return Result(f"000 {what}", name, parser, OPERATIONS) if name else None
+        yield contender(reason, f"redis-cli, {name}", "", C)
 
 
 def main() -> None:
@@ -344,21 +383,19 @@ def main() -> None:
         server = stack.enter_context(LocalServer())
         contenders = [*in_python(server), *in_c(stack, server)]
         for number in range(args.rounds + 1):
-            for contender in contenders:
-                if isinstance(contender.run, str):
-                    for row in filter(None, (contender.push, contender.pop)):
-                        row.reason = contender.run
+            for each in contenders:
+                if isinstance(each.run, str):
+                    for row in each.rows():
+                        row.reason = each.run
                     continue
-                row = contender.push or contender.pop
-                assert row is not None
-                show(f"round {number} of {args.rounds}: {row.row} {row.parser}")
+                show(f"round {number} of {args.rounds}: {each.both.row} {each.both.parser}")
                 clock = Clock(server.process.pid)
                 # The first one is for the warmth alone, and need not be long.
-                contender.run(args.operations if number else DIVISOR, clock)
+                each.run(args.operations if number else DIVISOR, clock)
                 if number:
-                    contender.note(args.operations, clock)
+                    each.note(args.operations, clock)
     show("")
-    rows = [row for each in contenders for row in (each.push, each.pop) if row is not None]
+    rows = [row for each in contenders for row in each.rows()]
     finish(sorted(rows, key=lambda row: row.table, reverse=True), args.output)
 
 

@@ -29,6 +29,8 @@ LOOPS = (
     *(("lpush-pipeline", 1_000), ("rpop-pipeline", 1_000)),
     *(("lpush-pipeline", 1_000), ("lrange", 100)),
     *(("lpush-pipeline", 1_000), ("lrange", 1_000)),
+    *(("lpush-many", 1_000), ("lrange-pipeline", 1_000)),
+    *(("lpush-many", 1_000), ("rpop-many", 1_000)),
 )
 
 

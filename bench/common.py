@@ -1,10 +1,10 @@
-"""What the benchmarks share: the commands, how they are timed, and how ratios are shown."""
+"""What the benchmarks of encoding share: the commands, the clock, and how ratios are shown."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from statistics import median, quantiles
+from collections.abc import Callable, Iterable
+from statistics import quantiles
 from time import perf_counter
 from typing import Any
 
@@ -13,9 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fastresp.generators import PAYLOAD
-from fastresp.stage import Comparison
 
-__all__ = ["KINDS", "as_benchmarks", "commands", "print_ratios", "spread", "timed"]
+__all__ = ["KINDS", "commands", "print_ratios", "timed"]
 
 KINDS = ("SET", "LPUSH")
 
@@ -25,11 +24,6 @@ def commands(kind: str, count: int) -> list[tuple[str, str, str]]:
     if kind == "SET":
         return [("SET", f"key:{index:08}", PAYLOAD) for index in range(count)]
     return [("LPUSH", "key", PAYLOAD)] * count
-
-
-def spread(values: Sequence[float]) -> str:
-    """Median, least and greatest of some ratios."""
-    return f"{median(values):.3f}x ({min(values):.3f} to {max(values):.3f})"
 
 
 def timed(loops: int, make: Callable[[], Iterable[Any]]) -> float:
@@ -58,28 +52,3 @@ def print_ratios(title: str, results: dict[str, pyperf.Benchmark], base: str) ->
     console = Console()
     console.print()
     console.print(table)
-
-
-def as_benchmarks(title: str, comparison: Comparison) -> list[pyperf.Benchmark]:
-    """The timings of a comparison as pyperf keeps them: a run for each value."""
-    return [
-        pyperf.Benchmark(
-            [
-                pyperf.Run(
-                    [timing.seconds],
-                    metadata={
-                        "name": f"{title} {method}",
-                        "unit": "second",
-                        "loops": 1,
-                        "commands": comparison.commands,
-                        "round": index + 1,
-                        "server": comparison.server,
-                        "server_cpu": timing.server_seconds,
-                        "client_cpu": timing.client_seconds,
-                    },
-                )
-                for index, timing in enumerate(timings)
-            ]
-        )
-        for method, timings in comparison.timings.items()
-    ]

@@ -10,6 +10,9 @@
  * With two methods, as in lpush-pipeline/lrange, BATCH items are pushed and popped in turn, until it
  * was COUNT; the seconds of the pushes and of the pops, and the counts of both. LRANGE takes 100 then.
  *
+ * lrange waits for each of its requests, lrange-pipeline for the oldest of ten in flight. lpush-many
+ * and rpop-many have BATCH items in one command.
+ *
  * set-seconds is the busy loop that redis.io warns of: SET foo bar, one by one, for COUNT seconds.
  */
 #include <hiredis/hiredis.h>
@@ -20,6 +23,7 @@
 
 #define KEY "key"
 #define RANGE 100
+#define IN_FLIGHT 10
 
 static redisContext *server;
 static size_t value_size;
@@ -78,18 +82,59 @@ static size_t repeat(int type, int arguments, const char **command, size_t count
     return done;
 }
 
-/* Read the end of the list and cut it off, in one turn, until `count` or all have come. */
-static size_t pop_ranges(size_t count, unsigned long long batch)
+/* Read the end of the list and cut it off, in one turn; so many requests in flight. */
+static size_t pop_ranges(size_t count, unsigned long long batch, size_t in_flight)
 {
-    size_t done = 0, items = 1;
-    while (done < count && items > 0) {
+    size_t asked = 0, waiting = 0, done = 0;
+    for (;;) {
+        for (; waiting < in_flight && asked < count; waiting++, asked += batch) {
+            if (batch > count - asked)
+                batch = count - asked;
+            redisAppendCommand(server, "LRANGE " KEY " -%llu -1", batch);
+            redisAppendCommand(server, "LTRIM " KEY " 0 -%llu", batch + 1);
+        }
+        if (waiting == 0)
+            return done;
+        done += take(REDIS_REPLY_ARRAY);
+        take(REDIS_REPLY_STATUS);
+        waiting--;
+    }
+}
+
+/* LPUSH of `batch` items at a time, each waited for. */
+static size_t push_many(size_t count, size_t batch, const char *value)
+{
+    const char **command = malloc((batch + 2) * sizeof *command);
+    size_t *sizes = malloc((batch + 2) * sizeof *sizes), done = 0;
+    if (command == NULL || sizes == NULL)
+        fail("no memory");
+    command[0] = "LPUSH", command[1] = KEY;
+    for (size_t index = 0; index < batch + 2; index++) {
+        if (index > 1)
+            command[index] = value;
+        sizes[index] = strlen(command[index]);
+    }
+    for (; done < count; done += batch) {
         if (batch > count - done)
             batch = count - done;
-        redisAppendCommand(server, "LRANGE " KEY " -%llu -1", batch);
-        redisAppendCommand(server, "LTRIM " KEY " 0 -%llu", batch + 1);
-        items = take(REDIS_REPLY_ARRAY);
-        take(REDIS_REPLY_STATUS);
-        done += items;
+        if (redisAppendCommandArgv(server, batch + 2, command, sizes) != REDIS_OK)
+            fail(server->errstr);
+        take(REDIS_REPLY_INTEGER);
+    }
+    free(command);
+    free(sizes);
+    return done;
+}
+
+/* RPOP of `batch` items at a time, each waited for. */
+static size_t pop_many(size_t count, size_t batch)
+{
+    char text[24];
+    const char *command[] = {"RPOP", KEY, text};
+    size_t done = 0, items = 1;
+    for (; done < count && items > 0; done += items) {
+        snprintf(text, sizeof text, "%zu", batch < count - done ? batch : count - done);
+        items = repeat(REDIS_REPLY_ARRAY, 3, command, 1, 1);
     }
     return done;
 }
@@ -115,7 +160,13 @@ static size_t run(const char *method, size_t count, size_t batch, const char *va
         {"ping", {"PING"}, 1, REDIS_REPLY_STATUS},
     };
     if (strcmp(method, "lrange") == 0)
-        return pop_ranges(count, batch);
+        return pop_ranges(count, batch, 1);
+    if (strcmp(method, "lrange-pipeline") == 0)
+        return pop_ranges(count, batch, IN_FLIGHT);
+    if (strcmp(method, "lpush-many") == 0)
+        return push_many(count, batch, value);
+    if (strcmp(method, "rpop-many") == 0)
+        return pop_many(count, batch);
     if (strcmp(method, "set-seconds") == 0)
         return repeat_seconds(count);
     for (size_t index = 0; index < sizeof methods / sizeof *methods; index++) {
@@ -125,7 +176,8 @@ static size_t run(const char *method, size_t count, size_t batch, const char *va
         return repeat(methods[index].type, methods[index].arguments, methods[index].command,
                       count, *rest ? batch : 1);
     }
-    fail("METHOD is lpush, rpop or ping, or one with -pipeline; or lrange or set-seconds");
+    fail("METHOD is lpush, rpop, ping or lrange, or one of them with -pipeline; lpush-many, rpop-many "
+         "or set-seconds");
     return 0;
 }
 

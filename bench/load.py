@@ -12,31 +12,28 @@ Two loads, each into a server started for it on a unix socket:
     python bench/load.py
     python bench/load.py --rows 200000 --vectors 5000 --rounds 1 -o load.json
 
-As in ``push.py`` the values are collected here, for pyperf's runner would not take turns.
+The contenders take turns within a round, so that what else the machine does hits them alike.
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyperf
-import redis
-from common import spread
 from pyarrow import parquet
+from redis_py_client import redis_py
+from results import Result
+from turns import Contender, arguments, finish, measure, show, take
 
 from fastresp import mass_insert
-from fastresp.stage import Stage, Timing
+from fastresp.programs import LocalServer
 
 ROWS = 5_000_000
 VECTORS = 100_000
@@ -100,123 +97,84 @@ class Peak:
                 continue
 
 
-def load_parquet(rows: int, rounds: int, transport: str) -> list[tuple[Timing, int]]:
-    """Load the file by the command, so many times: how long that took, and the peak memory."""
-    results = []
-    with tempfile.TemporaryDirectory() as folder, Stage.open() as stage:
+def flush(server: LocalServer) -> Any:
+    """Empty the server; a client of it, that waits as long as it takes."""
+    client = redis_py(server.socket, "HiredisParser")
+    # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+    client.execute_command("FLUSHALL", "SYNC")
+    return client
+
+
+def load_parquet(rows: int, rounds: int, transport: str) -> Result:
+    """Load the file by the command, so many times."""
+    result = Result("load", "parquet", "", rows)
+    with tempfile.TemporaryDirectory() as folder, LocalServer() as server:
         path = Path(folder) / "rows.parquet"
         write_parquet(path, rows)
-        for _ in range(rounds):
+        options = ["--server", server.url, "--transport", transport]
+        command = [sys.executable, "-m", "fastresp", "load", str(path), TEMPLATE, *options]
+
+        def load() -> None:
+            program = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            peak = Peak(program.pid)
+            if program.wait():
+                raise SystemExit(f"fastresp load failed with exit code {program.returncode}")
+            peak.stop()
+            peaks.append(peak.bytes)
+
+        process = psutil.Process(server.process.pid)
+        for number in range(rounds):
             peaks: list[int] = []
-
-            def load(peaks: list[int] = peaks) -> None:
-                options = ["--server", stage.url, "--transport", transport]
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "fastresp", "load", str(path), TEMPLATE, *options],
-                    stdout=subprocess.DEVNULL,
-                )
-                peak = Peak(process.pid)
-                if process.wait():
-                    raise SystemExit(f"fastresp load failed with exit code {process.returncode}")
-                peak.stop()
-                peaks.append(peak.bytes)
-
-            results.append((stage.timed(load), peaks[0]))
-            held = stage.client.dbsize()
-            if held != rows:
+            show(f"load, round {number + 1} of {rounds}: parquet")
+            client = flush(server)
+            take(result, load, process)
+            result.details[-1]["peak_bytes"] = peaks[0]
+            if (held := client.dbsize()) != rows:
                 raise SystemExit(f"the server holds {held:,} of {rows:,} rows")
-    return results
+    return result
 
 
-def load_embeddings(count: int, rounds: int) -> dict[str, list[Timing]]:
+def load_embeddings(count: int, rounds: int) -> list[Result]:
     """Load vectors by fastresp and by a redis-py pipeline, in turn."""
     matrix = np.random.default_rng(2).random((count, DIMENSIONS), dtype=np.float32)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), DIMENSIONS)
     table = pa.table({"key": np.arange(count), "value": vectors})
-    timings: dict[str, list[Timing]] = {"fastresp": [], "redis-py pipeline": []}
-    with Stage.open() as stage:
-
-        def by_fastresp() -> None:
-            mass_insert(
-                table, "HSET doc:{key} vector {value!f32}", server=stage.url, transport="socket"
-            )
+    template = "HSET doc:{key} vector {value!f32}"
+    with LocalServer() as server:
+        client = flush(server)
 
         def by_pipeline() -> None:
-            with redis.Redis.from_url(stage.url) as client:
-                pipeline = client.pipeline(transaction=False)
-                for key, vector in enumerate(matrix):
-                    pipeline.hset(f"doc:{key}", "vector", vector.tobytes())
-                    if key % PIPELINE == PIPELINE - 1:
-                        pipeline.execute()
-                pipeline.execute()
+            pipeline = client.pipeline(transaction=False)
+            for key, vector in enumerate(matrix):
+                pipeline.hset(f"doc:{key}", "vector", vector.tobytes())
+                if key % PIPELINE == PIPELINE - 1:
+                    pipeline.execute()
+            pipeline.execute()
 
-        for _ in range(rounds):
-            for name, load in (("fastresp", by_fastresp), ("redis-py pipeline", by_pipeline)):
-                timings[name].append(stage.timed(load))
-                last: Any = stage.client.hget(f"doc:{count - 1}", "vector")
-                if stage.client.dbsize() != count or last != matrix[-1].tobytes():
-                    raise SystemExit(f"{name} did not load the vectors")
-    return timings
+        def check(row: Result) -> None:
+            last = client.hget(f"doc:{count - 1}", "vector")
+            if client.dbsize() != count or last != matrix[-1].tobytes():
+                raise SystemExit(f"{row.row} did not load the vectors")
 
-
-def benchmark(name: str, timings: list[Timing], metadata: dict[str, Any]) -> pyperf.Benchmark:
-    return pyperf.Benchmark(
-        [
-            pyperf.Run(
-                [timing.seconds],
-                metadata={
-                    "name": name,
-                    "unit": "second",
-                    "loops": 1,
-                    "round": index,
-                    "server_cpu": timing.server_seconds,
-                    "client_cpu": timing.client_seconds,
-                    **metadata,
-                },
-            )
-            for index, timing in enumerate(timings, start=1)
-        ]
-    )
+        runs: dict[str, Contender] = {
+            "fastresp": lambda: mass_insert(table, template, server=server.url, transport="socket"),
+            "redis-py pipeline": by_pipeline,
+        }
+        made = [(Result("load", f"embedding {name}", "", count), run) for name, run in runs.items()]
+        process = psutil.Process(server.process.pid)
+        measure(made, rounds, process, between=lambda: flush(server).close(), after=check)
+    return [result for result, _ in made]
 
 
 def main() -> None:
     """Measure, print, write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=3)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the Parquet file")
     parser.add_argument("--vectors", type=int, default=VECTORS, help="rows of embeddings")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--transport", default="socket", help="of fastresp load")
-    args = parser.parse_args()
-    loads = load_parquet(args.rows, args.rounds, args.transport)
-    timings = [timing for timing, _ in loads]
-    peak = max(size for _, size in loads)
-    print(
-        f"parquet, {args.rows:,} rows of 10 columns into hashes by fastresp load: "
-        f"{median(t.seconds for t in timings):.2f} s, server CPU "
-        f"{median(t.server_seconds for t in timings):.2f} s, wall/CPU "
-        f"{spread([t.seconds / t.server_seconds for t in timings])}, client CPU "
-        f"{median(t.client_seconds for t in timings):.2f} s, peak memory {peak / 2**20:.0f} MiB"
-    )
-    started = time.perf_counter()
-    embeddings = load_embeddings(args.vectors, args.rounds)
-    ours, theirs = embeddings["fastresp"], embeddings["redis-py pipeline"]
-    print(
-        f"embedding, {args.vectors:,} vectors of {DIMENSIONS} float32 into hashes: "
-        f"{median(t.seconds for t in ours):.3f} s, redis-py pipeline "
-        f"{median(t.seconds for t in theirs):.3f} s, ratio "
-        f"{spread([t.seconds / o.seconds for o, t in zip(ours, theirs, strict=True)])} "
-        f"({time.perf_counter() - started:.0f} s in all)"
-    )
-    if args.output:
-        results = [
-            benchmark("load parquet", timings, {"commands": args.rows, "peak_bytes": peak}),
-            *(
-                benchmark(f"load embedding {name}", values, {"commands": args.vectors})
-                for name, values in embeddings.items()
-            ),
-        ]
-        pyperf.BenchmarkSuite(results).dump(str(args.output))
+    args = parsed()
+    parquet_rows = load_parquet(args.rows, args.rounds, args.transport)
+    finish([parquet_rows, *load_embeddings(args.vectors, args.rounds)], args.output)
 
 
 if __name__ == "__main__":

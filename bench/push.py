@@ -6,10 +6,10 @@ transports: redis-cli, the socket, and the socket in asyncio. All start from the
 of tuples, SET with distinct keys or LPUSH with one key, and a value of 129 bytes. The server is
 started for the run, on a unix socket or with ``--tcp`` on the loopback, and emptied before each.
 
-The methods take turns within a round, so that what else the machine does hits them alike; pyperf's
-runner would run one after the other, so the values are collected here. A value is the wall time of
-one whole load. The CPU times that the server and the clients took meanwhile are in the metadata
-``server_cpu`` and ``client_cpu``.
+The methods take turns within a round, so that what else the machine does hits them alike, where
+pyperf's runner would run one after the other. A value is the wall time of one whole load. The CPU
+times that the server and the clients took meanwhile are in the metadata ``server_cpu`` and
+``client_cpu``. The table is ``push``, or with ``--tcp`` ``push-tcp``.
 
     python bench/push.py -o push.json
     python bench/push.py --tcp --only "no generation,fastresp socket"
@@ -19,109 +19,67 @@ one whole load. The CPU times that the server and the clients took meanwhile are
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import sys
-from pathlib import Path
-from statistics import median
+from typing import Any
 
-import pyperf
-from common import KINDS, as_benchmarks, commands, spread
-from rich.console import Console
-from rich.table import Table
+import psutil
+from common import KINDS, commands
+from results import Result
+from turns import Contender, arguments, finish, measure
 
 from fastresp import FastrespError, aio, dump, mass_insert
-from fastresp.stage import FASTRESP, READY_FILE, Comparison, Stage
-
-ROUNDS = 10
-FAST_ROUNDS = 3
+from fastresp.stage import FASTRESP, Stage
 
 
-def measure(kind: str, args: argparse.Namespace) -> Comparison:
-    """Load by each method, in rounds."""
-    count = args.commands
-    ready = commands(kind, count)
-    with Stage.open(tcp=args.tcp) as stage:
-        dump(ready, None, stage.ready_file)
-        url = stage.url
-        methods = stage.plain_methods(lambda: ready) | {
-            f"{FASTRESP} redis-cli": lambda: mass_insert(ready, server=url, transport="redis-cli"),
-            f"{FASTRESP} socket": lambda: mass_insert(ready, server=url, transport="socket"),
-            f"{FASTRESP} asyncio": lambda: asyncio.run(aio.mass_insert(ready, server=url)),
-        }
-        if args.only:
-            methods = {name: methods[name] for name in methods if name in args.only}
-
-        def check(method: str) -> None:
-            held = stage.client.dbsize() if kind == "SET" else stage.client.llen("key")
-            if held != count:
-                raise FastrespError(f"{kind} {method}: the server holds {held:,} of {count:,}")
-
-        def show(text: str) -> None:
-            if sys.stderr.isatty():
-                print(f"\r\x1b[K{kind}: {text}", end="", file=sys.stderr, flush=True)
-
-        return stage.compare(methods, count, args.rounds, check=check, show=show)
+def methods(stage: Stage, kind: str, count: int) -> dict[str, Contender]:
+    """What loads the same commands, by name."""
+    ready, url = commands(kind, count), stage.url
+    dump(ready, None, stage.ready_file)
+    return stage.plain_methods(lambda: ready) | {
+        f"{FASTRESP} redis-cli": lambda: mass_insert(ready, server=url, transport="redis-cli"),
+        f"{FASTRESP} socket": lambda: mass_insert(ready, server=url, transport="socket"),
+        f"{FASTRESP} asyncio": lambda: asyncio.run(aio.mass_insert(ready, server=url)),
+    }
 
 
-def print_table(kind: str, where: str, comparison: Comparison) -> None:
-    """Print medians, and the ratios round by round."""
-    table = Table(
-        title=f"{kind} over {where}, {comparison.commands:,} commands, {comparison.server}, "
-        f"medians of {comparison.rounds} rounds",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
+def compare(stage: Stage, kind: str, args: Any) -> list[Result]:
+    """Load by each method, in rounds, each time into an empty server."""
+    client: Any = stage.client
+    made = {
+        name: (Result("push-tcp" if args.tcp else "push", f"{kind} {name}", "", args.commands), run)
+        for name, run in methods(stage, kind, args.commands).items()
+        if not args.only or name in args.only
+    }
+
+    def check(row: Result) -> None:
+        held = client.dbsize() if kind == "SET" else client.llen("key")
+        if held != args.commands:
+            raise FastrespError(f"{row.row}: the server holds {held:,} of {args.commands:,}")
+
+    # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+    measure(
+        [*made.values()],
+        args.rounds,
+        psutil.Process(stage.server.process.pid),
+        between=lambda: client.execute_command("FLUSHALL", "SYNC"),
+        after=check,
     )
-    table.add_column("method")
-    columns = ("seconds", "commands/s", "server CPU s", "wall/CPU", "client CPU s")
-    for column in (*columns, "ratio (min to max)"):
-        table.add_column(column, justify="right")
-    for method in comparison.timings:
-        seconds = comparison.seconds(method)
-        table.add_row(
-            method,
-            f"{seconds:.3f}",
-            f"{comparison.commands / seconds:,.0f}",
-            f"{comparison.server_seconds(method):.3f}",
-            f"{median(t.seconds / t.server_seconds for t in comparison.timings[method]):.3f}",
-            f"{comparison.client_seconds(method):.3f}",
-            spread(comparison.ratios(method)) if method != READY_FILE else "",
-        )
-    console = Console(width=120 if not sys.stdout.isatty() else None)
-    console.print()
-    console.print(table)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
-    parser.add_argument("--fast", action="store_true", help=f"{FAST_ROUNDS} rounds, not {ROUNDS}")
-    parser.add_argument("--rounds", type=int, help="so many rounds")
-    parser.add_argument("--tcp", action="store_true", help="over TCP, not over a unix socket")
-    parser.add_argument(
-        "--only", type=lambda names: [*names.split(","), READY_FILE], help="these methods, by name"
-    )
-    parser.add_argument("--commands", type=int, default=1_000_000, help="commands in each load")
-    args = parser.parse_args()
-    if args.output and args.output.exists():
-        parser.error(f"{args.output} is there already; pyperf does not overwrite results either")
-    args.rounds = args.rounds or (FAST_ROUNDS if args.fast else ROUNDS)
-    if args.rounds < 1 or args.commands < 1:
-        parser.error("--rounds and --commands are 1 or more")
-    return args
+    return [result for result, _ in made.values()]
 
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    args = arguments()
-    benchmarks = []
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=5, only=True)
+    parser.add_argument("--tcp", action="store_true", help="over TCP, not over a unix socket")
+    parser.add_argument("--commands", type=int, default=1_000_000, help="commands in each load")
+    args = parsed()
+    if args.commands < 1:
+        parser.error("--commands is 1 or more")
+    results: list[Result] = []
     for kind in KINDS:
-        comparison = measure(kind, args)
-        print_table(kind, "TCP" if args.tcp else "a unix socket", comparison)
-        benchmarks += as_benchmarks(f"push {kind}", comparison)
-    if args.output:
-        pyperf.BenchmarkSuite(benchmarks).dump(str(args.output))
+        with Stage.open(tcp=args.tcp) as stage:
+            results += compare(stage, kind, args)
+    finish(results, args.output)
 
 
 if __name__ == "__main__":

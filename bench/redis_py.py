@@ -11,32 +11,23 @@ contenders take turns within a round; a value is the time of one call.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
-from statistics import median
+from time import perf_counter
 from typing import Any
 
-import pyperf
 import redis
 import redis.asyncio
-from common import commands, spread
+from common import commands
 from redis.connection import PythonRespSerializer
-from rich.console import Console
-from rich.table import Table
+from results import Result
+from turns import Contender, arguments, finish, measure
 
 from fastresp.programs import LocalServer
 from fastresp.redis_py import speed_up
 
 COUNT = 10_000
-ROUNDS = 50
-FAST_ROUNDS = 10
 OURS = "fastresp"
-
-Run = Callable[[], object]
 
 
 def python_packer() -> PythonRespSerializer:
@@ -57,105 +48,66 @@ def clients(url: str) -> dict[str, Any]:
     return made
 
 
-def packing(client: Any) -> Run:
+def packing(client: Any) -> Contender:
     ready = commands("SET", COUNT)
     connection = client.connection_pool.get_connection()
     return lambda: connection.pack_commands(ready)
 
 
-def executing(client: Any, loop: asyncio.AbstractEventLoop) -> Run:
+def executing(client: Any, loop: asyncio.AbstractEventLoop) -> Contender:
     pipeline = client.pipeline(transaction=False)
 
-    def run() -> None:
-        replies = pipeline.execute()
-        if not isinstance(replies, list):
-            replies = loop.run_until_complete(replies)
-        assert len(replies) == COUNT
-
-    def fill() -> None:
+    def run() -> float:
         # execute() empties the pipeline; filling it again is not timed.
         for _, key, value in commands("SET", COUNT):
             pipeline.set(key, value)
+        start = perf_counter()
+        replies = pipeline.execute()
+        if not isinstance(replies, list):
+            replies = loop.run_until_complete(replies)
+        taken = perf_counter() - start
+        assert len(replies) == COUNT
+        return taken
 
-    run.before = fill  # type: ignore[attr-defined]
     return run
 
 
-def measure(contenders: dict[str, Run], rounds: int) -> dict[str, list[float]]:
-    """Time the contenders in turn, after one untimed round."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for index in range(rounds + 1):
-        for name, run in contenders.items():
-            getattr(run, "before", lambda: None)()
-            start = time.perf_counter()
-            run()
-            if index:
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
-
-
-def print_table(title: str, seconds: dict[str, list[float]]) -> None:
-    """Print medians, and how many times as long as ours each took, round by round."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("packer")
-    for column in ("us a command", "by ours (min to max)"):
-        table.add_column(column, justify="right")
-    for name, values in seconds.items():
-        ratios = [theirs / ours for theirs, ours in zip(values, seconds[OURS], strict=True)]
-        ratio = "" if name == OURS else spread(ratios)
-        table.add_row(name, f"{median(values) / COUNT * 1e6:.3f}", ratio)
-    console = Console()
-    console.print()
-    console.print(table)
-
-
-def as_benchmarks(title: str, seconds: dict[str, list[float]]) -> list[pyperf.Benchmark]:
-    about = {"unit": "second", "loops": 1, "commands": COUNT}
-    return [
-        pyperf.Benchmark(
-            [
-                pyperf.Run([value], metadata=about | {"name": f"{title}, {name}", "round": index})
-                for index, value in enumerate(values, start=1)
-            ]
-        )
-        for name, values in seconds.items()
+def compare(
+    part: str, make: Callable[[Any], Contender], clients: dict[str, Any], rounds: int
+) -> list[Result]:
+    """Time the clients in turn."""
+    made = [
+        (Result("redis_py", f"{part}, {name}", "", COUNT), make(client))
+        for name, client in clients.items()
     ]
+    measure(made, rounds)
+    return [result for result, _ in made]
 
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
-    parser.add_argument("--fast", action="store_true", help=f"{FAST_ROUNDS} rounds, not {ROUNDS}")
-    parser.add_argument("--debug-single-value", action="store_true", help="a single round")
-    args = parser.parse_args()
-    if args.output and args.output.exists():
-        sys.exit(f"{args.output} is there already; pyperf does not overwrite results either")
-    rounds = 1 if args.debug_single_value else FAST_ROUNDS if args.fast else ROUNDS
+    _, parsed = arguments(__doc__.splitlines()[0], rounds=50, fast_rounds=10)
+    args = parsed()
     loop = asyncio.new_event_loop()
+
+    def execute(client: Any) -> Contender:
+        return executing(client, loop)
+
     with LocalServer() as server:
         sync = clients(server.url)
         asynchronous = {
             "redis-py, Python": redis.asyncio.Redis.from_url(server.url),
             OURS: speed_up(redis.asyncio.Redis.from_url(server.url)),
         }
-        benchmarks = {
-            "pack_commands": {name: packing(client) for name, client in sync.items()},
-            "execute": {name: executing(client, loop) for name, client in sync.items()},
-            "execute in asyncio": {
-                name: executing(client, loop) for name, client in asynchronous.items()
-            },
-        }
-        results = []
-        for title, contenders in benchmarks.items():
-            seconds = measure(contenders, rounds)
-            print_table(f"{title}, a pipeline of {COUNT:,} SETs", seconds)
-            results += as_benchmarks(title, seconds)
+        results = [
+            *compare("pack_commands", packing, sync, args.rounds),
+            *compare("execute", execute, sync, args.rounds),
+            *compare("execute in asyncio", execute, asynchronous, args.rounds),
+        ]
         for client in asynchronous.values():
             loop.run_until_complete(client.aclose())
     loop.close()
-    if args.output:
-        pyperf.BenchmarkSuite(results).dump(str(args.output))
+    finish(results, args.output)
 
 
 if __name__ == "__main__":

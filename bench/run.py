@@ -6,7 +6,9 @@
 
 What is there already is not measured again: a run that was broken off goes on where it stopped.
 ``--again`` measures it anew. Each script writes ``bench/results/NAME.json``, as pyperf does; the
-facts of the machine are in ``machine.json`` beside them. The machine should do nothing else then.
+facts of the machine are in ``machine.json`` beside them, and of each script when it ran, of which
+commit, and how busy the processors were just before, in percent. The machine should do nothing else
+then.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import os
 import platform
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -37,6 +40,8 @@ MACHINE = "machine.json"
 PACKAGES = ("fastresp", "redis", "hiredis", "pyarrow", "numpy", "pyperf")
 # Seconds after which a script is taken to hang; the longest takes some 10 minutes.
 TIMEOUT_S = 3600
+# So long the processors are looked at before each script.
+BEFORE_S = 2
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,9 @@ BENCHMARKS = {
     "columns": Benchmark("columns", "-q", smoke=ONE_VALUE),
     "replies": Benchmark("replies", "-q", smoke=ONE_VALUE),
     "push-tcp": Benchmark("push", TCP, smoke="--rounds 1 --commands 20000"),
-    "users": Benchmark("users", smoke=ONE_VALUE),
-    "redis_py": Benchmark("redis_py", smoke=ONE_VALUE),
-    "load": Benchmark("load", fast="", smoke="--rows 20000 --vectors 1000 --rounds 1"),
+    "users": Benchmark("users", smoke="--rounds 1"),
+    "redis_py": Benchmark("redis_py", smoke="--rounds 1"),
+    "load": Benchmark("load", smoke="--rows 20000 --vectors 1000 --rounds 1"),
     "redis_benchmark": Benchmark("redis_benchmark", smoke="--rounds 1 --commands 200"),
     "pipelining": Benchmark("pipelining", smoke="--rounds 1 --commands 1000"),
     "workflow": Benchmark("workflow", smoke="--rounds 1 --users 100"),
@@ -88,10 +93,9 @@ def machine(mode: str, names: Iterable[str]) -> dict[str, object]:
         "os": f"{system.get('PRETTY_NAME', platform.system())}, kernel {kernel}",
         "python": platform.python_version(),
         "versions": _programs() | _packages(),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": now(),
         "mode": mode,
         "fast": mode != "full",
-        "commit": _commit(),
         "commands": {name: shlex.join(BENCHMARKS[name].command(mode)) for name in names},
     }
 
@@ -134,6 +138,19 @@ def _commit() -> str:
         return ""
 
 
+def run(command: list[str]) -> int | str:
+    """Run a script; its exit code, or what else it ended by. All that it started ends with it."""
+    process = subprocess.Popen(command, cwd=HERE.parent, start_new_session=True)
+    try:
+        return process.wait(TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return f"not ended after {TIMEOUT_S:,} s"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
 def measure(name: str, mode: str, folder: Path) -> bool:
     """Run one script; whether it did what it should. What it wrote is kept only then."""
     path, parts = folder / f"{name}.json", folder / f"{name}.part.json"
@@ -141,20 +158,29 @@ def measure(name: str, mode: str, folder: Path) -> bool:
     print(f"\n== {name}: {shlex.join(command)}", flush=True)
     for each in (parts, missing_path(parts), missing_path(path)):
         each.unlink(missing_ok=True)
+    facts = {"started": now(), "commit": _commit(), "busy": psutil.cpu_percent(BEFORE_S)}
     start = time.monotonic()
-    arguments = [sys.executable, *command[1:], "-o", str(parts)]
-    try:
-        failed = subprocess.run(arguments, cwd=HERE.parent, timeout=TIMEOUT_S).returncode
-    except subprocess.TimeoutExpired:
-        failed = f"not ended after {TIMEOUT_S:,} s"
+    failed = run([sys.executable, *command[1:], "-o", str(parts)])
     if failed or not parts.exists():
         print(f"{name} failed: {failed}", file=sys.stderr)
         return False
     if missing_path(parts).exists():
         missing_path(parts).replace(missing_path(path))
     parts.replace(path)
-    print(f"{name} took {time.monotonic() - start:.0f} s", flush=True)
+    facts["seconds"] = round(time.monotonic() - start)
+    machine = json.loads((folder / MACHINE).read_text())
+    machine.setdefault("runs", {})[name] = facts
+    write(folder, machine)
+    print(f"{name} took {facts['seconds']} s", flush=True)
     return True
+
+
+def write(folder: Path, machine: dict[str, object]) -> None:
+    (folder / MACHINE).write_text(json.dumps(machine, indent=1) + "\n")
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def prepare(args: argparse.Namespace, mode: str) -> None:
@@ -169,10 +195,8 @@ def prepare(args: argparse.Namespace, mode: str) -> None:
                 f"the results in {args.results} are of a {begun['mode']} run; take another folder "
                 "with --results, or --again to begin anew"
             )
-        if begun["commit"] == facts["commit"]:
-            return
-        print(f"note: some of the results are of commit {begun['commit']}", file=sys.stderr)
-    path.write_text(json.dumps(facts, indent=1) + "\n")
+        facts["runs"] = begun.get("runs", {})
+    write(args.results, facts)
 
 
 def main() -> None:

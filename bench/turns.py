@@ -7,12 +7,15 @@ import gc
 import resource
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
 from typing import Any, TypeAlias
 
 import psutil
+from pages.data import Results
+from pages.goals import GOALS, judge
 from results import Result, save
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +37,7 @@ Contender: TypeAlias = Callable[[], object]
 
 
 def arguments(
-    description: str, rounds: int, fast_rounds: int
+    description: str, rounds: int, fast_rounds: int, *, only: bool = False
 ) -> tuple[argparse.ArgumentParser, Callable[[], argparse.Namespace]]:
     """The options that these scripts have in common, and what reads them in the end.
 
@@ -42,11 +45,16 @@ def arguments(
         description: the first line of the script's docstring.
         rounds: how many by default.
         fast_rounds: how many with ``--fast``.
+        only: whether there is an option that chooses contenders, by their names.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
     parser.add_argument("--fast", action="store_true", help=f"{fast_rounds} rounds, not {rounds}")
     parser.add_argument("--rounds", type=int, help="so many rounds")
+    if only:
+        parser.add_argument(
+            "--only", type=lambda names: names.split(","), help="these contenders, by name"
+        )
 
     def parsed() -> argparse.Namespace:
         args = parser.parse_args()
@@ -106,7 +114,8 @@ def take(
     if keep:
         if server is not None:
             details["server_cpu"] = after[0] - before[0]
-        result.add(taken, client_cpu=after[1] - before[1], **details)
+        round_ = len(result.values) + 1
+        result.add(taken, round=round_, client_cpu=after[1] - before[1], **details)
     return taken
 
 
@@ -115,6 +124,7 @@ def measure(
     rounds: int,
     server: psutil.Process | None = None,
     between: Contender = lambda: None,
+    after: Callable[[Result], object] = lambda result: None,
 ) -> None:
     """Time contenders in turn, round by round, after one untimed round; note it in the results.
 
@@ -123,6 +133,7 @@ def measure(
         rounds: how many values each gets.
         server: whose CPU time is noted, too.
         between: is called before each, untimed.
+        after: is called after each, untimed, with its row: to look at what it did.
     """
     for number in range(rounds + 1):
         for result, run in contenders:
@@ -131,6 +142,7 @@ def measure(
             show(f"{result.table}, round {number} of {rounds}: {result.row} {result.parser}")
             between()
             take(result, run, server, keep=number > 0)
+            after(result)
     show("")
 
 
@@ -166,8 +178,23 @@ def print_results(results: Sequence[Result]) -> None:
                 console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
+def print_goals(results: Sequence[Result]) -> None:
+    """Print what was measured of the report's goals, of the results that are named as a table."""
+    found = Results()
+    for row in results:
+        found.add(row.table, row)
+    for verdict in map(partial(judge, results=found), GOALS):
+        if measured := verdict.measured:
+            goal, sign = verdict.goal, "at most" if verdict.goal.at_most else "at least"
+            print(
+                f"{goal.area}: {goal.what}: {measured.figure:.3f} ({measured.low:.3f} to "
+                f"{measured.high:.3f}), {sign} {goal.bound:g} {goal.unit} wanted: {verdict.word}"
+            )
+
+
 def finish(results: Sequence[Result], output: Path | None) -> None:
-    """Print the tables, and write the results where they are wanted."""
+    """Print the tables and the goals, and write the results where they are wanted."""
     print_results(results)
+    print_goals(results)
     if output:
         save(output, results)

@@ -54,11 +54,23 @@ class NotMeasured(Exception):
 
 
 class Results:
-    """The results in a folder: ``NAME.json``, ``NAME.missing.json`` and ``machine.json``."""
+    """The results in a folder: ``NAME.json``, ``NAME.missing.json`` and ``machine.json``.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: where they are; without it there are those that are added.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
         self.machine: dict[str, Any] = {}
         self._files: dict[str, list[Result]] = {}
+        if folder is not None:
+            self._read(folder)
+
+    def add(self, name: str, row: Result) -> None:
+        """Take a row of a file that is still to be written."""
+        self._files.setdefault(name, []).append(row)
+
+    def _read(self, folder: Path) -> None:
         if (machine := folder / "machine.json").exists():
             self.machine = json.loads(machine.read_text())
         for path in sorted(folder.glob("*.json")):

@@ -59,9 +59,9 @@ def columns(kind: str, what: str) -> Section:
 
 def loading(kind: str, file: str, over: str) -> Section:
     """A table of push.py."""
-    base = against("against the file", row_named(f"push {kind} no generation"))
+    base = against("against the file", row_named(f"{kind} no generation"))
     title = f"Load {kind} commands over {over}"
-    prefix = f"push {kind} "
+    prefix = f"{kind} "
     return Section(
         title,
         (file,),
@@ -141,9 +141,9 @@ PARTS = Group(
         Section(
             "Files and embeddings, whole loads",
             ("load",),
-            listing("load", ["load"], [*TURNS, PEAK], prefix="load ", parser=False),
+            listing("load", ["load"], [*TURNS, PEAK], parser=False),
             bars(
-                "Files and embeddings", "load", ("load",), prefix="load ", axis="rows a second",
+                "Files and embeddings", "load", ("load",), axis="rows a second",
                 value=speed, server=True,
             ),
             "`fastresp load` of a Parquet file of 10 columns into hashes, as a process of its own; "

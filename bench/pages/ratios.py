@@ -33,12 +33,23 @@ __all__ = [
     "workflow_bars",
 ]
 
-# By what each method of the source pushes and pops.
+# The rows of each method of the source: of its pushes, its pops, and both; what falls together
+# with something else has no row.
 METHODS = {
-    "naive": ("naive", "naive"),
-    "pipelining": ("pipelining -P 1000", "pipelining"),
-    "LRANGE trick": ("pipelining -P 1000", "LRANGE trick"),
-    "redis-cli": ("redis-cli, format", "LRANGE trick"),
+    "naive": ("naive", "naive", "naive"),
+    "pipelining": ("pipelining -P 1000", "pipelining", "pipelining -P 1000"),
+    "LRANGE trick": ("", "LRANGE trick", "LRANGE trick"),
+    "redis-cli": ("redis-cli, format", "", "redis-cli, format"),
+}
+READY = "redis-cli, no generation"
+# The pushes of buffer.py, and the rows of push.py that do the same in one load.
+LOADS = {
+    "redis-cli, format": "LPUSH format",
+    "redis-cli, concatenation +": "LPUSH concatenation +",
+    "redis-cli, substitution %": "LPUSH substitution %",
+    "fastresp redis-cli": "LPUSH fastresp redis-cli",
+    "fastresp mass_insert": "LPUSH fastresp socket",
+    READY: "LPUSH no generation",
 }
 PIPELINED = {"push": "pipelining -P 1000", "pop": "pipelining"}
 
@@ -91,8 +102,9 @@ def python_to_c(results: Results) -> Table:
         _row(f"{kind}, {name}, and {native} in C", ours(kind, name, native), True)
         for kind, name, native in (
             ("push", "fastresp mass_insert", "pipelining -P 1000"),
-            ("push", "fastresp ListBuffer", "pipelining -P 1000"),
+            ("push", "fastresp ListBuffer", "a thousand a command"),
             ("pop", "fastresp ListBuffer.pop", "LRANGE trick"),
+            ("pop", "fastresp ListBuffer.pop", "a thousand a command"),
         )
     ]
     headings = ("", "PythonParser by C", "HiredisParser by C", "fastresp by C", "2018")
@@ -102,58 +114,57 @@ def python_to_c(results: Results) -> Table:
 def parser_gain(results: Results) -> Table:
     """Compute what the parser in C gains, in rate."""
 
-    def seconds(kind: str, row: str, parser: str) -> float:
-        return mean(results.find("buffer", row, parser, f"000 {kind}").values)
-
-    def gain(*parts: tuple[str, str]) -> str:
+    def gain(kind: str, row: str) -> str:
+        if not row:
+            return "-"
         slow, fast = (
-            sum(seconds(kind, row, parser) for kind, row in parts)
+            rate(results.find("buffer", row, parser, f"000 {kind}"))
             for parser in ("PythonParser", "HiredisParser")
         )
-        return _percent(slow / fast - 1)
+        return _percent(fast / slow - 1)
 
     def cells(name: str) -> list[str]:
-        push, pop = zip(("push", "pop"), METHODS[name], strict=True)
-        return [gain(push), gain(pop), gain(push, pop)]
+        kinds = zip(("push", "pop", "both"), METHODS[name], strict=True)
+        return [*(gain(kind, row) for kind, row in kinds), f"{PARSER_GAIN[name]:.2f}%"]
 
-    rows = [
-        _row(name, lambda name=name: [*cells(name), f"{PARSER_GAIN[name]:.2f}%"])
-        for name in METHODS
-    ]
+    rows = [_row(name, lambda name=name: cells(name)) for name in METHODS]
     return Table(("", "push", "pop", "both together", "2018, of a profile"), rows)
 
 
 def generation(results: Results) -> Table:
     """Compute what the generators lose against a ready stream, and gain over one another."""
-    methods = [*GENERATION_LOSS, "fastresp redis-cli", "fastresp mass_insert"]
 
-    def find(name: str) -> Result:
-        # Its replies are popped by a parser, which makes no difference to a push.
-        by = {row.parser for row in results.rows("000 push", "buffer") if row.row == name}
-        parser = "HiredisParser" if "HiredisParser" in by else ""
-        return results.find("buffer", name, parser, "000 push")
+    def find(table: str, name: str) -> Result:
+        parser = "" if name == "fastresp mass_insert" else "HiredisParser"
+        return results.find("buffer", name, parser, table)
 
-    def cells(index: int) -> list[str]:
-        name = methods[index]
-        ready = find("redis-cli, no generation")
-        ratio = quotient(ready, find(name))
-        shown = [f"{rate(find(name)):,.0f}", _percent(1 - ratio.figure)]
-        shown.append(f"{GENERATION_LOSS[name]:.2f}%" if name in GENERATION_LOSS else "-")
-        before = rate(find(methods[index - 1])) if index else rate(find(name))
-        # Only the source's own methods are a series.
-        gains = name in CUMULATIVE_GAIN
-        shown.append(_percent(rate(find(name)) / before - 1) if gains else "-")
-        shown.append(f"{CUMULATIVE_GAIN[name]:.2f}%" if gains else "-")
-        shown.append(_percent(rate(find(name)) / rate(find(methods[0])) - 1))
-        return shown
+    def loss(table: str, name: str) -> str:
+        ratio = quotient(find(table, READY), find(table, name))
+        return _percent(1 - ratio.figure)
 
+    def of_load(name: str) -> str:
+        ratio = quotient(*(results.find("push", LOADS[each]) for each in (READY, name)))
+        return _percent(1 - ratio.figure)
+
+    def cells(name: str, above: str) -> list[str]:
+        push = find("000 push", name)
+        gain = _percent(rate(push) / rate(find("000 push", above)) - 1) if above else "-"
+        then = f"{GENERATION_LOSS[name]:.2f}%" if name in GENERATION_LOSS else "-"
+        gain_then = f"{CUMULATIVE_GAIN[name]:.2f}%" if name in CUMULATIVE_GAIN else "-"
+        losses = loss("000 push", name), loss("000 both", name), of_load(name)
+        return [f"{rate(push):,.0f}", *losses, then, gain, gain_then]
+
+    # Only the source's own methods are a series.
+    series = [name for name in LOADS if name in CUMULATIVE_GAIN]
+    before = dict(zip(series[1:], series, strict=False))
     rows = [
-        _row(name, lambda index=index: cells(index), "fastresp" in name)
-        for index, name in enumerate(methods)
+        _row(name, lambda name=name: cells(name, before.get(name, "")), "fastresp" in name)
+        for name in LOADS
+        if name != READY
     ]
     headings = (
-        "", "op/s", "loss against no generation", "2018, of a profile", "gain over the row above",
-        "2018", "gain over format",
+        "", "pushes: op/s", "pushes: loss", "pushes and pops: loss", "a whole load: loss",
+        "2018: loss", "pushes: gain over the row above", "2018: gain",
     )  # fmt: skip
     return Table(headings, rows)
 

@@ -25,6 +25,8 @@ __all__ = [
     "verdicts",
 ]
 
+# Percent of the processors.
+BUSY = 10
 GROUND_RULE = (
     "Compare figures of one table with each other, and not with those of another year or machine."
 )
@@ -51,8 +53,8 @@ def _push(results: Results) -> str:
 
 
 def _load(results: Results) -> str:
-    ours = results.find("push", "push SET fastresp socket")
-    file = results.find("push", "push SET no generation")
+    ours = results.find("push", "SET fastresp socket")
+    file = results.find("push", "SET no generation")
     waits = sum(ours.values) / (sum(ours.of("server_cpu")) or float("nan"))
     return (
         f"Loading SET commands from Python reaches {_times(file, ours)} the rate of "
@@ -62,7 +64,7 @@ def _load(results: Results) -> str:
 
 
 def _pop(results: Results) -> str:
-    ours = results.find("lists", "pop fastresp pop 10,000")
+    ours = results.find("lists", "pop fastresp pop 10000")
     single = results.find("lists", "pop fastresp pop")
     native = results.find("lists", "pop C lrange 1000")
     return (
@@ -96,6 +98,7 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
     """What the figures are from; what is not known is left out."""
     machine: dict[str, Any] = results.machine
     cores, memory = machine.get("cores"), machine.get("memory_gib")
+    runs: dict[str, Any] = machine.get("runs", {})
     versions: dict[str, str] = machine.get("versions", {})
     # Among servers and clients the package's own name says too little.
     numbers = {"redis-py" if name == "redis" else name: number for name, number in versions.items()}
@@ -106,10 +109,21 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
         "System": machine.get("os", ""),
         "Python": machine.get("python", ""),
         "Versions": ", ".join(f"{name} {number}" for name, number in numbers.items()),
-        "Commit": machine.get("commit", ""),
+        "Commit": ", ".join(dict.fromkeys(run["commit"] for run in runs.values())),
+        "Other work before": _busy_before(runs),
         "Run": "a quick one, of fewer values" if machine.get("fast") else "",
     }
     return [(name, clean(str(text))) for name, text in facts.items() if text]
+
+
+def _busy_before(runs: dict[str, Any]) -> str:
+    """How busy the processors were before the benchmarks, in percent, and before which too much."""
+    if not runs:
+        return ""
+    busy = {name: run["busy"] for name, run in runs.items()}
+    said = f"{min(busy.values()):.0f}% to {max(busy.values()):.0f}% of the processors"
+    noisy = [name for name, share in busy.items() if share > BUSY]
+    return f"{said}; more than {BUSY}% before {', '.join(noisy)}" if noisy else said
 
 
 def in_short(results: Results) -> str:
