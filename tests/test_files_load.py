@@ -153,6 +153,21 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
         assert (peak - before) / 1024 < most_mib
 
 
+BAR_CODE = """
+import sys, pyarrow, fastresp
+table = fastresp.read(sys.argv[1], sql="SELECT current_setting('enable_progress_bar') FROM source")
+print(pyarrow.RecordBatchReader.from_stream(table).read_all()[0].to_pylist())
+"""
+
+
+def test_a_long_query_draws_no_bar(tmp_path: Path) -> None:
+    """DuckDB does on standard output, in a program that it takes for a session by hand."""
+    path = tmp_path / "one.csv"
+    path.write_text("a\n1\n")
+    done = subprocess.run([sys.executable, "-c", BAR_CODE, path], capture_output=True, check=True)
+    assert done.stdout == b"[False]\n"
+
+
 PIPE_CODE = """
 import sys, fastresp
 table = fastresp.read(sys.stdin.buffer)

@@ -72,6 +72,8 @@ class Query:
         try:
             with self._told():
                 self._connection.execute("SET TimeZone = 'UTC'")
+                # It draws one on the standard output of ``python -c`` and of notebooks.
+                self._connection.execute("SET enable_progress_bar = false")
                 if self._sources:
                     self._name_source()
                 self._check()
