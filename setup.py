@@ -1,5 +1,6 @@
 """Compile the extensions; all metadata is in pyproject.toml."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from setuptools import Extension, setup
 compile_args = [] if sys.platform == "win32" else ["-O3"]
 
 setup(
+    options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         [
             Extension(
