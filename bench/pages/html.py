@@ -47,7 +47,9 @@ def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
     yield '<link rel="icon" href="data:,">'
     yield f"<style>\n{STYLE.read_text()}</style>\n</head>\n<body>\n<main>"
     yield "<header>\n<h1>fastresp: benchmarks</h1>"
-    yield f'<p class="lead">{inline(" ".join(findings(results)))}</p>'
+    yield '<ul class="lead">'
+    yield from (f"<li>{inline(found)}</li>" for found in findings(results))
+    yield "</ul>"
     yield f'<p class="about">{inline(in_short(results))}</p>\n</header>'
     yield from _contents(groups)
     yield from _goals(results)

@@ -30,7 +30,7 @@ def markdown(results: Results, groups: Sequence[Group]) -> str:
 
 def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
     judged = verdicts(results)
-    yield from ("# Benchmarks", "", " ".join(findings(results)), "")
+    yield from ("# Benchmarks", "", *(f"- {found}" for found in findings(results)), "")
     if said := in_short(results):
         yield from (said, "")
     yield "[The same as one page, with charts](benchmarks.html)"
