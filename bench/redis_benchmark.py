@@ -1,35 +1,41 @@
 """What redis-benchmark reports, and redis-py at the same commands; a connection for each of them.
 
 - Table ``001 redis-benchmark``: each line of ``redis-benchmark -c 1``, and the same commands by
-  redis-py, one by one, with either parser. The names are those that redis-benchmark prints.
+  redis-py, one by one, with either parser. The names are those that redis-benchmark prints. The
+  line of 2013 that it has no more, LRANGE of 450, is given to it as a command; so are all LRANGEs
+  and the LPUSH before them, for each of its own lines of them pushes again.
 - Tables ``000 push`` and ``000 pop``: the rows that the 2018 report left empty; values of 129
   bytes, by one client, also 1,000 commands at a time (``-P 1000``). RPOP begins with a full list.
   The rows of LRANGE_100 count commands; what they bring is in the metadata as ``items``.
 - Table ``001 connections``: SETs over one connection, over a new one for each (the pool's is closed
-  after each command), and by a new ``redis.Redis()`` for each, by unix socket and TCP. redis-py's
-  share of redis-benchmark's rate over one connection is in the metadata as ``percent``.
+  after each command), and by a new ``redis.Redis()`` for each, by unix socket and TCP.
 
-redis-benchmark's values are commands by the rate that it prints. Its lines run in one process, so
-the server's CPU time of each is not known. What the server counted as executed is compared, and so
-is what is in it afterwards.
+The contenders take turns line by line, each in a database of its own, and redis-benchmark does a
+line in a process of its own: its time is by the rate that it prints, the server's CPU time that of
+the whole process. After each line the server's count of commands has to be right, and after a round
+the databases have to hold the same. What goes one by one has one core (``cores.py``), but for the
+rows of ``two cores``; each value's metadata tell the server's switches and the load.
 
-    python bench/redis_benchmark.py -o redis_benchmark.json       # about 8 minutes
-    python bench/redis_benchmark.py --fast --commands 1000
+    python bench/redis_benchmark.py -o redis_benchmark.json       # about 15 minutes
+    python bench/redis_benchmark.py --fast                        # about 5, of fewer commands
 """
 
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import psutil
 import redis
+from cores import one_core, take_noted
 from redis_py_client import redis_py
 from results import Result
-from turns import arguments, finish, show, take
+from turns import arguments, finish, show
 
 from fastresp import TransportError, mass_insert
 from fastresp.generators import PAYLOAD
@@ -43,7 +49,10 @@ MISSING = (
 )
 TOO_SHORT = "it took less than a millisecond, redis-benchmark's clock; more --commands do"
 COMMANDS = 10_000
+FAST_COMMANDS = 3_000
+# Where each has a connection of its own.
 CONNECTIONS = 2_000
+FAST_CONNECTIONS = 1_000
 DEPTH = 1_000
 # So many more commands where they go 1,000 at a time.
 MORE = 50
@@ -55,7 +64,7 @@ DATA = "xxx"
 ELEMENT = "element:__rand_int__"
 TEN_KEYS = {f"key:{index:012}": DATA for index in range(10)}
 Command = Callable[[Any], object]
-# By the name that redis-benchmark prints, without what is in brackets.
+# By the name that redis-benchmark prints, up to a space; LRANGEs are told from the rest of theirs.
 SAME: dict[str, Command] = {
     "PING_MBULK": lambda client: client.ping(),
     "SET": lambda client: client.set("key:__rand_int__", DATA),
@@ -70,15 +79,39 @@ SAME: dict[str, Command] = {
     "SPOP": lambda client: client.spop("myset"),
     "ZADD": lambda client: client.zadd("myzset", {ELEMENT: 0}),
     "ZPOPMIN": lambda client: client.zpopmin("myzset"),
-    "LRANGE_100": lambda client: client.lrange("mylist", 0, 99),
-    "LRANGE_300": lambda client: client.lrange("mylist", 0, 299),
-    "LRANGE_450": lambda client: client.lrange("mylist", 0, 449),
-    "LRANGE_500": lambda client: client.lrange("mylist", 0, 499),
-    "LRANGE_600": lambda client: client.lrange("mylist", 0, 599),
     "MSET": lambda client: client.mset(TEN_KEYS),
     "XADD": lambda client: client.xadd("mystream", {"myfield": DATA}),
 }
+RANGE = re.compile(r"LRANGE.*\(first (\d+) elements\)")
+RANGES = [f"LRANGE_{count} (first {count} elements)" for count in (100, 300, 450, 500, 600)]
+# Of 2013. What is now called LRANGE_500 read 450 until 2021 (redis/redis#8872).
+GONE = RANGES[2]
 NO_COMMAND = {"PING_INLINE": "redis-py has no inline commands"}
+
+
+def command_of(line: str) -> Command | None:
+    """What redis-py does for a line of redis-benchmark."""
+    if found := RANGE.match(line):
+        last = int(found[1]) - 1
+        return lambda client: client.lrange("mylist", 0, last)
+    return SAME.get(line.partition(" ")[0])
+
+
+def options_of(line: str) -> list[str]:
+    """What has redis-benchmark do this line and no other."""
+    if found := RANGE.match(line):
+        return ["LRANGE", "mylist", "0", str(int(found[1]) - 1)]
+    if "LRANGE" in line:
+        return ["LPUSH", "mylist", DATA]
+    return ["-t", line.partition(" ")[0].lower()]
+
+
+def name_of(line: str) -> str:
+    """What the server's statistics call the command of a line."""
+    return re.split(r"[ _]", line)[0].lower()
+
+
+NAMES = {name_of(line) for line in (*SAME, *RANGES)}
 
 
 class Server:
@@ -95,54 +128,70 @@ class Server:
     def where(self, tcp: bool = False) -> list[str]:
         return ["-h", "127.0.0.1", "-p", str(self.port)] if tcp else ["-s", str(self.socket)]
 
+    def cores(self, one: bool) -> AbstractContextManager[None]:
+        return one_core(self.process.pid) if one else nullcontext()
+
     def rates(self, commands: int, *options: str, tcp: bool = False) -> dict[str, float]:
         """Run redis-benchmark; the commands a second by the names that it prints."""
         assert self.program is not None  # without it nobody calls this
-        command = [self.program, *self.where(tcp), "-c", "1", "-n", str(commands), *options]
-        done = subprocess.run([*command, "--csv"], capture_output=True, text=True)
+        command = [self.program, *self.where(tcp), "-c", "1", "-n", str(commands), "--csv"]
+        done = subprocess.run([*command, *options], capture_output=True, text=True)
         lines = list(csv.reader(done.stdout.splitlines()))
         rates = {line[0]: float(line[1]) for line in lines if len(line) > 1 and line[1] != "rps"}
         if done.returncode or not rates:
             sys.exit(f"{BENCHMARK} failed: {done.stderr.strip() or 'it said nothing'}")
         return rates
 
+    def take_rate(
+        self,
+        result: Result,
+        keep: bool,
+        commands: int,
+        *options: str,
+        tcp: bool = False,
+        **details: Any,
+    ) -> None:
+        """Note what redis-benchmark takes for one line, by the rate that it prints."""
+
+        def run() -> float:
+            [rate] = self.rates(commands, *options, tcp=tcp).values()
+            return commands / rate
+
+        keep = keep and not result.reason
+        if not take_noted(result, run, self.process, keep, **details) and keep:
+            result.reason = TOO_SHORT
+            result.values.clear()
+            result.details.clear()
+
     def empty(self) -> None:
         """Forget all keys, and what was counted."""
         self.client.flushall()
         self.client.config_resetstat()
 
-    def calls(self) -> dict[str, int]:
-        """Commands that were executed since, by their names."""
+    def check_calls(self, what: str, name: str, count: int) -> None:
+        """End the program unless so many of one command were executed since, and no other."""
         stats = self.client.info("commandstats")
-        calls = {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
+        calls = {key.removeprefix("cmdstat_"): each["calls"] for key, each in stats.items()}
         # redis-py's incr() sends INCRBY.
         calls["incr"] = calls.get("incr", 0) + calls.pop("incrby", 0)
-        ours = {name.split("_")[0].lower() for name in SAME} - {"ping"}
-        return {name: number for name, number in calls.items() if name in ours and number}
-
-    def state(self) -> dict[str, object]:
-        """What is in the server: sizes, and values where they are text; and what was executed."""
-        sizes: dict[str, Callable[[str], object]] = {
-            "string": self.client.get,
-            "list": self.client.llen,
-            "hash": self.client.hlen,
-            "set": self.client.scard,
-            "zset": self.client.zcard,
-            "stream": self.client.xlen,
-        }
-        calls = self.calls()
-        # How redis-benchmark numbers its keys is its own, so those of SET and MSET are left out.
-        keys = sorted(key.decode() for key in self.client.scan_iter() if key[:4] != b"key:")
-        held = {key.partition(":")[0]: sizes[self.client.type(key).decode()](key) for key in keys}
-        return {"calls": calls, "keys": held}
+        found = {key: number for key, number in calls.items() if key in NAMES and number}
+        if found != {name: count}:
+            sys.exit(f"{what}: {count:,} {name} should have been executed, and there were {found}")
 
 
-def note(result: Result, rate: float, **details: Any) -> None:
-    """Take a rate as the time of all commands."""
-    if rate == float("inf"):
-        result.reason = TOO_SHORT
-    else:
-        result.add(result.operations / rate, **details)
+def contents(client: Any) -> dict[str, object]:
+    """What is in a database: sizes, and values where they are text."""
+    sizes: dict[str, Callable[[str], object]] = {
+        "string": client.get,
+        "list": client.llen,
+        "hash": client.hlen,
+        "set": client.scard,
+        "zset": client.zcard,
+        "stream": client.xlen,
+    }
+    # How redis-benchmark numbers its keys is its own, so those of SET and MSET are left out.
+    keys = sorted(key.decode() for key in client.scan_iter() if key[:4] != b"key:")
+    return {key.partition(":")[0]: sizes[client.type(key).decode()](key) for key in keys}
 
 
 class Lines:
@@ -153,58 +202,67 @@ class Lines:
     def __init__(self, server: Server, commands: int) -> None:
         self.server = server
         self.commands = commands
-        self.clients = {name: redis_py(server.socket, known) for name, known in PARSERS.items()}
-        # What it prints, in its order; without it, what redis-py can do.
-        self.names = list(SAME)
-        if server.program:
-            self.names = list(server.rates(WARM))
-        self.results = {
-            (name, parser): Result(self.TABLE, name, parser, commands)
-            for name in self.names
-            for parser in (BENCHMARK, *PARSERS)
+        self.clients: dict[str, Any] = {
+            name: redis_py(server.socket, known, database)
+            for database, (name, known) in enumerate(PARSERS.items(), 1)
         }
-        for (name, parser), result in self.results.items():
-            if parser == BENCHMARK:
+        # What it prints, in its order; without it, what redis-py can do.
+        self.lines = [*SAME, *RANGES]
+        if server.program:
+            self.lines = list(server.rates(WARM))
+            if not any("first 450" in line for line in self.lines):
+                self.lines.insert(self.lines.index(RANGES[1]) + 1, GONE)
+        self.results = {
+            (line, by): Result(self.TABLE, line, by, commands)
+            for line in self.lines
+            for by in (BENCHMARK, *PARSERS)
+        }
+        for (line, by), result in self.results.items():
+            if by == BENCHMARK:
                 result.reason = "" if server.program else MISSING
-            elif self.command(name) is None:
+            elif command_of(line) is None:
                 unknown = "this script does not know what redis-benchmark does there"
-                result.reason = NO_COMMAND.get(name, unknown)
-
-    def command(self, name: str) -> Command | None:
-        return SAME.get(name.partition(" ")[0])
+                result.reason = NO_COMMAND.get(line, unknown)
+        self.turns = [key for key, result in self.results.items() if not result.reason]
 
     def run(self, keep: bool) -> None:
-        """Each contender runs all lines, beginning with an empty server."""
-        states = {}
+        """Each contender does each line, beginning with an empty database."""
         commands = self.commands if keep else WARM
-        for parser in (BENCHMARK, *PARSERS):
-            show(f"{self.TABLE}: {parser}")
-            if parser == BENCHMARK and not self.server.program:
-                continue
-            self.server.empty()
-            if parser == BENCHMARK:
-                rates = self.server.rates(commands)
-                for name, rate in rates.items() if keep else ():
-                    note(self.results[name, parser], rate)
-            else:
-                self.run_redis_py(parser, commands, keep)
-            states[parser] = self.server.state()
-        if all(self.command(name) or name in NO_COMMAND for name in self.names):
-            first, *others = states.values()
-            if any(other != first for other in others):
-                sys.exit(f"{self.TABLE}: the work was not the same: {states}")
+        self.server.empty()
+        with self.server.cores(one=True):
+            for line, by in self.turns:
+                show(f"{self.TABLE}: {line} {by}")
+                self.server.client.config_resetstat()
+                self.turn(line, by, commands, keep)
+                if command_of(line):
+                    self.server.check_calls(f"{line} {by}", name_of(line), commands)
+        self.check()
 
-    def run_redis_py(self, parser: str, commands: int, keep: bool) -> None:
-        client = self.clients[parser]
-        for name in self.names:
-            if (command := self.command(name)) is None:
-                continue
+    def turn(self, line: str, by: str, commands: int, keep: bool) -> None:
+        result = self.results[line, by]
+        if by == BENCHMARK:
+            self.server.take_rate(result, keep, commands, *options_of(line))
+            return
+        client, command = self.clients[by], command_of(line)
+        assert command is not None  # or else it has no turn
 
-            def run(command: Command = command) -> None:
-                for _ in range(commands):
-                    command(client)
+        def run() -> None:
+            for _ in range(commands):
+                command(client)
 
-            take(self.results[name, parser], run, self.server.process, keep)
+        take_noted(result, run, self.server.process, keep)
+
+    def check(self) -> None:
+        """End the program unless all left the same."""
+        databases = dict(self.clients)
+        if self.server.program and all(
+            command_of(each) or each in NO_COMMAND for each in self.lines
+        ):
+            databases[BENCHMARK] = self.server.client
+        held = {by: contents(client) for by, client in databases.items()}
+        first, *others = held.values()
+        if any(other != first for other in others):
+            sys.exit(f"{self.TABLE}: the work was not the same: {held}")
 
 
 class EmptyRows:
@@ -220,33 +278,27 @@ class EmptyRows:
             self.results.append((Result("000 pop", f"{row} (RPOP)", "", count), "RPOP", depth))
             if depth == 1:
                 of_ranges = Result("000 pop", f"{row} (LRANGE_100)", "", count)
-                self.results.append((of_ranges, "LRANGE_100", 1))
+                self.results.append((of_ranges, RANGES[0], 1))
         for result, _, _ in self.results:
             result.reason = "" if server.program else MISSING
 
     def run(self, keep: bool) -> None:
-        for result, name, depth in self.results:
-            if not self.server.program:
-                continue
+        for result, line, depth in self.results if self.server.program else ():
             show(f"{result.table}: {result.row}")
             self.server.empty()
-            if name == "RPOP":
+            if line != "LPUSH":
                 items = (("LPUSH", "mylist", PAYLOAD) for _ in range(result.operations))
                 mass_insert(items, server=self.server.url, transport="socket")
-            options = "-t", name.lower(), "-d", str(len(PAYLOAD)), "-P", str(depth)
-            rates = self.server.rates(result.operations, *options)
-            self.check(result, name)
-            rate = next(rates[each] for each in rates if each.partition(" ")[0] == name)
-            if keep:
-                note(result, rate, **({"items": 100 * result.operations} if "_" in name else {}))
-
-    def check(self, result: Result, name: str) -> None:
-        """End the program unless the server did what the row says, and no pop was of no item."""
-        calls = self.server.calls()[name.partition("_")[0].lower()]
-        left = self.server.client.llen("mylist")
-        expected = 0 if name == "RPOP" else result.operations
-        if calls != result.operations or left != expected:
-            sys.exit(f"{result.row}: {calls:,} commands were executed, {left:,} items are left")
+                self.server.client.config_resetstat()
+            options = "-d", str(len(PAYLOAD)), "-P", str(depth), *options_of(line)
+            more = {"items": 100 * result.operations} if line == RANGES[0] else {}
+            with self.server.cores(one=depth == 1):
+                self.server.take_rate(result, keep, result.operations, *options, **more)
+            self.server.check_calls(result.row, name_of(line), result.operations)
+            # No pop may have been of no item.
+            left, expected = self.server.client.llen("mylist"), result.operations
+            if left != (0 if line == "RPOP" else expected):
+                sys.exit(f"{result.row}: {left:,} items are left of {expected:,}")
 
 
 class Connections:
@@ -254,91 +306,90 @@ class Connections:
 
     TABLE = "001 connections"
     WAYS = ("one connection", "a connection a command", "a client a command")
+    TWO_CORES = "one connection, two cores"
 
-    def __init__(self, server: Server, commands: int) -> None:
+    def __init__(self, server: Server, commands: int, connections: int) -> None:
         self.server = server
         self.results = {
-            (place, way, parser): Result(self.TABLE, f"{place}, {way}", parser, commands)
+            (place, way, by): Result(
+                self.TABLE,
+                f"{place}, {way}",
+                by,
+                commands if way.startswith(self.WAYS[0]) else connections,
+            )
             for place in ("unix socket", "TCP")
-            for way in self.WAYS
-            for parser in (BENCHMARK, "hiredis")
+            for way in (*self.WAYS, self.TWO_CORES)
+            for by in (BENCHMARK, "hiredis")
         }
-        for (_, way, parser), result in self.results.items():
-            if parser == BENCHMARK:
+        for (_, way, by), result in self.results.items():
+            if by == BENCHMARK:
                 result.reason = "" if server.program else MISSING
                 if way == self.WAYS[2]:
                     result.reason = "redis-benchmark makes its clients beforehand"
+        self.turns = [key for key, result in self.results.items() if not result.reason]
 
     def run(self, keep: bool) -> None:
-        rates: dict[str, float] = {}
-        for (place, way, parser), result in self.results.items():
-            if result.reason:
-                continue
-            show(f"{self.TABLE}: {result.row} {parser}")
+        for place, way, by in self.turns:
+            result = self.results[place, way, by]
+            commands = result.operations if keep else WARM
+            show(f"{self.TABLE}: {result.row} {by}")
             self.server.empty()
-            if parser == BENCHMARK:
-                rate = self.rate(result.operations, place, way)
-                rates.setdefault(place, rate)
-                if keep:
-                    note(result, rate)
-            else:
-                self.run_redis_py(result, place, way, keep)
-            calls = self.server.calls().get("set", 0)
-            if calls != result.operations:
-                sys.exit(f"{result.row}, {parser}: {calls:,} of {result.operations:,} SETs")
-            if keep and parser != BENCHMARK and place in rates:
-                percent = 100 * result.rates()[-1] / rates[place]
-                result.details[-1]["percent"] = percent
+            with self.server.cores(one=way != self.TWO_CORES):
+                if by == BENCHMARK:
+                    reused = "1" if way.startswith(self.WAYS[0]) else "0"
+                    options = "-t", "set", "-k", reused
+                    self.server.take_rate(result, keep, commands, *options, tcp=place == "TCP")
+                else:
+                    self.run_redis_py(result, commands, place, way, keep)
+            self.server.check_calls(f"{result.row} {by}", "set", commands)
 
-    def rate(self, commands: int, place: str, way: str) -> float:
-        options = "-t", "set", "-k", "1" if way == self.WAYS[0] else "0"
-        return self.server.rates(commands, *options, tcp=place == "TCP")["SET"]
-
-    def run_redis_py(self, result: Result, place: str, way: str, keep: bool) -> None:
+    def run_redis_py(self, result: Result, commands: int, place: str, way: str, keep: bool) -> None:
         where: dict[str, Any] = {"unix_socket_path": str(self.server.socket)}
         if place == "TCP":
             where = {"port": self.server.port}
 
         def over_one() -> None:
-            for _ in range(result.operations):
+            for _ in range(commands):
                 one.set("key:__rand_int__", DATA)
 
         def over_many() -> None:
-            for _ in range(result.operations):
+            for _ in range(commands):
                 one.set("key:__rand_int__", DATA)
                 one.connection_pool.disconnect()
 
         def by_many() -> None:
-            for _ in range(result.operations):
+            for _ in range(commands):
                 with redis.Redis(**where, protocol=2) as client:
                     client.set("key:__rand_int__", DATA)
 
         one = redis_py(self.server.port if place == "TCP" else self.server.socket, "HiredisParser")
-        run = dict(zip(self.WAYS, (over_one, over_many, by_many), strict=True))[way]
-        take(result, run, self.server.process, keep)
+        run = dict(zip(self.WAYS, (over_one, over_many, by_many), strict=True)).get(way, over_one)
+        take_noted(result, run, self.server.process, keep)
         one.close()
 
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=2)
-    parser.add_argument("--commands", type=int, default=COMMANDS, help="commands of each line")
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=7, fast_rounds=5)
+    parser.add_argument("--commands", type=int, help=f"of each line: {COMMANDS:,}, or fewer")
     args = parsed()
-    if args.commands < WARM:
+    commands = args.commands or (FAST_COMMANDS if args.fast else COMMANDS)
+    if commands < WARM:
         parser.error(f"--commands is {WARM} or more")
     try:
         with Stage.open(tcp=True) as stage:
             server = Server(stage)
-            lines = Lines(server, args.commands)
-            empty_rows = EmptyRows(server, args.commands)
-            connections = Connections(server, min(CONNECTIONS, args.commands))
+            lines = Lines(server, commands)
+            empty_rows = EmptyRows(server, commands)
+            connections = FAST_CONNECTIONS if args.fast else CONNECTIONS
+            over = Connections(server, commands, min(connections, commands))
             for number in range(args.rounds + 1):
-                for each in (lines, empty_rows, connections):
+                for each in (lines, empty_rows, over):
                     each.run(keep=number > 0)
     except TransportError as error:
         sys.exit(str(error))
     show("")
-    rows = [*lines.results.values(), *connections.results.values()]
+    rows = [*lines.results.values(), *over.results.values()]
     finish([*rows, *(result for result, _, _ in empty_rows.results)], args.output)
 
 

@@ -16,12 +16,13 @@ PARSERS = ("PythonParser", "HiredisParser")
 BUFFER_CUTOFF = 6000
 
 
-def redis_py(where: Path | int, parser: str) -> redis.Redis:
+def redis_py(where: Path | int, parser: str, database: int = 0) -> redis.Redis:
     """A client, by the report's name of its parser, with a connection.
 
     Args:
         where: a unix socket, or a port of the loopback.
         parser: one of ``PARSERS``.
+        database: by its number.
 
     What packs commands goes with the parser, as it does where hiredis is installed or is not.
     """
@@ -39,6 +40,7 @@ def redis_py(where: Path | int, parser: str) -> redis.Redis:
             parser_class=reads,
             command_packer=packs,
             protocol=2,
+            db=database,
             socket_timeout=None,
         )
     )
