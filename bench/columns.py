@@ -11,7 +11,10 @@ with one template; the others from ready Python tuples, whose making costs them 
   as its bytes; the others start from a NumPy matrix, and make a key and call ``tobytes()`` for
   each.
 
-``memcpy`` copies the same bytes of RESP from one large buffer to another.
+Two rows copy the same bytes of RESP out of one large buffer. ``memcpy`` copies them into another
+as large, which is in none of the processor's caches. ``memcpy, warm buffer`` copies them piece by
+piece into one buffer of a chunk's 512 KiB, which is: fastresp, too, writes a chunk where the last
+one was.
 
     python bench/columns.py -o columns.json
     python bench/columns.py --fast
@@ -39,6 +42,7 @@ from common import commands, print_ratios, timed
 from fastresp import Template
 from fastresp.generators import by_substitution, chunks
 from fastresp.wire.arrow import ArrowStream
+from fastresp.wire.chunks import CHUNK_BYTES
 from fastresp.wire.columns import ColumnWriter
 
 COMMANDS = 500_000
@@ -118,12 +122,27 @@ def copied(kind: str, count: int) -> Callable[[], list[bytes]]:
     return copy
 
 
+def copied_warm(kind: str, count: int) -> Callable[[], Iterator[memoryview]]:
+    """A function that copies the same into one buffer of the size of a chunk, again and again."""
+    source = np.frombuffer(b"".join(map(bytes, by_columns(kind, count))), np.uint8).copy()
+    target = np.zeros(CHUNK_BYTES, np.uint8)
+
+    def copy() -> Iterator[memoryview]:
+        for start in range(0, len(source), CHUNK_BYTES):
+            size = min(CHUNK_BYTES, len(source) - start)
+            ctypes.memmove(target.ctypes.data, source.ctypes.data + start, size)
+            yield target.data[:size]
+
+    return copy
+
+
 def contenders(kind: str, count: int) -> dict[str, Callable[[], Iterable[Any]]]:
     """By name: what makes pieces of RESP."""
-    copy = cache(copied)
+    copy, copy_warm = cache(copied), cache(copied_warm)
     made: dict[str, Callable[[], Iterable[Any]]] = {
         BASE: lambda: by_columns(kind, count),
         "memcpy": lambda: copy(kind, count)(),
+        "memcpy, warm buffer": lambda: copy_warm(kind, count)(),
     }
     if kind == "embedding":
         connection = redis.Connection()
