@@ -64,9 +64,9 @@ class CClient:
             raise SystemExit(f"{SOURCE.name} {push}, {pop}: {counts}, not {items} items each")
         return pushing, popping
 
-    def busy_loop(self, seconds: int) -> tuple[float, int]:
+    def busy_loop(self, seconds: float) -> tuple[float, int]:
         """SET foo bar, one by one, for so long; the seconds it took, and how many there were."""
-        [taken], [count] = self._run("set-seconds", seconds, 1)
+        [taken], [count] = self._run("set-milliseconds", round(seconds * 1e3), 1)
         return taken, count
 
     def _run(self, method: str, items: int, batch: int) -> tuple[list[float], list[int]]:

@@ -13,7 +13,7 @@
  * lrange waits for each of its requests, lrange-pipeline for the oldest of ten in flight. lpush-many
  * and rpop-many have BATCH items in one command.
  *
- * set-seconds is the busy loop that redis.io warns of: SET foo bar, one by one, for COUNT seconds.
+ * set-milliseconds is the busy loop that redis.io warns of: SET foo bar, one by one, for COUNT of them.
  */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -167,8 +167,8 @@ static size_t run(const char *method, size_t count, size_t batch, const char *va
         return push_many(count, batch, value);
     if (strcmp(method, "rpop-many") == 0)
         return pop_many(count, batch);
-    if (strcmp(method, "set-seconds") == 0)
-        return repeat_seconds(count);
+    if (strcmp(method, "set-milliseconds") == 0)
+        return repeat_seconds(count / 1e3);
     for (size_t index = 0; index < sizeof methods / sizeof *methods; index++) {
         const char *name = methods[index].name, *rest = method + strlen(name);
         if (strncmp(method, name, strlen(name)) != 0 || (*rest && strcmp(rest, "-pipeline") != 0))
@@ -177,7 +177,7 @@ static size_t run(const char *method, size_t count, size_t batch, const char *va
                       count, *rest ? batch : 1);
     }
     fail("METHOD is lpush, rpop, ping or lrange, or one of them with -pipeline; lpush-many, rpop-many "
-         "or set-seconds");
+         "or set-milliseconds");
     return 0;
 }
 

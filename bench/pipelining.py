@@ -1,9 +1,9 @@
 """Pings with and without a pipeline, how deep a pipeline has to be, scripts, and the busy loop.
 
 - Table ``002 ping``: 10,000 PINGs over TCP, one by one and in one pipeline, as that post has them.
-  Its pipeline was redis-py's default, a transaction; that is a row of its own. (Its clock, Python
-  2's ``time.clock()``, counted the client's CPU time and not the waiting: that is in our metadata
-  as ``client_cpu``.)
+  Its pipeline was redis-py's default, a transaction; that is a row of its own. Its clock, Python
+  2's ``time.clock()``, counted the client's CPU time and not the waiting: that is our
+  ``client_cpu``.
 - Tables ``003 depth, unix`` and ``003 depth, TCP``: the rate of PINGs over how many go before their
   replies are read. ``socket, ready bytes`` writes bytes made beforehand and counts those that come
   back. fastresp has no depth to choose: it reads while it writes, and sees to what is in flight.
@@ -12,6 +12,8 @@
 - Table ``003 busy loop``: how often ``SET foo bar`` is done in one second, one by one, and by
   mass_insert, which does not wait for one reply to write the next command. A value is the time of
   one SET.
+
+The server and all contenders share one core, as ``cores.py`` says.
 
     python bench/pipelining.py -o pipelining.json        # about 5 minutes
     python bench/pipelining.py --fast --commands 10000
@@ -30,6 +32,7 @@ from typing import Any
 
 import psutil
 from c_client import CClient, NotAvailable, compiled
+from cores import one_core
 from redis_py_client import redis_py
 from results import Result
 from turns import Contender, arguments, finish, measure, take
@@ -282,7 +285,7 @@ def sets_for(seconds: float) -> Iterator[tuple[str, str, str]]:
 class BusyLoop:
     """FOR-ONE-SECOND: SET foo bar."""
 
-    def __init__(self, place: Place, seconds: int) -> None:
+    def __init__(self, place: Place, seconds: float) -> None:
         self.place = place
         self.seconds = seconds
         self.look = place.client("hiredis")
@@ -297,7 +300,7 @@ class BusyLoop:
         self.ways += [(in_c, self.in_c), (self.row("fastresp mass_insert"), self.insert)]
 
     def row(self, name: str, parser: str = "") -> Result:
-        return Result("003 busy loop", f"{name}, one second", parser)
+        return Result("003 busy loop", name, parser)
 
     def naive(self, client: Any) -> tuple[float, int]:
         count, start = 0, perf_counter()
@@ -355,7 +358,8 @@ def main() -> None:
         type=int,
         default=COMMANDS,
         help="PINGs in a shallow pipeline's measurement; "
-        f"less than {PINGS:,} are so many pings and counters in the other tables, too",
+        f"less than {PINGS:,} are so many pings and counters in the other tables, too, and as much "
+        "less of the busy loop's second",
     )
     args = parsed()
     if args.commands < 1:
@@ -370,12 +374,15 @@ def main() -> None:
         tcp = Place(int(stage.url.rpartition(":")[2]), program)
         unix = Place(stage.server.socket, program)
         server = psutil.Process(stage.server.process.pid)
+        stack.enter_context(one_core(server.pid))
         results = measured(pings(tcp, min(PINGS, args.commands)), args.rounds, server)
         for name, place in (("unix", unix), ("TCP", tcp)):
             table = depths(f"003 depth, {name}", place, args.commands)
             results += measured(table, args.rounds, server)
         results += Counters(tcp, min(COUNTERS, args.commands)).measure(args.rounds, server)
-        results += BusyLoop(tcp, BUSY_S).measure(args.rounds, server)
+        results += BusyLoop(tcp, BUSY_S * min(1, args.commands / PINGS)).measure(
+            args.rounds, server
+        )
     finish(results, args.output)
 
 

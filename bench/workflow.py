@@ -8,8 +8,9 @@
 ``naive`` is redis-py, one command at a time, ``pipelined`` one pipeline for each step, both with
 hiredis. ``fastresp rows`` loads dicts and gets dicts; ``fastresp columns`` loads an Arrow table and
 gets one (``fetch_hashes``). The contenders take turns, step by step; a value is the time of a step.
-The post repeats each 7 times and takes the least; so do we, and keep them all. After each step the
-untimed look is at what it left, or at what it got.
+The server and all contenders share one core, as ``cores.py`` says. The post repeats each 7 times
+and takes the least; so do we, and keep them all. After each step the untimed look is at what it
+left, or at what it got.
 
     python bench/workflow.py -o workflow.json        # about 1 minute
     python bench/workflow.py --fast --users 1000
@@ -19,10 +20,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import psutil
 import pyarrow as pa
+from cores import one_core
 from redis_py_client import redis_py
 from results import Result
 from turns import arguments, finish, show, take
@@ -208,14 +211,14 @@ def main() -> None:
         process = psutil.Process(server.process.pid)
         check = Check(server, users)
         ways = {row: kind(server, users) for row, kind in kinds.items()}
-        for number in range(args.rounds + 1):
-            for row, way in ways.items():
-                for step in STEPS:
-                    show(f"round {number} of {args.rounds}: {step}, {row[0]}")
-                    got: list[Any] = []
-                    run = keeping(getattr(way, step), got)
-                    take(results[step, row], run, process, keep=number > 0)
-                    check(step, way, row[0], *got)
+        turns = [(row, step) for row in ways for step in STEPS]
+        with one_core(process.pid):
+            for number, (row, step) in product(range(args.rounds + 1), turns):
+                show(f"round {number} of {args.rounds}: {step}, {row[0]}")
+                got: list[Any] = []
+                run = keeping(getattr(ways[row], step), got)
+                take(results[step, row], run, process, keep=number > 0)
+                check(step, ways[row], row[0], *got)
     show("")
     finish(list(results.values()), args.output)
 
