@@ -43,8 +43,8 @@ BATCH = 1_000
 NOT_INSTALLED = "not installed: pip install 'fastresp[peers]'"
 NEEDS_RUST = "not installed: pip install polars-redis; where it has no wheel, Rust has to build it"
 NO_RIOT = (
-    "not measured: a Java program whose releases are archives of its own site; no artifact of it "
-    "that runs was found on Maven Central"
+    "a Java program whose releases are archives of its own site; no artifact of it that runs was "
+    "found on Maven Central"
 )
 
 
@@ -195,10 +195,6 @@ def polars_redis(place: Place, data: Data) -> Contender:
     return run
 
 
-def riot(place: Place, data: Data) -> Contender:
-    raise ImportError(NO_RIOT)
-
-
 def fastresp_rows(transport: Any) -> Load:
     def made(place: Place, data: Data) -> Contender:
         return lambda: fastresp.mass_insert(data.commands, server=place.url, transport=transport)
@@ -214,11 +210,11 @@ def fastresp_columns(place: Place, data: Data) -> Contender:
 
 @dataclass(frozen=True)
 class Peer:
-    """A row of the tables: its name, the package that it is of, and what makes its load."""
+    """A row of the tables: its name, the package that it is of, and what makes its load, if any."""
 
     row: str
     package: str
-    load: Load
+    load: Load | None
     parser: str = ""
     missing: str = NOT_INSTALLED
 
@@ -231,7 +227,7 @@ PEERS = (
     Peer("valkey-glide, asyncio, mset of 1,000", "valkey-glide", glide_mset),
     Peer("coredis, asyncio, pipeline of 1,000", "coredis", coredis_pipeline),
     Peer("polars-redis, write_strings", "polars-redis", polars_redis, missing=NEEDS_RUST),
-    Peer("RIOT", "", riot, missing=NO_RIOT),
+    Peer("RIOT", "", None, missing=NO_RIOT),
     Peer("fastresp mass_insert, redis-cli", "fastresp", fastresp_rows("redis-cli")),
     Peer("fastresp mass_insert, socket", "fastresp", fastresp_rows("socket")),
     Peer("fastresp mass_insert, columns", "fastresp", fastresp_columns),
@@ -252,7 +248,10 @@ class Tournament:
             result = Result(table, peer.row, peer.parser, len(self.data.rows))
             run: Contender = lambda: None  # noqa: E731
             try:
-                run = peer.load(place, self.data)
+                if peer.load is None:
+                    result.reason = peer.missing
+                else:
+                    run = peer.load(place, self.data)
             except ImportError:
                 result.reason = peer.missing
             yield peer, result, run
