@@ -7,8 +7,8 @@ from collections.abc import Callable
 from results import Result
 
 from .data import Group, Results, Section
-from .plots import bars, speed
-from .tables import TURNS, Column, against, listing, median_time
+from .plots import bars
+from .tables import TURNS, Column, against, listing, median_time, speed
 
 __all__ = ["PARTS"]
 

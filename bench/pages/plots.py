@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
+from statistics import mean, median
 
 from results import Result
 
@@ -11,9 +11,9 @@ from .charts import Bar, BarChart, GroupedChart, Line, LineChart, StackedChart
 from .data import Results
 from .ratios import shares_of
 from .source_figures import Figure
-from .tables import ceiling, in_order, is_ours, rate, source_figure
+from .tables import ceiling, in_order, is_ours, rate, source_figure, speed
 
-__all__ = ["bars", "commands_chart", "depth_chart", "mebibytes", "shares_chart", "speed"]
+__all__ = ["bars", "commands_chart", "depth_chart", "mebibytes", "shares_chart"]
 
 Figures = dict[tuple[str, str], Figure]
 
@@ -41,7 +41,8 @@ def bars(
                 continue
             label = ", ".join(filter(None, (row.row.removeprefix(prefix), row.parser)))
             figure = source_figure(known, row)
-            most = ceiling(row) if server else None
+            middle = median if value is speed else mean
+            most = ceiling(row, middle) if server else None
             then_rate = float(figure.rate) if figure else None
             made.append(Bar(label, value(row), is_ours(row), then_rate, most))
         return BarChart(title, axis, made, then) if made else None
@@ -58,10 +59,10 @@ def depth_chart(title: str, table: str) -> Callable[[Results], LineChart | None]
         for row in results.rows(table, "pipelining"):
             name, _, depth = row.row.partition("depth ")
             if row.values and not name and depth.replace(",", "").isdigit():
-                place = float(depth.replace(",", "")), rate(row)
+                place = float(depth.replace(",", "")), speed(row)
                 curves.setdefault(row.parser, []).append(place)
             elif row.values:
-                levels.append(Line(row.row, (), (rate(row),), is_ours(row)))
+                levels.append(Line(row.row, (), (speed(row),), is_ours(row)))
         lines = []
         for name, places in curves.items():
             x, y = zip(*sorted(places), strict=True)
@@ -77,7 +78,7 @@ def commands_chart(results: Results) -> GroupedChart | None:
     groups: dict[str, dict[str, float]] = {}
     for row in results.rows("001 redis-benchmark", "redis_benchmark"):
         if row.values:
-            groups.setdefault(row.row, {})[row.parser] = rate(row)
+            groups.setdefault(row.row, {})[row.parser] = speed(row)
     title = "redis-benchmark and redis-py, command by command"
     return GroupedChart(title, "requests a second", groups) if groups else None
 
@@ -86,11 +87,6 @@ def shares_chart(results: Results) -> StackedChart | None:
     shares = shares_of(results)
     named = {", ".join(filter(None, key)): value for key, value in shares.items()}
     return StackedChart("Where a Python client's CPU time goes", named) if named else None
-
-
-def speed(row: Result) -> float:
-    """Operations a second by the median time."""
-    return row.operations / median(row.values)
 
 
 def mebibytes(row: Result) -> float:

@@ -12,17 +12,21 @@ from .charts import Bar, BarChart
 from .data import Cell, NotMeasured, Results, Row, Table
 from .goals import quotient
 from .source_figures import (
+    CONNECTING,
     CUMULATIVE_GAIN,
     GENERATION_LOSS,
     PARSER_GAIN,
     PROFILES,
     PYTHON_TO_C,
+    REUSED,
     WORKFLOW,
 )
-from .tables import is_ours, rate, spread_cell
+from .tables import SERVER, SOURCE_LIKE, cells_of, is_ours, rate, seconds, spread_cell
 
 __all__ = [
+    "connections_then",
     "generation",
+    "of_redis_benchmark",
     "parser_gain",
     "ping_then",
     "profiles",
@@ -218,7 +222,7 @@ def _profile(method: str, parser: str) -> dict[str, float]:
 def redis_benchmark_name(name: str) -> str:
     """Find the source's command by what redis-benchmark calls it, now or then."""
     upper = name.upper()
-    # LRANGE_500 reads the first 450.
+    # Until 2021 LRANGE_500 read the first 450.
     if found := re.search(r"FIRST (\d+)", upper) or re.search(r"LRANGE\D*(\d+)", upper):
         return f"LRANGE_{found[1]}"
     if "AGAIN" in upper or "NEEDED" in upper:
@@ -239,7 +243,8 @@ def _way(name: str, parser: str = "") -> str:
 
 
 def workflow(results: Results) -> Table:
-    """Ten thousand users: the least of the rounds, as the source has it."""
+    """Ten thousand users, step by step; the source has the best of its rounds."""
+    columns = [*SOURCE_LIKE, *SERVER]
     rows = []
     for step, then in WORKFLOW.items():
         for row in results.rows(f"004 {step}", "workflow"):
@@ -248,13 +253,10 @@ def workflow(results: Results) -> Table:
                 rows.append(Row(head, reason=f"not measured: {row.reason}"))
                 continue
             known = then.get(_way(row.row, row.parser))
-            cells = (
-                Cell(f"{min(row.values):.4f}"),
-                Cell(f"{known:.4f}" if known else "-"),
-                spread_cell(row),
-            )
-            rows.append(Row(head, cells, is_ours(row)))
-    headings = ("", "by", "least s", "2012: least s", "spread")
+            shown = cells_of(row, columns)
+            shown += (Cell(seconds(known) if known else "-"), spread_cell(row))
+            rows.append(Row(head, shown, is_ours(row)))
+    headings = ("", "by", *(each.heading for each in columns), "2012: best s", "spread")
     return Table(headings, rows, words=2)
 
 
@@ -272,6 +274,27 @@ def workflow_bars(results: Results) -> BarChart | None:
 
 
 def ping_then(row: Result, figures: dict[str, float]) -> str:
-    """The source's seconds for a way of ten thousand pings."""
-    known = figures.get(_way(row.row, row.parser))
-    return f"{known:.2f}" if known else "-"
+    """A source's seconds for a way of ten thousand pings, beside those of redis-py."""
+    known = figures.get(row.row) if row.parser in ("PythonParser", "hiredis") else None
+    return seconds(known) if known else "-"
+
+
+def of_redis_benchmark(results: Results, row: Result) -> Result | None:
+    """redis-benchmark's row, of the same line, or over one connection if each has its own."""
+    place, _, way = row.row.partition(", ")
+    name = f"{place}, one connection" if way.startswith("a c") else row.row
+    return next(
+        (
+            each
+            for each in results.rows(row.table, "redis_benchmark")
+            if each.row == name and each.parser == "redis-benchmark"
+        ),
+        None,
+    )
+
+
+def connections_then(row: Result) -> str:
+    """The source's rule: what redis-py reaches of redis-benchmark's rate over one connection."""
+    if row.parser == "redis-benchmark":
+        return "-"
+    return REUSED if ", one connection" in row.row else CONNECTING

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import floor, log10
 from statistics import mean, median
 
 from results import Result
 
 from .data import NOISY, Cell, NotMeasured, Results, Row, Table, spread
-from .goals import quotient
+from .goals import Measured, per_operation, quotient
 from .source_figures import Figure
 
 __all__ = [
-    "AVERAGE_RATES",
+    "CLIENT_CPU",
     "SERVER",
     "SOURCE_LIKE",
     "TURNS",
+    "WAITING",
     "Column",
     "against",
     "ceiling",
+    "cells_of",
     "in_order",
     "is_ours",
     "listing",
     "median_time",
     "pivot",
     "rate",
+    "seconds",
     "source_columns",
     "source_figure",
+    "source_like",
+    "speed",
     "spread_cell",
 ]
 
@@ -40,7 +46,8 @@ class Column:
     cell: Callable[[Result], Cell | str]
 
 
-LEAST_CPU_S = 0.1
+# Where the system counts CPU time in ticks, so many of them say something.
+TICK_S, LEAST_TICKS = 0.01, 10
 # Tables in which all rows are fastresp's that don't name redis-py.
 OURS = ("users", "memory", "load")
 
@@ -63,28 +70,54 @@ def rate(row: Result) -> float:
     return row.operations / mean(row.values)
 
 
-def ceiling(row: Result) -> float | None:
-    """Operations a second if the server never waited: by its CPU time, of all rounds together.
-
-    The system counts CPU time in steps of 10 ms: less than 10 of them tell nothing.
-    """
-    used = sum(row.of("server_cpu"))
-    return row.operations * len(row.values) / used if used >= LEAST_CPU_S else None
+def speed(row: Result) -> float:
+    """Operations a second, by the median time."""
+    return row.operations / median(row.values)
 
 
-def _ceiling_cell(row: Result) -> str:
-    most = ceiling(row)
-    return f"{most:,.0f}" if most else "-"
+def seconds(number: float) -> str:
+    """A time with three digits that count, and no fewer than three after the point."""
+    digits = 2 - floor(log10(number)) if number > 0 else 0
+    return f"{number:.{max(3, digits)}f}"
 
 
-def _cpu(detail: str) -> Callable[[Result], str]:
-    """The average of a CPU time; of the source's small loads the median is 10 ms or 20."""
-    return lambda row: f"{mean(used):.3f}" if (used := row.of(detail)) else "-"
+Statistic = Callable[[Iterable[float]], float]
 
 
-def _by_server(row: Result) -> str:
-    used = sum(row.of("server_cpu"))
-    return f"{sum(row.values) / used:.2f}" if used >= LEAST_CPU_S else "-"
+def ceiling(row: Result, middle: Statistic = mean) -> float | None:
+    """Operations a second if the server never waited: by its CPU time."""
+    return row.operations / middle(used) if (used := _server_cpu(row)) else None
+
+
+def _server_cpu(row: Result) -> list[float]:
+    """The server's CPU times; none if they are ticks of the clock, and too few to tell anything."""
+    used = row.of("server_cpu")
+    ticks = all(abs(each - round(each / TICK_S) * TICK_S) < 1e-9 for each in used)
+    return [] if ticks and sum(used) < LEAST_TICKS * TICK_S else used
+
+
+def _cpu(detail: str, middle: Statistic) -> Callable[[Result], str]:
+    def cell(row: Result) -> str:
+        used = _server_cpu(row) if detail == "server_cpu" else row.of(detail)
+        return seconds(middle(used)) if used else "-"
+
+    return cell
+
+
+def _ceiling(middle: Statistic) -> Callable[[Result], str]:
+    return lambda row: f"{most:,.0f}" if (most := ceiling(row, middle)) else "-"
+
+
+def _by_server(middle: Statistic) -> Callable[[Result], str]:
+    """The wall time by the server's CPU time, of each value."""
+
+    def cell(row: Result) -> str:
+        used = _server_cpu(row)
+        if not used or not all(used):
+            return "-"
+        return f"{middle([wall / cpu for wall, cpu in zip(row.values, used, strict=True)]):.2f}"
+
+    return cell
 
 
 def median_time(scale: float, unit: str, digits: int = 1, per_operation: bool = True) -> Column:
@@ -97,31 +130,38 @@ def median_time(scale: float, unit: str, digits: int = 1, per_operation: bool = 
     return Column(unit, cell)
 
 
+def source_like(unit: str = "s", time: Callable[[float], str] = seconds) -> list[Column]:
+    """The columns of the tables of 2018."""
+    made = [
+        Column(f"worst {unit}", lambda row: time(max(row.values))),
+        Column(f"best {unit}", lambda row: time(min(row.values))),
+        Column(f"average {unit}", lambda row: time(mean(row.values))),
+    ]
+    return [
+        *made,
+        Column("worst op/s", lambda row: f"{min(row.rates()):,.0f}"),
+        Column("best op/s", lambda row: f"{max(row.rates()):,.0f}"),
+        Column("average op/s", lambda row: f"{rate(row):,.0f}"),
+    ]
+
+
 _SPREAD = Column("spread", spread_cell)
-_TIMES = [
-    Column("worst s", lambda row: f"{max(row.values):.3f}"),
-    Column("best s", lambda row: f"{min(row.values):.3f}"),
-    Column("average s", lambda row: f"{mean(row.values):.3f}"),
-]
-_RATES = [
-    Column("worst op/s", lambda row: f"{min(row.rates()):,.0f}"),
-    Column("best op/s", lambda row: f"{max(row.rates()):,.0f}"),
-    Column("average op/s", lambda row: f"{rate(row):,.0f}"),
-]
+SOURCE_LIKE = source_like()
+# Beside them: averages, too.
 SERVER = [
-    Column("server CPU s", _cpu("server_cpu")),
-    Column("op/s by server CPU", _ceiling_cell),
+    Column("server CPU s", _cpu("server_cpu", mean)),
+    Column("op/s by server CPU", _ceiling(mean)),
 ]
-# The columns of the tables of 2018.
-SOURCE_LIKE = [*_TIMES, *_RATES]
-AVERAGE_RATES = [_TIMES[2], _RATES[2], _SPREAD]
-# Of loads that took turns.
+WAITING = Column("wall / server CPU", _by_server(mean))
+CLIENT_CPU = Column("client CPU s", _cpu("client_cpu", mean))
+# Of loads that took turns: medians.
 TURNS = [
     median_time(1, "median s", 3, per_operation=False),
-    Column("op/s", lambda row: f"{row.operations / median(row.values):,.0f}"),
-    Column("server CPU s", _cpu("server_cpu")),
-    Column("wall / server CPU", _by_server),
-    Column("client CPU s", _cpu("client_cpu")),
+    Column("op/s", lambda row: f"{speed(row):,.0f}"),
+    Column("server CPU s", _cpu("server_cpu", median)),
+    Column("op/s by server CPU", _ceiling(median)),
+    Column("wall / server CPU", _by_server(median)),
+    Column("client CPU s", _cpu("client_cpu", median)),
 ]
 
 
@@ -157,23 +197,48 @@ def source_columns(
     ]
 
 
+def _range(ratio: Measured, show: Callable[[float], str]) -> str:
+    """A ratio, and how far it is apart if that is known."""
+    if ratio.low == ratio.high:
+        return show(ratio.figure)
+    return f"{show(ratio.figure)} ({show(ratio.low)} to {show(ratio.high)})"
+
+
+def _times(number: float) -> str:
+    return f"{figure(number)}x"
+
+
+def _percent(number: float) -> str:
+    return f"{number:.0%}"
+
+
 def against(
-    heading: str, base: Callable[[Results, Result], Result | None], *, time: bool = False
+    heading: str,
+    base: Callable[[Results, Result], Result | None],
+    *,
+    time: bool = False,
+    percent: bool = False,
 ) -> Callable[[Results], Column]:
-    """A column that gives how many times as fast as another a row is; with ``time``, as slow."""
+    """A column that gives how many times as fast as another a row is.
+
+    Args:
+        heading: of the column.
+        base: finds the other.
+        time: how many times as slow.
+        percent: in percent.
+    """
 
     def column(results: Results) -> Column:
         def cell(row: Result) -> str:
             other = base(results, row)
             if other is None or other is row or not other.values:
                 return "-"
+            pair = per_operation(other), per_operation(row)
             try:
-                ratio = quotient(row, other) if time else quotient(other, row)
+                ratio = quotient(*(reversed(pair) if time else pair))
             except NotMeasured:
                 return "-"
-            if ratio.low == ratio.high:
-                return f"{figure(ratio.figure)}x"
-            return f"{figure(ratio.figure)}x ({figure(ratio.low)} to {figure(ratio.high)})"
+            return _range(ratio, _percent if percent else _times)
 
         return Column(heading, cell)
 
@@ -228,10 +293,14 @@ def _row(row: Result, columns: Sequence[Column], name: str, parser: bool) -> Row
     head = (name, row.parser) if parser else (", ".join(filter(None, (name, row.parser))),)
     if not row.values:
         return Row(head, ours=is_ours(row), reason=f"not measured: {row.reason}")
-    cells = [
+    return Row(head, cells_of(row, columns), is_ours(row))
+
+
+def cells_of(row: Result, columns: Sequence[Column]) -> tuple[Cell, ...]:
+    """What columns show of a row."""
+    return tuple(
         made if isinstance(made := column.cell(row), Cell) else Cell(made) for column in columns
-    ]
-    return Row(head, tuple(cells), is_ours(row))
+    )
 
 
 def _absent(
@@ -263,7 +332,7 @@ def pivot(
     extra: Sequence[tuple[str, Callable[[str], str]]] = (),
     name: Callable[[str], str] = str,
 ) -> Callable[[Results], Table]:
-    """A table of operations a second with a column for each parser.
+    """A table of operations a second, by median times, with a column for each parser.
 
     Args:
         table: the name in the results.
@@ -287,12 +356,12 @@ def pivot(
                 continue
             if alone := rows.get(""):
                 # It stands for itself, below the columns of the others.
-                said = f"{rate(alone):,.0f} op/s"
+                said = f"{speed(alone):,.0f} op/s"
                 made.append(Row((name(title),), ours=is_ours(alone), reason=said))
                 continue
-            cells = [_rate_cell(rows.get(parser), rows.get(base)) for parser in parsers]
-            cells += [Cell(cell(title)) for _, cell in extra]
-            made.append(Row((name(title),), tuple(cells)))
+            shown = [_rate_cell(rows.get(parser), rows.get(base)) for parser in parsers]
+            shown += [Cell(cell(title)) for _, cell in extra]
+            made.append(Row((name(title),), tuple(shown)))
         headings = [f"{parser}, op/s" for parser in parsers]
         return Table((first, *headings, *(heading for heading, _ in extra)), made)
 
@@ -304,9 +373,9 @@ def _rate_cell(row: Result | None, base: Result | None) -> Cell:
         return Cell("-")
     if not row.values:
         return Cell(f"not measured: {row.reason}")
-    text = f"{rate(row):,.0f}"
+    text = f"{speed(row):,.0f}"
     if base is not None and base is not row and base.values:
-        text += f" ({rate(row) / rate(base):.0%})"
+        text += f" ({quotient(base, row).figure:.0%})"
     if len(row.values) > 1 and spread(row.values) > NOISY:
         return Cell(f"{text} ▲", "noisy")
     return Cell(text)
