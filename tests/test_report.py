@@ -25,6 +25,7 @@ from pages.goals import HELD, Goal, faster, judge, of_values  # noqa: E402
 from pages.ratios import redis_benchmark_name  # noqa: E402
 from pages.sections import GROUPS  # noqa: E402
 from pages.source_figures import POP, PUSH, REDIS_BENCHMARK  # noqa: E402
+from pages.tables import ceiling  # noqa: E402
 from report import write  # noqa: E402
 from results import Result, save  # noqa: E402
 
@@ -150,6 +151,80 @@ def test_the_figures_of_the_source_are_beside_ours(texts: tuple[str, str]) -> No
     assert lines[lines.index(row) + 1].startswith("| redis-cli, format | PythonParser | 0.210")
     assert "| - | - |" in lines[lines.index(row) + 1]
     assert "| pop, pipelined | 12.69% | 17.34% | - | 12.69% |" in texts[0]
+
+
+def table_of(title: str, folder: Path) -> list[list[str]]:
+    """The cells of a section's table, row by row."""
+    [section] = [each for each in SECTIONS if each.title == title]
+    rows = section.shown(Results(folder)).rows
+    return [[*row.head, *(cell.text for cell in row.cells), row.reason] for row in rows]
+
+
+def test_redis_py_in_percent_of_redis_benchmark(tmp_path: Path) -> None:
+    table, row = "001 redis-benchmark", "LPUSH (needed to benchmark LRANGE)"
+    rows = [
+        result(table, row, [1.0, 1.0, 4.0], "redis-benchmark"),
+        result(table, row, [2.0, 4.0, 5.0], "hiredis"),
+    ]
+    for way, seconds in (("one connection", 2.0), ("a connection a command", 0.5)):
+        number = 100_000 if way == "one connection" else 10_000
+        rows.append(result("001 connections", f"TCP, {way}", [seconds], "hiredis", number))
+    rows.append(result("001 connections", "TCP, one connection", [1.0], "redis-benchmark"))
+    save(tmp_path / "redis_benchmark.json", rows)
+    # By medians of the times, and of the ratios round by round.
+    listed = table_of("redis-benchmark and redis-py, command by command", tmp_path)
+    assert listed == [[row, "100,000 ▲", "25,000 (50%) ▲", "33,223", ""]]
+    _, ours = table_of("The same commands: worst, best, average", tmp_path)
+    assert ours == [
+        *(row, "hiredis", "5.000", "2.000", "3.667", "20,000", "50,000", "27,273"),
+        *("50% (25% to 80%)", "33,223", "75% ▲", ""),
+    ]
+    shares = [each[8:10] for each in table_of("A connection for each command", tmp_path)]
+    assert shares == [["50%", "50-60%"], ["20%", "25-30%"], ["-", "-"]]
+
+
+def test_each_line_of_2013_is_measured() -> None:
+    from redis_benchmark import NO_COMMAND, RANGES, SAME
+
+    lines = [*SAME, *RANGES, *NO_COMMAND, "LPUSH (needed to benchmark LRANGE)"]
+    assert set(REDIS_BENCHMARK) <= {redis_benchmark_name(line) for line in lines}
+
+
+def test_a_ceiling_needs_ten_ticks_of_the_clock_or_a_finer_one() -> None:
+    def used(*seconds: float) -> float | None:
+        row = Result("push", "push SET", operations=1_000)
+        for each in seconds:
+            row.add(1.0, server_cpu=each)
+        return ceiling(row)
+
+    assert used(0.02, 0.03) is None
+    assert used(0.04, 0.06) == pytest.approx(20_000)
+    assert used(0.001234, 0.000766) == pytest.approx(1_000_000)
+    assert used() is None
+
+
+def test_a_table_has_one_statistic(tmp_path: Path) -> None:
+    row = Result("lists", "push fastresp push", operations=1_000)
+    for seconds, cpu in ((1.0, 0.5), (2.0, 0.25), (9.0, 0.75)):
+        row.add(seconds, server_cpu=cpu, client_cpu=cpu / 2)
+    save(tmp_path / "lists.json", [row])
+    [cells] = table_of("A list as a buffer: push", tmp_path)
+    medians = ["2.000", "500", "0.500", "2,000", "8.00", "0.250"]
+    assert cells == ["fastresp push", *medians, "-", "400% ▲", ""]
+
+
+def test_the_cpu_time_of_pings_is_beside_that_of_the_source(tmp_path: Path) -> None:
+    named = ("naive", "pipelined", "pipelined, a transaction")
+    rows = [result("002 ping", name, [0.0084], "hiredis", 10_000) for name in named]
+    rows.append(result("002 ping", "naive", [0.4], "hiredis (C)", 10_000))
+    save(tmp_path / "pipelining.json", rows)
+    found = table_of("Ten thousand pings", tmp_path)
+    assert [each[8:11] for each in found] == [
+        ["0.00210", "0.390", "1.185"],
+        ["0.00210", "-", "0.251"],
+        ["0.00210", "0.190", "-"],
+        ["0.100", "-", "-"],
+    ]
 
 
 def test_noisy_rows_are_marked(texts: tuple[str, str]) -> None:

@@ -164,10 +164,10 @@ IN_ACTION = Group(
             "redis-py's rate by redis-benchmark's, line by line in turn. Server and client share "
             "one core: from one core to another each command waits for two wake-ups, on a virtual "
             "machine of anything from nothing to 100 µs. They are the same for all, so that with "
-            "them redis-py seems closer to redis-benchmark; the table of connections has such rows. "
-            "`LRANGE_450` is no line of redis-benchmark any more: what it calls LRANGE_500 read 450 "
-            "until 2021 (redis/redis#8872); here it was given the command. The LPUSH needed for "
-            "LRANGE is what was `LPUSH (again, in order to bench LRANGE)`.",
+            "them redis-py seems closer to redis-benchmark; the table of connections has such "
+            "rows. `LRANGE_450` is no line of redis-benchmark any more: what it calls LRANGE_500 "
+            "read 450 until 2021 (redis/redis#8872); here it was given the command. The LPUSH "
+            "needed for LRANGE is what was `LPUSH (again, in order to bench LRANGE)`.",
         ),
         Section(
             "The same commands: worst, best, average",

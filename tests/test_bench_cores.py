@@ -1,0 +1,63 @@
+"""The benchmarks' one core: a server and what goes to it are kept there, and let go afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+# Last, for bench has a columns.py, too.
+sys.path.append(str(Path(__file__).parent.parent / "bench"))
+
+from cores import one_core, take_noted
+from results import Result
+
+from fastresp.programs import LocalServer
+
+SHOW = "import os; print(len(os.sched_getaffinity(0)))"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system can't")
+def test_one_core() -> None:
+    with LocalServer() as server:
+        pids = (0, server.process.pid)
+        before = [os.sched_getaffinity(pid) for pid in pids]
+        with pytest.raises(ZeroDivisionError), one_core(server.process.pid):
+            mine, its = (os.sched_getaffinity(pid) for pid in pids)
+            assert mine == its
+            assert len(mine) == 1
+            child = subprocess.run([sys.executable, "-c", SHOW], capture_output=True, text=True)
+            assert child.stdout == "1\n"
+            _ = 1 / 0
+        assert [os.sched_getaffinity(pid) for pid in pids] == before
+
+
+def test_a_server_that_ended_is_no_error() -> None:
+    with LocalServer() as server, one_core(server.process.pid):
+        server.stop()
+
+
+def test_what_is_noted() -> None:
+    import redis
+
+    with LocalServer() as server, redis.Redis.from_url(server.url) as client:
+        client.ping()
+        result = Result("a table", "a row", operations=100)
+
+        def pings() -> None:
+            for _ in range(100):
+                client.ping()
+
+        process = psutil.Process(server.process.pid)
+        take_noted(result, pings, process, keep=False)
+        assert result.details == []
+        take_noted(result, pings, process, items=3)
+        [noted] = result.details
+        assert noted["items"] == 3
+        # It waits for each, or is made to.
+        assert noted["voluntary"] + noted["involuntary"] >= 50
+        assert noted["load"] >= 0
