@@ -57,7 +57,7 @@ def depth(over: str) -> tuple[Section, Section]:
             f"{title}: worst, best, average",
             ("pipelining",),
             listing(table, ["pipelining"], SOURCE_LIKE),
-            about="The same values, each with its time.",
+            about="The same values, each with its time, and why one was not measured.",
         ),
     )
 
@@ -162,12 +162,12 @@ IN_ACTION = Group(
             commands_chart,
             "One connection, no pipeline; rates by median times, and in brackets the median of "
             "redis-py's rate by redis-benchmark's, line by line in turn. Server and client share "
-            "one core: from one core to another each command waits for two wake-ups, on a virtual "
-            "machine of anything from nothing to 100 µs. They are the same for all, so that with "
-            "them redis-py seems closer to redis-benchmark; the table of connections has such "
-            "rows. `LRANGE_450` is no line of redis-benchmark any more: what it calls LRANGE_500 "
-            "read 450 until 2021 (redis/redis#8872); here it was given the command. The LPUSH "
-            "needed for LRANGE is what was `LPUSH (again, in order to bench LRANGE)`.",
+            "one core: from one core to another each command waits for two wake-ups, and on a "
+            "virtual machine these take anything up to 100 µs. They are the same for all, so that "
+            "with them redis-py seems closer to redis-benchmark; the table of connections has "
+            "such rows. `LRANGE_450` is no line of redis-benchmark any more: what it calls "
+            "LRANGE_500 read 450 until 2021 (redis/redis#8872); here it was given the command. "
+            "The LPUSH needed for LRANGE is what was called LPUSH again, in order to bench LRANGE.",
         ),
         Section(
             "The same commands: worst, best, average",
@@ -181,7 +181,8 @@ IN_ACTION = Group(
                     Column("redis-benchmark in 2013", lambda row: _then_2013(row.row)),
                 ],
             ),
-            about="The same values, each with its time, and the range of redis-py's percentages.",
+            about="The same values, each with its time, the range of redis-py's percentages, and "
+            "why a line was not measured.",
         ),
         Section(
             "A connection for each command",

@@ -372,7 +372,8 @@ def _rate_cell(row: Result | None, base: Result | None) -> Cell:
     if row is None:
         return Cell("-")
     if not row.values:
-        return Cell(f"not measured: {row.reason}")
+        # The reason, which would make the column as wide, is in the listing.
+        return Cell("not measured")
     text = f"{speed(row):,.0f}"
     if base is not None and base is not row and base.values:
         text += f" ({quotient(base, row).figure:.0%})"
