@@ -1,4 +1,4 @@
-"""One core for a server and its clients, and what tells of the state that a value was taken in.
+"""One core for a server and its clients, or two; and what tells of the state of a value.
 
 A command that is waited for takes two wake-ups. From one core to another a wake-up takes a
 microsecond if that core still polls for work, and 100 if it sleeps (under Linux's haltpoll, in a
@@ -11,19 +11,20 @@ one core. Those that write while the server works need two, and are left alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, TypeAlias
 
 import psutil
 from results import Result
 from turns import Contender, take
 
-__all__ = ["one_core", "take_noted"]
+__all__ = ["one_core", "take_noted", "two_cores"]
+
+Choose: TypeAlias = Callable[[set[int]], int]
 
 
-@contextmanager
-def one_core(server: int) -> Iterator[None]:
+def one_core(server: int) -> AbstractContextManager[None]:
     """Keep a server and this process, with what it starts meanwhile, on one core.
 
     Args:
@@ -31,13 +32,23 @@ def one_core(server: int) -> Iterator[None]:
 
     Where a system has no such call (macOS), nothing is done.
     """
+    return _kept(server, min, min)
+
+
+def two_cores(server: int) -> AbstractContextManager[None]:
+    """Keep a server on one core, and this process, with what it starts, on another."""
+    return _kept(server, min, max)
+
+
+@contextmanager
+def _kept(server: int, its: Choose, ours: Choose) -> Iterator[None]:
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
     before = {pid: os.sched_getaffinity(pid) for pid in (0, server)}
     try:
-        for pid in before:
-            os.sched_setaffinity(pid, {min(before[0])})
+        os.sched_setaffinity(0, {ours(before[0])})
+        os.sched_setaffinity(server, {its(before[0])})
         yield
     finally:
         for pid, cores in before.items():

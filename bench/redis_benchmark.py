@@ -14,10 +14,10 @@ The contenders take turns line by line, each in a database of its own, and redis
 line in a process of its own: its time is by the rate that it prints, the server's CPU time that of
 the whole process. After each line the server's count of commands has to be right, and after a round
 the databases have to hold the same. What goes one by one has one core (``cores.py``), but for the
-rows of ``two cores``; each value's metadata tell the server's switches and the load.
+rows of ``two cores``, one for each; each value's metadata tell the server's switches and the load.
 
-    python bench/redis_benchmark.py -o redis_benchmark.json       # about 15 minutes
-    python bench/redis_benchmark.py --fast                        # about 5, of fewer commands
+    python bench/redis_benchmark.py -o redis_benchmark.json       # about 10 minutes
+    python bench/redis_benchmark.py --fast --commands 1000
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import psutil
 import redis
-from cores import one_core, take_noted
+from cores import one_core, take_noted, two_cores
 from redis_py_client import redis_py
 from results import Result
 from turns import arguments, finish, show
@@ -49,10 +50,8 @@ MISSING = (
 )
 TOO_SHORT = "it took less than a millisecond, redis-benchmark's clock; more --commands do"
 COMMANDS = 10_000
-FAST_COMMANDS = 3_000
 # Where each has a connection of its own.
 CONNECTIONS = 2_000
-FAST_CONNECTIONS = 1_000
 DEPTH = 1_000
 # So many more commands where they go 1,000 at a time.
 MORE = 50
@@ -127,9 +126,6 @@ class Server:
 
     def where(self, tcp: bool = False) -> list[str]:
         return ["-h", "127.0.0.1", "-p", str(self.port)] if tcp else ["-s", str(self.socket)]
-
-    def cores(self, one: bool) -> AbstractContextManager[None]:
-        return one_core(self.process.pid) if one else nullcontext()
 
     def rates(self, commands: int, *options: str, tcp: bool = False) -> dict[str, float]:
         """Run redis-benchmark; the commands a second by the names that it prints."""
@@ -229,7 +225,7 @@ class Lines:
         """Each contender does each line, beginning with an empty database."""
         commands = self.commands if keep else WARM
         self.server.empty()
-        with self.server.cores(one=True):
+        with one_core(self.server.process.pid):
             for line, by in self.turns:
                 show(f"{self.TABLE}: {line} {by}")
                 self.server.client.config_resetstat()
@@ -292,7 +288,7 @@ class EmptyRows:
                 self.server.client.config_resetstat()
             options = "-d", str(len(PAYLOAD)), "-P", str(depth), *options_of(line)
             more = {"items": 100 * result.operations} if line == RANGES[0] else {}
-            with self.server.cores(one=depth == 1):
+            with one_core(self.server.process.pid) if depth == 1 else nullcontext():
                 self.server.take_rate(result, keep, result.operations, *options, **more)
             self.server.check_calls(result.row, name_of(line), result.operations)
             # No pop may have been of no item.
@@ -306,26 +302,20 @@ class Connections:
 
     TABLE = "001 connections"
     WAYS = ("one connection", "a connection a command", "a client a command")
-    TWO_CORES = "one connection, two cores"
+    TWO_CORES = ", two cores"
 
     def __init__(self, server: Server, commands: int, connections: int) -> None:
         self.server = server
-        self.results = {
-            (place, way, by): Result(
-                self.TABLE,
-                f"{place}, {way}",
-                by,
-                commands if way.startswith(self.WAYS[0]) else connections,
-            )
-            for place in ("unix socket", "TCP")
-            for way in (*self.WAYS, self.TWO_CORES)
-            for by in (BENCHMARK, "hiredis")
-        }
-        for (_, way, by), result in self.results.items():
+        ways = (*self.WAYS, *(way + self.TWO_CORES for way in self.WAYS[:2]))
+        self.results: dict[tuple[str, str, str], Result] = {}
+        for place, way, by in product(("unix socket", "TCP"), ways, (BENCHMARK, "hiredis")):
+            count = commands if way.startswith(self.WAYS[0]) else connections
+            result = Result(self.TABLE, f"{place}, {way}", by, count)
             if by == BENCHMARK:
                 result.reason = "" if server.program else MISSING
                 if way == self.WAYS[2]:
                     result.reason = "redis-benchmark makes its clients beforehand"
+            self.results[place, way, by] = result
         self.turns = [key for key, result in self.results.items() if not result.reason]
 
     def run(self, keep: bool) -> None:
@@ -334,7 +324,8 @@ class Connections:
             commands = result.operations if keep else WARM
             show(f"{self.TABLE}: {result.row} {by}")
             self.server.empty()
-            with self.server.cores(one=way != self.TWO_CORES):
+            cores = two_cores if way.endswith(self.TWO_CORES) else one_core
+            with cores(self.server.process.pid):
                 if by == BENCHMARK:
                     reused = "1" if way.startswith(self.WAYS[0]) else "0"
                     options = "-t", "set", "-k", reused
@@ -363,26 +354,25 @@ class Connections:
                     client.set("key:__rand_int__", DATA)
 
         one = redis_py(self.server.port if place == "TCP" else self.server.socket, "HiredisParser")
-        run = dict(zip(self.WAYS, (over_one, over_many, by_many), strict=True)).get(way, over_one)
+        runs = dict(zip(self.WAYS, (over_one, over_many, by_many), strict=True))
+        run = runs[way.removesuffix(self.TWO_CORES)]
         take_noted(result, run, self.server.process, keep)
         one.close()
 
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=7, fast_rounds=5)
-    parser.add_argument("--commands", type=int, help=f"of each line: {COMMANDS:,}, or fewer")
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=5)
+    parser.add_argument("--commands", type=int, default=COMMANDS, help="commands of each line")
     args = parsed()
-    commands = args.commands or (FAST_COMMANDS if args.fast else COMMANDS)
-    if commands < WARM:
+    if args.commands < WARM:
         parser.error(f"--commands is {WARM} or more")
     try:
         with Stage.open(tcp=True) as stage:
             server = Server(stage)
-            lines = Lines(server, commands)
-            empty_rows = EmptyRows(server, commands)
-            connections = FAST_CONNECTIONS if args.fast else CONNECTIONS
-            over = Connections(server, commands, min(connections, commands))
+            lines = Lines(server, args.commands)
+            empty_rows = EmptyRows(server, args.commands)
+            over = Connections(server, args.commands, min(CONNECTIONS, args.commands))
             for number in range(args.rounds + 1):
                 for each in (lines, empty_rows, over):
                     each.run(keep=number > 0)

@@ -1,4 +1,4 @@
-"""The benchmarks' one core: a server and what goes to it are kept there, and let go afterwards."""
+"""The benchmarks' cores: a server and what goes to it are kept there, and let go afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 # Last, for bench has a columns.py, too.
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
 
-from cores import one_core, take_noted
+from cores import one_core, take_noted, two_cores
 from results import Result
 
 from fastresp.programs import LocalServer
@@ -22,7 +22,7 @@ SHOW = "import os; print(len(os.sched_getaffinity(0)))"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system can't")
-def test_one_core() -> None:
+def test_one_core_and_two() -> None:
     with LocalServer() as server:
         pids = (0, server.process.pid)
         before = [os.sched_getaffinity(pid) for pid in pids]
@@ -33,6 +33,11 @@ def test_one_core() -> None:
             child = subprocess.run([sys.executable, "-c", SHOW], capture_output=True, text=True)
             assert child.stdout == "1\n"
             _ = 1 / 0
+        assert [os.sched_getaffinity(pid) for pid in pids] == before
+        with two_cores(server.process.pid):
+            mine, its = (os.sched_getaffinity(pid) for pid in pids)
+            assert len(mine) == len(its) == 1
+            assert (mine == its) == (len(before[0]) == 1)
         assert [os.sched_getaffinity(pid) for pid in pids] == before
 
 

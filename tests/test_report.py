@@ -169,7 +169,10 @@ def test_redis_py_in_percent_of_redis_benchmark(tmp_path: Path) -> None:
     for way, seconds in (("one connection", 2.0), ("a connection a command", 0.5)):
         number = 100_000 if way == "one connection" else 10_000
         rows.append(result("001 connections", f"TCP, {way}", [seconds], "hiredis", number))
-    rows.append(result("001 connections", "TCP, one connection", [1.0], "redis-benchmark"))
+    for way, seconds in (("one connection", 1.0), ("one connection, two cores", 4.0)):
+        rows.append(result("001 connections", f"TCP, {way}", [seconds], "redis-benchmark"))
+    way = "a connection a command, two cores"
+    rows.append(result("001 connections", f"TCP, {way}", [8.0], "hiredis"))
     save(tmp_path / "redis_benchmark.json", rows)
     # By medians of the times, and of the ratios round by round.
     listed = table_of("redis-benchmark and redis-py, command by command", tmp_path)
@@ -180,7 +183,8 @@ def test_redis_py_in_percent_of_redis_benchmark(tmp_path: Path) -> None:
         *("50% (25% to 80%)", "33,223", "75% ▲", ""),
     ]
     shares = [each[8:10] for each in table_of("A connection for each command", tmp_path)]
-    assert shares == [["50%", "50-60%"], ["20%", "25-30%"], ["-", "-"]]
+    none = ["-", "-"]
+    assert shares == [["50%", "50-60%"], ["20%", "25-30%"], none, none, ["50%", "25-30%"]]
 
 
 def test_each_line_of_2013_is_measured() -> None:

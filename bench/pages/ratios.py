@@ -281,8 +281,7 @@ def ping_then(row: Result, figures: dict[str, float]) -> str:
 
 def of_redis_benchmark(results: Results, row: Result) -> Result | None:
     """redis-benchmark's row, of the same line, or over one connection if each has its own."""
-    place, _, way = row.row.partition(", ")
-    name = f"{place}, one connection" if way.startswith("a c") else row.row
+    name = re.sub("a (connection|client) a command", "one connection", row.row)
     return next(
         (
             each

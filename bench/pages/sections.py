@@ -201,7 +201,7 @@ IN_ACTION = Group(
             bars("A connection for each command", "001 connections", ("redis_benchmark",)),
             "SETs. Percentages are of redis-benchmark's rate over one connection, by the same way "
             "to the server; those of 2013 are the rule of the source. Server and client share one "
-            "core but in the rows that say two: there they run where the system puts them.",
+            "core, and have one each in the rows that say two.",
         ),
     ),
 )  # fmt: skip
