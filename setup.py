@@ -20,5 +20,5 @@ setup(
             )
             for path in sorted(Path(__file__).parent.glob("fastresp/wire/*.pyx"))
         ],
-    )
+    ),
 )

@@ -4,7 +4,7 @@ The work is the report's: a message of 129 bytes, 100,000 of them, over a unix s
 pushed, then 1,000 popped, a hundred times over. The times of the pushes are added up, and those of
 the pops. Each message that was popped is looked at. All contenders do that once in each round.
 
-- ``naive``: a command and its reply, one by one.
+- ``naive``: a command and its reply, one by one; server and client on one core (``cores.py``).
 - ``pipelining``: 1,000 commands, then their replies.
 - ``LRANGE trick``: pushed in a pipeline, and popped by LRANGE of 100 and LTRIM of them.
 - ``a thousand a command``: LPUSH of 1,000 items, and RPOP of 1,000, the work of ListBuffer.
@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 from c_client import CClient, NotAvailable, compiled
+from cores import one_core
 from redis_py_client import PARSERS, redis_py
 from results import Result
 from turns import arguments, finish, show
@@ -52,6 +53,7 @@ OPERATIONS = 100_000
 DIVISOR = 1_000
 RANGE = 100
 KEY = "key"
+NAIVE = "naive"
 MANY = "a thousand a command"
 C = "hiredis (C)"
 COMMAND = ("LPUSH", KEY, PAYLOAD)
@@ -320,7 +322,7 @@ def in_python(server: LocalServer) -> Iterator[Contender]:
     for parser in PARSERS:
         client = redis_py(server.socket, parser)
         for push, pop, kind in (
-            ("naive", "naive", Naive),
+            (NAIVE, NAIVE, Naive),
             ("pipelining -P 1000", "pipelining", Pipelining),
             ("", "LRANGE trick", Ranges),
             (MANY, MANY, Many),
@@ -361,7 +363,7 @@ def in_c(stack: ExitStack, server: LocalServer) -> Iterator[Contender]:
         clock.server["pop"] = clock.server_cpu() - cpu
 
     for push_row, pop_row, push, pop in (
-        ("naive", "naive", "lpush", "rpop"),
+        (NAIVE, NAIVE, "lpush", "rpop"),
         ("pipelining -P 1000", "pipelining", "lpush-pipeline", "rpop-pipeline"),
         ("", "LRANGE trick", "lpush-pipeline", "lrange"),
         (MANY, MANY, "lpush-many", "rpop-many"),
@@ -390,8 +392,10 @@ def main() -> None:
                     continue
                 show(f"round {number} of {args.rounds}: {each.both.row} {each.both.parser}")
                 clock = Clock(server.process.pid)
-                # The first one is for the warmth alone, and need not be long.
-                each.run(args.operations if number else DIVISOR, clock)
+                one_by_one = each.both.row == NAIVE
+                with one_core(server.process.pid) if one_by_one else nullcontext():
+                    # The first one is for the warmth alone, and need not be long.
+                    each.run(args.operations if number else DIVISOR, clock)
                 if number:
                     each.note(args.operations, clock)
     show("")

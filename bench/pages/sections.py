@@ -87,7 +87,8 @@ REPORT_2018 = Group(
             "never waited for the client. Through redis-cli most of the server's work falls into "
             "the times of the pops, as in 2018: these rows say what the writing costs, and the "
             "table of both together what it all takes. ListBuffer sends a thousand items with "
-            "each LPUSH, as `a thousand a command` does; all others one.",
+            "each LPUSH, as `a thousand a command` does; all others one. What is naive, and "
+            "redis-benchmark without `-P`, shares one core with the server, as below.",
         ),
         Section(
             "Popping: RPOP, or LRANGE and LTRIM",
