@@ -1,5 +1,7 @@
 """Write the benchmarks' report: ``docs/benchmarks.md``, and a page of HTML with charts beside it.
 
+``benchmarks.svg`` is one of the charts, for the README.
+
 The results are those that ``python bench/run.py`` keeps, a file for each script. What was not run
 yet, and each row that could not be measured, says so. Of the machine only what ``machine.json``
 tells is published; paths and the machine's name are not.
@@ -13,10 +15,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pages.charts import picture
 from pages.data import Results
 from pages.html import html
 from pages.markdown import markdown
-from pages.sections import GROUPS
+from pages.sections import GROUPS, PICTURE
 
 __all__ = ["write"]
 
@@ -24,17 +27,19 @@ ROOT = Path(__file__).parent.parent
 
 
 def write(folder: Path, output: Path) -> list[Path]:
-    """Write both reports of the results in a folder.
+    """Write both reports of the results in a folder, and the picture.
 
     Args:
         folder: has ``NAME.json``, ``NAME.missing.json`` and ``machine.json``.
-        output: the folder for ``benchmarks.md`` and ``benchmarks.html``.
+        output: the folder for ``benchmarks.md``, ``benchmarks.html`` and ``benchmarks.svg``.
 
     Returns:
         The files.
     """
     results = Results(folder)
     made = {"benchmarks.md": markdown(results, GROUPS), "benchmarks.html": html(results, GROUPS)}
+    if chart := PICTURE(results):
+        made["benchmarks.svg"] = picture(chart)
     output.mkdir(parents=True, exist_ok=True)
     for name, text in made.items():
         (output / name).write_text(text, encoding="utf-8")

@@ -306,6 +306,16 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
+def test_the_picture_brings_its_colours(tmp_path: Path) -> None:
+    peers = ("redis-py, pipeline of 1,000", "fastresp mass_insert, socket")
+    save(tmp_path / "peers.json", [result("peers SET", name, [0.5, 0.6]) for name in peers])
+    picture = write(tmp_path, tmp_path)[-1].read_text()
+    assert "fastresp mass_insert, socket" in "".join(ElementTree.fromstring(picture).itertext())
+    used = set(re.findall(r"var\((--[\w-]+)\)", picture))
+    assert "--ours" in used
+    assert used <= set(re.findall(r"(--[\w-]+):", picture))
+
+
 def test_the_page_is_whole(texts: tuple[str, str]) -> None:
     page = Balance()
     page.feed(texts[1])

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -22,6 +23,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 __all__ = [
+    "STYLE",
     "Bar",
     "BarChart",
     "Chart",
@@ -29,9 +31,12 @@ __all__ = [
     "Line",
     "LineChart",
     "StackedChart",
+    "picture",
     "short",
     "svg",
 ]
+
+STYLE = Path(__file__).with_name("page.css")
 
 WIDTH = 330
 FONT = 12.5
@@ -145,6 +150,15 @@ def svg(chart: Chart, name: str) -> str:
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         drawn.savefig(file, format="svg", transparent=True, metadata=nothing)
     return _for_page(file.getvalue(), chart.title, name)
+
+
+def picture(chart: Chart) -> str:
+    """Draw a chart as a file of its own, with the colours of the page, light and dark."""
+    # Of the style sheet what comes before the first rule for elements.
+    colours = STYLE.read_text().partition("* {")[0]
+    style = f"<style>\n{colours}text {{ font-family: system-ui, sans-serif; }}\n</style>\n"
+    head, title, rest = svg(chart, "picture").partition("<title>")
+    return head + style + title + rest + "\n"
 
 
 def _for_page(text: str, title: str, name: str) -> str:

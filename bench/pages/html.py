@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
-from pathlib import Path
 
-from .charts import svg
+from .charts import STYLE, svg
 from .data import Cell, Group, Results, Row, Section, Table
 from .text import (
     findings,
@@ -23,7 +22,6 @@ from .text import (
 
 __all__ = ["html"]
 
-STYLE = Path(__file__).with_name("page.css")
 BESIDE = 6
 
 

@@ -31,7 +31,7 @@ from .tables import (
     source_like,
 )
 
-__all__ = ["GROUPS"]
+__all__ = ["GROUPS", "PICTURE"]
 
 MIB = Column("MiB", lambda row: f"{mebibytes(row):,.1f}")
 
@@ -291,6 +291,15 @@ OTHERS = Group(
             bars("Memory", "memory", ("memory",), axis="MiB: less is better", value=mebibytes),
         ),
     ),
+)
+
+# What the README shows.
+PICTURE = bars(
+    "SETs of 129 bytes a second, over a unix socket",
+    "peers SET",
+    ("peers",),
+    axis="SET commands a second",
+    server=True,
 )
 
 GROUPS = (REPORT_2018, IN_ACTION, PIPELINES, OTHERS, PARTS)
