@@ -9,7 +9,7 @@ from typing import Any
 from results import Result
 
 from .data import NOISY, Cell, Group, NotMeasured, Results, Row, Table, clean, spread
-from .goals import GOALS, HELD, Measured, Verdict, judge, quotient
+from .goals import GOALS, HELD, Measured, Verdict, by_server_cpu, judge, quotient
 from .source_figures import SOURCES
 from .tables import figure
 
@@ -55,9 +55,7 @@ def _push(results: Results) -> str:
 def _load(results: Results) -> str:
     ours = results.find("push", "SET fastresp socket")
     file = results.find("push", "SET no generation")
-    waits = median(
-        taken / cpu for taken, cpu in zip(ours.values, ours.of("server_cpu"), strict=True)
-    )
+    waits = by_server_cpu("push", "SET fastresp socket")(results).figure
     return (
         f"`mass_insert` loads {_millions(ours.operations / median(ours.values))} SET commands a "
         f"second, {_times(file, ours)} the rate of `redis-cli --pipe` with a file that was ready "
