@@ -174,7 +174,9 @@ class Server:
         timeout = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         if self.tls and timeout > HANDSHAKE_TIMEOUT_S:
             with suppress(TransportTimeout):
-                return self._open(HANDSHAKE_TIMEOUT_S, scripts)
+                connection, answers = self._open(HANDSHAKE_TIMEOUT_S, scripts)
+                connection._sock.settimeout(timeout)
+                return connection, answers
         return self._open(timeout, scripts)
 
     def open_all(

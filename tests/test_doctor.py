@@ -21,7 +21,7 @@ from test_matrix import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp.doctor import Diagnosis, Verdict, diagnose, doctor, watch
-from fastresp.doctor.facts import SCRATCH, Facts, Slow, usable_socket
+from fastresp.doctor.facts import SCRATCH, Asker, Facts, Slow, usable_socket
 from fastresp.doctor.findings import Findings
 from fastresp.doctor.watch import Use
 from fastresp.errors import TransportError
@@ -256,6 +256,17 @@ class TestMeasured:
         assert changes(found) == {"unix-socket"}
         assert found.measured is not None and found.measured.load
         assert changes(watch(tls(), 0.5)) == {"unix-socket"}
+
+    def test_slow_tls(self, tls_server: LocalServer, tls: Callable[..., str]) -> None:
+        """An answer may take longer than the handshake."""
+        where = Server(tls())
+        connection, _ = where.open(None)
+        try:
+            with redis.Redis.from_url(tls_server.url) as client:
+                client.client_pause(1_200)
+            assert Asker(where, connection).info()
+        finally:
+            connection.disconnect()
 
     def test_no_local_port_left(self, port: int) -> None:
         words = f"Error 99 connecting to localhost:{port}. Cannot assign requested address."
