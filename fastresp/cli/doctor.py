@@ -67,7 +67,7 @@ def diagnose(
         if url is not None and server is not None:
             raise typer.BadParameter("the server is given twice; leave out --server")
         where = url or server
-        plan = PLAN if seconds is None else f"For {seconds:g} seconds it looks on. {WATCH_PLAN}"
+        plan = PLAN if seconds is None else f"For {seconds:g} seconds:\n{WATCH_PLAN}"
         say(plan)
         if as_json:
             end.fields = {"plan": plan}
@@ -88,7 +88,7 @@ def _print(found: Diagnosis) -> None:
     console = Console(highlight=False)
     facts = found.facts
     version = f"{facts.product} {facts.version}".strip()
-    here = ", on this machine" if facts.local else ""
+    here = ", on this machine" if facts.local and facts.way != "unix" else ""
     way = {"unix": "a unix socket", "tcp": "TCP", "tls": "TLS"}[facts.way]
     console.print(Text(f"{version} at {facts.place}, over {way}{here}", style="bold"))
     console.print()
@@ -105,30 +105,31 @@ def _print_measured(console: Console, measured: Measured) -> None:
     _print_rows(console, "Measured", _measured_rows(measured))
     if measured.reading_only:
         console.print(Text(f"Nothing was written: {measured.reading_only}.\n"))
+    for what, words in measured.refused.items():
+        console.print(Text(f"Not measured: {what} ({words})\n"))
     if measured.leftover:
         console.print(Text(f"Not removed: {measured.leftover}\n"))
-    _print_depths(console, measured)
+    if measured.depths:
+        _print_depths(console, measured)
 
 
 def _measured_rows(measured: Measured) -> list[Row]:
-    def row(title: str, rate: float, words: str = "") -> Row:
-        share = f"{rate / measured.ready:.0%}" if measured.ready else ""
-        return title, _rate(rate), share + words
-
-    name = measured.command
-    slow = f"1 in 100 takes {measured.round_trip_p99_ms:.3f} ms"
-    rows = [
-        ("round trip of a PING", f"{measured.round_trip_ms:.3f} ms", slow),
-        row(f"{name}, ready bytes", measured.ready, ", as redis-benchmark -c 1 does it"),
-        row(f"{name} by redis-py", measured.redis_py, "; 50-60% was usual (table 4.5)"),
-    ]
-    if not measured.full:
-        rows.append(row("  a connection for each", measured.reconnecting))
-        rows.append(row(f"  pipelines of {PIPELINE:,}", measured.pipeline))
-    if measured.load is not None:
-        rows.append(row(f"{name} by mass_insert()", measured.load))
-    encoder = measured.encoder_ns
-    rows.append(("the encoder alone", _rate(1e9 / encoder), f"{encoder:.0f} ns a command"))
+    name, encoder, trip = measured.command, measured.encoder_ns, measured.round_trip_ms
+    rows = []
+    if trip is not None:
+        slow = f"1 in 100 takes over {measured.round_trip_p99_ms:.3f} ms"
+        rows.append(("round trip of a PING", f"{trip:.3f} ms", slow))
+    for title, rate, words in (
+        (f"{name} by a bare loop", measured.ready, ", on the socket, ready bytes"),
+        (f"{name} by redis-py", measured.redis_py, ", one at a time"),
+        ("  a connection for each", measured.reconnecting, ""),
+        (f"  pipelines of {PIPELINE:,}", measured.pipeline, ""),
+        (f"{name} by mass_insert()", measured.load, ""),
+    ):
+        if rate is not None:
+            share = f"{rate / measured.ready:.0%}" if measured.ready else ""
+            rows.append((title, _rate(rate), (share + words).removeprefix(", ")))
+    rows.append(("encoding alone", _rate(1e9 / encoder), f"{encoder:.0f} ns a command"))
     if measured.read_items is not None:
         rows.append(("items read by redis-py", _rate(measured.read_items), "of a list of 1,000"))
     return rows
@@ -137,8 +138,8 @@ def _measured_rows(measured: Measured) -> list[Row]:
 def _print_depths(console: Console, measured: Measured) -> None:
     """The depth curve, as bars."""
     bar = "█" if console.encoding.startswith("utf") else "#"
-    most = max(measured.depths.values(), default=1.0)
-    console.print(Text(f"{measured.command}s in flight, ready bytes", style="bold"))
+    most = max(measured.depths.values())
+    console.print(Text("PINGs by a bare loop, so many in flight", style="bold"))
     for depth, rate in measured.depths.items():
         cells = max(1, round(BAR_CELLS * rate / most))
         console.print(Text(f"  {depth:>5,}  {_rate(rate):>12}  {bar * cells}"))
@@ -199,9 +200,11 @@ def _print_verdicts(console: Console, found: Sequence[Verdict]) -> None:
         console.print(Text("What to change, the largest gain first", style="bold"))
     for number, verdict in enumerate(changes, 1):
         _print_verdict(console, f"{number}. ", verdict)
-    for verdict in found:
-        if verdict.grade == "note":
-            _print_verdict(console, "", verdict)
+    notes = [verdict for verdict in found if verdict.grade == "note"]
+    if notes:
+        console.print(Text("Good to know", style="bold"))
+    for verdict in notes:
+        _print_verdict(console, "", verdict)
 
 
 def _print_verdict(console: Console, number: str, verdict: Verdict) -> None:

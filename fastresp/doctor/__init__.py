@@ -22,10 +22,13 @@ __all__ = [
     "watch",
 ]  # fmt: skip
 
-WATCH_PLAN = (
-    "It reads INFO and CLIENT LIST twice, and CONFIG, LATENCY, SLOWLOG and COMMAND; it writes "
-    "nothing and changes nothing."
-)
+WATCH_PLAN = """\
+The doctor looks on, over one connection, and one more to the unix socket of a
+server on this machine. They begin as those of redis-py: AUTH, SELECT and CLIENT
+SETINFO, as your server and your settings want it.
+It asks PING, ECHO, CLIENT ID, CONFIG GET, LATENCY LATEST, LATENCY HISTORY and
+COMMAND DOCS or COMMAND INFO, and INFO, CLIENT LIST and SLOWLOG GET at the start
+and at the end. It writes nothing and changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Diagnosis:
 def doctor(server: ServerLike = None, show: Show = lambda text: None) -> Diagnosis:
     """Measure a server with harmless commands on keys of the doctor's own; judge what was found.
 
-    Takes 2 to 5 seconds; PLAN says what is sent.
+    Takes 1 to 5 seconds; PLAN says what is sent.
 
     Args:
         server: as for ``mass_insert``.

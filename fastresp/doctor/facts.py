@@ -7,7 +7,6 @@ import socket
 import stat
 import struct
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -16,55 +15,26 @@ from typing import Any, Literal
 
 from ..errors import TransportError
 from ..server import Server, parse_info
+from .logs import SCRATCH, Slow, latency_spikes, slow_commands, text_of
 
 __all__ = [
     "SCRATCH",
     "Asker",
     "Facts",
     "Slow",
-    "new_entries",
     "read_facts",
-    "slow_commands",
     "unix_server",
     "usable_socket",
 ]
 
-# All keys of the doctor begin so.
-SCRATCH = "fastresp:doctor:"
 # What the rules look at; each is asked for by itself, as servers before 7.0 want it.
-PARAMETERS = ("appendfsync", "io-threads", "unixsocket", "repl-backlog-size")
+PARAMETERS = (
+    "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
+    "unixsocket",
+)  # fmt: skip
 SLOWLOG_ENTRIES = 128
 SOCKET_TIMEOUT_S = 1.0
-SLOWLOG_AGE_S = 24 * 3600
-# Questions, the doctor's own among them: what makes them slow is the machine.
-QUESTIONS = frozenset((
-    "ACL", "AUTH", "CLIENT", "COMMAND", "CONFIG", "ECHO", "EXEC", "HELLO", "INFO", "LATENCY",
-    "MEMORY", "MULTI", "PING", "PSYNC", "REPLCONF", "SELECT", "SLOWLOG", "SYNC",
-))  # fmt: skip
-# Of a constant cost, though no flag says so and servers before 7.0 do not tell.
-CONSTANT = frozenset(("SET", "SETEX", "PSETEX", "GETSET", "APPEND", "UNLINK"))
 TIME_WAIT = "06"
-
-
-@dataclass(frozen=True)
-class Slow:
-    """The entries of one command in the slow log.
-
-    Attributes:
-        name: of the command; its arguments are nobody's business.
-        times: how many entries there are.
-        longest_ms: of them.
-        total_ms: of all.
-        complexity: as the server's COMMAND DOCS says; empty where it does not.
-        client: who sent the longest: its name, or its address.
-    """
-
-    name: str
-    times: int
-    longest_ms: float
-    total_ms: float
-    complexity: str
-    client: str
 
 
 @dataclass(frozen=True)
@@ -79,8 +49,8 @@ class Facts:
         nodelay: TCP_NODELAY of the connection that redis-py made; None where there is no TCP.
         info: the fields of INFO.
         config: what CONFIG GET told of PARAMETERS.
-        latency: of LATENCY LATEST: the longest spike of each event, in milliseconds.
-        slow: commands whose cost grows with the data, from the slow log.
+        latency: the longest spike of each event in the last day, in milliseconds.
+        slow: commands whose cost grows with the data, from the slow log of the last day.
         cores: that the server may use; None where it is not on this machine.
         swapped: bytes of the server that are in swap; None where that can't be known.
         unix_socket: of this server, which can be reached from here; empty for none.
@@ -129,6 +99,19 @@ class Facts:
     @property
     def replica(self) -> bool:
         return self.info.get("role") == "slave"
+
+    @property
+    def expiring(self) -> float | None:
+        """The share of the keys that have an expiry; None where there are none, or it is not told.
+
+        Of all databases: maxmemory is, too.
+        """
+        keys = expiring = 0
+        for name, text in self.info.items():
+            if name.startswith("db") and name[2:].isdigit():
+                found = dict(part.partition("=")[::2] for part in text.split(","))
+                keys, expiring = keys + int(found["keys"]), expiring + int(found["expires"])
+        return expiring / keys if keys else None
 
     @property
     def memory_left(self) -> float | None:
@@ -192,8 +175,10 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         if reply is None:
             break
         if len(reply) == 2:
-            config[name] = _text(reply[1])
+            config[name] = text_of(reply[1])
     pid = _server_pid(info) if local else None
+    # By the server's clock, as its logs are; before 6.2 by ours.
+    now = int(info.get("server_time_usec", 0)) / 1e6 or time.time()
     return Facts(
         place=str(server),
         way="unix" if raw.family == socket.AF_UNIX else "tls" if server.tls else "tcp",
@@ -202,8 +187,8 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         nodelay=_nodelay(raw),
         info=info,
         config=config,
-        latency=_latency(asker),
-        slow=slow_commands(asker, log),
+        latency=latency_spikes(asker, now),
+        slow=slow_commands(asker, log, now),
         cores=_cores(pid),
         swapped=_swapped(pid),
         unix_socket=usable_socket(server, info, config.get("unixsocket", "")) if local else "",
@@ -211,66 +196,6 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         local_ports=_local_ports(),
         unread=dict(asker.unread),
     )
-
-
-def new_entries(log: Sequence[Any], after: int) -> list[Any]:
-    """The entries of a slow log behind the one of this id."""
-    return [entry for entry in log if int(entry[0]) > after]
-
-
-def slow_commands(asker: Asker, log: Sequence[Any]) -> list[Slow]:
-    """Sum up a slow log: a day of it, by command, without those of a constant cost."""
-    found: dict[str, list[Any]] = defaultdict(list)
-    for entry in log:
-        name, *arguments = [_text(each) for each in entry[3]]
-        own = any(argument.startswith(SCRATCH) for argument in arguments[:2])
-        if not own and name.upper() not in QUESTIONS and time.time() - entry[1] < SLOWLOG_AGE_S:
-            found[name.upper()].append(entry)
-    rows = []
-    for name, entries in found.items():
-        constant, complexity = _cost(asker, name)
-        if constant:
-            continue
-        worst = max(entries, key=lambda entry: entry[2])
-        client = " ".join(_text(each) for each in worst[4:6]).strip()
-        total = sum(entry[2] for entry in entries) / 1000
-        rows.append(Slow(name, len(entries), worst[2] / 1000, total, complexity, client))
-    return sorted(rows, key=lambda row: -row.total_ms)
-
-
-def _cost(asker: Asker, name: str) -> tuple[bool, str]:
-    """Whether a command's cost does not grow with the data; and what the server says of it."""
-    if name in CONSTANT:
-        return True, ""
-    known = dict(asker.unread)
-    docs = asker.ask("COMMAND", "DOCS", name)  # from 7.0 on
-    described = _pairs(_pairs(docs).get(name.lower()))
-    # What follows a comma are its assumptions.
-    complexity = str(described.get("complexity", "")).partition(",")[0]
-    if complexity:
-        return complexity.startswith(("O(1)", "O(log")), complexity
-    info = asker.ask("COMMAND", "INFO", name)
-    asker.unread = known if info else asker.unread
-    flags = {_text(each) for each in info[0][2]} if info and info[0] else set()
-    return "fast" in flags, ""
-
-
-def _pairs(reply: Any) -> dict[str, Any]:
-    """A flat list of names and values, as RESP2 has it, as a dict."""
-    if not isinstance(reply, list):
-        return {}
-    values = [each if isinstance(each, list | int) else _text(each) for each in reply]
-    return {str(name): value for name, value in zip(values[::2], values[1::2], strict=False)}
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _latency(asker: Asker) -> dict[str, float]:
-    events = asker.ask("LATENCY", "LATEST") or []
-    # Name, time of the last spike, its length, the longest.
-    return {_text(event[0]): float(event[3]) for event in events}
 
 
 def _is_local(raw: socket.socket) -> bool:

@@ -11,7 +11,7 @@ from .measure import Measured
 from .verdict import Verdict
 from .watch import Use
 
-__all__ = ["Findings", "Rule"]
+__all__ = ["Findings", "Rule", "gain_of"]
 
 
 @dataclass(frozen=True)
@@ -29,3 +29,8 @@ class Findings:
 
 
 Rule: TypeAlias = Callable[[Findings], Verdict | None]
+
+
+def gain_of(rate: float | None, other: float | None) -> float | None:
+    """How many times the other the rate is, at least 1; None where one was not measured."""
+    return max(1.0, rate / other) if rate and other else None

@@ -1,21 +1,19 @@
-"""Ready bytes over a connection of redis-py's: what redis-benchmark measures, without a client."""
+"""Ready bytes over a connection of redis-py's: what a loop in Python gets without a client."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 from ..errors import CommandError
 from ..server import Server
 from ..wire.encode import pack
-from ..wire.objects import ReplyReader
 
-__all__ = ["PING", "PONG", "Link", "rate_of"]
+__all__ = ["PING", "Link", "rate_of"]
 
-PONG = b"+PONG\r\n"
 PING = pack("PING")
 PAUSE_S = 0.001
 ROUNDS = 3
@@ -42,9 +40,10 @@ def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int
 
 
 class Link:
-    """The socket of a redis-py connection: whole commands out, status replies counted.
+    """The socket of a redis-py connection: whole commands out, replies of one line counted.
 
-    Like redis-benchmark it makes its commands beforehand and builds nothing of the replies.
+    As redis-benchmark does, it makes its commands beforehand and builds nothing of the replies;
+    unlike it, it is a loop in Python.
     """
 
     def __init__(self, server: Server, connection: Any) -> None:
@@ -52,27 +51,23 @@ class Link:
         self.connection = connection
         self.socket: socket.socket = connection._sock
 
-    def call(self, commands: bytes, count: int, size: int) -> None:
-        """Send commands, and take their replies: a status of so many bytes each.
+    def call(self, commands: bytes, count: int) -> None:
+        """Send commands, and take all their replies: a status or an error each, a line.
 
         Raises:
             CommandError: one of them is an error.
             TransportError: the server was lost, or does not answer.
         """
-        left = count * size
+        replies = b""
         try:
             self.socket.sendall(commands)
-            while left > 0:
-                replies = self._receive()
-                # No status that is waited for has such a sign in it.
-                while b"-" in replies and not replies.endswith(b"\r\n"):
-                    replies += self._receive()
-                if b"-" in replies:
-                    words = replies.partition(b"-")[2].partition(b"\r\n")[0]
-                    raise CommandError(words.decode(errors="replace"))
-                left -= len(replies)
+            while replies.count(b"\r\n") < count:
+                replies += self._receive()
         except OSError as error:
             raise self.server.failure(error) from error
+        if b"-" in replies:  # no status that is waited for has such a sign in it
+            words = replies.partition(b"-")[2].partition(b"\r\n")[0]
+            raise CommandError(words.decode(errors="replace"))
 
     def _receive(self) -> bytes:
         received = self.socket.recv(65536)
@@ -86,7 +81,7 @@ class Link:
         end = time.perf_counter() + seconds
         while not taken or (len(taken) < most and time.perf_counter() < end):
             begin = time.perf_counter()
-            self.call(PING, 1, len(PONG))
+            self.call(PING, 1)
             taken.append(time.perf_counter() - begin)
         return sorted(taken)
 
@@ -96,27 +91,7 @@ class Link:
         for _ in range(times):
             begin = time.perf_counter()
             self.socket.sendall(PING[:6])
-            self.call(PING[6:], 1, len(PONG))
+            self.call(PING[6:], 1)
             taken.append(time.perf_counter() - begin)
             time.sleep(PAUSE_S)
         return median(taken)
-
-    def reply(self, command: Sequence[str]) -> Any:
-        """A reply as Python objects, built by fastresp.
-
-        Raises:
-            CommandError: it is an error.
-            TransportError: the server was lost.
-        """
-        reader = ReplyReader()
-        try:
-            self.socket.sendall(pack(*command))
-            while True:
-                reader.feed(self._receive())
-                if taken := reader.take():
-                    break
-        except OSError as error:
-            raise self.server.failure(error) from error
-        if isinstance(taken[0], CommandError):
-            raise taken[0]
-        return taken[0]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from ..report import size_text
 from .facts import Facts
-from .findings import Findings, Rule
+from .findings import Findings, Rule, gain_of
 from .verdict import Grade, Verdict
+from .watch import Use
 
 __all__ = ["SERVER_RULES"]
 
@@ -17,17 +20,48 @@ EVICTION = (
     "Redis documentation, key eviction: https://redis.io/docs/latest/develop/reference/eviction/"
 )
 INFO = "Redis documentation, INFO: https://redis.io/docs/latest/commands/info/"
-REDIS_CONF = "the comments on io-threads in redis.conf"
+REDIS_CONF = f"the comments in redis.conf: {MANAGEMENT}config-file/"
+RELEASES = {
+    "Redis": "the release notes of Redis 7.0: https://github.com/redis/redis/releases/tag/7.0-rc1",
+    "Valkey": (
+        "the release notes of Valkey 8.0: https://github.com/valkey-io/valkey/releases/tag/8.0.0"
+    ),
+}
 
 # Of maxmemory: from here on a load of some size will meet the limit; and soon.
 MEMORY_HIGH, MEMORY_NEAR = 0.75, 0.9
+# With fewer keys that have an expiry a volatile-* policy soon has none left to evict.
+EXPIRING_FEW = 0.1
+# More evictions than this, of the commands, are no cache that mostly answers reads.
+EVICTED_SHARE = 0.1
 # Smaller servers hold buffers and code that make the ratio meaningless.
 SWAP_MEMORY_BYTES = 64 << 20
 SWAP_RATIO = 0.9
 SWAPPED_BYTES = 1 << 20
+# min-replicas-max-lag by default; and the soft limit of client-output-buffer-limit for replicas,
+# behind which the server gives one up after a minute. Source of both: redis.conf.
 LAG_S = 10
+BEHIND_BYTES = 64 << 20
+# What replicas get of a SET of the doctor's.
+REPLICATED_BYTES = 200
 SPIKE_MS = 20
 SLOW_MS, SLOW_TIMES, SLOW_TOTAL_MS = 100, 3, 30
+# Of the server's time.
+SLOW_SHARE = 0.1
+INSTEAD = {
+    "KEYS": "SCAN instead of KEYS: it goes through the keys in parts",
+    "SMEMBERS": "SSCAN instead of SMEMBERS, or SMISMEMBER for some members",
+    "HGETALL": "HMGET of the fields that are needed, or HSCAN, instead of HGETALL",
+    "LRANGE": "LRANGE of a part, not of a whole long list",
+    "ZRANGE": "ZRANGE of a part, or with LIMIT",
+    "DEL": "UNLINK instead of DEL: it frees large values in another thread",
+    "FLUSHALL": "FLUSHALL ASYNC, which frees the memory in another thread",
+    "FLUSHDB": "FLUSHDB ASYNC, which frees the memory in another thread",
+    "SAVE": "BGSAVE instead of SAVE",
+    "SORT": "SORT_RO on a replica, or sort in the client",
+    "EVAL": "shorter scripts: nothing else runs while one does",
+    "EVALSHA": "shorter scripts: nothing else runs while one does",
+}
 OLD = {"Redis": (7, 0), "Valkey": (8, 0)}
 THREADS_WANT_CORES = 4
 BUSY = 0.8
@@ -40,9 +74,11 @@ def aof_always(found: Findings) -> Verdict | None:
         return None
     figure, expected, gain = "appendonly yes, appendfsync always", "depends on the disk", None
     if measured and measured.command == "SET" and measured.ready:
-        gain = max(1.0, measured.ping / measured.ready)
-        figure += f"; {measured.ready:,.0f} SETs a second one at a time, {measured.ping:,.0f} PINGs"
-        expected = f"up to {gain:.1f} times for single writes; less in pipelines"
+        ping = measured.depths.get(1)
+        gain = gain_of(ping, measured.ready)
+        if gain and ping:
+            figure += f"; {measured.ready:,.0f} SETs a second one at a time, {ping:,.0f} PINGs"
+            expected = f"up to {gain:.1f} times for single writes; less in pipelines"
     return Verdict(
         "aof-always", "problem", "Every write waits for the disk",
         figure,
@@ -59,44 +95,57 @@ def memory(found: Findings) -> Verdict | None:
     if not most or left is None:
         return None
     share = 1 - left / most
-    policy = facts.info.get("maxmemory_policy", "noeviction")
-    figure = f"{size_text(most - left)} of {size_text(most)} in use ({share:.0%}), policy {policy}"
     if share < MEMORY_HIGH:
         return None
-    grade: Grade = "problem" if share >= MEMORY_NEAR else "advice"
-    if policy == "noeviction":
+    policy = facts.info.get("maxmemory_policy", "noeviction")
+    figure = f"{size_text(most - left)} of {size_text(most)} in use ({share:.0%}), policy {policy}"
+    room = size_text(max(0.0, left))
+    expiring = facts.expiring if policy.startswith("volatile") else None
+    if expiring is not None:
+        figure += f", {expiring:.0%} of the keys have an expiry"
+    if policy == "noeviction" or (expiring is not None and expiring < EXPIRING_FEW):
+        # A volatile-* policy without a key to evict is noeviction.
+        certain = policy == "noeviction" or not expiring
+        grade: Grade = "problem" if share >= MEMORY_NEAR and certain else "advice"
         return Verdict(
             "maxmemory-near", grade, "The memory is nearly full: writes will be refused (OOM)",
             figure,
-            f"Raise maxmemory before a load of more than {size_text(max(0.0, left))}, or delete "
-            "what is not needed; fastresp load --dry-run says how much a load takes.",
+            f"Raise maxmemory before a load of more than {room}, or delete what is not needed; "
+            "fastresp load --dry-run says how much a load takes.",
             "the load goes through", EVICTION,
         )  # fmt: skip
-    what = "keys with an expiry" if policy.startswith("volatile") else "keys"
+    evicted = facts.number("evicted_keys")
+    if evicted:
+        figure += f"; {evicted:,.0f} keys evicted since the server started, {_rate(found, evicted)}"
+    what = "keys with an expiry" if policy.startswith("volatile") else "other keys"
     return Verdict(
-        "eviction-near", grade,
-        f"The memory is nearly full: the server will drop {what} for what you load",
+        "eviction-near", "note", f"What you write pushes out {what}, as in a cache",
         figure,
-        f"Raise maxmemory before a load of more than {size_text(max(0.0, left))}, or set "
-        "maxmemory-policy noeviction, so that a write fails instead of other data being lost.",
+        "Nothing, for a cache. If all of a load is to stay, raise maxmemory before one of more "
+        f"than {room}, or set maxmemory-policy noeviction, so that writes fail instead.",
         "no data is lost", EVICTION,
     )  # fmt: skip
 
 
+def _rate(found: Findings, evicted: float) -> str:
+    seconds = found.facts.number("uptime_in_seconds") or 1.0
+    return f"{evicted / max(1.0, seconds):,.2f}/s"
+
+
 def evicted(found: Findings) -> Verdict | None:
-    """Keys that have been dropped."""
+    """Keys that are dropped now; what was dropped long ago says nothing."""
     use = found.use
-    if use is None or not use.evicted:
+    if use is None or not use.watched or not use.evicted:
         return None
-    policy = found.facts.info.get("maxmemory_policy", "")
-    when = f"in {use.seconds:,.0f} s" if use.watched else "since the server started"
+    share = use.evicted / max(1, use.commands)
     return Verdict(
-        "evicted", "problem" if use.watched else "advice",
-        "The server has dropped keys for want of memory",
-        f"{use.evicted:,} keys evicted {when}, policy {policy}",
+        "evicted", "advice" if share >= EVICTED_SHARE else "note",
+        "The server drops keys for want of memory",
+        f"{use.evicted:,} keys evicted in {use.seconds:,.0f} s, {min(1.0, share):.0%} of the "
+        f"commands; policy {found.facts.info.get('maxmemory_policy', 'not told')}",
         "Raise maxmemory if these keys were wanted: what was loaded is not all there. Each "
         "eviction also takes time from a write.",
-        "no data is lost", EVICTION,
+        "more of the reads find their key", EVICTION,
     )  # fmt: skip
 
 
@@ -152,42 +201,90 @@ def io_threads(found: Findings) -> Verdict | None:
 
 
 def replicas(found: Findings) -> Verdict | None:
-    """Replicas: every write is sent to each of them once more."""
-    facts, measured = found.facts, found.measured
+    """Replicas: every write is sent to each of them once more; a late one may be given up."""
+    facts = found.facts
     count = int(facts.number("connected_slaves") or 0)
     if not count:
         return None
-    lags = []
-    for number in range(count):
-        text = facts.info.get(f"slave{number}", "")
-        state = dict(part.partition("=")[::2] for part in text.split(","))
-        lags.append((state.get("state", ""), int(state.get("lag") or 0)))
-    late = [state for state, lag in lags if state != "online" or lag > LAG_S]
+    copying, late = [], []
+    end, limit = facts.number("master_repl_offset") or 0.0, _replica_limit(facts)
+    for name, text in facts.info.items():
+        if not re.fullmatch(r"slave\d+", name):
+            continue
+        told = dict(part.partition("=")[::2] for part in text.split(","))
+        who = f"{told.get('ip')}:{told.get('port')}"
+        lag, behind = int(told.get("lag") or 0), end - float(told.get("offset") or end)
+        if told.get("state", "online") != "online":
+            copying.append(f"{who} is in state {told['state']}")
+        elif lag > LAG_S or behind > limit:
+            late.append(f"{who} is {lag} s and {size_text(behind)} behind")
     backlog = facts.number("repl_backlog_size") or 0.0
     figure = f"{count} replica{'s' if count > 1 else ''}, backlog {size_text(backlog)}"
-    if measured and measured.load:
-        figure += f": {backlog / (measured.load * 150):.2f} s of the load that was measured"
+    figure = "; ".join((figure + _backlog_lasts(found, backlog), *late, *copying))
+    title = "Every write is sent to replicas as well"
+    grade: Grade = "note"
+    advice = (
+        "Nothing, while they keep up. One that is away for longer than the backlog lasts copies "
+        "everything anew, and the server forks for it: raise repl-backlog-size where that happens."
+    )
     if late:
-        figure += f"; {len(late)} not online or more than {LAG_S} s behind"
+        title, grade = "A replica does not keep up", "problem"
+        advice = (
+            "Look at its machine and the network. Behind the limit of client-output-buffer-limit "
+            "for replicas the server closes its connection, and it copies everything anew."
+        )
+    elif copying:
+        title, grade = "A replica is being given all data", "advice"
+        advice = "Wait with a large load until it is online: the server has forked for it."
     return Verdict(
-        "replicas", "problem" if late else "advice",
-        "Every write is sent to replicas as well" + (", and they do not keep up" if late else ""),
-        figure,
-        "For a large load attach them afterwards, or raise repl-backlog-size and "
-        "client-output-buffer-limit replica: a replica that falls behind further copies "
-        "everything anew, and the server forks for it.",
-        "not measured", REPLICATION,
+        "replicas", grade, title, figure, advice, "not measured",
+        REDIS_CONF if late else REPLICATION,
+    )  # fmt: skip
+
+
+def _replica_limit(facts: Facts) -> float:
+    """How many bytes a replica may be behind: of its limits the soft one, else the hard one."""
+    words = facts.config.get("client-output-buffer-limit", "").split()
+    for name in ("slave", "replica"):
+        if name in words:
+            hard, soft = (int(word) for word in words[words.index(name) + 1 :][:2])
+            return soft or hard or float("inf")
+    return BEHIND_BYTES
+
+
+def _backlog_lasts(found: Findings, backlog: float) -> str:
+    use, measured = found.use, found.measured
+    if use is not None and use.watched and use.per_second(use.replicated) >= 1:
+        return f": {backlog / use.per_second(use.replicated):,.1f} s of what was written"
+    if measured and measured.load:
+        lasts = backlog / (measured.load * REPLICATED_BYTES)
+        return f": {lasts:,.2f} s of the load that was measured"
+    return ""
+
+
+def replica_nagle(found: Findings) -> Verdict | None:
+    """Writes that wait to be sent to replicas in larger packets."""
+    facts = found.facts
+    if facts.config.get("repl-disable-tcp-nodelay") != "yes" or not facts.number(
+        "connected_slaves"
+    ):
+        return None
+    return Verdict(
+        "replica-nagle", "note", "Replicas get writes late, in fewer packets",
+        "repl-disable-tcp-nodelay yes",
+        "CONFIG SET repl-disable-tcp-nodelay no, unless the way to them is narrow.",
+        "up to 40 ms less for a write to reach a replica, and for WAIT", REDIS_CONF,
     )  # fmt: skip
 
 
 def replica(found: Findings) -> Verdict | None:
-    """A server that takes no load."""
-    facts = found.facts
+    """A server that takes no load; no fault of one that is watched, and read from."""
+    facts, watched = found.facts, found.measured is None
     if not facts.replica:
         return None
     master = f"{facts.info.get('master_host')}:{facts.info.get('master_port')}"
     return Verdict(
-        "is-replica", "problem", "This is a replica: it takes no load",
+        "is-replica", "note" if watched else "problem", "This is a replica: it takes no load",
         f"role slave of {master}",
         f"Load into its master, {master}.",
         "the load goes through", REPLICATION,
@@ -203,25 +300,42 @@ def slow_commands(found: Findings) -> Verdict | None:
     ]  # fmt: skip
     if not rows:
         return None
-    row = rows[0]
+    row, use = rows[0], found.use
+    watched = use is not None and use.watched
     figure = f"{row.name}: {row.times} in the slow log, up to {row.longest_ms:,.0f} ms"
     figure += f", by {row.client}" if row.client else ""
     figure += f"; {row.complexity}" if row.complexity else ""
     if len(rows) > 1:
         figure += "; also " + ", ".join(f"{each.name} ({each.times})" for each in rows[1:4])
-    use = found.use
+    share = _share(use, {each.name.lower() for each in rows})
+    often = watched or any(each.times >= SLOW_TIMES for each in rows)
+    grade: Grade = "advice" if often else "note"
     gain = None
-    if use is not None and use.watched:
-        share = min(0.9, sum(each.total_ms for each in rows) / 1000 / use.seconds)
-        gain = 1 / (1 - share)
-        figure += f"; {share:.0%} of the time that was watched"
+    if share is not None:
+        of = "time that was watched" if watched else "time of all commands since the start"
+        figure += f"; {share:.0%} of the {of}"
+        if often and share >= SLOW_SHARE:
+            grade, gain = "problem", 1 / (1 - min(0.9, share))
+    advice = dict.fromkeys(
+        INSTEAD.get(each.name, f"less at once for {each.name}, or a replica for it")
+        for each in rows[:4]
+    )
     return Verdict(
-        "slow-commands", "problem", "Slow commands hold up all others", figure,
-        "Ask for less at once: SCAN instead of KEYS, HSCAN and SSCAN, a range instead of a whole "
-        "list, UNLINK instead of DEL; or ask a replica.",
-        "others no longer wait" + (f", {gain:.1f} times the rate" if gain else ""), LATENCY,
+        "slow-commands", grade, "Slow commands hold up all others", figure,
+        "Use " + "; ".join(advice) + ".",
+        "others no longer wait" + (f", up to {gain:.1f} times the rate" if gain else ""), LATENCY,
         gain,
     )  # fmt: skip
+
+
+def _share(use: Use | None, names: set[str]) -> float | None:
+    """Of the server's time that was watched, else of that of all commands; None if not told."""
+    if use is None or not use.calls:
+        return None
+    total = sum(usec for _, usec in use.calls.values())
+    # A subcommand is counted as command|subcommand.
+    taken = sum(u for name, (_, u) in use.calls.items() if name.partition("|")[0] in names)
+    return taken / max(1.0, use.seconds * 1e6 if use.watched else total)
 
 
 def spikes(found: Findings) -> Verdict | None:
@@ -235,7 +349,8 @@ def spikes(found: Findings) -> Verdict | None:
     name = max(events, key=lambda each: events[each])
     return Verdict(
         "latency-spikes", "advice", f"The server was held up by {name}",
-        ", ".join(f"{each} {events[each]:,.0f} ms" for each in sorted(events)),
+        ", ".join(f"{each} {events[each]:,.0f} ms" for each in sorted(events))
+        + " at the longest, in the last 24 hours",
         "Ask the server itself: LATENCY DOCTOR explains each of these events.",
         "not measured",
         f"Redis documentation, latency monitoring: {MANAGEMENT}optimization/latency-monitor/",
@@ -258,11 +373,11 @@ def old_version(found: Findings) -> Verdict | None:
     return Verdict(
         "old-version", "advice", "The server is old", f"{facts.product} {facts.version}",
         f"Update it. It lacks: {missing}.", "not measured",
-        f"the release notes of {facts.product} {OLD[facts.product][0]}.0",
+        RELEASES[facts.product],
     )  # fmt: skip
 
 
 SERVER_RULES: tuple[Rule, ...] = (
-    aof_always, memory, evicted, swap, io_threads, replicas, replica, slow_commands, spikes,
-    old_version,
+    aof_always, memory, evicted, swap, io_threads, replicas, replica_nagle, replica, slow_commands,
+    spikes, old_version,
 )  # fmt: skip

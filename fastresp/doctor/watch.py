@@ -11,7 +11,8 @@ from typing import Any
 from ..errors import FastrespError, TransportError
 from ..server import Server
 from ..wire.encode import pack
-from .facts import Asker, Facts, new_entries, read_facts
+from .facts import Asker, Facts, read_facts
+from .logs import new_entries
 from .measure import Show
 
 __all__ = ["Look", "Use", "look", "use_between", "use_since_start", "watch_server"]
@@ -68,6 +69,7 @@ class Use:
         busiest: commands of the one that sent the most; None where it is not told.
         busiest_name: what it is called, or where it comes from.
         evicted, rejected: keys that were dropped for room, connections that were refused.
+        replicated: bytes of writes, as replicas get them.
     """
 
     watched: bool
@@ -86,6 +88,7 @@ class Use:
     busiest_name: str = ""
     evicted: int = 0
     rejected: int = 0
+    replicated: int = 0
 
     @property
     def commands_per_read(self) -> float | None:
@@ -118,7 +121,8 @@ def watch_server(server: Server, asker: Asker, seconds: float, show: Show) -> tu
         TransportError: the server does not tell its counters, or was lost.
     """
     last = max((int(entry[0]) for entry in asker.slow_log()), default=-1)
-    clients = _clients(asker)
+    own_id = asker.ask("CLIENT", "ID")  # from 5.0 on
+    clients = _clients(asker, own_id)
     silence = _silence(asker)
     first = look(asker, clients)
     if "total_commands_processed" not in first.info:
@@ -129,7 +133,7 @@ def watch_server(server: Server, asker: Asker, seconds: float, show: Show) -> tu
         )
     own = _wait(asker, seconds, silence, show)
     second = look(asker)
-    clients = None if clients is None else _clients(asker)
+    clients = None if clients is None else _clients(asker, own_id)
     use = use_between(first, replace(second, clients=clients, own=own))
     log = new_entries(asker.slow_log(), last)
     return read_facts(server, asker, second.info, log), use
@@ -160,8 +164,10 @@ def look(asker: Asker, clients: Mapping[str, Mapping[str, str]] | None = None) -
     return Look(time.monotonic(), info, clients)
 
 
-def _clients(asker: Asker) -> dict[str, dict[str, str]] | None:
+def _clients(asker: Asker, own_id: int | None) -> dict[str, dict[str, str]] | None:
     """The connections by their id, without ours; None where there are too many, or none told."""
+    if own_id is None:
+        return None
     reply = asker.ask("INFO", "clients")
     for line in (reply or b"").split(b"\r\n"):
         if line.startswith(b"connected_clients:") and int(line[18:]) > CLIENTS_LISTED:
@@ -171,8 +177,7 @@ def _clients(asker: Asker) -> dict[str, dict[str, str]] | None:
         return None
     lines = reply.decode(errors="replace").splitlines()
     found = [dict(part.partition("=")[::2] for part in line.split(" ")) for line in lines]
-    # The one that asks for the list is ours.
-    return {each["id"]: each for each in found if not each.get("cmd", "").startswith("client")}
+    return {each["id"]: each for each in found if each["id"] != str(own_id)}
 
 
 def use_between(first: Look, second: Look) -> Use:
@@ -244,6 +249,7 @@ def _use(
         clients=int(b.get("connected_clients", 0)),
         evicted=grown("evicted_keys"),
         rejected=grown("rejected_connections"),
+        replicated=grown("master_repl_offset"),
     )
 
 
