@@ -106,7 +106,7 @@ def test_watch(start_server: Callable[..., LocalServer]) -> None:
     assert "Commands are sent one at a time" in done.stdout
     assert "commands a read" in done.stdout and "SET" in done.stdout
     assert fits(done.stdout)
-    assert done.stderr.startswith("For 1 seconds:\n") and fits(done.stderr)
+    assert done.stderr.startswith("Watching for 1 s.\n") and fits(done.stderr)
     fields = json.loads(in_json.stdout)
     assert fields["measured"] is None and fields["use"]["commands"] > 100
     assert 0.9 < fields["use"]["commands_per_read"] < 1.1

@@ -67,8 +67,8 @@ def diagnose(
         if url is not None and server is not None:
             raise typer.BadParameter("the server is given twice; leave out --server")
         where = url or server
-        plan = PLAN if seconds is None else f"For {seconds:g} seconds:\n{WATCH_PLAN}"
-        say(plan)
+        plan = PLAN if seconds is None else f"Watching for {seconds:g} s.\n{WATCH_PLAN}"
+        say(f"{plan}\n")
         if as_json:
             end.fields = {"plan": plan}
         with _status() as show:
@@ -127,7 +127,7 @@ def _measured_rows(measured: Measured) -> list[Row]:
         (f"{name} by mass_insert()", measured.load, ""),
     ):
         if rate is not None:
-            share = f"{rate / measured.ready:.0%}" if measured.ready else ""
+            share = _share(rate / measured.ready) if measured.ready else ""
             rows.append((title, _rate(rate), (share + words).removeprefix(", ")))
     rows.append(("encoding alone", _rate(1e9 / encoder), f"{encoder:.0f} ns a command"))
     if measured.read_items is not None:
@@ -226,6 +226,10 @@ def _print_verdict(console: Console, number: str, verdict: Verdict) -> None:
     if address:  # in one piece, so that it can be clicked on
         console.print(Text(f"           http{address}"), soft_wrap=True)
     console.print()
+
+
+def _share(share: float) -> str:
+    return f"{share:.0%}" if share < 2 else f"{share:,.1f} times"
 
 
 def _rate(rate: float) -> str:

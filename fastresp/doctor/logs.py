@@ -65,7 +65,7 @@ def slow_commands(asker: Asker, log: Sequence[Any], now: float) -> list[Slow]:
         if constant:
             continue
         worst = max(entries, key=lambda entry: entry[2])
-        client = " ".join(text_of(each) for each in worst[4:6]).strip()
+        client = next((text_of(each) for each in worst[5:3:-1] if each), "")  # name, then address
         total = sum(entry[2] for entry in entries) / 1000
         rows.append(Slow(name, len(entries), worst[2] / 1000, total, complexity, client))
     return sorted(rows, key=lambda row: -row.total_ms)
@@ -79,7 +79,7 @@ def _cost(asker: Asker, name: str) -> tuple[bool, str]:
     docs = asker.ask("COMMAND", "DOCS", name)  # from 7.0 on
     described = _pairs(_pairs(docs).get(name.lower()))
     # What follows a comma are its assumptions.
-    complexity = str(described.get("complexity", "")).partition(",")[0]
+    complexity = str(described.get("complexity", "")).partition(",")[0].rstrip(".")
     if complexity:
         return complexity.startswith(("O(1)", "O(log")), complexity
     info = asker.ask("COMMAND", "INFO", name)

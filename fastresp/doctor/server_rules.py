@@ -99,7 +99,6 @@ def memory(found: Findings) -> Verdict | None:
         return None
     policy = facts.info.get("maxmemory_policy", "noeviction")
     figure = f"{size_text(most - left)} of {size_text(most)} in use ({share:.0%}), policy {policy}"
-    room = size_text(max(0.0, left))
     expiring = facts.expiring if policy.startswith("volatile") else None
     if expiring is not None:
         figure += f", {expiring:.0%} of the keys have an expiry"
@@ -110,8 +109,8 @@ def memory(found: Findings) -> Verdict | None:
         return Verdict(
             "maxmemory-near", grade, "The memory is nearly full: writes will be refused (OOM)",
             figure,
-            f"Raise maxmemory before a load of more than {room}, or delete what is not needed; "
-            "fastresp load --dry-run says how much a load takes.",
+            f"Raise maxmemory before a load of more than {size_text(max(0.0, left))}, or delete "
+            "what is not needed; fastresp load --dry-run says how much a load takes.",
             "the load goes through", EVICTION,
         )  # fmt: skip
     evicted = facts.number("evicted_keys")
@@ -121,15 +120,15 @@ def memory(found: Findings) -> Verdict | None:
     return Verdict(
         "eviction-near", "note", f"What you write pushes out {what}, as in a cache",
         figure,
-        "Nothing, for a cache. If all of a load is to stay, raise maxmemory before one of more "
-        f"than {room}, or set maxmemory-policy noeviction, so that writes fail instead.",
-        "no data is lost", EVICTION,
+        "Nothing, for a cache. If all of a load is to stay, raise maxmemory by what it takes "
+        "(fastresp load --dry-run says), or set maxmemory-policy noeviction: writes fail instead.",
+        "none for a cache", EVICTION,
     )  # fmt: skip
 
 
 def _rate(found: Findings, evicted: float) -> str:
     seconds = found.facts.number("uptime_in_seconds") or 1.0
-    return f"{evicted / max(1.0, seconds):,.2f}/s"
+    return f"{evicted / max(1.0, seconds):,.1f}/s"
 
 
 def evicted(found: Findings) -> Verdict | None:
@@ -283,9 +282,11 @@ def replica(found: Findings) -> Verdict | None:
     if not facts.replica:
         return None
     master = f"{facts.info.get('master_host')}:{facts.info.get('master_port')}"
+    link = facts.info.get("master_link_status", "up")
     return Verdict(
-        "is-replica", "note" if watched else "problem", "This is a replica: it takes no load",
-        f"role slave of {master}",
+        "is-replica", "note" if watched and link == "up" else "problem",
+        "This is a replica: it takes no load",
+        f"role slave of {master}, the link to it is {link}",
         f"Load into its master, {master}.",
         "the load goes through", REPLICATION,
     )  # fmt: skip

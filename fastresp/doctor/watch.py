@@ -220,6 +220,8 @@ def _use(
         for name, (count, usec) in after.items()
         if count > before.get(name, (0, 0))[0]
     }
+    if calls.get("info", (0, 0))[0] <= own[0]:
+        calls.pop("info", None)  # ours
     setup = sum(count for name, (count, _) in calls.items() if name.partition("|")[0] in SETUP)
     connections = grown("total_connections_received")
     codes = _error_codes(a, b)
