@@ -106,7 +106,9 @@ def _print_measured(console: Console, measured: Measured) -> None:
     if measured.reading_only:
         console.print(Text(f"Nothing was written: {measured.reading_only}.\n"))
     for what, words in measured.refused.items():
-        console.print(Text(f"Not measured: {what} ({words})\n"))
+        console.print(Text(f"Not measured: {what} ({words})"))
+    if measured.refused:
+        console.print()
     if measured.leftover:
         console.print(Text(f"Not removed: {measured.leftover}\n"))
     if measured.depths:

@@ -271,7 +271,7 @@ def writes_refused(found: Findings) -> Verdict | None:
         "writes-refused", "note" if permission else "problem",
         "The doctor may not write" if permission else "The server takes no writes",
         reason,
-        "Only PINGs were measured; for writes allow the user the keys fastresp:doctor:*."
+        "To have writes measured, too, allow the user SET, and the keys fastresp:doctor:*."
         if permission
         else "See to what its words say; until then a load will fail as well.",
         "all is measured" if permission else "the load goes through", "the server's own words",

@@ -110,7 +110,8 @@ class Facts:
         for name, text in self.info.items():
             if name.startswith("db") and name[2:].isdigit():
                 found = dict(part.partition("=")[::2] for part in text.split(","))
-                keys, expiring = keys + int(found["keys"]), expiring + int(found["expires"])
+                keys += int(found.get("keys", 0))
+                expiring += int(found.get("expires", 0))
         return expiring / keys if keys else None
 
     @property

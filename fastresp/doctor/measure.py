@@ -232,7 +232,7 @@ def _traffic(
     allowed("round trips", lambda: _round_trips(facts, link, measured))
     allowed("PINGs in flight", lambda: _depths(server, facts, link, measured))
     measured.ready = allowed(
-        f"{name}, ready bytes", lambda: _repeated(lambda: link.call(data, 1), 1, most)
+        f"{name} by a bare loop", lambda: _repeated(lambda: link.call(data, 1), 1, most)
     )
     with _client(server) as client:
         measured.redis_py = allowed(
@@ -257,7 +257,7 @@ def _traffic(
 
 
 def _allowed(server: Server, measured: Measured, what: str, step: Callable[[], T]) -> T | None:
-    """Measure one thing; where the server refuses it, note what it says.
+    """Measure one thing; where the server refuses it, keep what it says.
 
     Raises:
         TransportError: the server was lost.

@@ -243,12 +243,12 @@ def replicas(found: Findings) -> Verdict | None:
 
 def _replica_limit(facts: Facts) -> float:
     """How many bytes a replica may be behind: of its limits the soft one, else the hard one."""
-    words = facts.config.get("client-output-buffer-limit", "").split()
-    for name in ("slave", "replica"):
-        if name in words:
-            hard, soft = (int(word) for word in words[words.index(name) + 1 :][:2])
-            return soft or hard or float("inf")
-    return BEHIND_BYTES
+    text = facts.config.get("client-output-buffer-limit", "")
+    limits = re.search(r"(?:slave|replica) (\d+) (\d+)", text)
+    if limits is None:
+        return BEHIND_BYTES
+    hard, soft = map(int, limits.groups())
+    return soft or hard or float("inf")
 
 
 def _backlog_lasts(found: Findings, backlog: float) -> str:
