@@ -229,7 +229,7 @@ class TestMeasured:
         server, other = start_server("--port", str(port)), start_server()
         server.socket.rename(tmp_path / "moved")
         os.symlink(other.socket, server.socket)
-        assert changes(watch(f"redis://127.0.0.1:{port}", 0.5)) == set()
+        assert changes(watch(f"redis://127.0.0.1:{port}", 0.1)) == set()
 
     def test_local_ports(self, start_server: Callable[..., LocalServer], port: int) -> None:
         """A client that has opened a connection for each command, a moment ago."""
@@ -301,7 +301,7 @@ class TestMeasured:
         assert found.facts.way == "tls" and found.facts.nodelay
         assert changes(found) == {"unix-socket"}
         assert found.measured is not None and found.measured.load
-        assert changes(watch(tls(), 0.5)) == {"unix-socket"}
+        assert changes(watch(tls(), 0.1)) == {"unix-socket"}
 
     def test_slow_tls(self, tls_server: LocalServer, tls: Callable[..., str]) -> None:
         """An answer may take longer than the handshake."""
@@ -462,7 +462,7 @@ class TestWatched:
     def test_server_that_closes_idle_connections(
         self, start_server: Callable[..., LocalServer]
     ) -> None:
-        use = watch(start_server("--timeout", "1").url, 3.0).use
+        use = watch(start_server("--timeout", "1").url, 2.3).use
         assert use is not None
         assert (use.commands, use.reads, use.connections, use.bytes) == (0, 0, 0, 0)
 
@@ -519,9 +519,7 @@ class TestRights:
         server = start_server()
         for right, missing in (
             ("multi", {"a list read by redis-py"}),
-            ("rpush", {"a list read by redis-py"}),
             ("expire", {"a list read by redis-py"}),
-            ("exec", {"a list read by redis-py"}),
             ("lrange", {"a list read by redis-py"}),
             ("ping", {"round trips", "PINGs in flight"}),
         ):
@@ -566,9 +564,9 @@ class TestHarmless:
                 client.config_resetstat()
                 before = client.info("persistence")["rdb_changes_since_last_save"]
                 url = f"redis://:x@127.0.0.1:{port}/1"
-                later = threading.Timer(0.3, client.keys, ["*"])
+                later = threading.Timer(0.2, client.keys, ["*"])
                 later.start()
-                found = watch(url, 0.8) if watching else doctor(url)
+                found = watch(url, 0.6) if watching else doctor(url)
                 later.join()
                 info = client.info("all")
             assert found.facts.slow and found.facts.latency
@@ -623,7 +621,7 @@ class TestHarmless:
             client.set("mine", 1)
             before = client.config_get("*")
             doctor(server.url)
-            watch(server.url, 0.5)
+            watch(server.url, 0.1)
             after = client.config_get("*")
             assert before == after and client.keys("*") == [b"mine"]
             names = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}

@@ -115,7 +115,8 @@ def memory(found: Findings) -> Verdict | None:
         )  # fmt: skip
     evicted = facts.number("evicted_keys")
     if evicted:
-        figure += f"; {evicted:,.0f} keys evicted since the server started, {_rate(found, evicted)}"
+        rate = evicted / max(1.0, facts.number("uptime_in_seconds") or 1.0)
+        figure += f"; {evicted:,.0f} keys evicted since the server started, {rate:,.1f}/s"
     what = "keys with an expiry" if policy.startswith("volatile") else "other keys"
     return Verdict(
         "eviction-near", "note", f"What you write pushes out {what}, as in a cache",
@@ -124,11 +125,6 @@ def memory(found: Findings) -> Verdict | None:
         "(fastresp load --dry-run says), or set maxmemory-policy noeviction: writes fail instead.",
         "none for a cache", EVICTION,
     )  # fmt: skip
-
-
-def _rate(found: Findings, evicted: float) -> str:
-    seconds = found.facts.number("uptime_in_seconds") or 1.0
-    return f"{evicted / max(1.0, seconds):,.1f}/s"
 
 
 def evicted(found: Findings) -> Verdict | None:
@@ -264,9 +260,8 @@ def _backlog_lasts(found: Findings, backlog: float) -> str:
 def replica_nagle(found: Findings) -> Verdict | None:
     """Writes that wait to be sent to replicas in larger packets."""
     facts = found.facts
-    if facts.config.get("repl-disable-tcp-nodelay") != "yes" or not facts.number(
-        "connected_slaves"
-    ):
+    delayed = facts.config.get("repl-disable-tcp-nodelay") == "yes"
+    if not delayed or not facts.number("connected_slaves"):
         return None
     return Verdict(
         "replica-nagle", "note", "Replicas get writes late, in fewer packets",
@@ -318,8 +313,7 @@ def slow_commands(found: Findings) -> Verdict | None:
         if often and share >= SLOW_SHARE:
             grade, gain = "problem", 1 / (1 - min(0.9, share))
     advice = dict.fromkeys(
-        INSTEAD.get(each.name, f"less at once for {each.name}, or a replica for it")
-        for each in rows[:4]
+        INSTEAD.get(each.name, f"{each.name} of fewer elements at once") for each in rows[:4]
     )
     return Verdict(
         "slow-commands", grade, "Slow commands hold up all others", figure,
