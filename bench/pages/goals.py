@@ -199,7 +199,7 @@ def columns_goals() -> list[Goal]:
     wanted = (
         ("strings", "substitution %", "`%`", 18),
         ("strings", "hiredis.pack_command", "`hiredis.pack_command`", 28),
-        ("strings", "memcpy", "`memcpy` of the same bytes", 1),
+        ("strings", "memcpy", "`memcpy` of the same bytes between two large buffers", 1),
         ("ints", "substitution %", "`%`", 15),
         ("floats", "substitution %", "`%`", 8),
         ("embedding", "redis-py pack_commands", "redis-py's packer", 20),
