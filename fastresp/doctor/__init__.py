@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..server import Server, ServerLike
+from .asker import Asker
 from .client_rules import CLIENT_RULES
-from .facts import Asker, Facts, read_facts
+from .facts import Facts, read_facts
 from .findings import Findings
 from .measure import PLAN, Measured, Show, measure
 from .server_rules import SERVER_RULES

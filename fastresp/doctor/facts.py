@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from ..errors import TransportError
 from ..server import Server, parse_info
-from .logs import SCRATCH, Slow, latency_spikes, slow_commands, text_of
+from .asker import Asker, text_of
+from .logs import SCRATCH, Slow, latency_spikes, slow_commands
 
 __all__ = [
     "SCRATCH",
-    "Asker",
     "Facts",
     "Slow",
     "read_facts",
@@ -32,7 +32,6 @@ PARAMETERS = (
     "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
     "unixsocket",
 )  # fmt: skip
-SLOWLOG_ENTRIES = 128
 SOCKET_TIMEOUT_S = 1.0
 TIME_WAIT = "06"
 
@@ -121,44 +120,6 @@ class Facts:
         if not most or used is None:
             return None
         return most - (used - (self.number("mem_not_counted_for_evict") or 0.0))
-
-
-class Asker:
-    """Asks a server over a redis-py connection; notes what it does not tell.
-
-    Attributes:
-        unread: the first word of each refused question, and the server's words.
-    """
-
-    def __init__(self, server: Server, connection: Any) -> None:
-        self.server = server
-        self.connection = connection
-        self.unread: dict[str, str] = {}
-
-    def ask(self, *command: str) -> Any:
-        """The reply; None where the server refuses.
-
-        Raises:
-            TransportError: the server was lost.
-        """
-        import redis
-
-        try:
-            self.connection.send_command(*command)
-            return self.connection.read_response()
-        except redis.ResponseError as error:
-            self.unread.setdefault(command[0], str(error))
-            return None
-        except (redis.RedisError, OSError) as error:
-            raise self.server.failure(error) from error
-
-    def info(self) -> dict[str, str]:
-        """Everything that INFO tells."""
-        reply = self.ask("INFO", "all")
-        return parse_info(reply) if reply else {}
-
-    def slow_log(self) -> list[Any]:
-        return self.ask("SLOWLOG", "GET", str(SLOWLOG_ENTRIES)) or []
 
 
 def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Sequence[Any]) -> Facts:

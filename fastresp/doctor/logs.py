@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .facts import Asker
+from .asker import Asker, text_of
 
-__all__ = ["SCRATCH", "Slow", "latency_spikes", "new_entries", "slow_commands", "text_of"]
+__all__ = ["SCRATCH", "Slow", "latency_spikes", "new_entries", "slow_commands"]
 
 # All keys of the doctor begin so.
 SCRATCH = "fastresp:doctor:"
@@ -94,10 +93,6 @@ def _pairs(reply: Any) -> dict[str, Any]:
         return {}
     values = [each if isinstance(each, list | int) else text_of(each) for each in reply]
     return {str(name): value for name, value in zip(values[::2], values[1::2], strict=False)}
-
-
-def text_of(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def latency_spikes(asker: Asker, now: float) -> dict[str, float]:

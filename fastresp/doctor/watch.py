@@ -11,7 +11,8 @@ from typing import Any
 from ..errors import FastrespError, TransportError
 from ..server import Server
 from ..wire.encode import pack
-from .facts import Asker, Facts, read_facts
+from .asker import Asker
+from .facts import Facts, read_facts
 from .logs import new_entries
 from .measure import Show
 
