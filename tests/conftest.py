@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 import redis
@@ -19,6 +20,10 @@ import trustme
 from loads import Insert, insert_asyncio, insert_sync
 
 from fastresp.programs import LocalServer, find_program
+
+# What an example takes is a matter of the machine.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 def pytest_configure() -> None:

@@ -274,7 +274,7 @@ def flat(kind: pa.DataType) -> bool:
     return not any(types.is_nested(inside(child)) for child in children(kind))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.integers(0, 2**64))
 def test_random_columns(seed: int) -> None:
     maker = Maker(seed)
@@ -289,7 +289,7 @@ def test_random_columns(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=5 * EXAMPLES, deadline=None)
+@settings(max_examples=5 * EXAMPLES)
 @given(st.integers(0, 2**64))
 def test_more_random_columns(seed: int) -> None:
     test_random_columns.hypothesis.inner_test(seed)  # type: ignore[attr-defined]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -25,35 +27,22 @@ lines"
 """
 
 
-def traces() -> set[str]:
-    """Folders and processes that some demo may have left.
-
-    Not what other runs of these tests, or a load elsewhere, still use: its parent is a Python.
-    """
-    used, left = set(), set()
+def traces(folder: Path) -> list[str]:
+    """Files of a demo that has ended, and processes that work there."""
+    words = []
     for process in psutil.process_iter():
-        try:
-            words = " ".join(process.cmdline())
-            parent = process.parent()
-            owned = parent is not None and "python" in " ".join(parent.cmdline())
-        except psutil.Error:
-            continue
-        if folder := re.search(r"/tmp/fastresp-\w+", words):
-            used |= {folder[0]} if owned else set()
-            left |= set() if owned else {words}
-    folders = {str(path) for path in Path("/tmp").glob("fastresp-*")}
-    return left | (folders - used)
+        with suppress(psutil.Error):
+            words.append(" ".join(process.cmdline()))
+    return [*map(str, folder.iterdir()), *(each for each in words if str(folder) in each)]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left_behind():
-    before = traces()
-    yield
-    deadline = time.monotonic() + 2
-    # A server elsewhere may just be starting or ending.
-    while (left := traces() - before) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not left
+def _nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # tmp_path would be too long for a socket in it.
+    with tempfile.TemporaryDirectory(prefix="demo-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield
+        assert traces(Path(folder)) == []
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -418,7 +418,7 @@ def commands_of(arguments: list[object]) -> Iterator[tuple[object, ...]]:
 def test_equal_to_hiredis() -> None:
     compared = 0
 
-    @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=1500, suppress_health_check=list(HealthCheck))
     @given(st.lists(ARGUMENTS, min_size=16, max_size=24))
     def compare(arguments: list[object]) -> None:
         nonlocal compared

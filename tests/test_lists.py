@@ -181,7 +181,7 @@ def test_clear(open_buffer: Open) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> None:
     """Against a list of Python's."""
     order = data.draw(st.sampled_from(["fifo", "lifo"]))

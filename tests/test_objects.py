@@ -72,7 +72,7 @@ REPLIES = st.recursive(
 @given(
     st.lists(REPLIES, max_size=10), st.lists(st.integers(0, 400)), st.sampled_from([None, "utf-8"])
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_as_hiredis_has_it(replies: list[bytes], cuts: list[int], encoding: str | None) -> None:
     stream = b"".join(replies)
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})

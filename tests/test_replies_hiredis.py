@@ -129,7 +129,7 @@ def agree(stream: bytes, cuts: list[int]) -> None:
     assert len(found) == len(scanner.errors)
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=1_500)
 @given(STREAMS, CUTS)
 def test_hiredis_agrees(stream: bytes, cuts: list[int]) -> None:
     agree(stream, cuts)
@@ -172,7 +172,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=1_500)
 @given(st.lists(PIECES, max_size=15).map(b"".join), CUTS)
 def test_model_agrees(stream: bytes, cuts: list[int]) -> None:
     right = expected(stream)
@@ -181,7 +181,7 @@ def test_model_agrees(stream: bytes, cuts: list[int]) -> None:
     assert scanned(pieces_of(stream, range(len(stream)))) == right
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(), CUTS)
 def test_any_bytes(stream: bytes, cuts: list[int]) -> None:
     assert scanned([stream]) == scanned(cut_up(stream, cuts)) == expected(stream)

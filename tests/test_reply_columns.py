@@ -77,7 +77,7 @@ def cut_up(stream: bytes, cuts: list[int]) -> list[bytes]:
     return pieces_of(stream, [cut % (len(stream) + 1) for cut in cuts])
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 @given(st.data(), st.integers(1, 4), CUTS, st.integers(1, 5))
 def test_rows_as_hiredis_has_them(data: st.DataObject, n: int, cuts: list[int], step: int) -> None:
     """Fixed rows and errors, cut anywhere, taken now and then."""
@@ -99,7 +99,7 @@ def test_rows_as_hiredis_has_them(data: st.DataObject, n: int, cuts: list[int], 
     assert not columns.pending
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data(), st.integers(1, 3), CUTS)
 def test_items_of_any_number(data: st.DataObject, n: int, cuts: list[int]) -> None:
     """As of RPOP with a count: items go to columns in turn; errors and null arrays make none."""
@@ -153,7 +153,7 @@ def test_what_is_no_row(stream: bytes, fixed: bool, words: str, offset: int) -> 
             columns.take()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=40), CUTS, st.booleans())
 def test_any_bytes(stream: bytes, cuts: list[int], fixed: bool) -> None:
     """Cut or not, they are the same, or a fault."""
