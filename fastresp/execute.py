@@ -13,7 +13,7 @@ from .source import Data, Encoder, encoding, release
 from .template import NO_SCRIPTS, Command, Scripts, Template, as_template
 from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore
-from .transports.stream import READ_BYTES, Wait, wait_for
+from .transports.stream import Wait, wait_for
 from .window import Repeat, Window
 from .wire.commands import arguments
 from .wire.objects import ReplyReader
@@ -108,23 +108,21 @@ class ReplyCore(PipelineCore):
     ) -> None:
         super().__init__(server, timeout=timeout)
         self.reader = ReplyReader(decode)
-        # What makes something of the bytes of replies.
-        self.sink: Callable[[bytes], object] = self.reader.feed
+        self.sink = self.reader
         self.raising = on_error == "raise"
         self.scripts = scripts
         self._gap: Gap | None = None
         self._repeated_bytes = 0
-        self.received = self._counted = 0
+        self._counted = 0  # bytes of the replies that were acknowledged
         self._average = 1.0
         self._most = FIRST_IN_FLIGHT
         # No more commands are to come.
         self.ended = False
 
-    def feed(self, data: bytes) -> bool:
-        """Take the bytes of replies; False if there are no more for now."""
-        self.received += len(data)
-        self.sink(data)
-        return len(data) == READ_BYTES
+    @property
+    def received(self) -> int:
+        """Bytes of replies that have come."""
+        return 0 if self.stream is None else self.stream.received
 
     def understand(self) -> None:
         pass  # replies are taken by replies()

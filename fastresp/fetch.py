@@ -338,7 +338,7 @@ class HashCore(ReplyCore):
         self.found = False
         self.fields = fields
         self.columns = ReplyColumns(fields, text=text)
-        self.sink = self.columns.feed
+        self.sink = self.columns
         self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
 
     def understand(self) -> None:

@@ -226,7 +226,7 @@ class ListBuffer:
 
     def drain(self) -> Iterator[list[bytes]]:
         """Pop all there is, in batches, with more on their way meanwhile."""
-        while self._run(self._core.holding(None)):
+        while self._run(self._core.holding_batch(None)):
             yield self._given()
 
     def ack(self, n: int | None = None) -> int:

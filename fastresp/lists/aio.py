@@ -136,7 +136,7 @@ class ListBuffer:
 
     async def drain(self) -> AsyncIterator[list[bytes]]:
         """As ``fastresp.ListBuffer.drain``."""
-        while await self._run(self._core.holding(None)):
+        while await self._run(self._core.holding_batch(None)):
             yield self._core.give()
 
     async def ack(self, n: int | None = None) -> int:

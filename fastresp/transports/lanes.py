@@ -292,8 +292,7 @@ class Lane(PipelineCore):
         self.repeater = Repeater(load.scripts, self.window)
         # Error replies that answer no whole command.
         self._unasked = 0
-        # Not a method of Python: see Stream.receive().
-        self.feed = self._scanner.feed
+        self.sink = self._scanner
 
     @property
     def report(self) -> Report:

@@ -7,7 +7,6 @@ asyncio transport each in its own way.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +15,7 @@ from ..report import Report
 from ..server import Server
 from ..window import Window
 from ..wire.buffer import Chunk
-from .stream import Stream, Wait
+from .stream import Sink, Stream, Wait
 
 __all__ = ["LostConnection", "PipelineCore"]
 
@@ -47,10 +46,9 @@ class PipelineCore:
         window: what bounds the commands in flight.
     """
 
-    # What takes the bytes of replies as they come in; to be set by those who know what to do with
-    # replies.
-    feed: Callable[[bytes], object]
-    # How many reads a step may make.
+    # What takes the bytes of replies; to be set by those who know what to do with them.
+    sink: Sink
+    # How many reads there may be in a step, and in a wait.
     most_reads = 64
 
     def __init__(
@@ -81,7 +79,7 @@ class PipelineCore:
 
     def attach(self, connection: Any) -> None:
         """Take over a connected redis-py connection."""
-        self.stream = Stream(connection, self.window, self.feed)
+        self.stream = Stream(connection, self.window, self.sink, self.most_reads)
         self.started = self.moved = time.monotonic()
 
     def detach(self) -> None:
@@ -165,7 +163,7 @@ class PipelineCore:
                 "connection can't be used any more",
                 self.report,
             )
-        moved = stream.receive(self.most_reads)
+        moved = stream.receive()
         self.understand()
         if stream.lost is None:
             moved |= stream.send(self._allowed())

@@ -6,16 +6,15 @@ import math
 import select
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import ProtocolError
 from ..window import Window
+from ..wire.sockets import READ_BYTES, receive
 
-__all__ = ["READ_BYTES", "Stream", "Wait", "wait_for"]
+__all__ = ["Sink", "Stream", "Wait", "wait_for"]
 
-# Below 128 KiB, from where malloc would fetch fresh pages for each read.
-READ_BYTES = 1 << 16
 # A unix socket holds 208 KiB by default; with more the server waits less for us, 3% of an
 # LPUSH load. The system gives less than this if net.core.wmem_max says so. TCP finds its own size.
 UNIX_BUFFER_BYTES = 1 << 20
@@ -34,8 +33,18 @@ class Wait(NamedTuple):
     seconds: float
 
 
+class Sink(Protocol):
+    """What takes the bytes of replies as they come in; in C, see Stream.receive()."""
+
+    def feed(self, data: bytes, /) -> object: ...
+    @property
+    def pending(self) -> bool: ...
+    @property
+    def offset(self) -> int: ...
+
+
 class Stream:
-    """The socket of a redis-py connection: commands go out of a window, replies go to a function.
+    """The socket of a redis-py connection: commands go out of a window, replies go to a sink.
 
     One thread both sends and receives: OpenSSL does not allow two.
 
@@ -43,21 +52,30 @@ class Stream:
         connection: a redis-py connection, connected and with no reply outstanding. Belongs to
             the stream from now on.
         window: where the commands come from, and where it is noted how far they have gone.
-        feed: is given the bytes of replies as they come in. If it returns False, they were less
-            than a read takes, and there are no more for now.
+        sink: takes the bytes of replies.
+        most_reads: so many times at most something is read before it is looked at.
 
     Attributes:
-        window: may be another one while nothing is in flight.
+        window, sink: may be another one while nothing is in flight.
+        received: bytes that have come.
         lost: why the connection can't be used any more, or None.
         sure: False after an exception of a signal handler came in the midst of a TLS call: then
             nobody knows what went and what came, and the connection can only be closed.
         full: whether the socket had no room when last offered something.
     """
 
-    def __init__(self, connection: Any, window: Window, feed: Callable[[bytes], object]) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        window: Window,
+        sink: Sink,
+        most_reads: int,
+    ) -> None:
         self._connection = connection
         self.window = window
-        self._feed = feed
+        self.sink = sink
+        self.received = self._told = 0
+        self._most_reads = most_reads
         self.lost: Exception | None = None
         self.sure = True
         self.full = False
@@ -69,7 +87,6 @@ class Stream:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls: Any = getattr(self._socket, "_sslobj", None)
         self._pending: memoryview | None = None  # what OpenSSL has to be offered again
-        self._receive_one = self._tls.read if self._tls else self._socket.recv
 
     def fileno(self) -> int:
         """The file descriptor, to wait for."""
@@ -88,28 +105,44 @@ class Stream:
         """Whether to wait for input, and for room: TLS may have to read in order to write."""
         return read or (self._tls is not None and write), write
 
-    def receive(self, calls: int = 64) -> bool:
-        """Feed on what has come in; return whether there was anything."""
-        got: list[object] = []
-        # In one call in C the bytes are taken and fed on, as in send().
+    def receive(self) -> bool:
+        """Take in what has come; return whether there was anything since the last time."""
+        self._receive(0)
+        told, self._told = self._told, self.received
+        return self.received > told
+
+    def wait(self, wait: Wait) -> bool:
+        """Wait for input, and take it in; return whether this is a socket that can."""
+        if self._tls or wait.write or self.lost:
+            return False
+        self._receive(max(1, int(1000 * wait.seconds)))
+        return True
+
+    def _receive(self, milliseconds: int) -> None:
+        sink, before = self.sink, self.sink.offset
+        try:
+            if self._tls:
+                self._receive_tls()
+            else:
+                receive(self._socket.fileno(), sink, self._most_reads, milliseconds)
+        except WOULD_BLOCK:
+            pass
+        except (OSError, EOFError, ProtocolError) as error:
+            self.lost = error
+        except BaseException:
+            self.sure = self._tls is None
+            raise
+        finally:
+            self.received += sink.offset - before
+
+    def _receive_tls(self) -> None:
         sizes = (READ_BYTES,)
-        for count in range(calls):
-            try:
-                got.extend(map(self._feed, filter(None, map(self._receive_one, sizes))))
-            except WOULD_BLOCK:
-                break
-            except (OSError, ProtocolError) as error:
-                self.lost = error
-                break
-            except BaseException:
-                self.sure = self._tls is None
-                raise
+        got: list[object] = []
+        for count in range(self._most_reads):
+            # In one call in C the bytes are taken and fed on, as in send().
+            got.extend(map(self.sink.feed, filter(None, map(self._tls.read, sizes))))
             if len(got) == count:
-                self.lost = EOFError("the server closed the connection")
-                break
-            if got[-1] is False and self._tls is None:
-                break  # to ask would cost an exception
-        return bool(got)
+                raise EOFError("the server closed the connection")
 
     def send(self, most_commands: int | None = None) -> bool:
         """Send from the window, at most so many commands of the stream in all.
@@ -166,6 +199,10 @@ class Stream:
 
 def wait_for(waits: Sequence[tuple[Stream, Wait]]) -> None:
     """Wait until any of some connections has what it waits for."""
+    if len(waits) == 1:
+        stream, wait = waits[0]
+        if stream.wait(wait):
+            return
     poll = select.poll()
     seconds = math.inf
     for stream, wait in waits:
