@@ -238,7 +238,7 @@ class Window:
             if index >= len(self._held):
                 return None
             sending = self._held[index]
-            if not sending.done:
+            if sum(sending.written) < sending.size:  # as done, without calls
                 return sending
             self._next = sending.number + 1
         return None
@@ -251,7 +251,8 @@ class Window:
     @property
     def sent(self) -> int:
         """Commands that have gone as a whole."""
-        return self.totals()[1]
+        sending = self.sending
+        return self.made if sending is None else sending.first_command + sending.whole
 
     @property
     def begun(self) -> int:

@@ -263,7 +263,9 @@ class ListBuffer:
     def _run(self, steps: Steps[T]) -> T:
         """Run some steps, waiting with poll()."""
         core = self._core
-        with core.alone():
+        core.check_idle()
+        core.busy = True
+        try:
             if core.core is None:
                 connection, answers = core.server.open(core.settings.timeout)
                 core.attach(connection, answers)
@@ -273,6 +275,8 @@ class ListBuffer:
                     core.detach()
                     raise
             return self._drive(steps)
+        finally:
+            core.busy = False
 
     def _drive(self, steps: Steps[T]) -> T:
         core = self._core

@@ -158,7 +158,9 @@ class ListBuffer:
     async def _run(self, steps: Steps[T]) -> T:
         """Run some steps, waiting with the event loop."""
         core = self._core
-        with core.alone():
+        core.check_idle()
+        core.busy = True
+        try:
             if core.core is None:
                 [connection], answers = await connect(core.server, 1, core.settings.timeout)
                 core.attach(connection, answers)
@@ -168,6 +170,8 @@ class ListBuffer:
                     core.detach()
                     raise
             return await self._drive(steps)
+        finally:
+            core.busy = False
 
     async def _drive(self, steps: Steps[T]) -> T:
         core = self._core

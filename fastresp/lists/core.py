@@ -7,8 +7,8 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import CommandError, LeaseError, ProtocolError, TransportError
@@ -59,7 +59,7 @@ class ListCore:
         self._counted = True  # whether LPOP takes a count
         self._dry = False  # the last request found fewer items than it asked for
         self._sized = False  # the size of some items is known
-        self._busy = False
+        self.busy = False  # a call is under way
         # And what came as a whole, likewise: the list of a reply, or a column. One of the three.
         self._batch: list[bytes] = []
         self._column: StringColumn | None = None
@@ -102,29 +102,10 @@ class ListCore:
         Raises:
             RuntimeError: there is one.
         """
-        if self._busy:
+        if self.busy:
             raise RuntimeError(
                 "this ListBuffer is in the midst of another call; make one for each task or thread"
             )
-
-    @property
-    def busy(self) -> bool:
-        """Whether a call is under way."""
-        return self._busy
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Be the one call that is under way.
-
-        Raises:
-            RuntimeError: there is one.
-        """
-        self.check_idle()
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
 
     def loss(self) -> TransportError:
         """The exception for a lost connection. Asks the server again: may take seconds."""
@@ -246,14 +227,13 @@ class ListCore:
         core = self.core
         assert core is not None
         core.touch()
-        while len(self._replies) < count:
+        while not self._have(count):
             lost = None
             try:
                 core.step()
             except LostConnection as error:
                 lost = error
-            self._replies.extend(core.take())
-            if len(self._replies) >= count:
+            if self._have(count):
                 break
             if lost is not None:
                 raise lost
@@ -261,13 +241,19 @@ class ListCore:
             yield [(core.stream, core.wait())]
         return [self._replies.popleft() for _ in range(count)]
 
+    def _have(self, count: int) -> bool:
+        """Take the replies that have come; return whether there are so many now."""
+        assert self.core is not None
+        self._replies.extend(self.core.take())
+        return len(self._replies) >= count
+
     @property
     def _depth(self) -> int:
         """How many requests may be in flight: one, until its reply tells how large items are."""
         return REQUESTS if self._sized else 1
 
     def settling(self) -> Steps[None]:
-        """Wait for the items on their way to us, and hold them."""
+        """Wait for the items on their way to us, and hold them singly."""
         while self._asked:
             yield from self._next_items()
         self._dry = False

@@ -215,8 +215,10 @@ class PipelineCore:
 
     def _allowed(self) -> int | None:
         """How many commands of the stream may have gone by now; None for all."""
-        limits = [limit for limit in (self.end, self.room()) if limit is not None]
-        return min(limits, default=None)
+        end, room = self.end, self.room()
+        if end is None or room is None:
+            return room if end is None else end
+        return min(end, room)
 
     def room(self) -> int | None:
         """How many commands may have gone, that the replies, or the rate, stay within bounds."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import ProtocolError
-from ..window import Window
+from ..window import Sending, Window
 from ..wire.sockets import READ_BYTES, receive
 
 __all__ = ["Sink", "Stream", "Wait", "wait_for"]
@@ -152,11 +152,19 @@ class Stream:
         went = False
         self.full = False
         while not (self.lost or self.full):
-            piece = self._pending or self._piece(most_commands)
+            sending = self.window.sending
+            piece = self._pending or (sending and self._piece(sending, most_commands))
             if not piece:
                 break
             try:
-                self._send_tls(piece) if self._tls else self._send_plain(piece)
+                if self._tls:
+                    self._send_tls(sending, piece)
+                else:
+                    assert sending is not None
+                    # One call in C writes and takes a note of it: no signal handler can come in
+                    # between, so a Ctrl-C never makes us lose or repeat a byte.
+                    sending.written.extend(map(self._socket.send, (piece,)))
+                    self.full = sending.written[-1] < len(piece)
                 went = True
             except WOULD_BLOCK:
                 self.full = True
@@ -164,27 +172,15 @@ class Stream:
                 self.lost = error
         return went
 
-    def _piece(self, most_commands: int | None) -> memoryview | None:
-        sending = self.window.sending
-        if sending is None:
-            return None
+    def _piece(self, sending: Sending, most_commands: int | None) -> memoryview:
         if most_commands is not None:
             most_commands -= sending.first_command
         return sending.piece(TLS_WRITE_BYTES if self._tls else WRITE_BYTES, most_commands)
 
-    def _send_plain(self, piece: memoryview) -> None:
-        sending = self.window.sending
-        assert sending is not None
-        # One call in C writes and takes a note of it: no signal handler can come in between, so
-        # a Ctrl-C never makes us lose or repeat a byte.
-        sending.written.extend(map(self._socket.send, (piece,)))
-        self.full = sending.written[-1] < len(piece)
-
-    def _send_tls(self, piece: memoryview) -> None:
+    def _send_tls(self, sending: Sending | None, piece: memoryview) -> None:
         self.sure = False
         if self._pending is None:
             # From here on some of it may be on its way.
-            sending = self.window.sending
             assert sending is not None
             self._pending = piece
             sending.written.append(len(piece))
