@@ -63,6 +63,8 @@ class ListCore:
         # And what came as a whole, likewise: the list of a reply, or a column. One of the three.
         self._batch: list[bytes] = []
         self._column: StringColumn | None = None
+        # What made the last column, and of how many items: it knows how much memory they take.
+        self._columns: tuple[int, ReplyColumns] | None = None
         # Within it a Ctrl-C does not wait until what came in is noted: for what is the user's.
         self.disturbed: AbstractContextManager[None] = nullcontext()
 
@@ -385,7 +387,10 @@ class ListCore:
             return
         core = self.core
         assert core is not None
-        columns = ReplyColumns(["item"], text=False, fixed=False)
+        asked, columns = self._columns or (0, None)
+        self._columns = None
+        if columns is None or asked != n:
+            columns = ReplyColumns(["item"], text=False, fixed=False)
         stream = core.stream
         assert stream is not None
         stream.sink = columns
@@ -403,6 +408,8 @@ class ListCore:
         if columns.errors:
             error = CommandError(columns.errors[0][1].decode(errors="replace"))
             raise self._lease_over() if error.code == "LEASE" else error
+        columns.absent.clear()
+        self._columns = n, columns
 
     def _keep(self, columns: ReplyColumns) -> None:
         """Hold what has come as a column."""
@@ -413,13 +420,14 @@ class ListCore:
         """Let items come into columns, until there are n, or the list has no more."""
         core, batch = self.core, self.settings.batch
         assert core is not None
-        before, asked, requests = core.window.acknowledged, 0, 0
+        first = requests = columns.replies
+        before, asked = core.window.acknowledged - first, 0
         core.touch()
         while True:
             core.acknowledge(before + columns.replies)
-            self._sized = self._sized or columns.replies > 0
+            self._sized = self._sized or columns.replies > first
             # Fewer than were asked for: there are no more.
-            dry = columns.rows < min(n, columns.replies * batch) or columns.errors
+            dry = columns.rows < min(n, (columns.replies - first) * batch) or columns.errors
             while asked < n and requests - columns.replies < self._depth and not dry:
                 self._send(self._request(min(batch, n - asked)))
                 asked, requests = min(n, asked + batch), requests + 1

@@ -113,7 +113,12 @@ cdef class ReplyReader:
                     q += 2
                     if q[n] != c'\r' or q[n + 1] != c'\n':
                         raise self.broken("a bulk string longer than it says", q + n - start)
-                    self.add(self.text(q, n))
+                    if self.left > 1 and self.inner is not None and self.encoding is None:
+                        # As below without the calls: an eighth of an item's time.
+                        self.inner.append(PyBytes_FromStringAndSize(q, n))
+                        self.left -= 1
+                    else:
+                        self.add(self.text(q, n))
                     p = q + n + 2
                     continue
             p = self.read_line(start, p, end)
