@@ -94,7 +94,7 @@ class ReplyCore(PipelineCore):
         others: as for PipelineCore.
     """
 
-    # Of what is read nothing is read again before it is taken.
+    # What is read, in a step and the wait before it, is taken before the next step.
     most_reads = 4
 
     def __init__(

@@ -48,7 +48,7 @@ class PipelineCore:
 
     # What takes the bytes of replies; to be set by those who know what to do with them.
     sink: Sink
-    # How many reads there may be in a step, and in a wait.
+    # How many reads a step may make.
     most_reads = 64
 
     def __init__(
@@ -79,7 +79,7 @@ class PipelineCore:
 
     def attach(self, connection: Any) -> None:
         """Take over a connected redis-py connection."""
-        self.stream = Stream(connection, self.window, self.sink, self.most_reads)
+        self.stream = Stream(connection, self.window, self.sink)
         self.started = self.moved = time.monotonic()
 
     def detach(self) -> None:
@@ -163,7 +163,7 @@ class PipelineCore:
                 "connection can't be used any more",
                 self.report,
             )
-        moved = stream.receive()
+        moved = stream.receive(self.most_reads)
         self.understand()
         if stream.lost is None:
             moved |= stream.send(self._allowed())

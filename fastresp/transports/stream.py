@@ -22,6 +22,9 @@ UNIX_BUFFER_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
 # OpenSSL has to be offered the same bytes again when it could not send them all.
 TLS_WRITE_BYTES = 1 << 18
+# In a wait the rest of a reply is waited for, too, but no longer than so many reads: a quarter of a
+# mebibyte, or 0.8 s.
+READS_OF_WAIT = 4
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -53,7 +56,6 @@ class Stream:
             the stream from now on.
         window: where the commands come from, and where it is noted how far they have gone.
         sink: takes the bytes of replies.
-        most_reads: so many times at most something is read before it is looked at.
 
     Attributes:
         window, sink: may be another one while nothing is in flight.
@@ -64,18 +66,11 @@ class Stream:
         full: whether the socket had no room when last offered something.
     """
 
-    def __init__(
-        self,
-        connection: Any,
-        window: Window,
-        sink: Sink,
-        most_reads: int,
-    ) -> None:
+    def __init__(self, connection: Any, window: Window, sink: Sink) -> None:
         self._connection = connection
         self.window = window
         self.sink = sink
         self.received = self._told = 0
-        self._most_reads = most_reads
         self.lost: Exception | None = None
         self.sure = True
         self.full = False
@@ -105,26 +100,26 @@ class Stream:
         """Whether to wait for input, and for room: TLS may have to read in order to write."""
         return read or (self._tls is not None and write), write
 
-    def receive(self) -> bool:
-        """Take in what has come; return whether there was anything since the last time."""
-        self._receive(0)
+    def receive(self, reads: int = 64) -> bool:
+        """Take in what has come; return whether anything has since the last time."""
+        self._receive(reads, 0)
         told, self._told = self._told, self.received
         return self.received > told
 
     def wait(self, wait: Wait) -> bool:
-        """Wait for input, and take it in; return whether this is a socket that can."""
+        """Wait for input, and take it in, if this is a socket that can; return whether it is."""
         if self._tls or wait.write or self.lost:
             return False
-        self._receive(max(1, int(1000 * wait.seconds)))
+        self._receive(READS_OF_WAIT, max(1, int(1000 * wait.seconds)))
         return True
 
-    def _receive(self, milliseconds: int) -> None:
+    def _receive(self, reads: int, milliseconds: int) -> None:
         sink, before = self.sink, self.sink.offset
         try:
             if self._tls:
-                self._receive_tls()
+                self._receive_tls(reads)
             else:
-                receive(self._socket.fileno(), sink, self._most_reads, milliseconds)
+                receive(self._socket.fileno(), sink, reads, milliseconds)
         except WOULD_BLOCK:
             pass
         except (OSError, EOFError, ProtocolError) as error:
@@ -135,10 +130,10 @@ class Stream:
         finally:
             self.received += sink.offset - before
 
-    def _receive_tls(self) -> None:
+    def _receive_tls(self, reads: int) -> None:
         sizes = (READ_BYTES,)
         got: list[object] = []
-        for count in range(self._most_reads):
+        for count in range(reads):
             # In one call in C the bytes are taken and fed on, as in send().
             got.extend(map(self.sink.feed, filter(None, map(self._tls.read, sizes))))
             if len(got) == count:

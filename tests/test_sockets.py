@@ -1,0 +1,130 @@
+"""``wire.sockets``: what has come over a socket, waited for and fed on in one call."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fastresp.wire.objects import ReplyReader
+from fastresp.wire.sockets import READ_BYTES, receive
+
+LONG_MS = 20_000
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def later(theirs: socket.socket, *pieces: bytes) -> threading.Thread:
+    """Send pieces from another thread, with pauses."""
+
+    def send() -> None:
+        for piece in pieces:
+            time.sleep(0.05)
+            theirs.sendall(piece)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def test_takes_what_there_is(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    reader = ReplyReader()
+    receive(ours.fileno(), reader, 9)
+    assert reader.offset == 0
+    theirs.sendall(b"+OK\r\n:1")
+    receive(ours.fileno(), reader, 9)
+    assert (reader.take(), reader.offset) == ([b"OK"], 7)
+
+
+def test_no_more_reads_than_it_may(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    payload = b"x" * (2 * READ_BYTES)
+    theirs.sendall(b"$%d\r\n%b\r\n" % (len(payload), payload))
+    reader = ReplyReader()
+    receive(ours.fileno(), reader, 2)
+    assert (reader.offset, reader.pending) == (2 * READ_BYTES, True)
+    receive(ours.fileno(), reader, 2)
+    assert reader.take() == [payload]
+
+
+def test_waits_for_the_rest_of_a_reply(pair: tuple[socket.socket, socket.socket]) -> None:
+    """And no longer: what comes behind it is left to the next call."""
+    ours, theirs = pair
+    reader = ReplyReader()
+    thread = later(theirs, b"*2\r\n$3\r\nab", b"c\r\n:", b"7\r\n", b"+late\r\n")
+    receive(ours.fileno(), reader, 9, LONG_MS)
+    assert reader.take() == [[b"abc", 7]]
+    thread.join()
+    receive(ours.fileno(), reader, 9, LONG_MS)
+    assert reader.take() == [b"late"]
+    thread = later(theirs, b"$2\r\n", b"o", b"k\r\n")
+    receive(ours.fileno(), reader, 2, LONG_MS)
+    assert (reader.take(), reader.pending) == ([], True)
+    thread.join()
+
+
+def test_waits_no_longer(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.sendall(b"$2\r\n")
+    reader = ReplyReader()
+    start = time.monotonic()
+    receive(ours.fileno(), reader, 9, 50)
+    assert 0.04 < time.monotonic() - start < 10
+    assert reader.pending
+
+
+def test_the_end(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.sendall(b"+last words\r\n$5\r\n")
+    theirs.close()
+    reader = ReplyReader()
+    with pytest.raises(EOFError, match="closed the connection"):
+        receive(ours.fileno(), reader, 9, LONG_MS)
+    assert reader.take() == [b"last words"]
+    fd = ours.fileno()
+    ours.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        receive(fd, reader, 9)
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_signal_ends_the_waiting(
+    pair: tuple[socket.socket, socket.socket], raises: bool
+) -> None:
+    """And what came before it is kept."""
+    ours, theirs = pair
+    came = []
+
+    def handle(number: int, frame: object) -> None:
+        came.append(number)
+        if raises:
+            raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGALRM, handle)
+    reader = ReplyReader()
+    theirs.sendall(b"+OK\r\n$5\r\n")
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGALRM))
+    start = time.monotonic()
+    try:
+        timer.start()
+        if raises:
+            with pytest.raises(KeyboardInterrupt):
+                receive(ours.fileno(), reader, 9, LONG_MS)
+        else:
+            receive(ours.fileno(), reader, 9, LONG_MS)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGALRM, former)
+    assert came == [signal.SIGALRM]
+    assert time.monotonic() - start < LONG_MS / 2000
+    assert (reader.take(), reader.pending) == ([b"OK"], True)
