@@ -45,6 +45,17 @@ def test_takes_what_there_is(pair: tuple[socket.socket, socket.socket]) -> None:
     assert (reader.take(), reader.offset) == ([b"OK"], 7)
 
 
+def test_the_end_behind_the_last_reply(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Both in one call: a load does without a connection that was closed after its last reply."""
+    ours, theirs = pair
+    theirs.sendall(b"+OK\r\n")
+    theirs.close()
+    reader = ReplyReader()
+    with pytest.raises(EOFError):
+        receive(ours.fileno(), reader, 9)
+    assert reader.take() == [b"OK"]
+
+
 def test_no_more_reads_than_it_may(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -98,9 +109,7 @@ def test_the_end(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 @pytest.mark.parametrize("raises", [True, False])
-def test_a_signal_ends_the_waiting(
-    pair: tuple[socket.socket, socket.socket], raises: bool
-) -> None:
+def test_a_signal_ends_the_waiting(pair: tuple[socket.socket, socket.socket], raises: bool) -> None:
     """And what came before it is kept."""
     ours, theirs = pair
     came = []

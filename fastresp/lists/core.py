@@ -7,7 +7,7 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,6 +19,7 @@ from ..transports.lanes import Waits
 from ..transports.pipeline import LostConnection
 from ..wire.arrow_out import StringColumn
 from ..wire.batches import gather
+from ..wire.buffer import Chunk
 from ..wire.reply_columns import ReplyColumns, string_column
 from ..wire.writer import Writer
 from .push import BATCH_BYTES, Push
@@ -56,6 +57,7 @@ class ListCore:
         self.held: deque[bytes] = deque()  # taken out of the list, and not given yet
         self._asked: deque[int] = deque()  # most items of each request in flight
         self._replies: deque[Any] = deque()  # to the requests in flight
+        self._last_request: tuple[Any, list[Chunk]] = None, []  # which it was, and its bytes
         self._counted = True  # whether LPOP takes a count
         self._dry = False  # the last request found fewer items than it asked for
         self._sized = False  # the size of some items is known
@@ -216,13 +218,17 @@ class ListCore:
 
     def _send(self, commands: Iterable[tuple[Any, ...]]) -> None:
         assert self.core is not None
+        for chunk in self._encoded(commands):
+            self.core.add(chunk)
+
+    def _encoded(self, commands: Iterable[tuple[Any, ...]]) -> Iterator[Chunk]:
         source = iter(commands)
         more = True
         while more:
             more = self.writer.fill(source)
             chunk = self.writer.take()
             if chunk is not None:
-                self.core.add(chunk)
+                yield chunk
 
     def _receiving(self, count: int) -> Steps[list[Any]]:
         """Wait for so many replies; give them."""
@@ -262,9 +268,18 @@ class ListCore:
         self._hold_singly()
 
     def _ask(self, most: int) -> None:
-        """Ask for items."""
-        self._send(self._request(most))
+        """Ask for items, to be held."""
+        self._send_request(most)
         self._asked.append(most)
+
+    def _send_request(self, n: int) -> None:
+        """Ask for n items; as a rule in the same words as the last time."""
+        assert self.core is not None
+        which = n, self.consumer, self._counted
+        if self._last_request[0] != which:
+            self._last_request = which, list(self._encoded(self._request(n)))
+        for chunk in self._last_request[1]:
+            self.core.add(chunk)
 
     def _request(self, n: int) -> list[tuple[Any, ...]]:
         """The commands that take n items."""
@@ -429,7 +444,7 @@ class ListCore:
             # Fewer than were asked for: there are no more.
             dry = columns.rows < min(n, (columns.replies - first) * batch) or columns.errors
             while asked < n and requests - columns.replies < self._depth and not dry:
-                self._send(self._request(min(batch, n - asked)))
+                self._send_request(min(batch, n - asked))
                 asked, requests = min(n, asked + batch), requests + 1
             if columns.replies == requests:
                 return

@@ -28,7 +28,7 @@ cdef Py_ssize_t MOST_BYTES = READ_BYTES
 
 
 def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0):
-    """Feed a sink on what has come.
+    """Feed a sink on what has come: on all there is, or, where it waits, until nothing is pending.
 
     No handler of a signal runs between taking and feeding: a Ctrl-C loses nothing.
 
@@ -54,7 +54,7 @@ def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0):
         if not data:
             raise EOFError("the server closed the connection")
         sink.feed(data)
-        more = sink.pending if milliseconds > 0 else len(<bytes>data) == MOST_BYTES
+        more = milliseconds == 0 or sink.pending
         reads -= 1
 
 
