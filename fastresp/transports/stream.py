@@ -1,4 +1,4 @@
-"""A connected socket, plain or TLS, that takes and gives what it can and never waits."""
+"""A connected socket, plain or TLS, that takes and gives what it can, and can be waited for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Wait(NamedTuple):
 
 
 class Sink(Protocol):
-    """What takes the bytes of replies as they come in; in C, see Stream.receive()."""
+    """What takes the bytes of replies as they come in; compiled, see wire.sockets.receive()."""
 
     def feed(self, data: bytes, /) -> object: ...
     @property
