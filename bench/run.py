@@ -7,8 +7,8 @@
 What is there already is not measured again: a run that was broken off goes on where it stopped.
 ``--again`` measures it anew. Each script writes ``bench/results/NAME.json``, as pyperf does; the
 facts of the machine are in ``machine.json`` beside them, and of each script when it ran, of which
-commit, and how busy the processors were just before, in percent. The machine should do nothing else
-then.
+commit, with which versions of programs and packages, and how busy the processors were just before,
+in percent. The machine should do nothing else then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -40,6 +41,8 @@ MACHINE = "machine.json"
 PACKAGES = ("fastresp", "redis", "hiredis", "pyarrow", "numpy", "pyperf")
 # Seconds after which a script is taken to hang; the longest takes some 10 minutes.
 TIMEOUT_S = 3600
+# Between a Ctrl-C and the end of what does not heed it.
+GRACE_S = 10
 # So long the processors are looked at before each script.
 BEFORE_S = 2
 
@@ -92,10 +95,8 @@ def machine(mode: str, names: Iterable[str]) -> dict[str, object]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "os": f"{system.get('PRETTY_NAME', platform.system())}, kernel {kernel}",
         "python": platform.python_version(),
-        "versions": _programs() | _packages(),
-        "started": now(),
-        "mode": mode,
         "fast": mode != "full",
+        "runs": {},
         "commands": {name: shlex.join(BENCHMARKS[name].command(mode)) for name in names},
     }
 
@@ -107,6 +108,11 @@ def _processor() -> str:
         return platform.processor()
     found = re.search(r"model name\s*: (.*)", text)
     return found[1] if found else platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Of the programs and packages that take part."""
+    return _programs() | _packages()
 
 
 def _packages() -> dict[str, str]:
@@ -146,9 +152,27 @@ def run(command: list[str]) -> int | str:
     except subprocess.TimeoutExpired:
         return f"not ended after {TIMEOUT_S:,} s"
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a script, and what it left: by a Ctrl-C first, for it to tidy up."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+    # Servers have process groups of their own.
+    for each in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(each.pid) == process.pid:
+                each.kill()
+    process.wait()
+
+
+def is_there(name: str, folder: Path) -> bool:
+    """Whether a script has been run; its file may hold only what could not be measured."""
+    path = folder / f"{name}.json"
+    return path.exists() or missing_path(path).exists()
 
 
 def measure(name: str, mode: str, folder: Path) -> bool:
@@ -156,20 +180,22 @@ def measure(name: str, mode: str, folder: Path) -> bool:
     path, parts = folder / f"{name}.json", folder / f"{name}.part.json"
     command = BENCHMARKS[name].command(mode)
     print(f"\n== {name}: {shlex.join(command)}", flush=True)
-    for each in (parts, missing_path(parts), missing_path(path)):
+    for each in (parts, missing_path(parts)):
         each.unlink(missing_ok=True)
-    facts = {"started": now(), "commit": _commit(), "busy": psutil.cpu_percent(BEFORE_S)}
+    facts = {"started": now(), "mode": mode, "commit": _commit(), "versions": versions()}
+    facts["busy"] = psutil.cpu_percent(BEFORE_S)
     start = time.monotonic()
     failed = run([sys.executable, *command[1:], "-o", str(parts)])
-    if failed or not parts.exists():
-        print(f"{name} failed: {failed}", file=sys.stderr)
+    if failed or not is_there(parts.stem, folder):
+        print(f"{name} failed: {failed or 'it wrote nothing'}", file=sys.stderr)
         return False
-    if missing_path(parts).exists():
-        missing_path(parts).replace(missing_path(path))
-    parts.replace(path)
+    for new, old in ((parts, path), (missing_path(parts), missing_path(path))):
+        old.unlink(missing_ok=True)
+        if new.exists():
+            new.replace(old)
     facts["seconds"] = round(time.monotonic() - start)
     machine = json.loads((folder / MACHINE).read_text())
-    machine.setdefault("runs", {})[name] = facts
+    machine["runs"][name] = facts
     write(folder, machine)
     print(f"{name} took {facts['seconds']} s", flush=True)
     return True
@@ -183,20 +209,26 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def prepare(args: argparse.Namespace, mode: str) -> None:
-    """Write down what the machine is, or see that it is the run that was begun."""
-    args.results.mkdir(parents=True, exist_ok=True)
-    path = args.results / MACHINE
+def prepare(folder: Path, mode: str, anew: Sequence[str]) -> None:
+    """Write down what the machine is; end the program if what is kept is of another mode.
+
+    Args:
+        folder: of the results.
+        mode: of this run.
+        anew: what is measured again, if it is there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     facts = machine(mode, BENCHMARKS)
-    if path.exists() and any((args.results / f"{name}.json").exists() for name in BENCHMARKS):
-        begun = json.loads(path.read_text())
-        if begun["mode"] != mode:
+    kept = [name for name in BENCHMARKS if is_there(name, folder) and name not in anew]
+    if kept:
+        runs = json.loads((folder / MACHINE).read_text())["runs"]
+        if others := {runs[name]["mode"] for name in kept if name in runs} - {mode}:
             sys.exit(
-                f"the results in {args.results} are of a {begun['mode']} run; take another folder "
-                "with --results, or --again to begin anew"
+                f"{folder} has results of a {others.pop()} run; choose another folder with "
+                "--results, or measure all of them anew with --again and without --only"
             )
-        facts["runs"] = begun.get("runs", {})
-    write(args.results, facts)
+        facts["runs"] = runs
+    write(folder, facts)
 
 
 def main() -> None:
@@ -213,14 +245,11 @@ def main() -> None:
     names = args.only or list(BENCHMARKS)
     if unknown := set(names) - set(BENCHMARKS):
         parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    if args.again:
-        for name in names:
-            (args.results / f"{name}.json").unlink(missing_ok=True)
     mode = "fast" if args.fast else "smoke" if args.smoke else "full"
-    prepare(args, mode)
+    prepare(args.results, mode, names if args.again else ())
     failed = []
     for name in names:
-        if (args.results / f"{name}.json").exists():
+        if is_there(name, args.results) and not args.again:
             print(f"== {name} is there already")
         elif not measure(name, mode, args.results):
             failed.append(name)
@@ -229,4 +258,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on where it stopped")

@@ -82,10 +82,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(made / "pipelining.json", curve)
     save(made / "shares.json", shares("naive", processing=4, receiving=30, sending=50))
     save(made / "lists.json", [missing("lists", "pop C lrange 100", "no hiredis.h")])
+    run = {
+        "started": "2026-01-02T03:04:05", "mode": "fast", "commit": "abc1234", "busy": 1.5,
+        "versions": {"redis-server": "7.0.15"}, "seconds": 9,
+    }  # fmt: skip
     machine = {
         "cpu": "A processor", "cores": 2, "memory_gib": 4, "os": "An OS", "python": "3.11",
-        "versions": {"redis-server": "7.0.15"}, "started": "2026-01-02T03:04:05", "fast": True,
-        "commands": {"buffer": f"python {BENCH}/buffer.py --fast"}, "commit": "abc1234",
+        "fast": True, "commands": {"buffer": f"python {BENCH}/buffer.py --fast"},
+        "runs": {"buffer": run, "lists": run | {"started": "2026-01-03T00:00:00", "busy": 50.0}},
     }  # fmt: skip
     (made / "machine.json").write_text(json.dumps(machine))
     # What else is kept there is no table.

@@ -99,22 +99,30 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
     """What the figures are from; what is not known is left out."""
     machine: dict[str, Any] = results.machine
     cores, memory = machine.get("cores"), machine.get("memory_gib")
-    runs: dict[str, Any] = machine.get("runs", {})
-    versions: dict[str, str] = machine.get("versions", {})
-    # Among servers and clients the package's own name says too little.
-    numbers = {"redis-py" if name == "redis" else name: number for name, number in versions.items()}
+    runs: list[dict[str, Any]] = list(machine.get("runs", {}).values())
+    days = sorted(run["started"][:10] for run in runs)
     facts = {
-        "Measured": str(machine.get("started", ""))[:10],
+        "Measured": " to ".join(dict.fromkeys(days[:1] + days[-1:])),
         "Processor": ", ".join(filter(None, (machine.get("cpu"), cores and f"{cores} cores"))),
         "Memory": f"{memory} GiB" if memory else "",
         "System": machine.get("os", ""),
         "Python": machine.get("python", ""),
-        "Versions": ", ".join(f"{name} {number}" for name, number in numbers.items()),
-        "Commit": ", ".join(dict.fromkeys(run["commit"] for run in runs.values())),
-        "Other work before": _busy_before(runs),
+        "Versions": _versions(runs),
+        "Commit": ", ".join(dict.fromkeys(run["commit"] for run in runs)),
+        "Other work before": _busy_before(machine.get("runs", {})),
         "Run": "a quick one, of fewer values" if machine.get("fast") else "",
     }
     return [(name, clean(str(text))) for name, text in facts.items() if text]
+
+
+def _versions(runs: list[dict[str, Any]]) -> str:
+    """Of what took part; more than one of what was changed between the scripts."""
+    numbers: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for name, number in run["versions"].items():
+            # Among servers and clients the package's own name says too little.
+            numbers.setdefault("redis-py" if name == "redis" else name, {})[number] = None
+    return ", ".join(f"{name} {' and '.join(found)}" for name, found in numbers.items())
 
 
 def _busy_before(runs: dict[str, Any]) -> str:
