@@ -137,3 +137,35 @@ def test_a_signal_ends_the_waiting(pair: tuple[socket.socket, socket.socket], ra
     assert came == [signal.SIGALRM]
     assert time.monotonic() - start < LONG_MS / 2000
     assert (reader.take(), reader.pending) == ([b"OK"], True)
+
+
+def test_tells_what_came_soon(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    reader = ReplyReader()
+    theirs.sendall(b"+OK\r\n")
+    assert receive(ours.fileno(), reader, 9, LONG_MS)
+    thread = later(theirs, b"+late\r\n")
+    assert not receive(ours.fileno(), reader, 9, LONG_MS, soon=True)
+    thread.join()
+    assert reader.take() == [b"OK", b"late"]
+    assert not receive(ours.fileno(), reader, 9, 1, soon=True)
+
+
+def test_a_signal_while_awake(pair: tuple[socket.socket, socket.socket]) -> None:
+    """It must not wait until the sleep is over."""
+    ours, _ = pair
+
+    def handle(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGALRM, handle)
+    start = time.monotonic()
+    try:
+        for microseconds in range(20, 420, 4):
+            with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, microseconds / 1e6)
+                receive(ours.fileno(), ReplyReader(), 9, LONG_MS, soon=True)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+    assert time.monotonic() - start < LONG_MS / 1000

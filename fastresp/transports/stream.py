@@ -71,6 +71,7 @@ class Stream:
         self.window = window
         self.sink = sink
         self.received = self._told = 0
+        self._soon = True  # what was waited for last came soon
         self.lost: Exception | None = None
         self.sure = True
         self.full = False
@@ -119,7 +120,9 @@ class Stream:
             if self._tls:
                 self._receive_tls(reads)
             else:
-                receive(self._socket.fileno(), sink, reads, milliseconds)
+                soon = receive(self._socket.fileno(), sink, reads, milliseconds, self._soon)
+                if milliseconds:
+                    self._soon = soon
         except WOULD_BLOCK:
             pass
         except (OSError, EOFError, ProtocolError) as error:
