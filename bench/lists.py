@@ -184,7 +184,7 @@ def compare(
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=5, only=True)
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=20, fast_rounds=8, only=True)
     parser.add_argument("--items", type=int, default=1_000_000, help="items in each list")
     args = parsed()
     if args.items < 1:
