@@ -24,7 +24,14 @@ from pages.data import Results, Section, clean  # noqa: E402
 from pages.goals import HELD, Goal, faster, judge, of_values  # noqa: E402
 from pages.ratios import redis_benchmark_name  # noqa: E402
 from pages.sections import GROUPS  # noqa: E402
-from pages.source_figures import POP, PUSH, REDIS_BENCHMARK  # noqa: E402
+from pages.source_figures import (  # noqa: E402
+    PARSER_GAIN,
+    POP,
+    PROFILES,
+    PUSH,
+    REDIS_BENCHMARK,
+    SECTION_GAIN,
+)
 from pages.tables import ceiling  # noqa: E402
 from report import write  # noqa: E402
 from results import Result, save  # noqa: E402
@@ -189,6 +196,67 @@ def test_redis_py_in_percent_of_redis_benchmark(tmp_path: Path) -> None:
     shares = [each[8:10] for each in table_of("A connection for each command", tmp_path)]
     none = ["-", "-"]
     assert shares == [["50%", "50-60%"], ["20%", "25-30%"], none, none, ["50%", "25-30%"]]
+
+
+METHODS = (
+    "naive", "pipelining", "LRANGE trick", "redis-cli, format", "redis-cli, concatenation +",
+    "redis-cli, substitution %", "redis-cli, no generation",
+)  # fmt: skip
+CLASSES = ("processing", "receiving", "sending", "generation", "other")
+
+
+def profile(folder: Path, share: dict[tuple[str, str], float]) -> None:
+    """Save results of shares.py, each class of a method and parser with the same share."""
+    rows = []
+    for (method, parser), percent in share.items():
+        for name in CLASSES:
+            row = Result("000 shares", f"{method}: {name}", parser)
+            row.add(1.0, share=percent)
+            rows.append(row)
+    save(folder / "shares.json", rows)
+
+
+def test_each_profile_of_2018_is_shown_once_with_its_parser(tmp_path: Path) -> None:
+    parsers = ("PythonParser", "hiredis")
+    profile(tmp_path, {(method, parser): 1.5 for method in METHODS for parser in parsers})
+    shown = {}
+    for method, parser, *cells, _ in table_of("Where the CPU time goes", tmp_path):
+        assert cells[::2] == ["1.50%"] * len(CLASSES)
+        then = zip(CLASSES, cells[1::2], strict=True)
+        if figures := {name: float(cell[:-1]) for name, cell in then if cell != "-"}:
+            shown[method, parser] = figures
+    assert shown == PROFILES
+
+
+def test_gains_are_computed_as_in_2018(tmp_path: Path) -> None:
+    """Of the shares of 2018 the gains of 2018 come out, but for what was cut off."""
+    profile(tmp_path, {key: shares["processing"] for key, shares in PROFILES.items()})
+    rows = table_of("What each way gains over the one before", tmp_path)
+    assert len(rows) == len(SECTION_GAIN)
+    for _, _, ours, then, by_rate, _ in rows:
+        assert float(ours[:-1]) == pytest.approx(float(then[:-1]), abs=0.02)
+        assert by_rate == "-"
+    both = [
+        result("000 both", row, [seconds], parser)
+        for row, seconds in (
+            ("pipelining -P 1000", 2.0),
+            ("naive", 3.0),
+            ("redis-cli, format", 1.0),
+        )
+        for parser in ("PythonParser", "HiredisParser")
+    ]
+    pushes = [
+        result(f"000 {kind}", "naive", [seconds], parser)
+        for kind in ("push", "pop")
+        for parser, seconds in (("PythonParser", 1.0), ("HiredisParser", 0.5))
+    ]
+    save(tmp_path / "buffer.json", [*both, *pushes])
+    first, *_ = table_of("What each way gains over the one before", tmp_path)
+    assert first[0] == "pipelining, over naive"
+    assert first[4] == "50.00%"
+    naive, *_ = table_of("What the parser in C gains", tmp_path)
+    assert naive[:4] == ["naive", "100.00%", "100.00%", "0.00%"]
+    assert float(naive[4][:-1]) == pytest.approx(PARSER_GAIN["naive"], abs=0.02)
 
 
 def test_each_line_of_2013_is_measured() -> None:

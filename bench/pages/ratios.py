@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from statistics import mean
+from typing import TypeAlias
 
 from results import Result
 
@@ -19,6 +20,7 @@ from .source_figures import (
     PROFILES,
     PYTHON_TO_C,
     REUSED,
+    SECTION_GAIN,
     WORKFLOW,
 )
 from .tables import SERVER, SOURCE_LIKE, cells_of, is_ours, rate, seconds, spread_cell
@@ -32,6 +34,7 @@ __all__ = [
     "profiles",
     "python_to_c",
     "redis_benchmark_name",
+    "section_gain",
     "shares_of",
     "workflow",
     "workflow_bars",
@@ -127,12 +130,57 @@ def parser_gain(results: Results) -> Table:
         )
         return _percent(fast / slow - 1)
 
+    shares = shares_of(results)
+
+    def of_profile(name: str) -> str:
+        # The source's, of section 2.5, writes by format.
+        method = "redis-cli, format" if name == "redis-cli" else name
+        return _gain_in_share(
+            shares, *((method, parser) for parser in ("HiredisParser", "PythonParser"))
+        )
+
     def cells(name: str) -> list[str]:
         kinds = zip(("push", "pop", "both"), METHODS[name], strict=True)
-        return [*(gain(kind, row) for kind, row in kinds), f"{PARSER_GAIN[name]:.2f}%"]
+        gains = [gain(kind, row) for kind, row in kinds]
+        return [*gains, of_profile(name), f"{PARSER_GAIN[name]:.2f}%"]
 
     rows = [_row(name, lambda name=name: cells(name)) for name in METHODS]
-    return Table(("", "push", "pop", "both together", "2018, of a profile"), rows)
+    headings = ("", "push", "pop", "both together", "of a profile", "2018, of a profile")
+    return Table(headings, rows)
+
+
+Shares: TypeAlias = dict[tuple[str, str], dict[str, float]]
+
+
+def _gain_in_share(shares: Shares, one: tuple[str, str], other: tuple[str, str]) -> str:
+    """The source's gain: the share of the processing by that of another, less one."""
+    above, below = (shares.get(key, {}).get("processing") for key in (one, other))
+    return _percent(above / below - 1) if above and below else "-"
+
+
+def section_gain(results: Results) -> Table:
+    """Compute what each method gains over that of the section before, as the source does."""
+    shares = shares_of(results)
+    methods = list(dict.fromkeys(method for method, _ in PROFILES))
+    before = dict(zip(methods[1:], methods, strict=False))
+
+    def by_rate(name: str, parser: str) -> str:
+        # As buffer.py names them, by their pushes.
+        rows = (METHODS.get(each, ("", "", each))[2] for each in (name, before[name]))
+        try:
+            fast, slow = (rate(results.find("buffer", row, parser, "000 both")) for row in rows)
+        except NotMeasured:
+            return "-"
+        return _percent(fast / slow - 1)
+
+    rows = []
+    for (name, parser), then in SECTION_GAIN.items():
+        keys = (name, parser), (before[name], parser)
+        cells = _gain_in_share(shares, *keys), f"{then:.2f}%", by_rate(name, parser)
+        head = f"{name}, over {before[name]}", parser
+        rows.append(Row(head, tuple(Cell(cell) for cell in cells)))
+    headings = ("", "parser", "of a profile", "2018, of a profile", "by rate, both together")
+    return Table(headings, rows, words=2)
 
 
 def generation(results: Results) -> Table:
@@ -173,13 +221,15 @@ def generation(results: Results) -> Table:
     return Table(headings, rows)
 
 
-def shares_of(results: Results) -> dict[tuple[str, str], dict[str, float]]:
+def shares_of(results: Results) -> Shares:
     """The shares of CPU time that were measured, in percent: by method and parser, by class."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    found: Shares = {}
     for row in results.rows("000 shares", "shares"):
         method, _, name = row.row.partition(": ")
         if shares := row.of("share"):
-            found.setdefault((method, row.parser), {})[name] = mean(shares)
+            # shares.py calls it as peers.py does; the source has another name for it.
+            parser = "HiredisParser" if row.parser == "hiredis" else row.parser
+            found.setdefault((method, parser), {})[name] = mean(shares)
     return found
 
 
@@ -187,36 +237,21 @@ def profiles(results: Results) -> Table:
     """The shares of CPU time by class, the source's beside them."""
     ours = shares_of(results)
     classes = list(dict.fromkeys(name for shares in ours.values() for name in shares))
-    short = {name: name.split()[0] for name in classes}
     headings = ["method", "parser"]
     for name in classes:
         headings += [name, "2018"]
     rows = []
     for (method, parser), shares in ours.items():
-        then = _profile(method, parser)
+        then = PROFILES.get((method, parser), {})
         cells = []
         for name in classes:
             cells.append(Cell(f"{shares[name]:.2f}%" if name in shares else "-"))
-            known = next((v for k, v in then.items() if k[:6] == short[name][:6]), None)
-            cells.append(Cell(f"{known:.2f}%" if known is not None else "-"))
+            cells.append(Cell(f"{then[name]:.2f}%" if name in then else "-"))
         rows.append(Row((method, parser), tuple(cells), "fastresp" in method))
     for row in results.rows("000 shares", "shares"):
         if not row.values:
             rows.append(Row((row.row, row.parser), reason=f"not measured: {row.reason}"))
     return Table(tuple(headings), rows, words=2)
-
-
-def _profile(method: str, parser: str) -> dict[str, float]:
-    """The source's shares of a method, however much of its name ours repeats."""
-    if "fastresp" in method:
-        return {}
-    exact = PROFILES.get((method, parser)) or PROFILES.get((method, "HiredisParser"))
-    if exact or (method, "PythonParser") in PROFILES:
-        return exact or {}
-    for (name, by), shares in PROFILES.items():
-        if by == (parser or "HiredisParser") and method.startswith(name):
-            return shares
-    return {}
 
 
 def redis_benchmark_name(name: str) -> str:
