@@ -5,7 +5,8 @@
   line of 2013 that it has no more, LRANGE of 450, is given to it as a command; so are all LRANGEs
   and the LPUSH before them, for each of its own lines of them pushes again.
 - Tables ``000 push`` and ``000 pop``: the rows that the 2018 report left empty; values of 129
-  bytes, by one client, also 1,000 commands at a time (``-P 1000``). RPOP begins with a full list.
+  bytes, by one client, 100,000, or 500,000 that go 1,000 at a time (``-P 1000``). They push or pop
+  only, not in turns as the other rows of these tables. RPOP begins with a full list.
   The rows of LRANGE_100 count commands; what they bring is in the metadata as ``items``.
 - Table ``001 connections``: SETs over one connection, over a new one for each (the pool's is closed
   after each command), and by a new ``redis.Redis()`` for each, by unix socket and TCP.
@@ -53,8 +54,8 @@ COMMANDS = 10_000
 # Where each has a connection of its own.
 CONNECTIONS = 2_000
 DEPTH = 1_000
-# So many more commands where they go 1,000 at a time.
-MORE = 50
+# So many more commands of the rows of 2018, which have 100,000, and where they go 1,000 at a time.
+MORE, MORE_PIPELINED = 10, 50
 # Of each line in the untimed round.
 WARM = 100
 PARSERS = {"PythonParser": "PythonParser", "hiredis": "HiredisParser"}
@@ -269,7 +270,8 @@ class EmptyRows:
         self.server = server
         self.results: list[tuple[Result, str, int]] = []
         for depth, pipelined in ((1, ""), (DEPTH, f" -P {DEPTH}")):
-            count = commands if depth == 1 else commands * MORE // DEPTH * DEPTH
+            more = MORE if depth == 1 else MORE_PIPELINED
+            count = commands * more // DEPTH * DEPTH
             row = f"{BENCHMARK} -c 1 -d {len(PAYLOAD)}{pipelined}"
             self.results.append((Result("000 push", row, "", count), "LPUSH", depth))
             self.results.append((Result("000 pop", f"{row} (RPOP)", "", count), "RPOP", depth))
@@ -282,20 +284,21 @@ class EmptyRows:
     def run(self, keep: bool) -> None:
         for result, line, depth in self.results if self.server.program else ():
             show(f"{result.table}: {result.row}")
+            count = result.operations if keep else max(WARM, depth)
             self.server.empty()
             if line != "LPUSH":
-                items = (("LPUSH", "mylist", PAYLOAD) for _ in range(result.operations))
+                items = (("LPUSH", "mylist", PAYLOAD) for _ in range(count))
                 mass_insert(items, server=self.server.url, transport="socket")
                 self.server.client.config_resetstat()
             options = "-d", str(len(PAYLOAD)), "-P", str(depth), *options_of(line)
-            more = {"items": 100 * result.operations} if line == RANGES[0] else {}
+            more = {"items": 100 * count} if line == RANGES[0] else {}
             with one_core(self.server.process.pid) if depth == 1 else nullcontext():
-                self.server.take_rate(result, keep, result.operations, *options, **more)
-            self.server.check_calls(result.row, name_of(line), result.operations)
+                self.server.take_rate(result, keep, count, *options, **more)
+            self.server.check_calls(result.row, name_of(line), count)
             # No pop may have been of no item.
-            left, expected = self.server.client.llen("mylist"), result.operations
-            if left != (0 if line == "RPOP" else expected):
-                sys.exit(f"{result.row}: {left:,} items are left of {expected:,}")
+            left = self.server.client.llen("mylist")
+            if left != (0 if line == "RPOP" else count):
+                sys.exit(f"{result.row}: {left:,} items are left of {count:,}")
 
 
 class Connections:

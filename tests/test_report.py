@@ -164,6 +164,16 @@ def test_the_figures_of_the_source_are_beside_ours(texts: tuple[str, str]) -> No
     assert "| pop, pipelined | 12.69% | 17.34% | - | 12.69% |" in texts[0]
 
 
+def test_one_load_is_compared_with_one_load_in_c(tmp_path: Path) -> None:
+    names = {"push fastresp mass_insert": 0.5, "push C lpush-pipeline": 1.0}
+    save(tmp_path / "lists.json", [result("lists", row, [time]) for row, time in names.items()])
+    rows = [result("000 push", "fastresp mass_insert", [9.0])]
+    rows += [result("000 push", "pipelining -P 1000", [1.0], "hiredis (C)")]
+    save(tmp_path / "buffer.json", rows)
+    [load] = [row for row in table_of("Python by C", tmp_path) if "mass_insert" in row[0]]
+    assert load[1:5] == ["-", "-", "200%", "-"]
+
+
 def table_of(title: str, folder: Path) -> list[list[str]]:
     """The cells of a section's table, row by row."""
     [section] = [each for each in SECTIONS if each.title == title]
@@ -193,7 +203,9 @@ def test_redis_py_in_percent_of_redis_benchmark(tmp_path: Path) -> None:
         *(row, "hiredis", "5.000", "2.000", "3.667", "20,000", "50,000", "27,273"),
         *("50% (25% to 80%)", "33,223", "75% ▲", ""),
     ]
-    shares = [each[8:10] for each in table_of("A connection for each command", tmp_path)]
+    connections = table_of("A connection for each command", tmp_path)
+    assert [each[2] for each in connections] == ["100,000", "10,000", *["100,000"] * 3]
+    shares = [each[9:11] for each in connections]
     none = ["-", "-"]
     assert shares == [["50%", "50-60%"], ["20%", "25-30%"], none, none, ["50%", "25-30%"]]
 

@@ -145,6 +145,7 @@ def source_like(unit: str = "s", time: Callable[[float], str] = seconds) -> list
     ]
 
 
+_OPERATIONS = Column("operations", lambda row: f"{row.operations:,}")
 _SPREAD = Column("spread", spread_cell)
 SOURCE_LIKE = source_like()
 # Beside them: averages, too.
@@ -260,7 +261,7 @@ def listing(
     expected: Sequence[tuple[str, str]] = (),
     spread: bool = True,
 ) -> Callable[[Results], Table]:
-    """A table of a row for each result.
+    """A table of a row for each result; where they have different operations, it tells how many.
 
     Args:
         table: the name in the results.
@@ -278,6 +279,8 @@ def listing(
             shown.append(_SPREAD)
         rows = [row for row in results.rows(table, *files) if row.row.startswith(prefix)]
         rows = in_order(rows, expected)
+        if len({row.operations for row in rows if row.values}) > 1:
+            shown.insert(0, _OPERATIONS)
         named = parser and any(
             by for by in (*(row.parser for row in rows), *dict(expected).values())
         )
