@@ -12,9 +12,8 @@ with one template; the others from ready Python tuples, whose making costs them 
   each.
 
 Two rows copy the same bytes of RESP out of one large buffer. ``memcpy`` copies them into another
-as large, which is in none of the processor's caches. ``memcpy, warm buffer`` copies them piece by
-piece into one buffer of a chunk's 512 KiB, which is: fastresp, too, writes a chunk where the last
-one was.
+as large: of strings, each has 85 MB. ``memcpy, warm buffer`` copies them piece by piece into one
+buffer of a chunk's 512 KiB: fastresp, too, writes a chunk where the last one was.
 
     python bench/columns.py -o columns.json
     python bench/columns.py --fast
