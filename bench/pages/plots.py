@@ -89,6 +89,6 @@ def shares_chart(results: Results) -> StackedChart | None:
     return StackedChart("Where a Python client's CPU time goes", named) if named else None
 
 
-def mebibytes(row: Result) -> float:
-    """The median of what was measured in bytes."""
-    return median(row.values) / 2**20
+def mebibytes(size: float) -> float:
+    """Of bytes."""
+    return size / 2**20
