@@ -186,9 +186,10 @@ def print_goals(results: Sequence[Result]) -> None:
     for verdict in map(partial(judge, results=found), GOALS):
         if measured := verdict.measured:
             goal, sign = verdict.goal, "at most" if verdict.goal.at_most else "at least"
+            wanted = "" if goal.bound is None else f", {sign} {goal.bound:g} {goal.unit} wanted"
             print(
                 f"{goal.area}: {goal.what}: {measured.figure:.3f} ({measured.low:.3f} to "
-                f"{measured.high:.3f}), {sign} {goal.bound:g} {goal.unit} wanted: {verdict.word}"
+                f"{measured.high:.3f}){wanted}: {verdict.word}"
             )
 
 

@@ -65,4 +65,5 @@ def test_what_is_noted() -> None:
         assert noted["items"] == 3
         # It waits for each, or is made to.
         assert noted["voluntary"] + noted["involuntary"] >= 50
-        assert noted["load"] >= 0
+        # Of the last minute, which changes slowly.
+        assert noted["load"] == pytest.approx(os.getloadavg()[0], abs=1)

@@ -33,6 +33,7 @@ from pages.source_figures import (  # noqa: E402
     SECTION_GAIN,
 )
 from pages.tables import ceiling  # noqa: E402
+from pages.text import goals_table, summary  # noqa: E402
 from report import write  # noqa: E402
 from results import Result, save  # noqa: E402
 
@@ -271,6 +272,15 @@ def test_gains_are_computed_as_in_2018(tmp_path: Path) -> None:
     assert float(naive[4][:-1]) == pytest.approx(PARSER_GAIN["naive"], abs=0.02)
 
 
+def test_memory_is_the_greatest_with_the_start_and_peak_of_its_round(tmp_path: Path) -> None:
+    row = Result("memory", "fastresp mass_insert, socket", operations=10, unit="byte")
+    for above, start in ((3, 50), (5, 40), (4, 60)):
+        row.add(above * 2**20, start=start * 2**20, peak=(start + above) * 2**20)
+    save(tmp_path / "memory.json", [row])
+    [cells] = table_of("Memory", tmp_path)
+    assert cells == [row.row, "5.0", "40.0", "45.0", "50% ▲", ""]
+
+
 def test_each_line_of_2013_is_measured() -> None:
     from redis_benchmark import NEEDED, NO_COMMAND, RANGES, SAME
 
@@ -412,7 +422,7 @@ def test_the_page_is_whole(texts: tuple[str, str]) -> None:
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
 
 
-def goal(bound: float, at_most: bool = False, operations: int = 0) -> Goal:
+def goal(bound: float | None, at_most: bool = False, operations: int = 0) -> Goal:
     measure = faster("push", "push SET fastresp socket", "push SET no generation")
     return Goal("Push", "it", "push", measure, bound, at_most=at_most, operations=operations)
 
@@ -433,6 +443,21 @@ def test_goals_compare_round_by_round(tmp_path: Path) -> None:
     assert judge(goal(2.1), results).word == "missed"
     assert judge(goal(2.0, at_most=True), results).word == "reached"
     assert judge(goal(1.9, at_most=True), results).word == "missed"
+
+
+def test_what_was_not_asked_for_is_not_judged(tmp_path: Path) -> None:
+    results = push(tmp_path, [1.0], [2.0])
+    goals = [goal(1.0), goal(3.0), goal(None)]
+    verdicts = [judge(each, results) for each in goals]
+    assert [verdict.word for verdict in verdicts] == ["reached", "missed", "beyond"]
+    said = "Of 2 goals 1 were reached, 1 missed and 0 not measured."
+    assert summary(verdicts[:2]) == said
+    assert summary(verdicts) == f"{said} What is beyond them was not asked for, and is not judged."
+    *_, row = goals_table(verdicts).rows
+    assert [cell.text for cell in row.cells] == ["beyond", "-", "2.00x", "one value"]
+    assert row.cells[0].mark == ""
+    missing = [judge(each, Results(tmp_path / "none")) for each in goals]
+    assert summary(missing).startswith("Of 2 goals 0 were reached, 0 missed and 2 not measured.")
 
 
 def test_goals_that_were_not_measured_say_why(tmp_path: Path) -> None:
@@ -510,5 +535,11 @@ def test_the_browser_finds_faults(tmp_path: Path, texts: tuple[str, str]) -> Non
 def test_what_is_held_by_tests_is() -> None:
     root = Path(__file__).parent.parent
     for _, test in HELD:
-        path, _, name = test.partition("::")
-        assert f"def {name}" in (root / path).read_text()
+        path, *classes, name = test.split("::")
+        assert name != path, f"{test} names no test"
+        text = (root / path).read_text()
+        for each in classes:
+            _, found, text = text.partition(f"\nclass {each}:\n")
+            assert found, test
+            text, *_ = text.partition("\nclass ")
+        assert f"def {name}(" in text, test
