@@ -34,16 +34,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from time import perf_counter
 from typing import Any, ClassVar
 
+import psutil
 from c_client import CClient, NotAvailable, compiled
 from cores import one_core
 from redis_py_client import PARSERS, redis_py
 from results import Result
-from turns import arguments, finish, show
+from turns import arguments, finish, server_seconds, show
 
 from fastresp import ListBuffer, RedisCli, mass_insert, pack_many
 from fastresp.generators import PAYLOAD, by_concatenation, by_named_format, by_text_substitution
@@ -62,21 +62,17 @@ COMMAND = ("LPUSH", KEY, PAYLOAD)
 class Clock:
     """Seconds of the pushes and the pops, and the CPU seconds of the server's main thread."""
 
-    def __init__(self, pid: int) -> None:
-        self._cpu = Path(f"/proc/{pid}/schedstat")
+    def __init__(self, server: psutil.Process) -> None:
+        self.process = server
         self.seconds = {"push": 0.0, "pop": 0.0}
         self.server = {"push": 0.0, "pop": 0.0}
 
-    def server_cpu(self) -> float:
-        """Seconds so far; the clock ticks of /proc/PID/stat would be too coarse."""
-        return int(self._cpu.read_text().split()[0]) / 1e9
-
     def time(self, what: str, run: Callable[..., Any], *args: object) -> Any:
         """Add the time of a call to that of the pushes or the pops."""
-        cpu, start = self.server_cpu(), perf_counter()
+        cpu, start = server_seconds(self.process), perf_counter()
         result = run(*args)
         self.seconds[what] += perf_counter() - start
-        self.server[what] += self.server_cpu() - cpu
+        self.server[what] += server_seconds(self.process) - cpu
         return result
 
 
@@ -356,11 +352,10 @@ def in_c(stack: ExitStack, server: LocalServer) -> Iterator[Contender]:
         missing = str(error)
 
     def run(push: str, pop: str, operations: int, clock: Clock) -> None:
-        cpu = clock.server_cpu()
-        pushing, popping = client.run_in_turn(push, pop, operations, DIVISOR)
+        pid = clock.process.pid
+        pushing, popping, *cpu = client.run_in_turn(push, pop, operations, DIVISOR, pid)
         clock.seconds = {"push": pushing, "pop": popping}
-        # Of both together: it can't be told apart from outside.
-        clock.server["pop"] = clock.server_cpu() - cpu
+        clock.server = dict(zip(("push", "pop"), cpu, strict=True))
 
     for push_row, pop_row, push, pop in (
         (NAIVE, NAIVE, "lpush", "rpop"),
@@ -368,7 +363,7 @@ def in_c(stack: ExitStack, server: LocalServer) -> Iterator[Contender]:
         ("", "LRANGE trick", "lpush-pipeline", "lrange"),
         (MANY, MANY, "lpush-many", "rpop-many"),
     ):
-        yield contender(missing or partial(run, push, pop), push_row, pop_row, C, waits=False)
+        yield contender(missing or partial(run, push, pop), push_row, pop_row, C)
     for name in ("format", "concatenation +", "substitution %", "no generation"):
         reason = "a way of Python programs; redis-cli itself is in C, and reads by hiredis"
         yield contender(reason, f"redis-cli, {name}", "", C)
@@ -383,6 +378,7 @@ def main() -> None:
         parser.error(f"--operations is a multiple of {DIVISOR:,}")
     with ExitStack() as stack:
         server = stack.enter_context(LocalServer())
+        watched = psutil.Process(server.process.pid)
         contenders = [*in_python(server), *in_c(stack, server)]
         for number in range(args.rounds + 1):
             for each in contenders:
@@ -391,7 +387,7 @@ def main() -> None:
                         row.reason = each.run
                     continue
                 show(f"round {number} of {args.rounds}: {each.both.row} {each.both.parser}")
-                clock = Clock(server.process.pid)
+                clock = Clock(watched)
                 one_by_one = each.both.row == NAIVE
                 with one_core(server.process.pid) if one_by_one else nullcontext():
                     # The first one is for the warmth alone, and need not be long.

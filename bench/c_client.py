@@ -57,26 +57,40 @@ class CClient:
             raise SystemExit(f"{SOURCE.name} {method} was through with {count} of {items} items")
         return seconds
 
-    def run_in_turn(self, push: str, pop: str, items: int, batch: int) -> tuple[float, float]:
-        """Push and pop so many items, a batch of each in turn; the seconds of both."""
-        (pushing, popping), counts = self._run(f"{push}/{pop}", items, batch)
+    def run_in_turn(
+        self, push: str, pop: str, items: int, batch: int, server: int
+    ) -> tuple[float, float, float, float]:
+        """Push and pop so many items, a batch of each in turn.
+
+        Args:
+            server: the process id of the server.
+
+        Returns:
+            Seconds of the pushes and the pops, and the CPU seconds of the server's main thread in
+            both; these are 0 where the system has no ``/proc/PID/schedstat``.
+        """
+        (*seconds, push_cpu, pop_cpu), counts = self._run(f"{push}/{pop}", items, batch, server)
         if counts != [items, items]:
             raise SystemExit(f"{SOURCE.name} {push}, {pop}: {counts}, not {items} items each")
-        return pushing, popping
+        pushing, popping = seconds
+        return pushing, popping, push_cpu, pop_cpu
 
     def busy_loop(self, seconds: float) -> tuple[float, int]:
         """SET foo bar, one by one, for so long; the seconds it took, and how many there were."""
         [taken], [count] = self._run("set-milliseconds", round(seconds * 1e3), 1)
         return taken, count
 
-    def _run(self, method: str, items: int, batch: int) -> tuple[list[float], list[int]]:
-        arguments = [str(self.where), method, str(items), str(batch), PAYLOAD]
+    def _run(
+        self, method: str, items: int, batch: int, *more: int
+    ) -> tuple[list[float], list[int]]:
+        """The seconds that the program prints, and the counts."""
+        arguments = [str(self.where), method, str(items), str(batch), PAYLOAD, *map(str, more)]
         done = subprocess.run([self.program, *arguments], capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{SOURCE.name} {method} failed: {done.stderr.strip()}")
         words = done.stdout.split()
-        half = len(words) // 2
-        return [float(word) for word in words[:half]], [int(word) for word in words[half:]]
+        seconds = [float(word) for word in words if "." in word]
+        return seconds, [int(word) for word in words[len(seconds) :]]
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 /* The loops of the 2018 report with the C client, hiredis; bench/c_client.py compiles and runs it.
  *
- *     hiredis_c SOCKET METHOD COUNT BATCH VALUE
+ *     hiredis_c SOCKET METHOD COUNT BATCH VALUE [PID]
  *
  * SOCKET is a unix socket, or a port of the loopback.
  *
@@ -8,7 +8,8 @@
  * pushed or popped, or of pings answered. An item counts if it has the length of VALUE.
  *
  * With two methods, as in lpush-pipeline/lrange, BATCH items are pushed and popped in turn, until it
- * was COUNT; the seconds of the pushes and of the pops, and the counts of both. LRANGE takes 100 then.
+ * was COUNT; the seconds of the pushes and of the pops, the CPU seconds of the process PID meanwhile,
+ * its main thread's, and the counts of both. Where that can't be told, it is 0. LRANGE takes 100 then.
  *
  * lrange waits for each of its requests, lrange-pipeline for the oldest of ten in flight. lpush-many
  * and rpop-many have BATCH items in one command.
@@ -39,6 +40,19 @@ static double now(void)
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* CPU time of a process so far, in seconds; 0 where there is no such file. */
+static double cpu(const char *schedstat)
+{
+    unsigned long long nanoseconds = 0;
+    FILE *file = fopen(schedstat, "r");
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%llu", &nanoseconds) != 1)
+        nanoseconds = 0;
+    fclose(file);
+    return nanoseconds / 1e9;
 }
 
 /* How many items a reply brought, where an answer that is none counts as one. Frees it. */
@@ -182,27 +196,34 @@ static size_t run(const char *method, size_t count, size_t batch, const char *va
 }
 
 /* Push and pop in turn, a batch at a time, by the two methods that stand on both sides of a '/'. */
-static void run_in_turn(char *push, char *pop, size_t count, size_t batch, const char *value)
+static void run_in_turn(char *push, char *pop, size_t count, size_t batch, const char *value,
+                        const char *pid)
 {
-    double start, pushing = 0, popping = 0;
+    char schedstat[64];
+    double start, used, pushing = 0, popping = 0, push_cpu = 0, pop_cpu = 0;
+    snprintf(schedstat, sizeof schedstat, "/proc/%s/schedstat", pid);
     size_t pushed = 0, popped = 0, taken = strcmp(pop, "lrange") == 0 ? RANGE : batch;
     for (size_t left = count; left > 0; left -= batch) {
         if (batch > left)
             batch = left;
+        used = cpu(schedstat);
         start = now();
         pushed += run(push, batch, batch, value);
         pushing += now() - start;
+        push_cpu += cpu(schedstat) - used;
+        used = cpu(schedstat);
         start = now();
         popped += run(pop, batch, taken, value);
         popping += now() - start;
+        pop_cpu += cpu(schedstat) - used;
     }
-    printf("%.9f %.9f %zu %zu\n", pushing, popping, pushed, popped);
+    printf("%.9f %.9f %.9f %.9f %zu %zu\n", pushing, popping, push_cpu, pop_cpu, pushed, popped);
 }
 
 int main(int count, char **arguments)
 {
-    if (count != 6)
-        fail("usage: hiredis_c SOCKET METHOD COUNT BATCH VALUE");
+    if (count != 6 && count != 7)
+        fail("usage: hiredis_c SOCKET METHOD COUNT BATCH VALUE [PID]");
     size_t items = strtoull(arguments[3], NULL, 10), batch = strtoull(arguments[4], NULL, 10);
     if (items == 0 || batch == 0)
         fail("COUNT and BATCH are 1 or more");
@@ -216,7 +237,7 @@ int main(int count, char **arguments)
     char *method = arguments[2], *second = strchr(method, '/');
     if (second != NULL) {
         *second = 0;
-        run_in_turn(method, second + 1, items, batch, arguments[5]);
+        run_in_turn(method, second + 1, items, batch, arguments[5], count > 6 ? arguments[6] : "");
     } else {
         double start = now();
         size_t done = run(method, items, batch, arguments[5]);

@@ -27,6 +27,7 @@ __all__ = [
     "finish",
     "measure",
     "print_results",
+    "server_seconds",
     "show",
     "take",
     "timed",
@@ -73,15 +74,18 @@ def arguments(
 def cpu_seconds(server: psutil.Process | None) -> tuple[float, float]:
     """CPU time so far: of a server, and of this process with its children that have ended.
 
-    The server's is that of its main thread, in nanoseconds where the system tells them: in the
-    clock ticks of 10 ms that psutil has, 10,000 commands would be nothing or one.
+    The server's is as ``server_seconds()`` tells it.
     """
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     clients = sum(each.ru_utime + each.ru_stime for each in used)
-    return (0.0 if server is None else _server_seconds(server)), clients
+    return (0.0 if server is None else server_seconds(server)), clients
 
 
-def _server_seconds(server: psutil.Process) -> float:
+def server_seconds(server: psutil.Process) -> float:
+    """CPU time of a server's main thread so far, in nanoseconds where the system tells them.
+
+    In the clock ticks of 10 ms that psutil has, 10,000 commands would be nothing or one.
+    """
     try:
         return int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[0]) / 1e9
     except OSError:

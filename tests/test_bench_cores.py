@@ -13,8 +13,10 @@ import pytest
 # Last, for bench has a columns.py, too.
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
 
+from c_client import CClient, NotAvailable, compiled
 from cores import one_core, take_noted, two_cores
 from results import Result
+from turns import server_seconds
 
 from fastresp.programs import LocalServer
 
@@ -67,3 +69,20 @@ def test_what_is_noted() -> None:
         assert noted["voluntary"] + noted["involuntary"] >= 50
         # Of the last minute, which changes slowly.
         assert noted["load"] == pytest.approx(os.getloadavg()[0], abs=1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system can't tell")
+def test_the_c_client_tells_what_the_server_did() -> None:
+    try:
+        with compiled() as program, LocalServer() as server:
+            process = psutil.Process(server.process.pid)
+            client = CClient(program, server.socket)
+            before = server_seconds(process)
+            pushing, popping, *cpu = client.run_in_turn("lpush", "rpop", 2_000, 100, process.pid)
+            used = server_seconds(process) - before
+    except NotAvailable as error:
+        pytest.skip(str(error))
+    assert min(pushing, popping) > 0
+    assert min(cpu) > used / 10
+    # What is left is the connecting.
+    assert used / 2 < sum(cpu) <= used
