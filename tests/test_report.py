@@ -278,7 +278,7 @@ def test_memory_is_the_greatest_with_the_start_and_peak_of_its_round(tmp_path: P
         row.add(above * 2**20, start=start * 2**20, peak=(start + above) * 2**20)
     save(tmp_path / "memory.json", [row])
     [cells] = table_of("Memory", tmp_path)
-    assert cells == [row.row, "5.0", "40.0", "45.0", "50% ▲", ""]
+    assert cells == [row.row, "10", "5.0", "40.0", "45.0", "50% ▲", ""]
 
 
 def test_each_line_of_2013_is_measured() -> None:

@@ -238,7 +238,7 @@ def shares_of(results: Results) -> Shares:
     for row in results.rows("000 shares", "shares"):
         method, _, name = row.row.partition(": ")
         if shares := row.of("share"):
-            # shares.py calls it as peers.py does; the source has another name for it.
+            # shares.py has redis-py's name for it, the tables of 2018 their own.
             parser = "HiredisParser" if row.parser == "hiredis" else row.parser
             found.setdefault((method, parser), {})[name] = mean(shares)
     return found

@@ -36,6 +36,7 @@ from .tables import (
 
 __all__ = ["GROUPS", "PICTURE"]
 
+ITEMS = Column("items", lambda row: f"{row.operations:,}")
 GREATEST = Column("greatest MiB", lambda row: f"{mebibytes(max(row.values)):,.1f}")
 
 
@@ -285,7 +286,7 @@ PIPELINES = Group(
             bars("A busy loop", "003 busy loop", ("pipelining",)),
             "The silliest thing that can be done, says the source: for one second one SET after "
             "another, each waited for; but `fastresp mass_insert` waits for none before the end. "
-            f"It has no figures. {ONE_CORE}",
+            f"The source has no figures. {ONE_CORE}",
         ),
         Section(
             "Ten thousand users, with and without pipelines",
@@ -321,15 +322,18 @@ OTHERS = Group(
         Section(
             "Memory",
             ("memory",),
-            listing("memory", ["memory"], [GREATEST, _of_greatest("start"), _of_greatest("peak")]),
+            listing(
+                "memory", ["memory"],
+                [ITEMS, GREATEST, _of_greatest("start"), _of_greatest("peak")],
+            ),
             bars(
                 "Memory", "memory", ("memory",), axis="MiB: less is better",
                 value=lambda row: mebibytes(max(row.values)),
             ),
-            "Of the client's process alone, with 10,000,000 items, the greatest of all rounds. "
-            "The rows have different quantities: of `mass_insert` the peak above the start, when "
-            "fastresp is imported; of `ListBuffer` the peak of the whole process, Python itself "
-            "included. Beside it are the start and the peak of the same round.",
+            "Of the client's process alone, the greatest of all rounds. The rows have different "
+            "quantities: of `mass_insert` the peak above the start, when fastresp is imported; of "
+            "`ListBuffer` the peak of the whole process, Python itself included. Beside it are the "
+            "start and the peak of the same round.",
         ),
     ),
 )  # fmt: skip
