@@ -115,10 +115,13 @@ def test_watch(start_server: Callable[..., LocalServer]) -> None:
     assert done.returncode == Exit.OK and "Nothing to change was found." in done.stdout
 
 
-def test_usage(port: int) -> None:
+def test_usage(start_server: Callable[..., LocalServer]) -> None:
     assert run("doctor", "redis://localhost", "--server", "redis://x").returncode == Exit.USAGE
     assert invoke("doctor", "http://x").exit_code == Exit.USAGE
-    assert invoke("doctor", "--watch", 0).exit_code != Exit.OK
+    server = start_server()
+    for seconds, words in ((0, "'--watch'"), (0.4, "'--watch'"), ("inf", "above 0, not inf")):
+        done = run("doctor", "--watch", seconds, server.url)
+        assert done.returncode == Exit.USAGE and words in done.stderr, done
 
 
 @pytest.mark.parametrize("more", [(), ("--watch", "1"), ("--json",)])
