@@ -7,6 +7,7 @@ import re
 from ..report import size_text
 from .facts import Facts
 from .findings import Findings, Rule, gain_of
+from .logs import Slow
 from .verdict import Grade, Verdict
 from .watch import Use
 
@@ -38,6 +39,8 @@ EVICTED_SHARE = 0.1
 SWAP_MEMORY_BYTES = 64 << 20
 SWAP_RATIO = 0.9
 SWAPPED_BYTES = 1 << 20
+# Of the process: less are the pages that nobody touches, which a kernel moves out sooner or later.
+SWAPPED_SHARE = 0.05
 # min-replicas-max-lag by default; and the soft limit of client-output-buffer-limit for replicas,
 # behind which the server gives one up after a minute. Source of both: redis.conf.
 LAG_S = 10
@@ -46,7 +49,7 @@ BEHIND_BYTES = 64 << 20
 REPLICATED_BYTES = 200
 SPIKE_MS = 20
 SLOW_MS, SLOW_TIMES, SLOW_TOTAL_MS = 100, 3, 30
-# Of the server's time.
+# Of the time that was watched.
 SLOW_SHARE = 0.1
 INSTEAD = {
     "KEYS": "SCAN instead of KEYS: it goes through the keys in parts",
@@ -59,8 +62,10 @@ INSTEAD = {
     "FLUSHDB": "FLUSHDB ASYNC, which frees the memory in another thread",
     "SAVE": "BGSAVE instead of SAVE",
     "SORT": "SORT_RO on a replica, or sort in the client",
-    "EVAL": "shorter scripts: nothing else runs while one does",
-    "EVALSHA": "shorter scripts: nothing else runs while one does",
+    **dict.fromkeys(
+        ("EVAL", "EVAL_RO", "EVALSHA", "EVALSHA_RO", "FCALL", "FCALL_RO"),
+        "shorter scripts and functions: nothing else runs while one does",
+    ),
 }
 OLD = {"Redis": (7, 0), "Valkey": (8, 0)}
 THREADS_WANT_CORES = 4
@@ -152,10 +157,18 @@ def swap(found: Findings) -> Verdict | None:
         "disk takes as long as thousands of commands."
     )
     if facts.swapped is not None and facts.swapped >= SWAPPED_BYTES:
+        resident = facts.number("used_memory_rss") or facts.number("used_memory") or 0.0
+        share = facts.swapped / (resident + facts.swapped)
+        few = share < SWAPPED_SHARE
         return Verdict(
-            "swap", "problem", "A part of the server's memory is in swap",
-            f"{size_text(facts.swapped)} of process {facts.info.get('process_id')} (VmSwap)",
-            advice, "the rate without swap", LATENCY,
+            "swap", "note" if few else "problem",
+            f"A {'small ' if few else ''}part of the server's memory is in swap",
+            f"{size_text(facts.swapped)} of process {facts.info.get('process_id')} (VmSwap), "
+            f"{share:.1%} of it",
+            "Nothing, while it stays so little: they are pages that nobody touches."
+            if few
+            else advice,
+            "none" if few else "the rate without swap", LATENCY,
         )  # fmt: skip
     ratio, used = facts.number("mem_fragmentation_ratio"), facts.number("used_memory")
     if ratio is None or used is None or used < SWAP_MEMORY_BYTES or not 0 < ratio < SWAP_RATIO:
@@ -308,29 +321,39 @@ def slow_commands(found: Findings) -> Verdict | None:
     grade: Grade = "advice" if often else "note"
     gain = None
     if share is not None:
-        of = "time that was watched" if watched else "time of all commands since the start"
-        figure += f"; {share:.0%} of the {of}"
-        if often and share >= SLOW_SHARE:
+        figure += (
+            f"; {share:.1%} of the time {'that was watched' if watched else 'since the start'}"
+        )
+        # Since the start it may be long ago, and on a server that had nothing else to do.
+        if watched and share >= SLOW_SHARE:
             grade, gain = "problem", 1 / (1 - min(0.9, share))
-    advice = dict.fromkeys(
-        INSTEAD.get(each.name, f"{each.name} of fewer elements at once") for each in rows[:4]
-    )
+    advice = "; ".join(dict.fromkeys(map(_instead, rows[:4])))
     return Verdict(
         "slow-commands", grade, "Slow commands hold up all others", figure,
-        "Use " + "; ".join(advice) + ".",
-        "others no longer wait" + (f", up to {gain:.1f} times the rate" if gain else ""), LATENCY,
-        gain,
+        f"{advice[0].upper()}{advice[1:]}.",
+        "others no longer wait"
+        + (f", up to {gain:.1f} times the rate" if gain else "")
+        + ("" if watched else "; --watch tells how much of the time it is now"),
+        LATENCY, gain,
     )  # fmt: skip
 
 
+def _instead(row: Slow) -> str:
+    """What to do about a slow command."""
+    if row.name in INSTEAD:
+        return f"use {INSTEAD[row.name]}"
+    if row.complexity.startswith("O("):
+        return f"use {row.name} of fewer elements at once"
+    return f"look at what {row.name} does"
+
+
 def _share(use: Use | None, names: set[str]) -> float | None:
-    """Of the server's time that was watched, else of that of all commands; None if not told."""
+    """Of the time that was watched, else of that since the start; None if not told."""
     if use is None or not use.calls:
         return None
-    total = sum(usec for _, usec in use.calls.values())
     # A subcommand is counted as command|subcommand.
     taken = sum(u for name, (_, u) in use.calls.items() if name.partition("|")[0] in names)
-    return taken / max(1.0, use.seconds * 1e6 if use.watched else total)
+    return taken / (use.seconds * 1e6)
 
 
 def spikes(found: Findings) -> Verdict | None:
