@@ -25,6 +25,7 @@ from fastresp.doctor import PLAN, WATCH_PLAN, Diagnosis, Verdict, diagnose, doct
 from fastresp.doctor.facts import Asker, Facts, usable_socket
 from fastresp.doctor.findings import Findings
 from fastresp.doctor.logs import SCRATCH, Slow, latency_spikes
+from fastresp.doctor.measure import Measured
 from fastresp.doctor.watch import Use
 from fastresp.errors import TransportError
 from fastresp.programs import LocalServer
@@ -221,10 +222,12 @@ class TestMeasured:
     def test_unix_socket(self, start_server: Callable[..., LocalServer], port: int) -> None:
         server = start_server("--port", str(port))
         found = doctor(f"redis://127.0.0.1:{port}")
-        assert changes(found) == {"unix-socket"}
-        named = verdict(found, "unix-socket")
-        assert str(server.socket) in named.advice and "with 100 in flight" in named.expected
-        assert found.measured is not None and found.measured.unix
+        named, measured = verdict(found, "unix-socket"), found.measured
+        assert str(server.socket) in named.figure and "with 100 in flight" in named.expected
+        assert measured is not None and measured.unix and measured.unix_deep
+        best = max(measured.unix / measured.depths[1], measured.unix_deep / measured.depths[100])
+        assert named.grade == ("advice" if best >= 1.1 else "note")
+        assert changes(found) == ({"unix-socket"} if best >= 1.1 else set())
 
     def test_unix_socket_of_another(
         self, start_server: Callable[..., LocalServer], port: int, tmp_path: Path
@@ -303,7 +306,7 @@ class TestMeasured:
     def test_tls(self, tls_server: LocalServer, tls: Callable[..., str]) -> None:
         found = doctor(tls())
         assert found.facts.way == "tls" and found.facts.nodelay
-        assert changes(found) == {"unix-socket"}
+        assert changes(found) <= {"unix-socket"} and verdict(found, "unix-socket")
         assert found.measured is not None and found.measured.load
         assert changes(watch(tls(), 0.1)) == {"unix-socket"}
 
@@ -769,6 +772,27 @@ class TestRules:
         use = Use(True, 10.0, commands=5_000, reads=5_000, active=500, clients=500)
         assert self.judge(use) == set()
         assert self.judge(replace(use, active=2)) == {"no-pipeline"}
+
+    @pytest.mark.parametrize(
+        ("unix", "deep", "grade", "told"),
+        [
+            (75_000.0, 600_000.0, "advice", ["1.49", "1.20"]),
+            (50_224.0, 500_000.0, "note", ["1.00", "1.00"]),
+            (45_000.0, 450_000.0, "note", ["0.90", "0.90"]),
+            (45_000.0, 600_000.0, "advice", ["0.90", "1.20"]),
+            (45_000.0, None, "note", ["0.90"]),
+        ],
+    )
+    def test_unix_socket(
+        self, unix: float, deep: float | None, grade: str, told: list[str]
+    ) -> None:
+        facts = Facts("x", "tcp", True, unix_socket="/s")
+        measured = Measured(depths={1: 50_224.0, 100: 500_000.0}, unix=unix, unix_deep=deep)
+        (found,) = diagnose(Findings(facts, measured)).verdicts
+        assert (found.code, found.grade) == ("unix-socket", grade)
+        assert re.findall(r"([\d.]+) times", found.expected) == told
+        assert found.gain and f"{found.gain:.2f}" == max(told)
+        assert ("unix:///s" in found.advice) == (grade == "advice")
 
     def test_order(self) -> None:
         facts = Facts("x", "tcp", True, hiredis=False, unix_socket="/s", swapped=1 << 30)

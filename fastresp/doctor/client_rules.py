@@ -33,6 +33,8 @@ RECONNECTING_GAIN = 2.0
 PIPELINE_GAIN = 5.0
 # For SET and GET; 2.7 for LRANGE of 10 items, 16 for 100. Source: the README of hiredis-py.
 HIREDIS_GAIN = 1.1
+# A unix socket that brings less is not worth a change.
+UNIX_GAIN = 1.1
 
 # Closed connections that hold a local port: a program that keeps its connections has a few.
 WAITING = 1_000
@@ -212,17 +214,26 @@ def unix_socket(found: Findings) -> Verdict | None:
     gain, expected = 1.5, "about 1.5 times"
     figure = f"connected over {facts.way.upper()}; the server also listens at {facts.unix_socket}"
     if measured and measured.unix:
-        gain = gain_of(measured.unix, measured.depths[1]) or gain
-        expected = f"{gain:.1f} times one at a time"
+        gain = measured.unix / measured.depths[1]
+        expected = f"{gain:.2f} times one at a time"
         if measured.unix_deep:
             deep = measured.unix_deep / measured.depths[UNIX_DEPTH]
-            expected += f", {deep:.1f} times with {UNIX_DEPTH} in flight"
+            expected += f", {deep:.2f} times with {UNIX_DEPTH} in flight"
+            gain = max(gain, deep)
         figure += (
             f"; {measured.depths[1]:,.0f} PINGs a second one at a time, there {measured.unix:,.0f}"
         )
+    little = gain < UNIX_GAIN
     return Verdict(
-        "unix-socket", "advice", "TCP is used where a unix socket would do", figure,
-        f"Connect to unix://{facts.unix_socket} from this machine.", expected, BENCHMARKS, gain,
+        "unix-socket", "note" if little else "advice",
+        "A unix socket would bring little here"
+        if little
+        else "TCP is used where a unix socket would do",
+        figure,
+        "Nothing: here TCP is as fast."
+        if little
+        else f"Connect to unix://{facts.unix_socket} from this machine.",
+        expected, BENCHMARKS, gain,
     )  # fmt: skip
 
 

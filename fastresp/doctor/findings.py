@@ -32,5 +32,5 @@ Rule: TypeAlias = Callable[[Findings], Verdict | None]
 
 
 def gain_of(rate: float | None, other: float | None) -> float | None:
-    """How many times the other the rate is, at least 1; None where one was not measured."""
-    return max(1.0, rate / other) if rate and other else None
+    """How many times the other the rate is; None where one was not measured."""
+    return rate / other if rate and other else None
