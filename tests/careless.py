@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import socket
 import sys
+import threading
 import time
 from urllib.parse import urlsplit
 
@@ -107,7 +108,24 @@ def sessions(url: str) -> None:
         time.sleep(0.25)
 
 
-MANNERS = (reconnect, sequential, pieces, errors, slow, greedy, pushing_out, healthy, sessions)
+def queue(url: str) -> None:
+    """A producer and a worker that waits for it, about two hundred times a second each."""
+
+    def produce() -> None:
+        with redis.Redis.from_url(url, client_name="producer") as client:
+            while True:
+                client.rpush("queue", VALUE)
+                time.sleep(0.0045)
+
+    threading.Thread(target=produce, daemon=True).start()
+    with redis.Redis.from_url(url, client_name="worker") as client:
+        while True:
+            client.blpop("queue")
+
+
+MANNERS = (
+    reconnect, sequential, pieces, errors, slow, greedy, pushing_out, healthy, sessions, queue,
+)  # fmt: skip
 
 if __name__ == "__main__":
     {manner.__name__: manner for manner in MANNERS}[sys.argv[1]](sys.argv[2])

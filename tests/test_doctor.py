@@ -423,6 +423,21 @@ class TestWatched:
             assert use.busiest and use.busiest > 1000
 
     @SERVERS
+    def test_queue(self, program: str) -> None:
+        """Commands that come one at a time, from clients that wait hardly ever for a reply."""
+        with (
+            LocalServer(program=located(program, WHEEL_SERVERS)) as server,
+            client_at_work("queue", server.url),
+        ):
+            found = watch(server.url, 2 * WATCH_S)
+        assert changes(found) == ({"old-version"} if program == "redis-6.2" else set())
+        use = found.use
+        assert use is not None and use.commands >= 200 and use.blocking >= 80
+        assert use.commands_per_read is not None and use.commands_per_read < 1.2
+        assert use.active == 2 and use.senders == 1
+        assert use.busiest is None or use.busiest_name == "producer"
+
+    @SERVERS
     def test_what_clients_send_as_they_connect(self, program: str, port: int) -> None:
         """redis-py's first commands over TCP, some of which servers do not know."""
         where = f"redis://127.0.0.1:{port}"
@@ -769,9 +784,30 @@ class TestRules:
             assert found.advice.startswith("Use shorter scripts") and name not in found.advice
 
     def test_many_slow_clients_need_no_pipelines(self) -> None:
-        use = Use(True, 10.0, commands=5_000, reads=5_000, active=500, clients=500)
+        use = Use(True, 10.0, commands=5_000, reads=5_000, senders=500, round_trip_s=0.002)
         assert self.judge(use) == set()
-        assert self.judge(replace(use, active=2)) == {"no-pipeline"}
+        assert self.judge(replace(use, senders=2)) == {"no-pipeline"}
+
+    def test_only_who_waits_needs_pipelines(self) -> None:
+        """432 commands a second, over one connection."""
+        use = Use(True, 10.0, commands=4_320, reads=4_320, busiest=4_320, round_trip_s=42e-6)
+        assert self.judge(use) == set()
+        assert self.judge(replace(use, round_trip_s=0.6e-3)) == set()
+        far = replace(use, round_trip_s=1e-3)
+        (found,) = diagnose(Findings(Facts("x", "tcp", False), None, far)).verdicts
+        assert found.grade == "advice"
+        assert "1.000 ms: one connection waits 43% of the time" in found.figure
+        # Then the clients' own way is shorter than ours.
+        farther = replace(use, round_trip_s=20e-3)
+        (found,) = diagnose(Findings(Facts("x", "tcp", False), None, farther)).verdicts
+        assert found.grade == "note" and "less over there" in found.figure
+        (found,) = diagnose(Findings(Facts("x", "tcp", True), None, farther)).verdicts
+        assert found.grade == "advice" and "waits 100% of the time" in found.figure
+
+    def test_blocking_commands_are_no_waiting_for_replies(self) -> None:
+        use = Use(True, 10.0, commands=20_000, reads=20_000, senders=1, round_trip_s=0.2e-3)
+        assert self.judge(use) == {"no-pipeline"}
+        assert self.judge(replace(use, calls={"blpop": (10_000, 10_000)})) == set()
 
     @pytest.mark.parametrize(
         ("unix", "deep", "grade", "told"),
@@ -796,7 +832,7 @@ class TestRules:
 
     def test_order(self) -> None:
         facts = Facts("x", "tcp", True, hiredis=False, unix_socket="/s", swapped=1 << 30)
-        use = Use(True, 10.0, commands=90_000, reads=90_000, active=1)
+        use = Use(True, 10.0, commands=90_000, reads=90_000, senders=1, round_trip_s=1e-4)
         codes = [each.code for each in diagnose(Findings(facts, None, use)).verdicts]
         assert codes == ["swap", "no-pipeline", "unix-socket", "no-hiredis"]
 

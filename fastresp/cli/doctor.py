@@ -169,6 +169,7 @@ def _use_rows(use: Use) -> list[Row]:
     active = "" if use.active is None else f"{use.active:,} did something"
     share = "" if use.error_share is None else f"{use.error_share:.1%} of the commands"
     busy = None if use.cpu is None else use.cpu / use.seconds
+    trip = None if use.round_trip_s is None else use.round_trip_s * 1000
     per_read = "-" if use.reads == 0 else told(use.commands_per_read, ".2f")
     return [
         ("commands", _rate(use.per_second(use.commands)), f"{use.commands:,} in all"),
@@ -178,6 +179,7 @@ def _use_rows(use: Use) -> list[Row]:
         ("bytes a command", "-" if size is None else size_text(size), ""),
         ("error replies", told(use.errors, ",d"), share),
         ("busy with commands", told(busy, ".0%"), "of a core"),
+        ("round trip of a PING", told(trip, ".3f") + " ms", "as it began"),
     ]
 
 

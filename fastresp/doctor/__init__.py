@@ -27,9 +27,10 @@ WATCH_PLAN = """\
 The doctor looks on, over one connection, and one more to the unix socket of a
 server on this machine. They begin as those of redis-py: AUTH, SELECT and CLIENT
 SETINFO, as your server and your settings want it.
-It asks PING, ECHO, CLIENT ID, CONFIG GET, LATENCY LATEST, LATENCY HISTORY and
-COMMAND DOCS or COMMAND INFO, and INFO, CLIENT LIST and SLOWLOG GET at the start
-and at the end. It writes nothing and changes nothing."""
+It times PING, 20 times at most. It asks ECHO, CLIENT ID, CONFIG GET, LATENCY
+LATEST, LATENCY HISTORY and COMMAND DOCS or COMMAND INFO, and INFO, CLIENT LIST
+and SLOWLOG GET at the start and at the end. It writes nothing and changes
+nothing."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,11 @@ CONNECTIONS = 20
 CONNECTIONS_A_SECOND = 2.0
 # Fewer commands than this are no load, and say nothing of how they were sent.
 COMMANDS = 100
-SEQUENTIAL_A_SECOND = 100.0
+# Of its time, that the busiest connection waits for replies; who waits less has little to gain.
+WAITS = 0.3
+# No connection waits for longer than all of its time: beyond what a PING may be slower (measured on
+# a busy machine: 4 times) it is nearer to the server than we are.
+NEARER = 5.0
 PER_READ = 1.5
 # A command that needs several reads though it is smaller than the buffer of one (16 KiB).
 PIECES_PER_READ = 0.75
@@ -123,23 +127,32 @@ def _when(use: Use) -> str:
 def pipelining(found: Findings) -> Verdict | None:
     """Commands that come one a read: each waits for the reply to the last."""
     use, measured = found.use, found.measured
-    if use is None or use.commands < COMMANDS or _reconnects(use):
+    if use is None or use.commands - use.blocking < COMMANDS or _reconnects(use):
         return None
     rate = use.commands_per_read
     if rate is None or rate >= PER_READ or _in_pieces(use):
         return None
     # One connection's rate says whether it waits for its replies; many slow ones do no harm.
-    if use.watched and use.per_second(_busiest(use)) < SEQUENTIAL_A_SECOND:
+    waits = use.per_second(_busiest(use)) * (use.round_trip_s or 0.0)
+    if use.watched and waits < WAITS:
         return None
+    nearer = waits > NEARER and not found.facts.local
     figure = f"{rate:.2f} commands a read, of {use.commands:,} commands {_when(use)}"
     if use.watched and use.busiest is not None:
         figure += f"; {use.per_second(use.busiest):,.0f}/s of them by {use.busiest_name}"
+    if use.watched and use.round_trip_s is not None:
+        figure += f"; a PING takes {use.round_trip_s * 1000:.3f} ms: "
+        figure += (
+            "less over there, or they could not send so many"
+            if nearer
+            else f"one connection waits {min(1.0, waits):.0%} of the time"
+        )
     gain, expected = PIPELINE_GAIN, "about 5 times, and more over a network"
     if measured and (times := gain_of(measured.pipeline, measured.redis_py)):
         gain = times
         expected = f"{gain:.1f} times, as measured with redis-py and {PIPELINE:,} at once"
     return Verdict(
-        "no-pipeline", "advice" if use.watched else "note",
+        "no-pipeline", "advice" if use.watched and not nearer else "note",
         "Commands are sent one at a time" if use.watched else "Hardly anybody uses pipelines",
         figure,
         "Send many at once where their replies are not needed in between: "
@@ -149,10 +162,14 @@ def pipelining(found: Findings) -> Verdict | None:
 
 
 def _busiest(use: Use) -> int:
-    """Commands of the connection that sent the most; else of each, on average."""
+    """Commands of the connection that sent the most; else of each, on average.
+
+    Those that block, and connections that wait in one, are left out.
+    """
     if use.busiest is not None:
         return use.busiest
-    return use.commands // max(1, use.active or use.clients)
+    senders = use.clients - 1 if use.senders is None else use.senders  # one of them is ours
+    return (use.commands - use.blocking) // max(1, senders)
 
 
 def _in_pieces(use: Use) -> bool:
