@@ -25,7 +25,7 @@ from fastresp.doctor import PLAN, WATCH_PLAN, Diagnosis, Verdict, diagnose, doct
 from fastresp.doctor.facts import Asker, Facts, usable_socket
 from fastresp.doctor.findings import Findings
 from fastresp.doctor.logs import SCRATCH, Slow, latency_spikes
-from fastresp.doctor.measure import Measured
+from fastresp.doctor.measure import WRITES, Measured, _no_writing
 from fastresp.doctor.watch import Use
 from fastresp.errors import TransportError
 from fastresp.programs import LocalServer
@@ -608,12 +608,62 @@ class TestHarmless:
         named = set(re.findall(rf"(?:{parts}) [A-Z_]+|[A-Z]{{3,}}", plan))
         # Asked of servers before 7.0; and not known to this one, so that it does not count it.
         named -= {"COMMAND INFO", "CLIENT MAINT_NOTIFICATIONS"}
+        named -= {"BGSAVE"}  # what it does not start
         assert counted == named
         if watching:
             assert (changed, opened) == (0, 3)  # one to see who listens at the unix socket
         else:
-            assert 5_000 < changed < 9_000 and 40 <= opened <= 70
+            assert 5_000 < changed <= WRITES and 40 <= opened <= 70
             assert sent < 7e6
+
+    @pytest.mark.parametrize(
+        ("save", "own", "written"),
+        [
+            ("1 100", 0, False),
+            ("20 8000", 0, False),
+            ("1 100 3600 1000000", 0, False),
+            ("3600 1 300 100 60 10000", 0, True),  # the default, of a server that has just started
+            ("1 100000", 0, True),
+            ("", 0, True),
+            ("20 100", 200, True),  # that save comes by itself
+        ],
+    )
+    def test_no_save_is_started(
+        self, start_server: Callable[..., LocalServer], save: str, own: int, written: bool
+    ) -> None:
+        server = start_server("--save", save)
+        with redis.Redis.from_url(server.url) as client:
+            fill(server.url, own)
+            time.sleep(1.1)
+            found = doctor(server.url).measured
+            info = client.info("all")
+        assert found is not None and found.redis_py and found.pipeline
+        assert (found.load is not None) == written
+        if not written:
+            assert f"(save {save[:5].strip()}" in found.reading_only
+            assert info["rdb_changes_since_last_save"] == 0
+        assert info["latest_fork_usec"] == 0 and info["rdb_last_bgsave_time_sec"] == -1
+
+    def test_save_points_that_would_be_reached(self) -> None:
+        """As an old server tells them, that can't be waited for here."""
+        default = "3600 1 300 100 60 10000"
+        for save, age, changed, words in (
+            (default, 200, 0, ""),
+            (default, 3_590, 0, "save 3600 1;"),
+            (default, 3_590, 1, "save 300 100;"),
+            (default, 290, 0, "save 300 100;"),
+            (default, 290, 100, ""),
+            (default, 70, 500, ""),
+            (default, 70, 1_500, "save 60 10000;"),
+            ("", 4_000, 5, ""),
+            (None, 4_000, 5, ""),
+        ):
+            info = {"rdb_changes_since_last_save": str(changed), "rdb_last_save_time": "1000"}
+            config = {} if save is None else {"save": save}
+            facts = Facts("x", "tcp", False, info=info, now=1000.0 + age, config=config)
+            reason = _no_writing(facts)
+            assert words in reason and bool(reason) == bool(words), (save, age, changed, reason)
+        assert _no_writing(Facts("x", "tcp", False, config={"save": default})) == ""
 
     def test_every_key_expires(self, start_server: Callable[..., LocalServer]) -> None:
         """Whoever looks at any moment finds no key without an expiry."""

@@ -30,7 +30,7 @@ __all__ = [
 # What the rules look at; each is asked for by itself, as servers before 7.0 want it.
 PARAMETERS = (
     "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
-    "unixsocket",
+    "save", "unixsocket",
 )  # fmt: skip
 SOCKET_TIMEOUT_S = 1.0
 TIME_WAIT = "06"
@@ -47,6 +47,7 @@ class Facts:
         hiredis: whether redis-py reads replies with it.
         nodelay: TCP_NODELAY of the connection that redis-py made; None where there is no TCP.
         info: the fields of INFO.
+        now: when they were told, in seconds since 1970.
         config: what CONFIG GET told of PARAMETERS.
         latency: the longest spike of each event in the last day, in milliseconds.
         slow: commands whose cost grows with the data, from the slow log of the last day.
@@ -64,6 +65,7 @@ class Facts:
     hiredis: bool = True
     nodelay: bool | None = None
     info: Mapping[str, str] = field(default_factory=dict)
+    now: float = 0.0
     config: Mapping[str, str] = field(default_factory=dict)
     latency: Mapping[str, float] = field(default_factory=dict)
     slow: Sequence[Slow] = ()
@@ -98,6 +100,12 @@ class Facts:
     @property
     def replica(self) -> bool:
         return self.info.get("role") == "slave"
+
+    @property
+    def save_points(self) -> list[tuple[int, int]]:
+        """Seconds since the last save, and changes, behind which it saves; none if not told."""
+        numbers = [int(each) for each in self.config.get("save", "").split()]
+        return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     @property
     def expiring(self) -> float | None:
@@ -139,8 +147,7 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         if len(reply) == 2:
             config[name] = text_of(reply[1])
     pid = _server_pid(info) if local else None
-    # By the server's clock, as its logs are; before 6.2 by ours.
-    now = int(info.get("server_time_usec", 0)) / 1e6 or time.time()
+    now = _now(info)
     return Facts(
         place=str(server),
         way="unix" if raw.family == socket.AF_UNIX else "tls" if server.tls else "tcp",
@@ -148,6 +155,7 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         hiredis="hiredis" in type(asker.connection._parser).__name__.lower(),
         nodelay=_nodelay(raw),
         info=info,
+        now=now,
         config=config,
         latency=latency_spikes(asker, now),
         slow=slow_commands(asker, log, now),
@@ -158,6 +166,11 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         local_ports=_local_ports(),
         unread=dict(asker.unread),
     )
+
+
+def _now(info: Mapping[str, str]) -> float:
+    """By the server's clock, as its logs are; before 6.2 by ours."""
+    return int(info.get("server_time_usec", 0)) / 1e6 or time.time()
 
 
 def _is_local(raw: socket.socket) -> bool:

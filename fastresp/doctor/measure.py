@@ -28,9 +28,11 @@ VALUE = "x" * 100
 EXPIRY_S = 60
 STEP_S = 0.2
 STEP_COMMANDS = 5_000
-# Writes go to replicas and the append-only file as well, and ten thousand in a minute make a server
-# save all its data by default: all of these together are fewer.
+# Writes go to replicas and the append-only file as well, and count toward a server's next save.
 STEP_WRITES = 600
+# All changes that the doctor makes, its DEL among them, and for how long it may make them.
+WRITES = 8_500
+WRITING_S = 30.0
 LOAD_COMMANDS = 3_000
 PIPELINE = 1_000
 LIST_ITEMS = 1_000
@@ -55,11 +57,14 @@ They begin as those of redis-py: HELLO, AUTH, SELECT, CLIENT SETINFO and CLIENT
 MAINT_NOTIFICATIONS, as your server and your settings want it.
 It asks ECHO, INFO, CONFIG GET, SLOWLOG GET, LATENCY LATEST, LATENCY HISTORY,
 COMMAND DOCS or COMMAND INFO, and times PING, one and up to 1,000 at once.
-It writes about 8,000 times, which replicas and the append-only file get, too:
+It writes up to {WRITES:,} times, which replicas and the append-only file get, too:
 SET of 100 bytes on 100 keys, and one list, by MULTI, RPUSH, EXPIRE and EXEC,
 which LRANGE reads. They are under {SCRATCH}<random>:, expire after
 a minute, and DEL removes them at the end. That is 5 MB on the wire, and less
-than 1 MB of memory. No setting is changed, and none of your keys."""
+than 1 MB of memory. No setting is changed, and none of your keys.
+Where these changes would make the server save its data (BGSAVE) within {WRITING_S:.0f} s,
+by its `save` points, nothing is written. They count toward a later save; and
+where the server does not tell its `save` points they may start one."""
 
 
 @dataclass
@@ -205,6 +210,25 @@ def _no_writing(facts: Facts) -> str:
     if (facts.number("used_memory") or 0) > LARGE_BYTES:
         # To save it takes a fork, and up to twice the memory.
         return f"it holds more than {LARGE_BYTES >> 30} GiB: the writes could make it save all"
+    return _saving(facts)
+
+
+def _saving(facts: Facts) -> str:
+    """The save point that the doctor's writes would reach; empty for none, or if it is not told.
+
+    One that the server's own changes have reached comes without the doctor. Source: redis.conf, and
+    serverCron() of Redis.
+    """
+    changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")
+    if changes is None or last is None:
+        return ""
+    age = facts.now - last
+    for seconds, most in facts.save_points:
+        if changes < most <= changes + WRITES and age + WRITING_S > seconds:
+            return (
+                f"the writes would make it save all its data (save {seconds} {most}; it saved "
+                f"{max(0.0, age):,.0f} s ago); after a BGSAVE they would not"
+            )
     return ""
 
 
