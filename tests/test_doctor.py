@@ -22,7 +22,8 @@ from test_matrix import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp.doctor import PLAN, WATCH_PLAN, Diagnosis, Verdict, diagnose, doctor, watch
-from fastresp.doctor.facts import Asker, Facts, usable_socket
+from fastresp.doctor.asker import Asker
+from fastresp.doctor.facts import Facts, usable_socket
 from fastresp.doctor.findings import Findings
 from fastresp.doctor.logs import SCRATCH, Slow, latency_spikes
 from fastresp.doctor.measure import WRITES, Measured, _no_writing
@@ -629,8 +630,14 @@ class TestHarmless:
         ],
     )
     def test_no_save_is_started(
-        self, start_server: Callable[..., LocalServer], save: str, own: int, written: bool
+        self,
+        start_server: Callable[..., LocalServer],
+        monkeypatch: pytest.MonkeyPatch,
+        save: str,
+        own: int,
+        written: bool,
     ) -> None:
+        monkeypatch.setattr(sys.modules["fastresp.doctor.measure"], "SMALL_BYTES", 0)
         server = start_server("--save", save)
         with redis.Redis.from_url(server.url) as client:
             fill(server.url, own)
@@ -659,10 +666,13 @@ class TestHarmless:
             (None, 4_000, 5, ""),
         ):
             info = {"rdb_changes_since_last_save": str(changed), "rdb_last_save_time": "1000"}
+            info["used_memory"] = str(1 << 30)
             config = {} if save is None else {"save": save}
             facts = Facts("x", "tcp", False, info=info, now=1000.0 + age, config=config)
             reason = _no_writing(facts)
             assert words in reason and bool(reason) == bool(words), (save, age, changed, reason)
+            info["used_memory"] = str(1 << 20)
+            assert _no_writing(facts) == ""
         assert _no_writing(Facts("x", "tcp", False, config={"save": default})) == ""
 
     def test_every_key_expires(self, start_server: Callable[..., LocalServer]) -> None:

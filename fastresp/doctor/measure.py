@@ -45,8 +45,9 @@ SLOTS_TRIED = 64
 # What a node of a cluster says of a key in a slot that it does not have.
 OTHER_SLOT = frozenset(("MOVED", "ASK", "CLUSTERDOWN"))
 ROWS = 20_000
-# In a server that holds more nothing is written.
+# In a server that holds more nothing is written, and in one that holds less a save is soon done.
 LARGE_BYTES = 4 << 30
+SMALL_BYTES = 256 << 20
 # With less than this below maxmemory nothing is written: it could push out data, or be refused.
 ROOM_BYTES = 8 << 20
 ROOM_SHARE = 0.1
@@ -62,9 +63,10 @@ SET of 100 bytes on 100 keys, and one list, by MULTI, RPUSH, EXPIRE and EXEC,
 which LRANGE reads. They are under {SCRATCH}<random>:, expire after
 a minute, and DEL removes them at the end. That is 5 MB on the wire, and less
 than 1 MB of memory. No setting is changed, and none of your keys.
-Where these changes would make the server save its data (BGSAVE) within {WRITING_S:.0f} s,
-by its `save` points, nothing is written. They count toward a later save; and
-where the server does not tell its `save` points they may start one."""
+They count toward the server's next save (BGSAVE). Where they would start it
+within {WRITING_S:.0f} s, by its `save` points, and it has more than
+{SMALL_BYTES >> 20} MiB to save, nothing is written; where the server does not tell these
+points they may start one."""
 
 
 @dataclass
@@ -216,11 +218,12 @@ def _no_writing(facts: Facts) -> str:
 def _saving(facts: Facts) -> str:
     """The save point that the doctor's writes would reach; empty for none, or if it is not told.
 
-    One that the server's own changes have reached comes without the doctor. Source: redis.conf, and
+    To save little is no harm: a server does it by default 5 minutes after a hundred changes. One
+    that the server's own changes have reached comes without the doctor. Source: redis.conf, and
     serverCron() of Redis.
     """
     changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")
-    if changes is None or last is None:
+    if changes is None or last is None or (facts.number("used_memory") or 0) <= SMALL_BYTES:
         return ""
     age = facts.now - last
     for seconds, most in facts.save_points:
