@@ -33,6 +33,8 @@ STEP_WRITES = 600
 # All changes that the doctor makes, its DEL among them, and for how long it may make them.
 WRITES = 8_500
 WRITING_S = 30.0
+REMOVALS = 10
+REMOVAL_PAUSE_S = 0.02
 LOAD_COMMANDS = 3_000
 PIPELINE = 1_000
 LIST_ITEMS = 1_000
@@ -194,8 +196,12 @@ class Scratch:
         keys = [self.key(i) for i in range(KEYS)]
         try:
             with _link(server) as link:
-                link.connection.send_command("DEL", self.list_key, *keys)
-                link.connection.read_response()
+                # What was on its way over an interrupted connection may come after the first DEL.
+                for _ in range(REMOVALS):
+                    link.connection.send_command("DEL", self.list_key, *keys)
+                    if not link.connection.read_response():
+                        break
+                    time.sleep(REMOVAL_PAUSE_S)
         except (redis.RedisError, OSError) as error:  # a TransportError is one
             return f"the keys under {self.prefix} go within {EXPIRY_S} s by themselves: {error}"
         return ""
