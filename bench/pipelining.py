@@ -113,8 +113,8 @@ def ping_ready(connection: socket.socket, count: int, depth: int) -> None:
     need(bytes(buffer), PONG * depth, "the last pongs")
 
 
-def ping_execute(url: str, count: int) -> None:
-    replies = fastresp.execute(repeat(("PING",), count), server=url)
+def ping_replies(url: str, count: int) -> None:
+    replies = fastresp.iter_replies(repeat(("PING",), count), server=url)
     need(sum(reply == b"PONG" for reply in replies), count, "pings")
 
 
@@ -156,7 +156,7 @@ def pings(place: Place, count: int) -> Contenders:
     made += [
         c_ping(place, row("naive", C), "ping", 1),
         c_ping(place, row("pipelined", C), "ping-pipeline", count),
-        (row("fastresp execute"), lambda: ping_execute(place.url, count)),
+        (row("fastresp iter_replies"), lambda: ping_replies(place.url, count)),
     ]
     return made
 
@@ -184,7 +184,7 @@ def depths(table: str, place: Place, commands: int) -> Contenders:
             c_ping(place, row(C), "ping-pipeline", depth),
             (row("socket, ready bytes"), by_socket),
         ]
-    for name, ping in (("execute", ping_execute), ("mass_insert", ping_insert)):
+    for name, ping in (("iter_replies", ping_replies), ("mass_insert", ping_insert)):
         result = Result(table, f"fastresp {name}, no depth to choose", "", many)
         made.append((result, lambda ping=ping: ping(place.url, many)))
     return made
@@ -231,12 +231,12 @@ class Counters:
         pipeline.execute()
 
     def execute_and_insert(self) -> None:
-        values = fastresp.execute(self.keys, "GET {0}", server=self.url)
+        values = fastresp.iter_replies(self.keys, "GET {0}", server=self.url)
         pairs = ((key, 2 * int(value) + 1) for key, value in zip(self.keys, values, strict=True))
         fastresp.mass_insert(pairs, "SET {0} {1}", server=self.url, transport="socket")
 
     def script_execute(self) -> None:
-        for _ in fastresp.execute(self.keys, self.command, server=self.url):
+        for _ in fastresp.iter_replies(self.keys, self.command, server=self.url):
             pass
 
     def script_insert(self) -> None:
@@ -251,8 +251,8 @@ class Counters:
                 ("two pipelines, GETs and SETs", hiredis, self.two_pipelines),
                 ("EVALSHA one by one", hiredis, self.evalsha),
                 ("EVALSHA in a pipeline", hiredis, self.evalsha_pipeline),
-                ("fastresp execute GETs, mass_insert SETs", "", self.execute_and_insert),
-                ("fastresp Script in execute", "", self.script_execute),
+                ("fastresp iter_replies GETs, mass_insert SETs", "", self.execute_and_insert),
+                ("fastresp Script in iter_replies", "", self.script_execute),
                 ("fastresp Script in mass_insert", "", self.script_insert),
             )
         ]

@@ -1,7 +1,7 @@
 """Time to retrieve 10,000 users, an HMGET of 5 fields each, from a real server on a unix socket.
 
 - ``redis-py``: a pipeline with hiredis, RESP2, lists of bytes;
-- ``execute``: ``fastresp.execute``, the same lists;
+- ``iter_replies``: ``fastresp.iter_replies``, the same lists;
 - ``columns``: ``fastresp.fetch_hashes``, Arrow columns of text, by the keys;
 - ``pattern``: the same, the keys found by ``user:{id}``, which are a column, too.
 
@@ -24,7 +24,7 @@ from redis_py_client import redis_py
 from results import Result
 from turns import arguments, finish, measure
 
-from fastresp import execute, fetch_hashes, mass_insert
+from fastresp import fetch_hashes, iter_replies, mass_insert
 from fastresp.programs import LocalServer
 
 COUNT = 10_000
@@ -63,7 +63,7 @@ def contenders(server: LocalServer) -> dict[str, Run]:
 
     return {
         BASE: by_redis_py,
-        "execute": lambda: list(execute(KEYS, command, server=url)),
+        "iter_replies": lambda: list(iter_replies(KEYS, command, server=url)),
         "columns": lambda: pa.table(fetch_hashes(KEYS, FIELDS, server=url)),
         "pattern": lambda: pa.table(fetch_hashes("user:{id}", FIELDS, server=url)),
     }
@@ -78,8 +78,8 @@ def check(runs: dict[str, Run]) -> None:
     for table in (columns, found.take(order).select(FIELDS)):
         if [list(row.values()) for row in table.to_pylist()] != rows:
             raise SystemExit("the columns are not what redis-py gets")
-    if runs["execute"]() != expected:
-        raise SystemExit("execute does not give what redis-py gets")
+    if runs["iter_replies"]() != expected:
+        raise SystemExit("iter_replies does not return what redis-py gets")
 
 
 def main() -> None:

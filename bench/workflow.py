@@ -122,8 +122,7 @@ class Rows:
         fastresp.mass_insert(data, template, server=self.url, transport="socket")
 
     def ids(self) -> list[str]:
-        [ids] = fastresp.execute([("LRANGE", LIST, 0, -1)], server=self.url, decode=True)
-        return ids
+        return fastresp.iter_replies("LRANGE", LIST, 0, -1, server=self.url, decode=True)
 
     def create(self) -> None:
         self.insert(self.data, f"RPUSH {LIST} {{id}}")
@@ -132,7 +131,9 @@ class Rows:
         self.insert(self.data, "HSET user:{id} id {id} {**}")
 
     def retrieve(self) -> Any:
-        replies = fastresp.execute(self.ids(), "HGETALL user:{0}", server=self.url, decode=True)
+        replies = fastresp.iter_replies(
+            self.ids(), "HGETALL user:{0}", server=self.url, decode=True
+        )
         return [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in replies]
 
     def cleanup(self) -> None:

@@ -39,7 +39,7 @@ def in_a_pipeline(client: redis.Redis) -> int:
 
 def by_execute() -> int:
     pings = repeat(("PING",), PINGS)
-    return sum(reply == b"PONG" for reply in fastresp.execute(pings, server=URL))
+    return sum(reply == b"PONG" for reply in fastresp.iter_replies(pings, server=URL))
 
 
 def timed(name: str, ping: Callable[[], int]) -> None:

@@ -76,7 +76,7 @@ class Rows:
         fastresp.mass_insert(data, template, server=URL, transport="socket")
 
     def ids(self) -> list[str]:
-        return next(fastresp.execute([("LRANGE", "example:users", 0, -1)], server=URL, decode=True))
+        return fastresp.iter_replies("LRANGE", "example:users", 0, -1, server=URL, decode=True)
 
     def create(self) -> None:
         self.insert(self.data, "RPUSH example:users {id}")
@@ -85,7 +85,9 @@ class Rows:
         self.insert(self.data, "HSET example:user:{id} id {id} {**}")
 
     def retrieve(self) -> Any:
-        replies = fastresp.execute(self.ids(), "HGETALL example:user:{0}", server=URL, decode=True)
+        replies = fastresp.iter_replies(
+            self.ids(), "HGETALL example:user:{0}", server=URL, decode=True
+        )
         return [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in replies]
 
     def delete(self) -> None:

@@ -2,22 +2,22 @@
 
 from .errors import (
     CommandError,
-    CommandErrors,
     DecodeError,
     EncodeError,
     FastrespError,
     LeaseError,
+    LoadErrors,
     ProtocolError,
     SourceError,
     TemplateError,
     TransportError,
     TransportTimeout,
 )
-from .execute import execute
 from .fetch import fetch_hashes
 from .files import read
 from .lists import ListBuffer, Pushed
 from .load import dump, mass_insert
+from .replies import execute, iter_replies
 from .report import Report
 from .script import Script
 from .template import Template
@@ -29,6 +29,7 @@ from .wire.writer import Writer, pack_many
 __all__ = [
     # load
     "mass_insert",
+    "iter_replies",
     "execute",
     "fetch_hashes",
     "read",
@@ -53,7 +54,7 @@ __all__ = [
     "SourceError",
     "ProtocolError",
     "CommandError",
-    "CommandErrors",
+    "LoadErrors",
     "TransportError",
     "TransportTimeout",
     "LeaseError",

@@ -1,4 +1,4 @@
-"""``mass_insert`` and ``execute`` for asyncio: the same arguments, reports and errors."""
+"""``mass_insert``, ``iter_replies`` and ``execute`` for asyncio."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, Literal
 
 from .command_info import check_spread
 from .errors import TransportError
-from .execute import More, reply_core
 from .files.resp import RespFile
 from .lists.aio import ListBuffer
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
+from .replies import More, one_command, one_reply, reply_core
 from .report import Report
 from .server import Server, ServerLike
 from .source import Data, Encoder, encoding, is_columns, place_of, release, row_writer
-from .template import NO_SCRIPTS, Command, as_template
+from .template import NO_SCRIPTS, TemplateLike, as_template
 from .transports.aio import AioTransport, connect, told, wait_for
 from .transports.base import add_report
 from .transports.choice import check_cluster
@@ -29,7 +29,7 @@ from .transports.stream import Wait
 from .wire.buffer import Chunk
 from .wire.writer import CHUNK_SECONDS
 
-__all__ = ["ListBuffer", "execute", "mass_insert"]
+__all__ = ["ListBuffer", "execute", "iter_replies", "mass_insert"]
 
 # Rows of an async source that are gathered before they are encoded: a call of the encoder costs
 # as much as some rows.
@@ -40,7 +40,7 @@ PAUSE_SECONDS = 0.02
 
 async def mass_insert(
     data: Data | AsyncIterable[Any],
-    command: Command = None,
+    template: TemplateLike = None,
     *,
     server: ServerLike = None,
     transport: Literal["auto", "socket"] = "auto",
@@ -74,7 +74,7 @@ async def mass_insert(
     if isinstance(data, RespFile):
         await asyncio.to_thread(data.check)  # the whole file is read for it
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
-    template = as_template(command)
+    template = as_template(template)
     check_spread(data, template, connections)
     carrier = AioTransport(
         Server(server),
@@ -108,26 +108,26 @@ async def mass_insert(
     return policy.judged(carrier.report)
 
 
-async def execute(
+async def iter_replies(
     data: Data | AsyncIterable[Any],
-    command: Command = None,
+    template: TemplateLike = None,
     *,
     server: ServerLike = None,
-    on_error: Literal["raise", "return"] = "raise",
+    on_error: Literal["raise", "collect"] = "raise",
     decode: bool | str | None = None,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
     default: Callable[[Any], Any] | None = None,
 ) -> AsyncIterator[Any]:
-    """Run commands and give their replies, in order, as they come.
+    """Run commands and yield their replies, in order, as they arrive.
 
-    As ``fastresp.execute``; ``data`` may also be an async iterable, ``server`` a
+    As ``fastresp.iter_replies``; ``data`` may also be an async iterable, ``server`` a
     ``redis.asyncio.Redis`` client. To leave it before its end, close it: with
     ``contextlib.aclosing()``, or ``aclose()``.
     """
     if isinstance(data, RespFile):
         await asyncio.to_thread(data.check)
-    template = as_template(command)
+    template = as_template(template)
     core = reply_core(server, on_error, decode, timeout, template)
     chunks = _Chunks(data, template, nulls=nulls, default=default)
     failure: Exception | None = None
@@ -168,6 +168,20 @@ async def execute(
         chunks.close()
 
 
+async def execute(
+    *arguments: Any,
+    server: ServerLike = None,
+    decode: bool | str | None = None,
+    timeout: float | None = 30.0,
+) -> Any:
+    """Run one command at once and return its reply, as ``fastresp.execute``."""
+    command = one_command(arguments)
+    with one_reply():
+        replies = iter_replies(command, server=server, decode=decode, timeout=timeout)
+        [reply] = [reply async for reply in replies]
+    return reply
+
+
 class _Chunks:
     """The chunks of a source that may be async.
 
@@ -180,7 +194,7 @@ class _Chunks:
     def __init__(
         self,
         data: Data | AsyncIterable[Any],
-        command: Command,
+        template: TemplateLike,
         *,
         nulls: Literal["error", "skip", "empty"],
         default: Callable[[Any], Any] | None,
@@ -190,11 +204,11 @@ class _Chunks:
         self._sync: Iterator[Any] = iter(())
         self._async = None
         if isinstance(data, AsyncIterable):
-            self.writer = row_writer(command, nulls=nulls, default=default, rate_limit=rate_limit)
+            self.writer = row_writer(template, nulls=nulls, default=default, rate_limit=rate_limit)
             self._async = aiter(data)
         else:
             self.writer, self._sync = encoding(
-                data, command, nulls=nulls, default=default, rate_limit=rate_limit
+                data, template, nulls=nulls, default=default, rate_limit=rate_limit
             )
         self._columns = is_columns(self._sync)
         self.carrier: Lanes | PipelineCore | None = None

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .execute import execute
 from .files.resp import RespFile
+from .replies import iter_replies
 from .server import ServerLike
 from .template import Template
 
@@ -89,7 +89,9 @@ def command_info(
     if not names:
         return {}
     question = [("COMMAND", "INFO", *names)]
-    [reply] = execute(question, server=server, on_error="return", decode=True, timeout=timeout)
+    [reply] = iter_replies(
+        question, server=server, on_error="collect", decode=True, timeout=timeout
+    )
     if not isinstance(reply, list) or len(reply) != len(names):
         return None
     return {name: CommandInfo.of(each) for name, each in zip(names, reply, strict=True)}

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from .command_info import CommandInfo, command_info
 from .errors import CommandError, FastrespError, TransportError
 from .estimate import LIMITS, Estimate, Model
-from .execute import execute
 from .progress import fraction_read, known_rows
+from .replies import iter_replies
 from .report import size_text
 from .server import ServerLike
 from .show import HEAD_BYTES, shown_argument, shown_command
@@ -321,7 +321,9 @@ def _ask(
     questions: Sequence[Sequence[bytes | str]], server: ServerLike, timeout: float | None
 ) -> list[Any]:
     """The answers, in a pipeline; a refused question is answered by None."""
-    replies = execute(questions, server=server, on_error="return", decode=True, timeout=timeout)
+    replies = iter_replies(
+        questions, server=server, on_error="collect", decode=True, timeout=timeout
+    )
     return [None if isinstance(reply, CommandError) else reply for reply in replies]
 
 

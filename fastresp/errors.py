@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redis import exceptions as redis_errors
+
 if TYPE_CHECKING:
     from .report import Report
 
 __all__ = [
     "CommandError",
-    "CommandErrors",
     "DecodeError",
     "EncodeError",
     "FastrespError",
     "LeaseError",
+    "LoadErrors",
     "ProtocolError",
     "SourceError",
     "TemplateError",
@@ -24,6 +26,8 @@ __all__ = [
 
 class FastrespError(Exception):
     """Base of every exception of this package."""
+
+    __repr__ = Exception.__repr__  # redis-py's says "server:CommandError", without the text
 
 
 class EncodeError(FastrespError, TypeError, ValueError):
@@ -112,7 +116,7 @@ class ProtocolError(FastrespError, ValueError):
         return f"{text}\n{self.before}" if self.before else text
 
 
-class CommandError(FastrespError):
+class CommandError(FastrespError, redis_errors.ResponseError):
     """An error reply: the server's answer to one command.
 
     Attributes:
@@ -154,7 +158,7 @@ class CommandError(FastrespError):
         return self.text if self.index is None else f"{where}command {self.index:,}: {self.text}"
 
 
-class CommandErrors(FastrespError):
+class LoadErrors(FastrespError):
     """A load with error replies among the answers: it ran to its end, or was told to stop.
 
     Attributes:
@@ -175,7 +179,7 @@ class CommandErrors(FastrespError):
         return f"{self.report}\n{self._hint}".rstrip()
 
 
-class TransportError(FastrespError, ConnectionError):
+class TransportError(FastrespError, redis_errors.ConnectionError, ConnectionError):
     """The server or redis-cli can't be used, or was lost.
 
     Attributes:
@@ -191,7 +195,7 @@ class TransportError(FastrespError, ConnectionError):
         return message if self.report is None else f"{message}\n{self.report}"
 
 
-class TransportTimeout(TransportError, TimeoutError):
+class TransportTimeout(TransportError, redis_errors.TimeoutError, TimeoutError):
     """Nothing moved for ``timeout`` seconds; the load was ended."""
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from weakref import ref
 
 from .errors import CommandError, DecodeError, EncodeError, ProtocolError, SourceError
-from .execute import ReplyCore
+from .replies import ReplyCore
 from .server import Server, ServerLike
 from .source import ArrowHolding, ArrowStreaming, encoding, release
 from .template import Template

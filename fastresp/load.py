@@ -15,7 +15,7 @@ from .progress import Progress, reporting
 from .report import Report
 from .server import ServerLike
 from .source import Data, Encoder, encoding, place_of, released
-from .template import NO_SCRIPTS, Command, as_template
+from .template import NO_SCRIPTS, TemplateLike, as_template
 from .transports.base import Transport
 from .transports.choice import check_cluster, choose
 from .wire.buffer import Chunk
@@ -25,7 +25,7 @@ __all__ = ["dump", "mass_insert"]
 
 def mass_insert(
     data: Data,
-    command: Command = None,
+    template: TemplateLike = None,
     *,
     server: ServerLike = None,
     transport: Literal["auto", "redis-cli", "socket"] = "auto",
@@ -47,7 +47,7 @@ def mass_insert(
             columns: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (a DataFrame of
             pandas or polars, a table or reader of pyarrow, a relation of DuckDB), which are never
             made into Python objects.
-        command: a command template such as ``"HSET user:{id} {**}"``, a Template, what
+        template: a command template such as ``"HSET user:{id} {**}"``, a Template, what
             ``Script.command()`` gives, a list of these, or None when ``data`` holds commands.
         server: a URL (``redis://``, ``rediss://``, ``unix://``), a ``redis.Redis`` client, or
             None for the environment's ``REDIS_URL``, else localhost.
@@ -79,7 +79,7 @@ def mass_insert(
 
     Raises:
         CommandError: the server refuses a script (nothing was sent).
-        CommandErrors: the server answered a command with an error; the load ran to its end, or
+        LoadErrors: the server answered a command with an error; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
         EncodeError: a value has no RESP form, or is larger than the server takes. What came
             before it was loaded.
@@ -97,7 +97,7 @@ def mass_insert(
     Calls in several threads do not disturb one another: each has connections of its own.
     """
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
-    template = as_template(command)
+    template = as_template(template)
     check_spread(data, template, connections)
     writer, source = encoding(data, template, nulls=nulls, default=default, rate_limit=rate_limit)
     with (
@@ -138,7 +138,7 @@ def mass_insert(
 
 def dump(
     data: Data,
-    command: Command,
+    template: TemplateLike,
     file: str | os.PathLike[str] | IO[bytes],
     *,
     nulls: Literal["error", "skip", "empty"] = "error",
@@ -150,7 +150,7 @@ def dump(
     have loaded it.
 
     Args:
-        data, command, nulls, default: as for ``mass_insert``.
+        data, template, nulls, default: as for ``mass_insert``.
         file: a path, or a file object open for writing bytes. After an error the file of a path
             holds the whole commands before it.
 
@@ -161,7 +161,7 @@ def dump(
         EncodeError, TemplateError: as ``mass_insert``.
         OSError: the file can't be written.
     """
-    template = as_template(command)
+    template = as_template(template)
     if template is not None and template.scripts:
         template = template.self_contained()
     writer, source = encoding(data, template, nulls=nulls, default=default)

@@ -155,7 +155,7 @@ class ErrorPolicy:
         """The report of a load that has ended.
 
         Raises:
-            CommandErrors: there were error replies, and they are not only to be collected.
+            LoadErrors: there were error replies, and they are not only to be collected.
         """
         # Over several connections they do not come in order.
         report.errors.sort(key=lambda error: -1 if error.index is None else error.index)

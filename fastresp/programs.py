@@ -28,12 +28,13 @@ START_TIMEOUT_S = 10.0
 MOST_TEMPORARY = 60
 
 
-def find_program(role: str, variable: str) -> str | None:
+def find_program(role: str, variable: str, *, wheels: bool = True) -> str | None:
     """Find ``redis-{role}`` or ``valkey-{role}``: an environment variable, PATH, then a wheel.
 
     Args:
         role: ``"cli"`` or ``"server"``.
         variable: name of the environment variable that may hold its path or name.
+        wheels: whether to look in wheels at all.
 
     Raises:
         TransportError: the variable names something that is not a program.
@@ -45,7 +46,7 @@ def find_program(role: str, variable: str) -> str | None:
             raise TransportError(f"{variable} names {chosen!r}, which is not a program")
         return path
     names = (f"redis-{role}", f"valkey-{role}")
-    places = [None, *(str(folder) for folder in _wheel_folders())]
+    places = [None, *(str(folder) for folder in _wheel_folders() if wheels)]
     found = (shutil.which(name, path=place) for place in places for name in names)
     return next((path for path in found if path is not None), None)
 

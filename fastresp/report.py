@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from .errors import CommandError, CommandErrors
+from .errors import CommandError, LoadErrors
 
 __all__ = ["ERRORS_KEPT", "Report", "size_text"]
 
@@ -68,9 +68,9 @@ class Report:
         return self.bytes_sent / self.seconds if self.seconds else 0.0
 
     def raise_for_errors(self) -> None:
-        """Raise CommandErrors if the server answered any command with an error."""
+        """Raise LoadErrors if the server answered any command with an error."""
         if self.failed:
-            raise CommandErrors(self)
+            raise LoadErrors(self)
 
     def __str__(self) -> str:
         lines = [
@@ -109,7 +109,7 @@ class Report:
             lines.append(f"{count:>6,} x {text}{where}")
         if all(error.index is None for error in self.errors):
             lines.append(
-                f"{self.transport} does not tell which commands these were; transport='socket' does"
+                f"{self.transport} can't say which rows these were; transport='socket' names them"
             )
         return lines
 

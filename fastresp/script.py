@@ -41,7 +41,7 @@ class Script:
     answers NOSCRIPT and does not run the command, which is sent again: no row is lost, none is run
     twice. Such a reply is no error and is not counted, nor is the repetition, but its bytes are.
     What is sent again runs later than the commands behind it, also than those of its row;
-    ``execute`` sends nothing further until then. The script itself should not return an error
+    ``iter_replies`` sends nothing further until then. The script itself should not return an error
     ``NOSCRIPT No matching script``, which means that it has not run.
 
     The user needs the rights to EVALSHA, EVAL (for what is sent again) and SCRIPT LOAD.

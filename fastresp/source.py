@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from .files import Table
 from .files.resp import RespEncoder, RespFile
-from .template import Command, as_template
+from .template import TemplateLike, as_template
 from .wire.buffer import Chunk
 from .wire.chunks import CHUNK_BYTES
 from .wire.writer import Writer
@@ -61,7 +61,7 @@ class Encoder(Protocol):
 
 def encoding(
     data: Any,
-    command: Command,
+    template: TemplateLike,
     *,
     nulls: Literal["error", "skip", "empty"],
     default: Callable[[Any], Any] | None,
@@ -76,18 +76,18 @@ def encoding(
         ProtocolError, EncodeError: it is a file of RESP that can't be sent.
     """
     if isinstance(data, RespFile):
-        if command is not None:
+        if template is not None:
             raise TypeError(f"{data.name} holds whole commands, so leave out the template")
         return RespEncoder(data), data.blocks(_chunk_bytes(rate_limit))
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return _columns(data, command, nulls, _chunk_bytes(rate_limit))
+        return _columns(data, template, nulls, _chunk_bytes(rate_limit))
     _check(data)
     rows = iter(data)
-    return row_writer(command, nulls=nulls, default=default, rate_limit=rate_limit), rows
+    return row_writer(template, nulls=nulls, default=default, rate_limit=rate_limit), rows
 
 
 def row_writer(
-    command: Command,
+    template: TemplateLike,
     *,
     nulls: Literal["error", "skip", "empty"],
     default: Callable[[Any], Any] | None,
@@ -95,7 +95,7 @@ def row_writer(
 ) -> Writer:
     """What encodes rows."""
     return Writer(
-        as_template(command), nulls=nulls, default=default, chunk_bytes=_chunk_bytes(rate_limit)
+        as_template(template), nulls=nulls, default=default, chunk_bytes=_chunk_bytes(rate_limit)
     )
 
 
@@ -120,12 +120,12 @@ def _check(data: Any) -> None:
 
 
 def _columns(
-    data: Any, command: Command, nulls: Literal["error", "skip", "empty"], chunk_bytes: int
+    data: Any, template: TemplateLike, nulls: Literal["error", "skip", "empty"], chunk_bytes: int
 ) -> tuple[Encoder, Any]:
     from .wire.arrow import ArrowStream
     from .wire.columns import ColumnWriter
 
-    template = as_template(command)
+    template = as_template(template)
     if template is None:
         raise TypeError(
             f"a {type(data).__name__} holds columns, and needs a template that makes commands of "

@@ -11,7 +11,7 @@ from .errors import EncodeError, TemplateError
 from .wire.encode import pack
 from .wire.plan import Field, Items, Pairs, Plan, Row
 
-__all__ = ["NO_SCRIPTS", "Command", "Scripts", "Template", "as_template", "part_of_command"]
+__all__ = ["NO_SCRIPTS", "Scripts", "Template", "TemplateLike", "as_template", "part_of_command"]
 
 # The texts of Lua scripts by their SHA1 in hexadecimal.
 Scripts: TypeAlias = Mapping[bytes, bytes]
@@ -103,16 +103,16 @@ def _text(argument: Sequence[bytes | Field]) -> bytes:
     return b"".join(parts) if len(parts) == len(argument) else b""
 
 
-Command: TypeAlias = str | Iterable[str | Template] | Template | None
+TemplateLike: TypeAlias = str | Iterable[str | Template] | Template | None
 
 
-def as_template(command: Command) -> Template | None:
+def as_template(template: TemplateLike) -> Template | None:
     """Make a Template of what the user gave: a text, a list of texts, a Template or None."""
-    if command is None or isinstance(command, Template):
-        return command
-    if isinstance(command, str):
-        return Template(command)
-    texts = list(command) if isinstance(command, Iterable) else [command]
+    if template is None or isinstance(template, Template):
+        return template
+    if isinstance(template, str):
+        return Template(template)
+    texts = list(template) if isinstance(template, Iterable) else [template]
     if not all(isinstance(text, str | Template) for text in texts):
         raise TypeError(
             "a command template is a str, a list of str, a Template or None; a Script becomes one "

@@ -84,12 +84,12 @@ def test_sources(name: str, server: LocalServer, client: redis.Redis) -> None:
     )
     assert (report.rows, report.replies) == (3, 3)
     assert {key: client.hget(key, "name") for key in client.scan_iter()} == STORED
-    names = list(fastresp.execute(SOURCES[name](), "HGET u:{id} name", server=server.url))
+    names = list(fastresp.iter_replies(SOURCES[name](), "HGET u:{id} name", server=server.url))
     assert names == list(STORED.values())
 
     async def replies() -> list[Any]:
         source = SOURCES[name]()
-        found = fastresp.aio.execute(source, "HGET u:{id} name", server=server.url)
+        found = fastresp.aio.iter_replies(source, "HGET u:{id} name", server=server.url)
         return [reply async for reply in found]
 
     assert asyncio.run(replies()) == names
@@ -194,7 +194,7 @@ def by_socket(source: Any, url: str, **options: Any) -> Any:
 
 
 def execute(source: Any, url: str) -> Any:
-    return list(fastresp.execute(source, "SET {id} {v}", server=url))
+    return list(fastresp.iter_replies(source, "SET {id} {v}", server=url))
 
 
 def by_aio(source: Any, url: str) -> Any:
@@ -203,7 +203,7 @@ def by_aio(source: Any, url: str) -> Any:
 
 def execute_by_aio(source: Any, url: str) -> Any:
     async def replies() -> list[Any]:
-        found = fastresp.aio.execute(source, "SET {id} {v}", server=url)
+        found = fastresp.aio.iter_replies(source, "SET {id} {v}", server=url)
         return [reply async for reply in found]
 
     return asyncio.run(replies())
@@ -415,7 +415,7 @@ def test_batches_go_before_one_that_is_waited_for(server: LocalServer, client: r
 
 def test_execute_is_left(server: LocalServer) -> None:
     source = Counted(batches(100, 1000))
-    replies = fastresp.execute(source, "SET {id} {v}", server=server.url)
+    replies = fastresp.iter_replies(source, "SET {id} {v}", server=server.url)
     assert source.given == 0
     assert next(replies) == b"OK"
     replies.close()  # type: ignore[attr-defined]
@@ -423,12 +423,12 @@ def test_execute_is_left(server: LocalServer) -> None:
     assert source.given < 100
 
     source = Counted(batches(3))
-    replies = fastresp.execute(source, "SET {id} {v}", server=server.url)
+    replies = fastresp.iter_replies(source, "SET {id} {v}", server=server.url)
     del replies
     assert_released(source)
 
     async def leave() -> None:
-        found = fastresp.aio.execute(source, "SET {id} {v}", server=server.url)
+        found = fastresp.aio.iter_replies(source, "SET {id} {v}", server=server.url)
         async with aclosing(found) as replies:  # type: ignore[type-var]
             assert await anext(replies) == b"OK"
 

@@ -8,15 +8,16 @@ import pickle
 from typing import Any
 
 import pytest
+import redis
 
 import fastresp
 from fastresp import (
     CommandError,
-    CommandErrors,
     DecodeError,
     EncodeError,
     FastrespError,
     LeaseError,
+    LoadErrors,
     ProtocolError,
     Report,
     SourceError,
@@ -63,7 +64,7 @@ EXAMPLES = [
     ),
     (CommandError("ERR"), {"text": "ERR", "code": "ERR", "index": None}, "ERR"),
     (
-        CommandErrors(REPORT),
+        LoadErrors(REPORT),
         {"report": REPORT},
         f"{REPORT}\n(on_error='collect' returns this report instead of raising)",
     ),
@@ -114,7 +115,7 @@ def test_notes_survive() -> None:
         (TemplateError, (ValueError,)),
         (ProtocolError, (ValueError,)),
         (CommandError, (Exception,)),
-        (CommandErrors, (Exception,)),
+        (LoadErrors, (Exception,)),
         (TransportError, (ConnectionError, OSError)),
         (TransportTimeout, (TransportError, TimeoutError, ConnectionError)),
     ],
@@ -173,7 +174,7 @@ def test_report_shows_the_commonest_errors() -> None:
     lines = str(report).splitlines()
     assert lines[1:4] == ["50 replies, 17 of them errors", "     5 x OOM b", "     3 x ERR a"]
     assert len(lines) == 8
-    assert lines[-1].endswith("transport='socket' does")
+    assert lines[-1].endswith("transport='socket' names them")
     report.failed = 1234
     assert str(report).splitlines()[2] == "of the first 17 errors:"
 
@@ -188,6 +189,15 @@ def test_report_sizes(count: int, text: str) -> None:
 
 def test_raise_for_errors() -> None:
     report = Report("redis-cli", commands=2, replies=2, failed=1, errors=[CommandError("ERR no")])
-    with pytest.raises(CommandErrors, match="1 x ERR no") as caught:
+    with pytest.raises(LoadErrors, match="1 x ERR no") as caught:
         report.raise_for_errors()
     assert caught.value.report is report
+
+
+def test_caught_as_redis_py_users_catch_them() -> None:
+    assert issubclass(CommandError, redis.ResponseError)
+    assert issubclass(TransportError, redis.ConnectionError)
+    assert issubclass(TransportError, ConnectionError)
+    assert issubclass(TransportTimeout, redis.TimeoutError)
+    assert issubclass(TransportTimeout, TimeoutError)
+    assert repr(CommandError("ERR no")) == "CommandError('ERR no')"

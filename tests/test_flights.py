@@ -67,7 +67,7 @@ def expected(frame: pd.DataFrame, shared_server: LocalServer) -> dict[bytes, dic
 def everything(client: redis.Redis) -> dict[bytes, dict[bytes, bytes]]:
     """All hashes of a server."""
     keys = list(client.scan_iter(count=10_000))
-    found = fastresp.execute(keys, "HGETALL {0}", server=client)
+    found = fastresp.iter_replies(keys, "HGETALL {0}", server=client)
     return {
         key: dict(zip(flat[::2], flat[1::2], strict=True))
         for key, flat in zip(keys, found, strict=True)

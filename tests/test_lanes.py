@@ -82,7 +82,7 @@ def test_errors_find_their_rows(
     data = ({"id": None if i % 7 == 3 and i % 1000 else i, "n": i} for i in range(ROWS // 2))
     left = [i for i in range(ROWS // 2) if i % 7 != 3 or i % 1000 == 0]
     template = ["INCRBY key:{id} {n}", "PING {id}"]
-    with pytest.raises(fastresp.CommandErrors) as caught:
+    with pytest.raises(fastresp.LoadErrors) as caught:
         insert(
             data, template, server=server.url, connections=4, nulls="skip",
             rejects=tmp_path / "rejects",
@@ -108,7 +108,7 @@ def test_rows_of_errors_after_a_second_writer(server: LocalServer) -> None:
 
 def test_stop_at_the_first_error(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
     client.lpush("key:50000", 1)
-    with pytest.raises(fastresp.CommandErrors) as caught:
+    with pytest.raises(fastresp.LoadErrors) as caught:
         insert(
             ((i, 1) for i in range(10_000_000)), "INCRBY key:{0} {1}",
             server=server.url, connections=4, on_error="stop",
@@ -318,7 +318,7 @@ def test_async_source_that_pauses(server: LocalServer, client: redis.Redis) -> N
         )
 
     started = time.monotonic()
-    with pytest.raises(fastresp.CommandErrors) as caught:
+    with pytest.raises(fastresp.LoadErrors) as caught:
         asyncio.run(main())
     assert time.monotonic() - started < 30  # the source is not waited for
     assert caught.value.report.errors[0].row == 20_000

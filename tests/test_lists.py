@@ -528,7 +528,7 @@ def test_reply_that_is_no_list(server: LocalServer, client: redis.Redis) -> None
 
 def test_maxlen_of_a_key_that_is_no_list(open_buffer: Open, client: redis.Redis) -> None:
     client.set("q", 1)
-    with pytest.raises(fastresp.CommandErrors, match="WRONGTYPE") as caught:
+    with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE") as caught:
         open_buffer(maxlen=5).push(["a"])
     assert caught.value.report.failed == 1
 
@@ -555,7 +555,7 @@ def test_key_that_is_no_list(open_buffer: Open, client: redis.Redis, delivery: s
         buffer.pop(5)
     with pytest.raises(fastresp.CommandError, match="WRONGTYPE"):
         list(buffer.consume())
-    with pytest.raises(fastresp.CommandErrors, match="WRONGTYPE") as caught:
+    with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE") as caught:
         buffer.push(map(str, range(2500)))
     assert "=" not in str(caught.value)  # no options that push() has not
     assert [error.row for error in caught.value.report.errors] == [0, 1000, 2000]

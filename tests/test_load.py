@@ -123,7 +123,7 @@ def test_over_tcp(start_server, port: int) -> None:
 def test_error_replies_raise_at_the_end(server: LocalServer, client: redis.Redis) -> None:
     client.set("text", "x")
     mixed = [("LPUSH", "text", 1), ("SET", "fine", 1)] * 300
-    with pytest.raises(fastresp.CommandErrors) as caught:
+    with pytest.raises(fastresp.LoadErrors) as caught:
         fastresp.mass_insert(mixed, server=server.url)
     report = caught.value.report
     assert (report.commands, report.replies, report.failed) == (600, 600, 300)
@@ -139,7 +139,7 @@ def test_error_replies_are_collected(server: LocalServer, client: redis.Redis) -
     storm = (("LPUSH", "text", i) for i in range(100_000))
     report = fastresp.mass_insert(storm, server=server.url, on_error="collect")
     assert (report.commands, report.replies, report.failed) == (100_000, 100_000, 100_000)
-    with pytest.raises(fastresp.CommandErrors):
+    with pytest.raises(fastresp.LoadErrors):
         report.raise_for_errors()
 
 

@@ -76,7 +76,7 @@ def test_socket(server_name: str) -> None:
         report = fastresp.mass_insert(values.items(), "SET {0} {1}", **options)
         assert (report.commands, report.replies, report.failed) == (20_000, 20_000, 0)
         expected = [value.encode() for value in values.values()]
-        assert list(fastresp.execute(list(values), "GET {0}", server=server.url)) == expected
+        assert list(fastresp.iter_replies(list(values), "GET {0}", server=server.url)) == expected
         report = fastresp.mass_insert([("GET",), ("LPUSH", "kéy:1", 1)], **options)
         assert [(e.index, e.code) for e in report.errors] == [(0, "ERR"), (1, "WRONGTYPE")]
         client = redis.Redis.from_url(server.url)

@@ -86,7 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         result("003 depth, unix", f"depth {depth}", [1.0 / depth], "redis-py, hiredis")
         for depth in (1, 10, 100)
     ]
-    curve += [result("003 depth, unix", "fastresp execute, no depth to choose", [0.01])]
+    curve += [result("003 depth, unix", "fastresp iter_replies, no depth to choose", [0.01])]
     save(made / "pipelining.json", curve)
     save(made / "shares.json", shares("naive", processing=4, receiving=30, sending=50))
     save(made / "lists.json", [missing("lists", "pop C lrange 100", "no hiredis.h")])

@@ -199,7 +199,7 @@ def test_errors_have_the_row(server, client, resp) -> None:
 
 
 def test_execute_and_dump(server, resp, tmp_path: Path) -> None:
-    replies = fastresp.execute(fastresp.read(resp()), server=server.url)
+    replies = fastresp.iter_replies(fastresp.read(resp()), server=server.url)
     assert sum(1 for reply in replies if reply == b"OK") == 30_000
     out = tmp_path / "y.resp"
     assert fastresp.dump(fastresp.read(resp()), None, out) == 30_000

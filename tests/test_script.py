@@ -208,7 +208,7 @@ def test_only_the_script_is_sent_again(
     wrong = range(7, KEYS, 1000)
     for i in wrong:
         client.set(f"u:{i}", "text")
-    with flushing(server), pytest.raises(fastresp.CommandErrors) as caught:
+    with flushing(server), pytest.raises(fastresp.LoadErrors) as caught:
         insert(data(100_000), template, server=server.url, connections=2)
     report = caught.value.report
     assert (report.rows, report.commands, report.replies) == (100_000, 300_000, 300_000)
@@ -251,7 +251,7 @@ def test_stopped_while_it_is_forgotten(insert: Insert, server: LocalServer) -> N
     script = Script("redis.call('INCR', 'ran') return redis.call('LPUSH', KEYS[1], 1)")
     with flushing(server), redis.Redis.from_url(server.url) as client:
         client.set("k60000", "text")
-        with pytest.raises(fastresp.CommandErrors) as caught:
+        with pytest.raises(fastresp.LoadErrors) as caught:
             insert(itertools.count(), script.command("k{0}"), server=server.url, on_error="stop")
         report = caught.value.report
         assert report.errors[0].row == 60_000
@@ -366,11 +366,13 @@ def test_words_of_servers(server_name: str) -> None:
             report = fastresp.mass_insert(data(), ADD.command("u:{id}", "{n}"), server=server.url)
             assert (report.replies, report.failed) == (ROWS, 0)
             assert sums(client) == expected()
-        [error] = fastresp.execute([("EVALSHA", "0" * 40, 0)], server=server.url, on_error="return")
+        [error] = fastresp.iter_replies(
+            [("EVALSHA", "0" * 40, 0)], server=server.url, on_error="collect"
+        )
         assert is_forgotten(error.text)
         assert is_forgotten(error.text.encode())
         # In a transaction the rest of it runs: therefore scripts are refused there.
-        *_, reply = fastresp.execute(
+        *_, reply = fastresp.iter_replies(
             [("MULTI",), ("SET", "a", 1), ("EVALSHA", "0" * 40, 0), ("EXEC",)], server=server.url
         )
         assert [str(reply[0]), type(reply[1])] == ["b'OK'", fastresp.CommandError]
@@ -467,12 +469,12 @@ def test_nothing_is_sent_again_without_need(server: LocalServer) -> None:
 
 
 def execute_sync(data: Any, command: Any, **options: Any) -> list[Any]:
-    return list(fastresp.execute(data, command, **options))
+    return list(fastresp.iter_replies(data, command, **options))
 
 
 def execute_asyncio(data: Any, command: Any, **options: Any) -> list[Any]:
     async def collect() -> list[Any]:
-        return [reply async for reply in fastresp.aio.execute(data, command, **options)]
+        return [reply async for reply in fastresp.aio.iter_replies(data, command, **options)]
 
     return asyncio.run(collect())
 
@@ -506,11 +508,11 @@ def test_errors_in_their_place(execute: Callable[..., list[Any]], server: LocalS
     """)
     with flushing(server):
         replies = execute(
-            range(50_000), script.command("k{0}", "{0}"), server=server.url, on_error="return"
+            range(50_000), script.command("k{0}", "{0}"), server=server.url, on_error="collect"
         )  # fmt: skip
         assert replies == [b"%d" % i for i in range(50_000)]
         replies = execute(
-            range(50_000), script.command("all", "{0}"), server=server.url, on_error="return"
+            range(50_000), script.command("all", "{0}"), server=server.url, on_error="collect"
         )
     errors = [(i, reply) for i, reply in enumerate(replies) if type(reply) is not bytes]
     assert len(errors) == 5000
@@ -523,7 +525,7 @@ def test_errors_in_their_place(execute: Callable[..., list[Any]], server: LocalS
 def test_error_raised_in_its_place(server: LocalServer, client: redis.Redis) -> None:
     client.set("k500", "text")
     script = Script("redis.call('LPUSH', KEYS[1], 1) return ARGV[1]")
-    source = fastresp.execute(range(100_000), script.command("k{0}", "{0}"), server=server.url)
+    source = fastresp.iter_replies(range(100_000), script.command("k{0}", "{0}"), server=server.url)
     got = [next(source)]
     client.script_flush()
     with pytest.raises(fastresp.CommandError, match="row 500, command 500: WRONGTYPE"):
@@ -544,7 +546,7 @@ def test_replies_over_tls(
 def test_never_known(execute: Callable[..., list[Any]], server: LocalServer) -> None:
     script = Script("return redis.error_reply('NOSCRIPT No matching script.')")
     template = ["ECHO {0}", script.command("k{0}")]
-    replies = execute(range(3), template, server=server.url, on_error="return")
+    replies = execute(range(3), template, server=server.url, on_error="collect")
     assert replies[::2] == [b"0", b"1", b"2"]
     assert [(error.row, error.index) for error in replies[1::2]] == [(0, 1), (1, 3), (2, 5)]
 
@@ -573,7 +575,7 @@ def test_lost_with_a_script_missing(start_server: Callable[..., LocalServer]) ->
 
     got: list[bytes] = []
     with flushing_quietly(server), pytest.raises(fastresp.TransportError) as caught:
-        for reply in fastresp.execute(
+        for reply in fastresp.iter_replies(
             source(), Script("return ARGV[1]").command("", "{0}"), server=server.url
         ):
             got.append(reply)

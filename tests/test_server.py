@@ -278,7 +278,11 @@ def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_
     in_wheel = find_program("cli", "FASTRESP_CLI")
     if in_wheel is not None:
         assert Path(in_wheel).name == "valkey-cli"
-        assert in_wheel in fastresp.mass_insert(COMMANDS, server=server.url).reason
+        by_name = fastresp.mass_insert(COMMANDS, server=server.url, transport="redis-cli")
+        assert in_wheel in by_name.reason
+    report = fastresp.mass_insert(COMMANDS, server=server.url)
+    assert report.transport == "socket"
+    assert "on the PATH" in report.reason
     monkeypatch.setattr("fastresp.programs.WHEELS", ())
     report = fastresp.mass_insert(COMMANDS, server=server.url)
     assert report.transport == "socket"

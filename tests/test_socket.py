@@ -190,7 +190,7 @@ def text(client: redis.Redis) -> None:
 
 @pytest.mark.usefixtures("text")
 def test_each_error_has_its_command(insert: Insert, server: LocalServer) -> None:
-    with pytest.raises(fastresp.CommandErrors) as caught:
+    with pytest.raises(fastresp.LoadErrors) as caught:
         insert(mixed(100_000, 1000), server=server.url)
     report = caught.value.report
     assert (report.commands, report.replies, report.failed) == (100_000, 100_000, 100)
@@ -226,7 +226,7 @@ def test_errors_within_a_reply(insert: Insert, server: LocalServer) -> None:
 
 @pytest.mark.usefixtures("text")
 def test_stop_at_the_first_error(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
-    with pytest.raises(fastresp.CommandErrors) as caught:
+    with pytest.raises(fastresp.LoadErrors) as caught:
         insert(mixed(1_000_000, 5000), server=server.url, on_error="stop")
     report = caught.value.report
     assert report.stopped.startswith("stopped at the first error reply")
@@ -248,7 +248,7 @@ def test_max_errors(insert: Insert, server: LocalServer, most: int | str, words:
     assert words in report.stopped
     assert report.failed > 100 if most != "2%" else report.failed >= 10
     assert report.commands == report.replies < 1_000_000
-    with pytest.raises(fastresp.CommandErrors, match="stopped"):
+    with pytest.raises(fastresp.LoadErrors, match="stopped"):
         insert(mixed(1_000_000, 10), **options)
 
 

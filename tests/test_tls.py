@@ -78,11 +78,11 @@ def test_large_value(insert: Callable[..., fastresp.Report], tls: Callable[..., 
 def test_execute(tls: Callable[..., str]) -> None:
     rows = [(f"k{i}", f"v{i}" * 1000) for i in range(3000)]
     fastresp.mass_insert(rows, "SET {0} {1}", server=tls(), transport="socket")
-    got = list(fastresp.execute(rows, "GET {0}", server=tls(), decode=True))
+    got = list(fastresp.iter_replies(rows, "GET {0}", server=tls(), decode=True))
     assert got == [value for _, value in rows]
     # One that stops and goes on: what OpenSSL holds is not forgotten.
     slow = []
-    for i, reply in enumerate(fastresp.execute(rows[:200], "GET {0}", server=tls())):
+    for i, reply in enumerate(fastresp.iter_replies(rows[:200], "GET {0}", server=tls())):
         slow.append(reply.decode())
         if i % 50 == 0:
             time.sleep(0.05)

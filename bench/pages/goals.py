@@ -288,9 +288,9 @@ GOALS: tuple[Goal, ...] = (
     *lists_goals(),
     Goal(
         "Users",
-        "10,000 users by `execute`, against a redis-py pipeline with hiredis",
+        "10,000 users by `iter_replies`, against a redis-py pipeline with hiredis",
         "users",
-        faster("users", "execute", "redis-py"),
+        faster("users", "iter_replies", "redis-py"),
         2,
     ),
     Goal(

@@ -164,7 +164,7 @@ PARTS = Group(
             bars(
                 "Ten thousand users back", "users", ("users",), axis="users a second", value=speed,
             ),
-            "`execute`, Arrow columns by keys, and by a pattern are fastresp's.",
+            "`iter_replies`, Arrow columns by keys, and by a pattern are fastresp's.",
         ),
         redis_py("pack_commands", "A pipeline of 10,000 SETs of 129 bytes, packed only."),
         redis_py("execute", "The same, sent and replied to. No goal: the rest is redis-py's."),

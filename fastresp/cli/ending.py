@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import (
-    CommandErrors,
     EncodeError,
     FastrespError,
+    LoadErrors,
     ProtocolError,
     TemplateError,
     TransportError,
@@ -151,7 +151,7 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
             yield end
     except (Ended, BrokenPipeError, typer.Exit):
         raise
-    except CommandErrors as error:
+    except LoadErrors as error:
         end.report = error.report
     except BaseException as error:
         if isinstance(error, SystemExit) or _is_usage(error):

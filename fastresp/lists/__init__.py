@@ -136,7 +136,7 @@ class ListBuffer:
             The report, the length of the list afterwards, and how many items ``maxlen`` dropped.
 
         Raises:
-            CommandErrors: the server refused some of them.
+            LoadErrors: the server refused some of them.
             EncodeError: an item has no RESP form; those before it were pushed, but for those of
                 its batch.
         """

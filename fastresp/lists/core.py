@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import CommandError, LeaseError, ProtocolError, TransportError
-from ..execute import ReplyCore
+from ..replies import ReplyCore
 from ..server import Answers, Server
 from ..source import released
 from ..transports.lanes import Waits
@@ -77,7 +77,9 @@ class ListCore:
 
     def attach(self, connection: Any, answers: Answers) -> None:
         """Take over a connected redis-py connection."""
-        core = ReplyCore(self.server, decode=None, on_error="return", timeout=self.settings.timeout)
+        core = ReplyCore(
+            self.server, decode=None, on_error="collect", timeout=self.settings.timeout
+        )
         core.attach(connection)
         self.writer = Writer(chunk_bytes=1 << 16)
         self.writer.max_bulk_bytes = answers.max_bulk_bytes

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..errors import CommandError, CommandErrors, EncodeError
-from ..execute import ReplyCore
+from ..errors import CommandError, EncodeError, LoadErrors
+from ..replies import ReplyCore
 from ..report import ERRORS_KEPT, Report
 from ..source import Encoder
 from ..template import Template
@@ -148,11 +148,11 @@ class Push:
         """What became of it.
 
         Raises:
-            CommandErrors: the server refused some of the items.
+            LoadErrors: the server refused some of the items.
         """
         report = self.told()
         if report.failed:
-            raise CommandErrors(report, hint="")
+            raise LoadErrors(report, hint="")
         return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:

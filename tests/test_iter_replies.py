@@ -1,4 +1,4 @@
-"""execute: the replies of commands in order, lazily, both ways at once, sync and asyncio alike."""
+"""iter_replies and execute: replies in order, lazily, both ways at once; sync and asyncio."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from peak import PEAK
 
 import fastresp
 import fastresp.aio
-from fastresp.execute import FIRST_IN_FLIGHT
 from fastresp.programs import LocalServer
+from fastresp.replies import FIRST_IN_FLIGHT
 
 Execute: TypeAlias = Callable[..., list[Any]]
 
 
 def execute_sync(data: Any, command: Any = None, **options: Any) -> list[Any]:
-    return list(fastresp.execute(data, command, **options))
+    return list(fastresp.iter_replies(data, command, **options))
 
 
 def execute_asyncio(data: Any, command: Any = None, **options: Any) -> list[Any]:
     async def collect() -> list[Any]:
-        return [reply async for reply in fastresp.aio.execute(data, command, **options)]
+        return [reply async for reply in fastresp.aio.iter_replies(data, command, **options)]
 
     return asyncio.run(collect())
 
@@ -79,7 +79,7 @@ def test_decoding(execute: Execute, server: LocalServer, decode: Any, reply: Any
 
 def test_errors_in_their_place(execute: Execute, server: LocalServer) -> None:
     rows = [("a", 1), ("b", 2), ("a", 3)]
-    got = execute(rows, "SET {0} x; LPUSH {0} {1}; GET {0}", server=server.url, on_error="return")
+    got = execute(rows, "SET {0} x; LPUSH {0} {1}; GET {0}", server=server.url, on_error="collect")
     assert [type(reply) for reply in got] == [bytes, fastresp.CommandError, bytes] * 3
     assert [(e.row, e.index, e.code, e.arguments) for e in got[1::3]] == [
         (0, 1, "WRONGTYPE", (b"LPUSH", b"a", b"1")),
@@ -89,7 +89,7 @@ def test_errors_in_their_place(execute: Execute, server: LocalServer) -> None:
 
 
 def test_errors_raised_in_their_place(server: LocalServer) -> None:
-    replies = fastresp.execute(
+    replies = fastresp.iter_replies(
         [("SET", "a", 1), ("LPUSH", "a", 1), ("GET", "a")], server=server.url
     )
     assert next(replies) == b"OK"
@@ -109,13 +109,13 @@ def test_replies_before_the_data_fails(server: LocalServer) -> None:
 
     got: list[bytes] = []
     with pytest.raises(ZeroDivisionError) as caught:
-        for reply in fastresp.execute(source(), server=server.url):
+        for reply in fastresp.iter_replies(source(), server=server.url):
             got.append(reply)
     assert got == [b"%d" % i for i in range(50_000)]
     assert caught.value.report.replies == 50_000  # type: ignore[attr-defined]
     got = []
     with pytest.raises(fastresp.EncodeError, match="command 3"):
-        for reply in fastresp.execute([("ECHO", 1)] * 3 + [("ECHO", None)], server=server.url):
+        for reply in fastresp.iter_replies([("ECHO", 1)] * 3 + [("ECHO", None)], server=server.url):
             got.append(reply)
     assert got == [b"1"] * 3
 
@@ -131,7 +131,7 @@ def test_replies_come_while_the_source_goes_on(server: LocalServer) -> None:
             made += 1
             yield "ECHO", "x" * 100
 
-    for _ in fastresp.execute(source(), server=server.url):
+    for _ in fastresp.iter_replies(source(), server=server.url):
         taken += 1
         ahead.append(made - taken)
     assert taken == 100_000
@@ -150,7 +150,7 @@ def test_a_reader_that_stops_stops_the_sender(server: LocalServer, client: redis
             made += 1
             yield "GET", "large"
 
-    replies = fastresp.execute(source(), server=server.url)
+    replies = fastresp.iter_replies(source(), server=server.url)
     for _ in range(1000):
         assert len(next(replies)) == 100_000
     time.sleep(0.3)
@@ -166,7 +166,7 @@ def test_a_reader_that_stops_stops_the_sender(server: LocalServer, client: redis
 def test_first_replies_may_be_large(server: LocalServer, client: redis.Redis) -> None:
     client.set("large", "x" * 1_000_000)
     client.config_resetstat()
-    replies = fastresp.execute([("GET", "large")] * 500, server=server.url)
+    replies = fastresp.iter_replies([("GET", "large")] * 500, server=server.url)
     next(replies)
     time.sleep(0.2)
     assert client.info("commandstats")["cmdstat_get"]["calls"] <= FIRST_IN_FLIGHT
@@ -178,7 +178,7 @@ def test_first_replies_do_not_pile_up_in_the_server(
 ) -> None:
     """Nothing is known of their size before the first of them."""
     client.set("large", "x" * (4 << 20))
-    replies = fastresp.execute([("GET", "large")] * 100, server=server.url)
+    replies = fastresp.iter_replies([("GET", "large")] * 100, server=server.url)
     next(replies)
     time.sleep(0.2)
     assert client.info("memory")["mem_clients_normal"] < 40 << 20
@@ -189,7 +189,7 @@ def test_large_replies_after_small_ones(server: LocalServer, client: redis.Redis
     """So many are in flight at most that the server's memory stays bounded."""
     client.set("large", "x" * 100_000)
     commands = [("GET", "none")] * 100_000 + [("GET", "large")] * 5000
-    replies = fastresp.execute(commands, server=server.url)
+    replies = fastresp.iter_replies(commands, server=server.url)
     for _ in range(99_000):
         next(replies)
     used = []
@@ -208,9 +208,9 @@ def test_complaint_about_a_part_of_a_command(server: LocalServer, client: redis.
         yield "ECHO", "x" * (64 << 20)
 
     try:
-        for on_error in ("return", "raise"):
+        for on_error in ("collect", "raise"):
             with pytest.raises(fastresp.TransportError, match="invalid bulk length") as caught:
-                list(fastresp.execute(source(), server=server.url, on_error=on_error))
+                list(fastresp.iter_replies(source(), server=server.url, on_error=on_error))
             report = caught.value.report
             assert report is not None
             assert (report.replies, report.commands, report.in_doubt) == (1, 1, 0)
@@ -225,7 +225,7 @@ def test_nothing(execute: Execute, server: LocalServer) -> None:
 
 def test_lazy(port: int) -> None:
     """Nothing is opened before the first reply is asked for."""
-    replies = fastresp.execute([("PING",)], server=f"redis://127.0.0.1:{port}")
+    replies = fastresp.iter_replies([("PING",)], server=f"redis://127.0.0.1:{port}")
     with pytest.raises(fastresp.TransportError, match="refused"):
         next(replies)
 
@@ -234,15 +234,15 @@ def test_lazy(port: int) -> None:
     ("arguments", "error", "words"),
     [
         ({"data": "GET a"}, TypeError, "not one str"),
-        ({"data": [], "on_error": "collect"}, ValueError, "'raise' or 'return'"),
+        ({"data": [], "on_error": "stop"}, ValueError, "'raise' or 'collect'"),
         ({"data": [], "timeout": 0}, ValueError, "above 0"),
-        ({"data": [], "command": ""}, fastresp.TemplateError, "empty"),
+        ({"data": [], "template": ""}, fastresp.TemplateError, "empty"),
         ({"data": [], "server": 5}, TypeError, "a URL or"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        fastresp.execute(**arguments)
+        fastresp.iter_replies(**arguments)
 
 
 def test_server_killed(execute: Execute, start_server: Callable[..., LocalServer]) -> None:
@@ -277,7 +277,7 @@ def test_server_frozen(execute: Execute, start_server: Callable[..., LocalServer
 
 def test_slow_consumer_is_not_a_timeout(server: LocalServer) -> None:
     for i, reply in enumerate(
-        fastresp.execute(range(200), "ECHO {0}", server=server.url, timeout=0.2)
+        fastresp.iter_replies(range(200), "ECHO {0}", server=server.url, timeout=0.2)
     ):
         assert reply == b"%d" % i
         if i % 100 == 50:
@@ -288,7 +288,7 @@ def test_asyncio_left_early(server: LocalServer, client: redis.Redis) -> None:
     async def take() -> list[Any]:
         got = []
         async with aclosing(
-            fastresp.aio.execute(range(10**9), "ECHO {0}", server=server.url)
+            fastresp.aio.iter_replies(range(10**9), "ECHO {0}", server=server.url)
         ) as them:
             async for reply in them:
                 got.append(reply)
@@ -319,14 +319,14 @@ MEMORY_CODE = (
     PEAK
     + """
 import sys, fastresp
-replies = fastresp.execute(range(1000), "ECHO {0}", server=sys.argv[1])
+replies = fastresp.iter_replies(range(1000), "ECHO {0}", server=sys.argv[1])
 assert sum(1 for _ in replies) == 1000
 before = peak()
 count = 0
-for reply in fastresp.execute(range(2_000_000), "GET a", server=sys.argv[1]):
+for reply in fastresp.iter_replies(range(2_000_000), "GET a", server=sys.argv[1]):
     count += 1
 assert count == 2_000_000
-for reply in fastresp.execute(range(200), "GET large", server=sys.argv[1]):
+for reply in fastresp.iter_replies(range(200), "GET large", server=sys.argv[1]):
     assert len(reply) == 2_000_000
 print(peak() - before)
 """
@@ -340,3 +340,30 @@ def test_memory(server: LocalServer, client: redis.Redis) -> None:
         [sys.executable, "-c", MEMORY_CODE, server.url], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) * 1024 <= 32 << 20
+
+
+def execute_one(*arguments: Any, **options: Any) -> Any:
+    return fastresp.iter_replies(*arguments, **options)
+
+
+def execute_one_asyncio(*arguments: Any, **options: Any) -> Any:
+    return asyncio.run(fastresp.aio.iter_replies(*arguments, **options))
+
+
+@pytest.mark.parametrize("run", [execute_one, execute_one_asyncio], ids=["sync", "asyncio"])
+def test_one_command(run: Callable[..., Any], server: LocalServer) -> None:
+    """It runs at once, as redis-py's execute_command does."""
+    assert run("SET", "k", "värde", server=server.url) == b"OK"
+    assert run(b"GET", "k", server=server.url, decode=True) == "värde"
+    assert run("GET", "none", server=server.url) is None
+    assert run("LRANGE", "none", 0, -1, server=server.url) == []
+    with pytest.raises(redis.ResponseError, match=r"^WRONGTYPE") as caught:
+        run("LPUSH", "k", "x", server=server.url)
+    assert caught.value.arguments == (b"LPUSH", b"k", b"x")
+    for wrong in ((), ([("SET", "a", "b")],), (["SET", "a", "b"],)):
+        with pytest.raises(TypeError, match="iter_replies"):
+            run(*wrong, server=server.url)
+    with pytest.raises(fastresp.EncodeError):
+        run("SET", "k", None, server=server.url)
+    with pytest.raises(redis.ConnectionError):
+        run("PING", server="redis://127.0.0.1:1")

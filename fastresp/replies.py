@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from .errors import CommandError, ProtocolError
@@ -10,7 +11,7 @@ from .report import Report
 from .script import MOST_REPEATS, is_forgotten, repeating, script_of
 from .server import Server, ServerLike
 from .source import Data, Encoder, encoding, release
-from .template import NO_SCRIPTS, Command, Scripts, Template, as_template
+from .template import NO_SCRIPTS, Scripts, Template, TemplateLike, as_template
 from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore
 from .transports.stream import Wait, wait_for
@@ -18,7 +19,7 @@ from .window import Repeat, Window
 from .wire.commands import arguments
 from .wire.objects import ReplyReader
 
-__all__ = ["More", "ReplyCore", "execute", "reply_core"]
+__all__ = ["More", "ReplyCore", "execute", "iter_replies", "one_command", "one_reply", "reply_core"]
 
 # The replies to the commands in flight shall not be more than this, as far as the size of those
 # that have come lets foresee: what nobody takes piles up in the server's memory.
@@ -89,7 +90,7 @@ class ReplyCore(PipelineCore):
 
     Args:
         decode: the encoding of replies that are text, or None for bytes.
-        on_error: ``"raise"`` or ``"return"`` error replies.
+        on_error: ``"raise"`` or ``"collect"`` error replies.
         scripts: what is to be loaded before, and to be sent again if the server forgets it.
         others: as for PipelineCore.
     """
@@ -278,27 +279,28 @@ class ReplyCore(PipelineCore):
             self._most = 1  # a reply that large is on its way
 
 
-def execute(
+def iter_replies(
     data: Data,
-    command: Command = None,
+    template: TemplateLike = None,
     *,
     server: ServerLike = None,
-    on_error: Literal["raise", "return"] = "raise",
+    on_error: Literal["raise", "collect"] = "raise",
     decode: bool | str | None = None,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
     default: Callable[[Any], Any] | None = None,
 ) -> Iterator[Any]:
-    """Run commands and give their replies, in order, as they come.
+    """Run commands and yield their replies, in order, as they arrive.
 
-    Commands are sent while replies are taken, over one connection, and neither is held: a reader
-    that stops stops the sender. When the iterator is closed or forgotten the connection is, and
-    the commands in flight may have been run or not.
+    Nothing runs until the first reply is asked for. Commands are sent while replies are taken,
+    over one connection, and neither is held: a reader that stops stops the
+    sender. When the iterator is closed or forgotten the connection is, and the commands in flight
+    may have been run or not.
 
     Args:
-        data, command, server, nulls, timeout, default: as for ``mass_insert``.
+        data, template, server, nulls, timeout, default: as for ``mass_insert``.
         on_error: raise an error reply as a CommandError (``"raise"``), or give it in its place as
-            an object (``"return"``). Errors within a reply, as that of EXEC, stay in it.
+            an object (``"collect"``). Errors within a reply, as that of EXEC, stay in it.
         decode: True or an encoding for replies as str; by default they are bytes.
 
     Returns:
@@ -310,10 +312,61 @@ def execute(
         EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after the
             replies to the commands before.
     """
-    template = as_template(command)
+    template = as_template(template)
     core = reply_core(server, on_error, decode, timeout, template)
     writer, source = encoding(data, template, nulls=nulls, default=default)
     return _run(core, writer, source)
+
+
+def execute(
+    *arguments: Any,
+    server: ServerLike = None,
+    decode: bool | str | None = None,
+    timeout: float | None = 30.0,
+) -> Any:
+    """Run one command at once, over a connection of its own, and return its reply.
+
+    Args:
+        *arguments: the command's name and its arguments, as for ``pack``:
+            ``execute("CONFIG", "GET", "maxmemory")``.
+        server, timeout: as for ``mass_insert``.
+        decode: as for ``iter_replies``.
+
+    Returns:
+        bytes or str, int, None, or a list of these.
+
+    Raises:
+        CommandError: the server answered with an error.
+        TypeError: there is no command, or a whole list of commands; ``iter_replies`` runs those.
+        EncodeError, TransportError, TransportTimeout: as ``mass_insert``.
+    """
+    command = one_command(arguments)
+    with one_reply():
+        [reply] = iter_replies(command, server=server, decode=decode, timeout=timeout)
+    return reply
+
+
+def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Make a source of the arguments of one command.
+
+    Raises:
+        TypeError: they are not the arguments of one command.
+    """
+    if not arguments or not isinstance(arguments[0], str | bytes):
+        raise TypeError(
+            "execute() runs one command, given as its arguments: execute('GET', 'key'); "
+            "iter_replies() runs many"
+        )
+    return [arguments]
+
+
+@contextmanager
+def one_reply() -> Iterator[None]:
+    """Raise an error reply without an index: there is only one command."""
+    try:
+        yield
+    except CommandError as error:
+        raise CommandError(error.text, arguments=error.arguments) from None
 
 
 def reply_core(
@@ -323,13 +376,13 @@ def reply_core(
     timeout: float | None,
     template: Template | None,
 ) -> ReplyCore:
-    """The pipeline for these options of ``execute``.
+    """The pipeline for these options of ``iter_replies``.
 
     Raises:
         ValueError, LookupError: an option can't be.
     """
-    if on_error not in ("raise", "return"):
-        raise ValueError(f"on_error is 'raise' or 'return', not {on_error!r}")
+    if on_error not in ("raise", "collect"):
+        raise ValueError(f"on_error is 'raise' or 'collect', not {on_error!r}")
     encoding = "utf-8" if decode is True else decode or None
     return ReplyCore(
         Server(server),
