@@ -18,7 +18,7 @@ from .progress import Progress, reporting
 from .replies import More, one_command, one_reply, reply_core
 from .report import Report
 from .server import Server, ServerLike
-from .source import Data, Encoder, encoding, is_columns, place_of, release, row_writer
+from .source import Data, Encoder, as_source, encoding, is_columns, place_of, release, row_writer
 from .template import NO_SCRIPTS, TemplateLike, as_template
 from .transports.aio import AioTransport, connect, told, wait_for
 from .transports.base import add_report
@@ -71,6 +71,7 @@ async def mass_insert(
     """
     if transport not in ("auto", "socket"):
         raise ValueError(f"transport is 'auto' or 'socket' in asyncio, not {transport!r}")
+    data = as_source(data)
     if isinstance(data, RespFile):
         await asyncio.to_thread(data.check)  # the whole file is read for it
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
@@ -125,6 +126,7 @@ async def iter_replies(
     ``redis.asyncio.Redis`` client. To leave it before its end, close it: with
     ``contextlib.aclosing()``, or ``aclose()``.
     """
+    data = as_source(data)
     if isinstance(data, RespFile):
         await asyncio.to_thread(data.check)
     template = as_template(template)

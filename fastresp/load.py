@@ -14,7 +14,7 @@ from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
 from .server import ServerLike
-from .source import Data, Encoder, encoding, place_of, released
+from .source import Data, Encoder, as_source, encoding, place_of, released
 from .template import NO_SCRIPTS, TemplateLike, as_template
 from .transports.base import Transport
 from .transports.choice import check_cluster, choose
@@ -45,12 +45,15 @@ def mass_insert(
         data: any iterable, read once and never held: rows (dicts, tuples, objects with named
             fields, single values) for a template, or commands (lists or tuples of arguments). Or
             columns: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (a DataFrame of
-            pandas or polars, a table or reader of pyarrow, a relation of DuckDB), which are never
-            made into Python objects.
+            pandas or polars, a table or reader of pyarrow, a relation of DuckDB), a list of these,
+            a Dataset or Scanner of pyarrow, a LazyFrame of polars, or what pandas'
+            ``read_csv(chunksize=)`` returns; they are never made into Python objects. Or a path or
+            query, which ``read`` reads.
         template: a command template such as ``"HSET user:{id} {**}"``, a Template, what
             ``Script.command()`` gives, a list of these, or None when ``data`` holds commands.
-        server: a URL (``redis://``, ``rediss://``, ``unix://``), a ``redis.Redis`` client, or
-            None for the environment's ``REDIS_URL``, else localhost.
+        server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
+            client of redis-py or valkey-py, or None for the environment's ``REDIS_URL``, else
+            localhost.
         transport: ``"redis-cli"``, a managed ``redis-cli --pipe``; ``"socket"``, a connection
             driven by us, which knows which command an error belongs to; ``"auto"``, redis-cli
             where there is one that can do all that is asked for, else the socket. The report
@@ -96,6 +99,7 @@ def mass_insert(
 
     Calls in several threads do not disturb one another: each has connections of its own.
     """
+    data = as_source(data)
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
     template = as_template(template)
     check_spread(data, template, connections)
@@ -164,7 +168,7 @@ def dump(
     template = as_template(template)
     if template is not None and template.scripts:
         template = template.self_contained()
-    writer, source = encoding(data, template, nulls=nulls, default=default)
+    writer, source = encoding(as_source(data), template, nulls=nulls, default=default)
     with released(source):
         if isinstance(file, (str, os.PathLike)):
             with open(file, "wb", buffering=0) as opened:

@@ -10,7 +10,7 @@ from .errors import CommandError, ProtocolError
 from .report import Report
 from .script import MOST_REPEATS, is_forgotten, repeating, script_of
 from .server import Server, ServerLike
-from .source import Data, Encoder, encoding, release
+from .source import Data, Encoder, as_source, encoding, release
 from .template import NO_SCRIPTS, Scripts, Template, TemplateLike, as_template
 from .transports.base import add_report
 from .transports.pipeline import LostConnection, PipelineCore
@@ -314,7 +314,7 @@ def iter_replies(
     """
     template = as_template(template)
     core = reply_core(server, on_error, decode, timeout, template)
-    writer, source = encoding(data, template, nulls=nulls, default=default)
+    writer, source = encoding(as_source(data), template, nulls=nulls, default=default)
     return _run(core, writer, source)
 
 

@@ -7,20 +7,25 @@ import re
 import socket
 import ssl
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from .errors import CommandError, TransportError, TransportTimeout
 from .template import NO_SCRIPTS, Scripts
 
-if TYPE_CHECKING:
-    import redis
-
 __all__ = ["Answers", "Server", "ServerLike", "parse_info"]
 
-ServerLike: TypeAlias = "str | redis.Redis | None"
+
+class Client(Protocol):
+    """A client of redis-py or of valkey-py, sync or asyncio."""
+
+    connection_pool: Any
+
+
+ServerLike: TypeAlias = str | Client | None
 
 DEFAULT_URL = "redis://localhost:6379/0"
 # A server that is up answers a connection and a PING well within this.
@@ -30,6 +35,22 @@ ASK_TIMEOUT_S = 5.0
 HANDSHAKE_TIMEOUT_S = 1.0
 # A server that refuses a connection says so as soon as it is open.
 GREETING_TIMEOUT_S = 0.2
+
+# What Valkey calls them, and redis-py.
+SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
+# Clients whose settings are translated, and those of a whole cluster.
+CLIENTS = (("redis.asyncio", "Redis"), ("valkey", "Valkey"), ("valkey.asyncio", "Valkey"))
+CLUSTERS = (
+    ("redis", "RedisCluster"),
+    ("redis.asyncio", "RedisCluster"),
+    ("valkey", "ValkeyCluster"),
+    ("valkey.asyncio", "ValkeyCluster"),
+)
+# What is taken over of such a client, besides ssl_*.
+SETTINGS = {
+    "client_name", "credential_provider", "db", "host", "password", "path", "port",
+    "socket_keepalive", "socket_keepalive_options", "username",
+}  # fmt: skip
 
 # proto-max-bulk-len, where the server does not tell it. Source: redis.conf.
 DEFAULT_BULK_BYTES = 512 << 20
@@ -54,8 +75,9 @@ class Server:
     """Settings of one Redis or Valkey server. Opens nothing until asked.
 
     Args:
-        server: a URL (``redis://``, ``rediss://``, ``unix://``), a ``redis.Redis`` client, or
-            None for the environment's ``REDIS_URL``, else ``redis://localhost:6379/0``.
+        server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
+            client of redis-py or valkey-py, sync or asyncio, or None for the environment's
+            ``REDIS_URL``, else ``redis://localhost:6379/0``.
         reading: nothing will be written, so that a replica will do.
 
     Raises:
@@ -73,16 +95,17 @@ class Server:
             pool: Any = _pool_from_url(server)
         elif isinstance(server, redis.Redis):
             pool = server.connection_pool
-        elif _is_async(server, "Redis"):
-            pool = _AsSync(server.connection_pool)
-        elif isinstance(server, redis.RedisCluster) or _is_async(server, "RedisCluster"):
+        elif _is_any(server, CLIENTS):
+            pool = _Translated(server)
+        elif _is_any(server, CLUSTERS):
             raise TransportError(
                 "a load into a whole cluster is not in this version; load each master with the "
                 "URL of that node and transport='socket'"
             )
         else:
             raise TypeError(
-                f"server is a URL or a redis.Redis client, not a {type(server).__name__}"
+                "server is a URL or a client of redis-py or valkey-py, not a "
+                f"{type(server).__name__}"
             )
         self.connection_class: type[Any] = pool.connection_class
         self.settings: dict[str, Any] = {
@@ -363,38 +386,42 @@ class Server:
         return socket.create_connection(address, timeout=1.0)
 
 
-def _is_async(client: object, name: str) -> bool:
-    """Whether it is a client of redis.asyncio, which is not imported for this."""
-    module = sys.modules.get("redis.asyncio")
-    return module is not None and isinstance(client, getattr(module, name))
+def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:
+    """Whether it is of one of these classes; their modules are not imported for this."""
+    loaded = ((sys.modules.get(module), name) for module, name in classes)
+    return any(
+        module is not None and isinstance(client, getattr(module, name)) for module, name in loaded
+    )
 
 
-class _AsSync:
-    """The settings of an asyncio client's pool, for a connection that is not asyncio's."""
+class _Translated:
+    """The settings of a client of asyncio or valkey-py, for a connection of redis-py's own."""
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, client: Any) -> None:
         import redis
-        from redis import asyncio as other
 
-        for theirs, ours in (
-            (other.SSLConnection, redis.SSLConnection),
-            (other.UnixDomainSocketConnection, redis.UnixDomainSocketConnection),
-            (other.Connection, redis.Connection),
-        ):
-            if issubclass(pool.connection_class, theirs):
-                self.connection_class = ours
-                break
+        pool = client.connection_pool
         if "connection_pool" in pool.connection_kwargs:
             raise TransportError(
-                "an asyncio client of Sentinel can't be used; give Sentinel(...).master_for(name) "
-                "of redis, not of redis.asyncio"
+                f"this Sentinel client of {type(client).__module__.partition('.')[0]} can't be "
+                "used; give Sentinel(...).master_for(name) of redis, not of redis.asyncio or valkey"
             )
-        self.connection_kwargs = pool.connection_kwargs
+        names = {base.__name__ for base in pool.connection_class.__mro__}
+        classes = (redis.SSLConnection, redis.UnixDomainSocketConnection, redis.Connection)
+        # The first that it is derived from; an SSLConnection is a Connection, too.
+        self.connection_class = next(each for each in classes if each.__name__ in names)
+        self.connection_kwargs = {
+            name: value
+            for name, value in pool.connection_kwargs.items()
+            if name in SETTINGS or name.startswith("ssl_")
+        }
 
 
 def _pool_from_url(url: str) -> Any:
     import redis
 
+    scheme, colon, rest = url.partition(":")
+    url = SCHEMES.get(scheme.lower(), scheme) + colon + rest
     try:
         parts = urlsplit(url)
         if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"(/\d*)?", parts.path):
@@ -408,8 +435,8 @@ def _pool_from_url(url: str) -> Any:
         # in it ends up in both.
         raise ValueError(
             "this server URL can't be read; it looks like redis://user:password@host:port/db, "
-            "rediss:// for TLS or unix:///path?db=0, with special characters in the password "
-            "percent-encoded"
+            "rediss:// for TLS, valkey:// and valkeys:// likewise, or unix:///path?db=0, with "
+            "special characters in the password percent-encoded"
         ) from None
 
 

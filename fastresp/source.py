@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
-from .files import Table
+from .files import Table, read
 from .files.resp import RespEncoder, RespFile
+from .frames import frames_of
 from .template import TemplateLike, as_template
 from .wire.buffer import Chunk
 from .wire.chunks import CHUNK_BYTES
@@ -16,6 +18,7 @@ from .wire.writer import Writer
 __all__ = [
     "Data",
     "Encoder",
+    "as_source",
     "encoding",
     "is_columns",
     "place_of",
@@ -42,7 +45,7 @@ class ArrowHolding(Protocol):
     def __arrow_c_array__(self, requested_schema: Any = None, /) -> Any: ...
 
 
-Data: TypeAlias = Iterable[Any] | ArrowStreaming | ArrowHolding | RespFile
+Data: TypeAlias = Iterable[Any] | ArrowStreaming | ArrowHolding | RespFile | str | os.PathLike[str]
 
 
 class Encoder(Protocol):
@@ -57,6 +60,28 @@ class Encoder(Protocol):
     def chunks(self, source: Any, /) -> Iterator[Chunk]: ...
     def fill(self, source: Any, /) -> bool: ...
     def take(self) -> Chunk | None: ...
+
+
+def as_source(data: Any) -> Any:
+    """Turn a path or a query into its table, and what holds tables into one stream of columns.
+
+    Raises:
+        OSError, ValueError: there is no such file, or its name does not tell its format.
+        ImportError: pyarrow is not installed, and it needs it.
+    """
+    if isinstance(data, str | os.PathLike):
+        try:
+            return read(data)
+        except FileNotFoundError as error:
+            error.add_note(
+                "fastresp: a str as data is the path of a file, or a query; one command goes in a "
+                "list, as its arguments: [('SET', 'key', 'value')]"
+            )
+            raise
+    if hasattr(data, "__arrow_c_stream__"):
+        return data
+    columns = frames_of(data)
+    return data if columns is None else columns
 
 
 def encoding(
@@ -111,12 +136,10 @@ def _chunk_bytes(rate_limit: float | None) -> int:
 
 def _check(data: Any) -> None:
     """Refuse what is iterable but surely not an iterable of rows."""
-    if isinstance(data, (str, bytes, bytearray)):
+    if isinstance(data, (bytes, bytearray)):
         raise TypeError(f"data is an iterable of rows or commands, not one {type(data).__name__}")
     if isinstance(data, Mapping):
         raise TypeError("data is an iterable of rows, and a mapping is one row: put it in a list")
-    if type(data).__name__ == "LazyFrame":
-        raise TypeError("a LazyFrame has no rows yet: give what its collect() returns")
 
 
 def _columns(

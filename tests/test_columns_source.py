@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import arro3.core
@@ -20,6 +21,8 @@ import nanoarrow as na
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 import redis
 from columns import Array, Counted, Stream, capsule_of, dumped
@@ -27,6 +30,7 @@ from columns import Array, Counted, Stream, capsule_of, dumped
 import fastresp
 import fastresp.aio
 from fastresp import EncodeError, SourceError, TemplateError, TransportError, pack_many
+from fastresp.frames import Frames, frames_of
 from fastresp.programs import LocalServer
 from fastresp.wire.arrow import ArrowStream
 from fastresp.wire.columns import ColumnWriter
@@ -34,6 +38,9 @@ from fastresp.wire.columns import ColumnWriter
 NAMES = ["ann", None, "dä"]
 TABLE = pa.table({"id": pa.array([1, 2, 3]), "name": NAMES})
 FRAME = pd.DataFrame({"id": [1, 2, 3], "name": pd.array(NAMES, dtype="string")})
+
+CSV = "id,name\n1,ann\n2,\n3,dä\n"
+CSV_TYPES = {"id": "int64", "name": "string"}
 
 
 def relation() -> Any:
@@ -58,6 +65,12 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "nanoarrow array": lambda: na.Array(TABLE.to_struct_array().chunk(0)),
     "arro3": lambda: arro3.core.Table.from_arrow(TABLE),
     "arro3 batch": lambda: arro3.core.RecordBatch.from_arrow(TABLE.to_batches()[0]),
+    "list of batches": lambda: [TABLE.slice(0, 1), TABLE.slice(1).to_batches()[0]],
+    "tuple of DataFrames": lambda: (FRAME[:2], pl.DataFrame({"id": [3], "name": ["dä"]})),
+    "Dataset": lambda: pyarrow.dataset.dataset(TABLE),
+    "Scanner": lambda: pyarrow.dataset.dataset(TABLE).scanner(columns=["name", "id"]),
+    "LazyFrame": lambda: pl.LazyFrame({"id": [1, 2, 3], "name": NAMES}),
+    "read_csv in chunks": lambda: pd.read_csv(io.StringIO(CSV), chunksize=1, dtype=CSV_TYPES),
     "any stream": lambda: Stream(TABLE),
     "any array": lambda: Array(TABLE.to_batches()[0]),
 }  # fmt: skip
@@ -534,3 +547,70 @@ def test_async_iterables_are_rows(server: LocalServer) -> None:
     assert (
         asyncio.run(fastresp.aio.mass_insert(rows(), "SET {0} {1}", server=server.url)).replies == 1
     )
+
+
+def test_path(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    """A path is read, everywhere that data can be given; so is a query."""
+    file = tmp_path / "users.parquet"
+    pq.write_table(TABLE, file)
+    query = f"SELECT id, name FROM '{file}' WHERE name IS NOT NULL"
+    template = "HSET u:{id} {**}"
+    assert dumped(file, template, nulls="empty") == EXPECTED
+    for data, rows in ((file, 3), (str(file), 3), (query, 2)):
+        assert fastresp.mass_insert(data, template, server=server.url, nulls="empty").rows == rows
+        load = fastresp.aio.mass_insert(data, template, server=server.url, nulls="empty")
+        assert asyncio.run(load).rows == rows
+        names = list(fastresp.iter_replies(data, "HGET u:{id} name", server=server.url))
+        assert names == [STORED[b"u:1"], b"", STORED[b"u:3"]][:: 1 if rows == 3 else 2]
+    assert client.dbsize() == 3
+    resp = tmp_path / "users.resp"
+    fastresp.dump(file, template, resp, nulls="empty")
+    assert fastresp.mass_insert(resp, server=server.url).commands == 3
+    with pytest.raises(FileNotFoundError) as caught:
+        fastresp.mass_insert("SET a 1", server=server.url)
+    assert "[('SET', 'key', 'value')]" in caught.value.__notes__[0]
+
+
+TABLES_THAT_DIFFER: dict[str, tuple[Any, str]] = {
+    "names": (pa.table({"id": [4], "nam": ["x"]}), "table 2 has the columns id, nam"),
+    "types": (pa.table({"id": [4.5], "name": ["x"]}), "'id' is int64 in the first table"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES_THAT_DIFFER)
+def test_tables_that_differ(name: str, server: LocalServer, client: redis.Redis) -> None:
+    """What came before is loaded, and no value is converted."""
+    other, words = TABLES_THAT_DIFFER[name]
+    with pytest.raises(SourceError, match=words):
+        fastresp.mass_insert([TABLE, other], "SET {id} x", server=server.url)
+    assert client.dbsize() == 3
+
+
+def test_tables_are_streamed() -> None:
+    """The next chunk is read when the last was taken."""
+    taken = []
+
+    class Chunks:
+        get_chunk = None
+
+        def __iter__(self) -> Iterator[Any]:
+            for number in range(5):
+                taken.append(number)
+                yield pa.table({"id": [number] * 10_000})
+
+    stream = ArrowStream(frames_of(Chunks()))
+    assert taken == [0]
+    next(stream)
+    assert taken == [0]
+    next(stream)
+    assert taken == [0, 1]
+    stream.release_columns()
+    with pytest.raises(SourceError, match="there is no table"):
+        dumped(Frames([]), "SET {id} x")
+
+
+@pytest.mark.parametrize("command", ["HSET u:{id} {**}", None])
+def test_tables_as_rows_are_advised(command: str | None) -> None:
+    """An iterator of tables can't be told from one of rows before it begins."""
+    with pytest.raises(EncodeError, match="a list of tables, or load them one by one"):
+        dumped((frame for frame in [FRAME]), command)

@@ -8,7 +8,7 @@ import re
 import weakref
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import IO, Any, Literal, Self, TypeAlias
+from typing import IO, Any, Literal, Self, TypeAlias, overload
 
 from ..errors import SourceError
 from .ahead import Ahead, Run
@@ -40,6 +40,42 @@ PACKED = (".gz", ".zst", ".bz2")
 QUERY = re.compile(r"\s*(select|with|from|values)[\s('\"*]", re.IGNORECASE)
 
 
+@overload
+def read(
+    source: Path | IO[bytes],
+    *,
+    format: Literal["resp"],
+    limit: int | None = None,
+    skip_truncated: bool = False,
+) -> RespFile: ...
+@overload
+def read(
+    source: Source,
+    *,
+    sql: str | None = None,
+    format: Literal["csv", "tsv", "jsonl", "parquet", "arrow"],
+    delimiter: str | None = None,
+    limit: int | None = None,
+) -> Table: ...
+@overload
+def read(
+    source: Source,
+    *,
+    sql: str,
+    format: None = None,
+    delimiter: str | None = None,
+    limit: int | None = None,
+) -> Table: ...
+@overload
+def read(
+    source: Source,
+    *,
+    sql: str | None = None,
+    format: Format | None = None,
+    delimiter: str | None = None,
+    limit: int | None = None,
+    skip_truncated: bool = False,
+) -> Table | RespFile: ...
 def read(
     source: Source,
     *,

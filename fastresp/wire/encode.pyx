@@ -108,6 +108,8 @@ cdef object not_a_command(object row):
     hint = "a command is a list or tuple of arguments, its name first"
     if isinstance(row, (str, bytes)):
         hint += "; to fill a text with values give it as the template, and rows as the data"
+    elif hasattr(row, "__arrow_c_stream__"):
+        hint = "it is a whole table; give a list of tables, or load them one by one, and a template"
     elif hasattr(row, "keys"):
         hint += "; rows with named fields need a template, such as 'HSET user:{id} {**}'"
     return EncodeError(f"{shown(row)} is not a command: {hint}")

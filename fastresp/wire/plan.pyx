@@ -343,6 +343,11 @@ cdef int classify(Plan plan, object row) except -1:
     """Find out how to reach the fields of rows of this type."""
     cdef int kind
     plan.row_names = None
+    if hasattr(row, "__arrow_c_stream__") and hasattr(row, "columns"):
+        raise EncodeError(
+            f"this row is a {type(row).__name__}, a whole table; give a list of tables, or load "
+            "them one by one"
+        )
     if type(row) is dict:
         kind = ROW_DICT
     elif isinstance(row, (str, bytes, bytearray, memoryview, int, float)):
