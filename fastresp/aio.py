@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+)
+from contextlib import aclosing, closing, suppress
 from typing import Any, Literal
 
+from . import fetch
 from .command_info import check_spread
 from .errors import TransportError
+from .fetch import BATCH_ROWS, Keys
 from .files.resp import RespFile
 from .lists.aio import ListBuffer
 from .policy import ErrorPolicy, MaxErrors, Rejects
@@ -26,14 +35,15 @@ from .transports.choice import check_cluster
 from .transports.lanes import Lanes
 from .transports.pipeline import LostConnection, PipelineCore
 from .transports.stream import Wait
+from .wire.arrow_out import StringBatch
 from .wire.buffer import Chunk
 from .wire.writer import CHUNK_SECONDS
 
-__all__ = ["ListBuffer", "execute", "iter_replies", "mass_insert"]
+__all__ = ["ListBuffer", "execute", "fetch_hashes", "iter_replies", "mass_insert"]
 
 # Rows of an async source that are gathered before they are encoded: a call of the encoder costs
 # as much as some rows.
-BATCH_ROWS = 32
+GATHERED_ROWS = 32
 # A source that lets wait so long for a row makes a pause.
 PAUSE_SECONDS = 0.02
 
@@ -184,6 +194,112 @@ async def execute(
     return reply
 
 
+def fetch_hashes(
+    keys: Keys | AsyncIterable[Any],
+    fields: Iterable[str],
+    *,
+    server: ServerLike = None,
+    binary: bool | Iterable[str] = False,
+    timeout: float | None = 30.0,
+    batch_rows: int = BATCH_ROWS,
+) -> Hashes:
+    """Fetch fields of hashes as columns, as ``fastresp.fetch_hashes``, in an event loop.
+
+    ``keys`` may also be an async iterable, ``server`` an asyncio client. What is returned is for
+    ``async for``: itself for rows, each a dict, its ``batches()`` for columns.
+    """
+    checked = [] if isinstance(keys, AsyncIterable) else keys
+    hashes = fetch.fetch_hashes(
+        checked, fields, server=server, binary=binary, timeout=timeout, batch_rows=batch_rows
+    )
+    return Hashes(hashes, keys if isinstance(keys, AsyncIterable) else None)
+
+
+class Hashes:
+    """Hashes as columns, read while they are taken: what ``fetch_hashes`` returns.
+
+    Attributes:
+        names: of the columns.
+    """
+
+    def __init__(self, hashes: fetch.Hashes, keys: AsyncIterable[Any] | None) -> None:
+        self.names = hashes.names
+        self._hashes = hashes
+        self._keys = keys
+
+    @property
+    def rows(self) -> int:
+        """How many rows have been read, in the last reading."""
+        return self._hashes.rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of replies, likewise."""
+        return self._hashes.nbytes
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for row in zip(*batch.columns, strict=True):
+                    yield dict(zip(self.names, row, strict=True))
+
+    async def batches(self) -> AsyncGenerator[StringBatch, None]:
+        """Yield the batches, each an object with ``__arrow_c_array__``.
+
+        To leave it before its end, close it: with ``contextlib.aclosing()``, or ``aclose()``.
+        """
+        core, found, keys = self._hashes.begin()
+        source = keys if self._keys is None else self._keys
+        chunks = _Chunks(
+            source if found is None else _scanned(found), core.template, nulls="error", default=None
+        )
+        try:
+            fetch.check_single(chunks.writer)
+            [connection], answers = await connect(core.server, 1, core.timeout)
+            core.attach(connection)
+            chunks.writer.max_bulk_bytes = answers.max_bulk_bytes
+            chunks.carrier = core
+            for item in core.reading():
+                if isinstance(item, Wait):
+                    assert core.stream is not None
+                    await wait_for([(core.stream, item)])
+                elif isinstance(item, More):
+                    with fetch.advising():
+                        chunk = await chunks.next()
+                    core.ended = chunk is None
+                    if chunk is not None:
+                        core.window.add(chunk)
+                    core.touch()
+                else:
+                    yield self._hashes.counted(item, core, found)
+                    core.touch()
+        except LostConnection:
+            raise await told(core.loss) from None
+        finally:
+            core.detach()
+            chunks.close()
+
+
+async def _scanned(found: fetch.Found) -> AsyncIterator[bytes]:
+    """Yield the keys of a pattern, each page waited for in a thread: redis-py's SCAN blocks."""
+    pages = found.pages()
+    page: list[bytes] | None = []
+    try:
+        while page is not None:
+            reading = asyncio.ensure_future(asyncio.to_thread(next, pages, None))
+            try:
+                page = await asyncio.shield(reading)
+            except asyncio.CancelledError:
+                found.disconnect()  # which ends the reading
+                with suppress(Exception):
+                    await reading
+                raise
+            for key in page or ():
+                yield key
+    finally:
+        pages.close()
+
+
 class _Chunks:
     """The chunks of a source that may be async.
 
@@ -271,7 +387,7 @@ class _Chunks:
                 async for row in source:
                     self._rows.append(row)
                     late = time.monotonic() >= deadline
-                    if late or len(self._rows) >= BATCH_ROWS:
+                    if late or len(self._rows) >= GATHERED_ROWS:
                         break
                 else:
                     self._more = False

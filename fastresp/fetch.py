@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, Self, TypeAlias
 from weakref import ref
 
 from .errors import CommandError, DecodeError, EncodeError, ProtocolError, SourceError
-from .replies import ReplyCore
+from .replies import More, ReplyCore
 from .server import Server, ServerLike
 from .source import ArrowHolding, ArrowStreaming, encoding, release
 from .template import Template
 from .transports.pipeline import LostConnection
-from .transports.stream import wait_for
+from .transports.stream import Wait, wait_for
 from .wire.arrow_out import StringBatch, schema, stream
 from .wire.commands import arguments
 from .wire.reply_columns import ReplyColumns, string_column
@@ -62,7 +64,7 @@ def fetch_hashes(
             the key. So that is the way back from ``"HSET user:{id} {**}"``; other characters of
             such a pattern stand for themselves. A literal brace is doubled, as in templates.
         fields: the names of the fields, each a column.
-        server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
+        server: as for ``mass_insert``.
         binary: True for columns of bytes, or the names of those that shall be; the others are
             UTF-8 text.
         timeout: seconds without any progress after which it is given up; None for never.
@@ -268,28 +270,41 @@ class Hashes:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _read(self) -> Generator[StringBatch, None, None]:
+    def begin(self) -> tuple[HashCore, Found | None, Any]:
+        """Begin a reading: its core, what finds the keys of a pattern, and otherwise the keys.
+
+        Raises:
+            SourceError: the keys were an iterator that has been read.
+        """
         self.rows = self.nbytes = 0
         self.error = None
         fields = slice(1 if isinstance(self._keys, Pattern) else 0, None)
         core = HashCore(self._options, self.names[fields], self._text[fields])
-        found = Found(self._keys, core) if isinstance(self._keys, Pattern) else None
-        core.found = found is not None
+        if isinstance(self._keys, Pattern):
+            core.found = True
+            return core, Found(self._keys, core), None
+        if self._taken and iter_of(self._keys) is self._keys:
+            raise SourceError("the keys were an iterator, and were read; give a list of them")
+        self._taken = True
+        return core, None, single(self._keys)
+
+    def counted(self, batch: StringBatch, core: HashCore, found: Found | None) -> StringBatch:
+        """Count a batch, and add the column of the keys that a pattern has found."""
+        whole = batch if found is None else found.added(batch, text=self._text[0])
+        self.rows += len(whole)
+        self.nbytes = core.received
+        return whole
+
+    def _read(self) -> Generator[StringBatch, None, None]:
         try:
-            if self._taken and iter_of(self._keys) is self._keys:
-                raise SourceError("the keys were an iterator, and were read; give a list of them")
-            self._taken = True
-            # Closed here, for a traceback that somebody keeps would keep their connections open.
+            core, found, keys = self.begin()
+            # Closed here: a traceback that somebody keeps would keep their connections open.
             with ExitStack() as stack:
-                if found is None:
-                    keys = single(self._keys)
-                else:
-                    keys = stack.enter_context(closing(found.keys()))
+                if found is not None:
+                    pages = stack.enter_context(closing(found.pages()))
+                    keys = chain.from_iterable(pages)
                 for batch in stack.enter_context(closing(core.batches(keys))):
-                    whole = batch if found is None else found.added(batch, text=self._text[0])
-                    self.rows += len(whole)
-                    self.nbytes = core.received
-                    yield whole
+                    yield self.counted(batch, core, found)
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -365,47 +380,51 @@ class HashCore(ReplyCore):
         self.acknowledge(min(columns.replies, sent))
 
     def batches(self, keys: Any) -> Generator[StringBatch, None, None]:
-        """Send the keys, and give batches of their rows.
+        """Send the keys, and yield batches of their rows.
 
         Raises:
             TransportError, TransportTimeout: the server can't be used, or was lost.
         """
         writer, source = encoding(keys, self.template, nulls="error", default=None)
         try:
-            columns: Sequence[str] = getattr(writer, "names", ())
-            if len(columns) > 1:
-                raise SourceError(
-                    f"keys is one column, not {len(columns)}, {', '.join(columns)}: give one of "
-                    f"them, such as keys[{columns[0]!r}]"
-                )
+            check_single(writer)
             connection, answers = self.server.open(self.timeout)
             self.attach(connection)
             writer.max_bulk_bytes = answers.max_bulk_bytes
-            while not (self.ended and self.finished):
-                while not self.ended and not self.window.unsent:
-                    self.ended = not writer.fill(source)
+            for item in self.reading():
+                if isinstance(item, Wait):
+                    assert self.stream is not None
+                    wait_for([(self.stream, item)])
+                elif isinstance(item, More):
+                    with advising():
+                        self.ended = not writer.fill(source)
                     chunk = writer.take()
                     if chunk is not None:
                         self.window.add(chunk)
                     self.touch()
-                before = self.window.acknowledged
-                self.step()
-                yield from self.taken()
-                if self.window.acknowledged == before and not self.finished:
-                    assert self.stream is not None
-                    wait_for([(self.stream, self.wait())])
-            yield from self.taken(rest=True)
-        except EncodeError as error:
-            # The advice of a load names options that there are none of here.
-            words, _, advice = str(error).rpartition("; ")
-            if "nulls=" in advice or "default=" in advice:
-                error.args = (f"{words}; a key is a str, bytes or a number",)
-            raise
+                else:
+                    yield item
         except LostConnection:
             raise self.loss() from None
         finally:
             self.detach()
             release(source)
+
+    def reading(self) -> Iterator[Wait | More | StringBatch]:
+        """Yield what is to be done next: wait, add more keys, or take this batch.
+
+        Raises:
+            LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
+        """
+        while not (self.ended and self.finished):
+            while not self.ended and not self.window.unsent:
+                yield More()
+            before = self.window.acknowledged
+            self.step()
+            yield from self.taken()
+            if self.window.acknowledged == before and not self.finished:
+                yield self.wait()
+        yield from self.taken(rest=True)
 
     def taken(self, *, rest: bool = False) -> Iterator[StringBatch]:
         """The batches that are full; and the rest, if it is the end."""
@@ -426,6 +445,32 @@ class HashCore(ReplyCore):
         return not_text(f"field {field!r} of key {_shown(key)}", key, field)
 
 
+def check_single(writer: Any) -> None:
+    """Refuse keys of several columns.
+
+    Raises:
+        SourceError: there are several.
+    """
+    columns: Sequence[str] = getattr(writer, "names", ())
+    if len(columns) > 1:
+        raise SourceError(
+            f"keys is one column, not {len(columns)}, {', '.join(columns)}: give one of them, such "
+            f"as keys[{columns[0]!r}]"
+        )
+
+
+@contextmanager
+def advising() -> Iterator[None]:
+    """Replace advice that names options of a load, which a fetch does not have."""
+    try:
+        yield
+    except EncodeError as error:
+        words, _, advice = str(error).rpartition("; ")
+        if "nulls=" in advice or "default=" in advice:
+            error.args = (f"{words}; a key is a str, bytes or a number",)
+        raise
+
+
 class Found:
     """The keys of a pattern, and the column of them.
 
@@ -439,8 +484,9 @@ class Found:
         self.core = core
         # Those whose rows were not given yet.
         self.kept: list[bytes] = []
+        self._connection: Any = None
 
-    def keys(self) -> Generator[bytes, None, None]:
+    def pages(self) -> Generator[list[bytes], None, None]:
         """SCAN; while some keys are taken the next are looked for.
 
         Raises:
@@ -450,7 +496,7 @@ class Found:
         import redis
 
         server = self.core.server
-        connection = server.connect(self.core.timeout)
+        connection = self._connection = server.connect(self.core.timeout)
         how = ("MATCH", self.pattern.glob, "COUNT", SCAN_COUNT, "TYPE", "hash")
         try:
             connection.send_command("SCAN", 0, *how)
@@ -460,13 +506,19 @@ class Found:
                 if cursor != b"0":
                     connection.send_command("SCAN", cursor, *how)
                 self.kept += found
-                yield from found
+                yield found
         except redis.ResponseError as error:
             raise CommandError(f"SCAN: {error}") from error
         except (redis.RedisError, OSError) as error:
             raise server.failure(error) from error
         finally:
             connection.disconnect()
+
+    def disconnect(self) -> None:
+        """End a SCAN that another thread waits for."""
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection._sock.shutdown(socket.SHUT_RDWR)
 
     def added(self, batch: StringBatch, *, text: bool) -> StringBatch:
         """The batch with the column of the keys before the others.

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 import redis
+import redis.asyncio
+import valkey
+import valkey.asyncio
 
 import fastresp
+import fastresp.aio
 from fastresp.programs import LocalServer, find_program
 from fastresp.server import Server
 
@@ -267,6 +273,40 @@ def test_cluster_client_is_refused() -> None:
     client.__dict__["nodes_manager"] = None
     with pytest.raises(fastresp.TransportError, match="cluster"):
         Server(client)
+
+
+def test_valkey(locked: str) -> None:
+    """URLs and clients of valkey-py, and clients of asyncio, wherever a server is named."""
+    host, port = locked.split(":")
+    quoted = quote(PASSWORD, safe="")
+    settings: dict[str, Any] = {"host": host, "port": int(port), "password": PASSWORD, "db": 3}
+    clients = [
+        f"valkey://:{quoted}@{locked}/3",
+        f"VALKEY://:{quoted}@{locked}/3",
+        valkey.Valkey(**settings),
+        valkey.asyncio.Valkey(**settings, client_name="me"),
+        redis.asyncio.Redis(**settings),
+    ]
+    for number, client in enumerate(clients, 1):
+        for transport in ("redis-cli", "socket"):
+            commands = [("INCR", "n"), ("CLIENT", "GETNAME")]
+            assert fastresp.mass_insert(commands, server=client, transport=transport).failed == 0
+        assert fastresp.execute("GET", "n", server=client) == b"%d" % (2 * number)
+        assert asyncio.run(fastresp.aio.execute("DBSIZE", server=client)) == 1
+    assert "invalid username" in str(refused(f"valkey://:wr0ng@{locked}"))
+    sentinel = valkey.Sentinel([(host, int(port))]).master_for("mymaster")
+    with pytest.raises(fastresp.TransportError, match="not of redis"):
+        Server(sentinel)
+    cluster = object.__new__(valkey.ValkeyCluster)
+    cluster.__dict__["nodes_manager"] = None
+    with pytest.raises(fastresp.TransportError, match="cluster"):
+        Server(cluster)
+
+
+def test_valkey_paths(server: LocalServer) -> None:
+    path = str(server.socket)
+    for client in (valkey.Valkey(unix_socket_path=path), valkey.from_url(f"unix://{path}?db=1")):
+        assert fastresp.mass_insert(COMMANDS, server=client).replies == 1
 
 
 def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_path: Path) -> None:

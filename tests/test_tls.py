@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import valkey
+import valkey.asyncio
 from loads import VALUE, interrupted, running_load
 
 import fastresp
@@ -50,6 +52,10 @@ def test_clients_of_both_kinds(insert: Callable[..., fastresp.Report], tls: Call
         assert insert(commands(1000), server=client).replies == 1000
         assert client.dbsize() == 1000
     assert insert(commands(1000), server=redis.asyncio.Redis.from_url(tls())).replies == 1000
+    for client in (valkey.Valkey, valkey.asyncio.Valkey):
+        url = tls().replace("rediss://", "valkeys://")
+        assert insert(commands(1000), server=client.from_url(url)).replies == 1000
+        assert insert(commands(1000), server=url).replies == 1000
 
 
 def test_auto_takes_the_socket_for_a_client(tls: Callable[..., str]) -> None:
