@@ -122,7 +122,7 @@ class Rows:
         fastresp.mass_insert(data, template, server=self.url, transport="socket")
 
     def ids(self) -> list[str]:
-        return fastresp.iter_replies("LRANGE", LIST, 0, -1, server=self.url, decode=True)
+        return fastresp.execute("LRANGE", LIST, 0, -1, server=self.url, decode=True)
 
     def create(self) -> None:
         self.insert(self.data, f"RPUSH {LIST} {{id}}")

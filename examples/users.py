@@ -76,7 +76,7 @@ class Rows:
         fastresp.mass_insert(data, template, server=URL, transport="socket")
 
     def ids(self) -> list[str]:
-        return fastresp.iter_replies("LRANGE", "example:users", 0, -1, server=URL, decode=True)
+        return fastresp.execute("LRANGE", "example:users", 0, -1, server=URL, decode=True)
 
     def create(self) -> None:
         self.insert(self.data, "RPUSH example:users {id}")

@@ -44,7 +44,6 @@ def __getattr__(name: str) -> str:
 
 
 __all__ = [
-    "__version__",
     # load
     "mass_insert",
     "iter_replies",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.metadata
 import inspect
 import pickle
 from typing import Any
@@ -201,3 +202,9 @@ def test_caught_as_redis_py_users_catch_them() -> None:
     assert issubclass(TransportTimeout, redis.TimeoutError)
     assert issubclass(TransportTimeout, TimeoutError)
     assert repr(CommandError("ERR no")) == "CommandError('ERR no')"
+
+
+def test_version() -> None:
+    assert fastresp.__version__ == importlib.metadata.version("fastresp")
+    with pytest.raises(AttributeError, match="no_such_name"):
+        fastresp.no_such_name  # noqa: B018

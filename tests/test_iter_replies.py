@@ -233,7 +233,7 @@ def test_lazy(port: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"data": "GET a"}, TypeError, "not one str"),
+        ({"data": b"GET a"}, TypeError, "not one bytes"),
         ({"data": [], "on_error": "stop"}, ValueError, "'raise' or 'collect'"),
         ({"data": [], "timeout": 0}, ValueError, "above 0"),
         ({"data": [], "template": ""}, fastresp.TemplateError, "empty"),
@@ -343,11 +343,11 @@ def test_memory(server: LocalServer, client: redis.Redis) -> None:
 
 
 def execute_one(*arguments: Any, **options: Any) -> Any:
-    return fastresp.iter_replies(*arguments, **options)
+    return fastresp.execute(*arguments, **options)
 
 
 def execute_one_asyncio(*arguments: Any, **options: Any) -> Any:
-    return asyncio.run(fastresp.aio.iter_replies(*arguments, **options))
+    return asyncio.run(fastresp.aio.execute(*arguments, **options))
 
 
 @pytest.mark.parametrize("run", [execute_one, execute_one_asyncio], ids=["sync", "asyncio"])
