@@ -157,7 +157,7 @@ def test_what_redis_cli_cannot_do(server: LocalServer, option: dict) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"data": "SET a 1"}, TypeError, "not one str"),
+        ({"data": b"SET a 1"}, TypeError, "not one bytes"),
         ({"data": {"a": 1}}, TypeError, "put it in a list"),
         ({"data": 5}, TypeError, "not iterable"),
         ({"data": [], "transport": "pigeon"}, ValueError, "'auto', 'redis-cli' or 'socket'"),
