@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 import redis
@@ -171,12 +173,12 @@ def test_what_is_not_measured(start_server: Callable[..., LocalServer]) -> None:
 
 
 @contextmanager
-def at_work(server: LocalServer) -> Iterator[subprocess.Popen[bytes]]:
-    """The doctor in the midst of its measuring."""
+def at_work(server: LocalServer, url: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """The doctor while it measures a server, reached by another URL if there is one."""
     with (
         redis.Redis.from_url(server.url) as client,
         subprocess.Popen(
-            [*PROGRAM, "doctor", server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*PROGRAM, "doctor", url or server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=os.environ | {"COLUMNS": "80"},
         ) as process,
     ):  # fmt: skip
@@ -197,6 +199,87 @@ def test_interrupted(start_server: Callable[..., LocalServer], number: int) -> N
     assert b"replies" not in words  # no report of a load
     with redis.Redis.from_url(server.url) as client:
         assert client.dbsize() == 0
+
+
+@contextmanager
+def late_replies(server: LocalServer, seconds: float) -> Iterator[str]:
+    """A way to the server by which each reply takes longer: the URL."""
+
+    def pump(source: socket.socket, sink: socket.socket, pause: float) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(pause)
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            behind = socket.socket(socket.AF_UNIX)
+            behind.connect(str(server.socket))
+            for ends in ((client, behind, 0.0), (behind, client, seconds)):
+                threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_before_the_first_reply(
+    start_server: Callable[..., LocalServer], number: int
+) -> None:
+    """What the server has executed is deleted, though its reply has not come yet."""
+    server = start_server()
+    with late_replies(server, 0.05) as url, at_work(server, url) as process:
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == Exit.INTERRUPTED
+    with redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() == 0
+
+
+RANDOMLY = """
+import random, signal, sys, redis
+from fastresp.doctor import doctor
+
+def end(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, end)
+url, count, seed = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+moments = random.Random(seed)
+interrupted = 0
+for number in range(count):
+    try:
+        # As much in the first moments, with many small writes, as in all the others.
+        signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.01, moments.choice([0.3, 2.0])))
+        doctor(url)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        interrupted += 1
+    with redis.Redis.from_url(url) as client:
+        for _ in range(20):
+            assert client.dbsize() == 0, (number, client.keys("*"))
+print(interrupted)
+"""
+
+
+@pytest.mark.parametrize(
+    "count",
+    [8, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+)
+def test_interrupted_at_random(start_server: Callable[..., LocalServer], count: int) -> None:
+    """At whatever moment, no key of the doctor's stays in the server."""
+    command = [sys.executable, "-c", RANDOMLY, start_server().url, str(count), "seed"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=6 * count + 60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= count // 4
 
 
 def test_killed(start_server: Callable[..., LocalServer]) -> None:

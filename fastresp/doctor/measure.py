@@ -14,6 +14,7 @@ from ..load import mass_insert
 from ..server import Server, ServerLike
 from ..template import Template
 from ..wire.encode import pack
+from ..wire.signals import Undisturbed
 from ..wire.writer import Writer
 from .facts import SCRATCH, Facts, unix_server
 from .link import PING, Link, rate_of
@@ -128,14 +129,17 @@ def measure(like: ServerLike, server: Server, facts: Facts, show: Show) -> Measu
     """
     measured = Measured(reading_only=_no_writing(facts), full=_is_full(facts))
     _encoder(measured)
-    with _link(server) as link:
+    # Signals wait while a write is in flight: one that the server runs after the DEL would stay.
+    undisturbed = Undisturbed()
+    with _link(server) as link, undisturbed:
         scratch = Scratch(link)
         try:
             if not measured.reading_only:
                 measured.reading_only = scratch.refusal()
-            _traffic(like, server, facts, scratch, measured, show)
+            _traffic(like, server, facts, scratch, measured, show, undisturbed)
         finally:
-            measured.leftover = scratch.remove(server)
+            with Undisturbed():  # the other one ends with an interruption
+                measured.leftover = scratch.remove(server)
     return measured
 
 
@@ -153,6 +157,7 @@ class Scratch:
 
     def refusal(self) -> str:
         """Why the server does not take a write; empty where it does."""
+        self.used = True  # whatever becomes of it
         for _ in range(SLOTS_TRIED):
             try:
                 self.link.call(pack(*self.set(0)), 1)
@@ -162,7 +167,6 @@ class Scratch:
                     break
                 self._choose()
             else:
-                self.used = True
                 return ""
         return f"the server refuses SET on {SCRATCH}*: {words}"
 
@@ -248,7 +252,13 @@ def _is_full(facts: Facts) -> bool:
 
 
 def _traffic(
-    like: ServerLike, server: Server, facts: Facts, scratch: Scratch, measured: Measured, show: Show
+    like: ServerLike,
+    server: Server,
+    facts: Facts,
+    scratch: Scratch,
+    measured: Measured,
+    show: Show,
+    undisturbed: Undisturbed,
 ) -> None:
     """Everything that sends commands, one measurement after another."""
     link, full = scratch.link, measured.full
@@ -259,11 +269,13 @@ def _traffic(
     measured.command = name
 
     def allowed(what: str, step: Callable[[], T]) -> T | None:
-        show(what)
+        with undisturbed.lifted:  # what came during the last measurement is raised here
+            show(what)
         return _allowed(server, measured, what, step)
 
-    allowed("round trips", lambda: _round_trips(facts, link, measured))
-    allowed("PINGs in flight", lambda: _depths(server, facts, link, measured))
+    with undisturbed.lifted:
+        allowed("round trips", lambda: _round_trips(facts, link, measured))
+        allowed("PINGs in flight", lambda: _depths(server, facts, link, measured))
     measured.ready = allowed(
         f"{name} by a bare loop", lambda: _repeated(lambda: link.call(data, 1), 1, most)
     )
