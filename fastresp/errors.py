@@ -56,6 +56,12 @@ class EncodeError(FastrespError, TypeError, ValueError):
         self.argument = argument
 
 
+def with_advice(message: str, advice: str) -> str:
+    """Replace advice that names an option of loads, for a call that does not have it."""
+    words, _, given = message.rpartition("; ")
+    return f"{words}; {advice}" if "nulls=" in given or "default=" in given else message
+
+
 class TemplateError(FastrespError, ValueError):
     """A command template can't be read, or names a field that a row does not have.
 

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Self, TypeAlias
 from weakref import ref
 
-from .errors import CommandError, DecodeError, EncodeError, ProtocolError, SourceError
+from .errors import CommandError, DecodeError, EncodeError, ProtocolError, SourceError, with_advice
 from .replies import More, ReplyCore
 from .server import Server, ServerLike
 from .source import ArrowHolding, ArrowStreaming, encoding, release
@@ -465,9 +465,7 @@ def advising() -> Iterator[None]:
     try:
         yield
     except EncodeError as error:
-        words, _, advice = str(error).rpartition("; ")
-        if "nulls=" in advice or "default=" in advice:
-            error.args = (f"{words}; a key is a str, bytes or a number",)
+        error.args = (with_advice(str(error), "a key is a str, bytes or a number"),)
         raise
 
 

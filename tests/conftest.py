@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
 import pytest
 import redis
 import trustme
+from buffers import Awaited
 from loads import Insert, insert_asyncio, insert_sync
 
+import fastresp
 from fastresp.programs import LocalServer, find_program
 
 # What an example takes is a matter of the machine.
@@ -91,6 +94,24 @@ def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
 def insert(request: pytest.FixtureRequest) -> Insert:
     """mass_insert over a socket, and in an event loop."""
     return request.param
+
+
+@pytest.fixture(params=[fastresp.ListBuffer, Awaited], ids=["sync", "asyncio"])
+def open_buffer(
+    request: pytest.FixtureRequest, server: LocalServer
+) -> Iterator[Callable[..., Any]]:
+    """A function that opens a buffer on the list q."""
+    opened: list[Any] = []
+
+    def open_buffer(**options: Any) -> Any:
+        opened.append(request.param("q", **({"server": server.url} | options)))
+        return opened[-1]
+
+    yield open_buffer
+    for each in opened:
+        each.close()
+        if isinstance(each, Awaited):
+            each.loop.close()
 
 
 @pytest.fixture

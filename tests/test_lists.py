@@ -22,6 +22,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import redis
+from buffers import DELIVERIES, Awaited, numbers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from peak import PEAK
@@ -30,75 +31,10 @@ from test_matrix import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio
-from fastresp.lists.settings import ACK
 from fastresp.lists.settings import Settings as ListSettings
 from fastresp.programs import LocalServer
 
 Open: TypeAlias = Callable[..., Any]
-DELIVERIES = ("at-most-once", "at-least-once")
-
-
-class Awaited:
-    """The asyncio buffer, with calls that wait: so each test is one of both."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.buffer = fastresp.aio.ListBuffer(*arguments, **options)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self.buffer, name)
-        return lambda *args, **options: self.loop.run_until_complete(method(*args, **options))
-
-    def __len__(self) -> int:
-        return self.loop.run_until_complete(self.buffer.length())
-
-    @property
-    def _core(self) -> Any:
-        return self.buffer._core
-
-    def consume(self, *args: Any, **options: Any) -> Iterator[bytes]:
-        return self._each(self.buffer.consume(*args, **options))
-
-    def drain(self) -> Iterator[list[bytes]]:
-        return self._each(self.buffer.drain())
-
-    def _each(self, source: Any) -> Iterator[Any]:
-        try:
-            while True:
-                try:
-                    yield self.loop.run_until_complete(anext(source))
-                except StopAsyncIteration:
-                    return
-        finally:
-            if not self.loop.is_closed():
-                self.loop.run_until_complete(source.aclose())
-
-    def __enter__(self) -> Awaited:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-        self.loop.close()
-
-
-@pytest.fixture(params=[fastresp.ListBuffer, Awaited], ids=["sync", "asyncio"])
-def open_buffer(request: pytest.FixtureRequest, server: LocalServer) -> Iterator[Open]:
-    """A function that opens a buffer on the list q."""
-    opened: list[Any] = []
-
-    def open_buffer(**options: Any) -> Any:
-        opened.append(request.param("q", **({"server": server.url} | options)))
-        return opened[-1]
-
-    yield open_buffer
-    for each in opened:
-        each.close()
-        if isinstance(each, Awaited):
-            each.loop.close()
-
-
-def numbers(count: int, start: int = 0) -> list[bytes]:
-    return [b"%d" % i for i in range(start, start + count)]
 
 
 # What goes in comes out
@@ -669,32 +605,6 @@ def test_lost_connection_and_lease(open_buffer: Open, client: redis.Redis) -> No
         buffer.ack(3)
     assert buffer.pop(20) == numbers(10)
     assert buffer.ack() == 0
-
-
-@pytest.mark.parametrize("arrives", [True, False])
-def test_acknowledgement_in_doubt(open_buffer: Open, client: redis.Redis, arrives: bool) -> None:
-    """One whose reply is lost counts if it arrived, and nothing else is let go of in its place."""
-    buffer = open_buffer(delivery="at-least-once", batch=5)
-    buffer.push(map(str, range(20)))
-    items = buffer.consume()
-    first = buffer.pop(5) if isinstance(buffer, Awaited) else [next(items) for _ in range(5)]
-    assert first == numbers(5)
-    core = buffer._core if not isinstance(buffer, Awaited) else buffer.buffer._core
-    if arrives:
-        ack = core._script(ACK, 5, core.consumer, 30_000)
-        client.execute_command(*ack)
-    client.client_kill_filter(_type="normal", skipme=True)
-    with pytest.raises(fastresp.TransportError):
-        buffer.ack(5)
-    if arrives:
-        with pytest.raises(ValueError, match="0 were given"):
-            buffer.ack(5)
-    else:
-        assert buffer.ack(5) == 0
-    assert buffer.pop(100) == numbers(20)[5:]
-    buffer.close()
-    assert client.lrange("q", 0, -1) == numbers(20)[5:]
-    assert client.keys("*") == [b"q"]
 
 
 def test_heartbeat(open_buffer: Open) -> None:

@@ -193,8 +193,9 @@ class ListBuffer:
                 column = core.give_column()
             return column  # noqa: RET504
         except BaseException:
-            if column is not None:
-                core.take_column_back(column)
+            with self._undisturbed:
+                if column is not None:
+                    core.take_column_back(column)
             raise
 
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
@@ -216,12 +217,13 @@ class ListBuffer:
             if not (self._run(core.holding(most)) or self._run(core.waiting(block))):
                 return
             # Only what is given leaves what is held: other calls come in between.
-            while core.held and left > 0:
+            held, consumer = core.held.singly, core.consumer
+            while held and left > 0:
                 left -= 1
                 # No call, and so no place for a Ctrl-C, from here until the caller has it.
-                item = core.held[0]
-                del core.held[0]
-                core.given += 1
+                item = held[0]
+                del held[0]
+                consumer.given += 1
                 yield item
 
     def drain(self) -> Iterator[list[bytes]]:
@@ -229,10 +231,18 @@ class ListBuffer:
         while self._run(self._core.holding_batch(None)):
             yield self._given()
 
+    @property
+    def acknowledged(self) -> int:
+        """Items that were acknowledged so far, by calls of ``ack()`` that returned."""
+        return self._core.consumer.acknowledged
+
     def ack(self, n: int | None = None) -> int:
         """Tell the server that the first n items given, or all, are done with; it forgets them.
 
         The lease begins anew, as with each call that asks for items: ``ack(0)`` does only that.
+
+        Repeat a call that raised TransportError. It may have reached the server or not, and has
+        not changed ``acknowledged``; the repeat counts for the same items, and no others.
 
         Returns:
             How many were given and are not acknowledged.

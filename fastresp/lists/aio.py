@@ -129,15 +129,21 @@ class ListBuffer:
             most = None if max_items is None else int(left)
             if not (await self._run(core.holding(most)) or await self._run(core.waiting(block))):
                 return
-            while core.held and left > 0:
+            held = core.held.singly
+            while held and left > 0:
                 left -= 1
-                core.given += 1
-                yield core.held.popleft()
+                core.consumer.given += 1
+                yield held.popleft()
 
     async def drain(self) -> AsyncIterator[list[bytes]]:
         """As ``fastresp.ListBuffer.drain``."""
         while await self._run(self._core.holding_batch(None)):
             yield self._core.give()
+
+    @property
+    def acknowledged(self) -> int:
+        """As ``fastresp.ListBuffer.acknowledged``."""
+        return self._core.consumer.acknowledged
 
     async def ack(self, n: int | None = None) -> int:
         """As ``fastresp.ListBuffer.ack``."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -22,8 +20,10 @@ from ..wire.batches import gather
 from ..wire.buffer import Chunk
 from ..wire.reply_columns import ReplyColumns, string_column
 from ..wire.writer import Writer
+from .consumer import Consumer
+from .held import Held
 from .push import BATCH_BYTES, Push
-from .settings import ACK, PUT_BACK, TAKE, Settings
+from .settings import Settings
 
 __all__ = ["ListCore", "Steps"]
 
@@ -51,10 +51,9 @@ class ListCore:
         self.server = server
         self.settings = settings
         self.core: ReplyCore | None = None
-        self.consumer = ""
-        self.given = 0  # items that the user has, and has not acknowledged
-        self._acknowledged = 0  # and that this consumer has acknowledged, as far as we know
-        self.held: deque[bytes] = deque()  # taken out of the list, and not given yet
+        self.consumer = Consumer(settings)
+        self.held = Held()
+        self.doubtful = 0  # items that were being put back when the connection was lost
         self._asked: deque[int] = deque()  # most items of each request in flight
         self._replies: deque[Any] = deque()  # to the requests in flight
         self._last_request: tuple[Any, list[Chunk]] = None, []  # which it was, and its bytes
@@ -62,9 +61,6 @@ class ListCore:
         self._dry = False  # the last request found fewer items than it asked for
         self._sized = False  # the size of some items is known
         self.busy = False  # a call is under way
-        # And what came as a whole, likewise: the list of a reply, or a column. One of the three.
-        self._batch: list[bytes] = []
-        self._column: StringColumn | None = None
         # What made the last column, and of how many items: it knows how much memory they take.
         self._columns: tuple[int, ReplyColumns] | None = None
         # Within it a Ctrl-C does not wait until what came in is noted: for what is the user's.
@@ -94,13 +90,7 @@ class ListCore:
         if core is not None:
             core.detach()
             if self.safe:
-                self._forget()  # these are in our list there: see _rejoining()
-
-    def _forget(self) -> None:
-        """Hold nothing any more."""
-        self.held.clear()
-        self._batch = []
-        self._column = None
+                self.held.forget()  # these are in our list there: see _rejoining()
 
     def check_idle(self) -> None:
         """Refuse a second call while one is under way, from another task, thread or the source.
@@ -123,25 +113,17 @@ class ListCore:
     def beginning(self) -> Steps[None]:
         """Find out what the server can, and be known there as a consumer."""
         if self.safe:
-            if self.consumer:
+            if self.consumer.name:
                 yield from self._rejoining()
-            if not self.consumer:
-                yield from self._joining()
+            if not self.consumer.name:
+                name = self.consumer.new_name()
+                yield from self.calling(*self.consumer.joining(name))
+                self.consumer.joined(name)
         else:
             [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
             # Before 6.2 it took no count.
             wrong = isinstance(reply, CommandError)
             self._counted = not (wrong and "wrong number of arguments" in reply.text)
-
-    def _joining(self) -> Steps[None]:
-        # recover() puts its items back at the end that they came from.
-        consumer = f"{self.settings.order}-{uuid.uuid4().hex}"
-        keys = self._keys(consumer)
-        yield from self.calling(
-            ("MULTI",), ("HSET", keys[2], consumer, 0), ("SET", keys[3], 1, "PX", self._lease_ms),
-            ("EXEC",),
-        )  # fmt: skip
-        self.consumer, self._acknowledged = consumer, 0
 
     def _rejoining(self) -> Steps[None]:
         """After a lost connection: put back what the user does not have, and keep the rest.
@@ -149,24 +131,19 @@ class ListCore:
         Raises:
             LeaseError: recover() put back what the user has.
         """
-        if not self.given:
+        if not self.consumer.given:
             yield from self._putting_back()
             return
-        given = self._acknowledged + self.given
-        script = self._script(PUT_BACK, "", self.consumer, 1, self._from_left, given)
-        [reply] = yield from self.calling(script, errors=True)
+        [reply] = yield from self.calling(self.consumer.rejoin(), errors=True)
         self._check_lease(reply)
-        # The last acknowledgement may have arrived, or not: now we know.
-        self._acknowledged, self.given = reply, given - reply
+        self.consumer.rejoined(reply)
         yield from self._acknowledging(0)
 
     def _putting_back(self) -> Steps[None]:
         """Put back what this consumer holds in the server, and be it no longer."""
-        yield from self.calling(
-            self._script(PUT_BACK, "", self.consumer, 1, self._from_left, ""),
-        )
-        self._forget()
-        self.given, self.consumer = 0, ""
+        yield from self.calling(self.consumer.put_back())
+        self.held.forget()
+        self.consumer.leave()
 
     def _check_lease(self, reply: Any) -> None:
         """Raise an error reply, as a LeaseError where it is that."""
@@ -174,26 +151,12 @@ class ListCore:
             raise self._lease_over() if reply.code == "LEASE" else reply
 
     @property
+    def _fifo(self) -> bool:
+        return self.settings.order == "fifo"
+
+    @property
     def _pop(self) -> str:
-        return "LPOP" if self.settings.order == "fifo" else "RPOP"
-
-    @property
-    def _lease_ms(self) -> int:
-        return math.ceil(1000 * self.settings.lease)
-
-    @property
-    def _from_left(self) -> int:
-        return int(self.settings.order == "fifo")
-
-    def _keys(self, consumer: str = "") -> list[bytes]:
-        """The list, a consumer's list, the consumers, the consumer's lease."""
-        consumer = consumer or self.consumer
-        names = (f"processing:{consumer}", "consumers", f"lease:{consumer}")
-        return [self.settings.name, *map(self.settings.beside, names)]
-
-    def _script(self, script: str, *arguments: object, consumer: str = "") -> tuple[Any, ...]:
-        # The whole text each time: nothing beside the items, and no server forgets it.
-        return ("EVAL", script, 4, *self._keys(consumer), *arguments)
+        return "LPOP" if self._fifo else "RPOP"
 
     # Requests and replies
 
@@ -267,7 +230,7 @@ class ListCore:
         while self._asked:
             yield from self._next_items()
         self._dry = False
-        self._hold_singly()
+        self.held.take_apart()
 
     def _ask(self, most: int) -> None:
         """Ask for items, to be held."""
@@ -277,7 +240,7 @@ class ListCore:
     def _send_request(self, n: int) -> None:
         """Ask for n items; as a rule in the same words as the last time."""
         assert self.core is not None
-        which = n, self.consumer, self._counted
+        which = n, self.consumer.name, self._counted
         if self._last_request[0] != which:
             self._last_request = which, list(self._encoded(self._request(n)))
         for chunk in self._last_request[1]:
@@ -287,10 +250,10 @@ class ListCore:
         """The commands that take n items."""
         key = self.settings.name
         if self.safe:
-            return [self._script(TAKE, n, self.consumer, self._lease_ms, self._from_left)]
+            return [self.consumer.take(n)]
         if self._counted:
             return [(self._pop, key, n)]
-        first, keep = ((0, n - 1), (n, -1)) if self._from_left else ((-n, -1), (0, -n - 1))
+        first, keep = ((0, n - 1), (n, -1)) if self._fifo else ((-n, -1), (0, -n - 1))
         return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
 
     def _next_items(self) -> Steps[None]:
@@ -305,7 +268,7 @@ class ListCore:
         reply = replies[-1]
         if isinstance(reply, list) and len(replies) > 1:
             reply = reply[0]
-            if isinstance(reply, list) and not self._from_left:
+            if isinstance(reply, list) and not self._fifo:
                 reply.reverse()
         if isinstance(reply, CommandError):
             # The others in flight fare alike.
@@ -319,18 +282,12 @@ class ListCore:
             self.detach()
             raise ProtocolError(f"the server's reply to a pop is no list: {reply!r:.40}", offset)
         items: list[bytes] = reply or []
-        if self.held:
-            self.held.extend(items)
-        elif self._batch:
-            self._batch.extend(items)
-        else:
-            self._batch = items  # to hold and give 1,000 singly takes 20 us
+        self.held.add(items)
         self._dry, self._sized = len(items) < most, True
 
     def _lease_over(self) -> LeaseError:
-        count, self.given = self.given, 0
-        self._forget()
-        self.consumer = ""
+        count = self.consumer.leave()
+        self.held.forget()
         self.detach()
         return LeaseError(
             f"this consumer was silent for more than lease={self.settings.lease:g} s, and "
@@ -342,49 +299,33 @@ class ListCore:
 
     def give(self, n: int | None = None) -> list[bytes]:
         """The first n of the items that are held, or all: from here on the user has them."""
-        if n is not None and len(self._batch) > n:
-            self._hold_singly()
-        items, self._batch = self._batch, []
-        if self.held:
-            items = list(itertools.islice(self.held, n))
-            if len(items) == len(self.held):
-                self.held.clear()
-            else:
-                for _ in items:
-                    self.held.popleft()
-        self.given += len(items)
+        items = self.held.take(n)
+        self.consumer.given += len(items)
         return items
 
     def take_back(self, items: list[bytes]) -> None:
         """Hold what the user did not get after all."""
-        self.held.extendleft(reversed(items))
-        self.given -= len(items)
+        self.held.take_back(items)
+        self.consumer.given -= len(items)
 
     def give_column(self) -> StringColumn:
         """The column that is held: from here on the user has it."""
-        column, self._column = self._column, None
+        column, self.held.column = self.held.column, None
         assert column is not None
-        self.given += len(column)
+        self.consumer.given += len(column)
         return column
 
     def take_column_back(self, column: StringColumn) -> None:
         """Hold what the user did not get after all."""
-        self._column = column
-        self.given -= len(column)
-
-    def _hold_singly(self) -> None:
-        """Hold item by item what came as a whole."""
-        batch, self._batch = self._batch, []
-        self.held.extend(batch)
-        column, self._column = self._column, None
-        if column is not None:
-            self.held.extend(item for item in column.to_bytes() if item is not None)
+        assert self.held.column is None
+        self.held.column = column
+        self.consumer.given -= len(column)
 
     def popping(self, n: int) -> Steps[None]:
         """Hold n items, or as many as there are."""
         yield from self.settling()
         while True:
-            wanted = n - len(self.held) - len(self._batch) - sum(self._asked)
+            wanted = n - len(self.held) - sum(self._asked)
             while wanted > 0 and len(self._asked) < self._depth and not self._dry:
                 self._ask(min(wanted, self.settings.batch))
                 wanted -= self._asked[-1]
@@ -398,9 +339,7 @@ class ListCore:
         yield from self.settling()
         if self.held or not (self._counted or self.safe):
             yield from self.popping(n)
-            items = self.give(n)
-            self.given -= len(items)
-            self._column = string_column(items, text=False)
+            self.held.column = string_column(self.held.take(n), text=False)
             return
         core = self.core
         assert core is not None
@@ -431,7 +370,7 @@ class ListCore:
     def _keep(self, columns: ReplyColumns) -> None:
         """Hold what has come as a column."""
         batch = columns.take(columns.rows) if columns.rows else None
-        self._column = string_column([], text=False) if batch is None else batch.columns[0]
+        self.held.column = string_column([], text=False) if batch is None else batch.columns[0]
 
     def _filling(self, columns: ReplyColumns, n: int) -> Steps[None]:
         """Let items come into columns, until there are n, or the list has no more."""
@@ -459,12 +398,12 @@ class ListCore:
     def holding(self, most: int | None) -> Steps[bool]:
         """Hold some items singly, while more are on their way; False where the list is empty."""
         found = yield from self.holding_batch(most)
-        self._hold_singly()
+        self.held.take_apart()
         return found
 
     def holding_batch(self, most: int | None) -> Steps[bool]:
         """Hold some items, as they came; False where the list is empty."""
-        while not (self.held or self._batch):
+        while not self.held:
             left = math.inf if most is None else most - sum(self._asked)
             while left > 0 and len(self._asked) < self._depth and not self._dry:
                 self._ask(int(min(left, self.settings.batch)))
@@ -498,13 +437,13 @@ class ListCore:
         seconds = seconds if self._counted else math.ceil(seconds)
         [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
         if reply is not None:
-            self.held.append(reply[1])
+            self.held.add([reply[1]])
         return reply is not None
 
     def _waiting_safely(self, seconds: float) -> Steps[bool]:
         # From one end to the same end: nothing moves, but it waits. To take the item is left to the
         # script, which sees whether we were taken for dead meanwhile.
-        side = "LEFT" if self._from_left else "RIGHT"
+        side = "LEFT" if self._fifo else "RIGHT"
         name = self.settings.name
         [reply] = yield from self.calling(("BLMOVE", name, name, side, side, seconds))
         if reply is None:
@@ -522,20 +461,18 @@ class ListCore:
         """
         if not self.safe:
             raise ValueError("ack() is for delivery='at-least-once': nothing else waits for it")
-        count = self.given if n is None else n
-        if not 0 <= count <= self.given:
-            raise ValueError(f"{count:,} items can't be acknowledged: {self.given:,} were given")
+        given = self.consumer.given
+        count = given if n is None else n
+        if not 0 <= count <= given:
+            raise ValueError(f"{count:,} items can't be acknowledged: {given:,} were given")
         yield from self.settling()
         yield from self._acknowledging(count)
-        return self.given
+        return self.consumer.given
 
     def _acknowledging(self, count: int) -> Steps[None]:
-        done = self._acknowledged + count
-        [reply] = yield from self.calling(
-            self._script(ACK, done, self.consumer, self._lease_ms), errors=True
-        )
+        [reply] = yield from self.calling(self.consumer.acknowledge(count), errors=True)
         self._check_lease(reply)
-        self._acknowledged, self.given = done, self.given - count
+        self.consumer.acknowledging_returned(count)
 
     def recovering(self) -> Steps[int]:
         """Put back what consumers hold whose lease is over; give how many items that were."""
@@ -543,19 +480,16 @@ class ListCore:
         count = 0
         for each in consumers:
             name = each.decode()
-            if name != self.consumer:
-                left = int(name.startswith("fifo"))
-                put_back = self._script(PUT_BACK, "", name, 0, left, "", consumer=name)
-                [moved] = yield from self.calling(put_back)
+            if name != self.consumer.name:
+                [moved] = yield from self.calling(self.consumer.recover(name))
                 count += moved
         return count
 
     def needs_ending(self) -> bool:
         """Whether there is a connection to end, or something to put back over a new one."""
         if self.core is None:
-            self.given = 0  # nothing of it has to stay there
-        holds = self.held or self._batch or self._column
-        return self.core is not None or bool(holds or self.consumer)
+            self.consumer.given = 0  # nothing of it has to stay there
+        return self.core is not None or bool(self.held or self.consumer.name)
 
     def lease_tells(self) -> AbstractContextManager[None]:
         """Where the end needs a new connection that can't be had, the lease does what is left."""
@@ -564,29 +498,50 @@ class ListCore:
 
     def note_loss(self, error: BaseException) -> None:
         """Say in an exception of the end what could not be put back."""
-        count = len(self.held) + len(self._batch) + len(self._column or ())
-        if count:
+        if self.held:
             error.add_note(
-                f"fastresp: {count:,} items that were popped and not given are still "
+                f"fastresp: {len(self.held):,} items that were popped and not given are still "
                 "held; pop() gives them, and close() tries again to put them back"
+            )
+        doubtful, self.doubtful = self.doubtful, 0
+        if doubtful:
+            error.add_note(
+                f"fastresp: {doubtful:,} items were on their way back into the list, and are there "
+                "or lost; look at the list to find out"
             )
 
     def ending(self) -> Steps[None]:
         """Put back what was taken and not given, or not acknowledged."""
         with suppress(CommandError):  # what is held goes back all the same
             yield from self.settling()
-        self._hold_singly()
-        if self.safe and self.consumer:
+        self.held.take_apart()
+        if self.safe and self.consumer.name:
             yield from self._putting_back()
-        elif self.held:
-            command = "LPUSH" if self._from_left else "RPUSH"
-            while self.held:
-                # The last ones first, and few that are large: see push.BATCH_BYTES.
-                back: list[bytes] = []
-                gather(reversed(self.held), back, self.settings.batch, BATCH_BYTES, math.inf)
+        else:
+            yield from self._returning(self.held.singly)
+
+    def _returning(self, held: deque[bytes]) -> Steps[None]:
+        """Push what is held at the end where it came from.
+
+        At most once: what may have arrived when the connection is lost is not pushed again.
+        """
+        command = "LPUSH" if self._fifo else "RPUSH"
+        while held:
+            # The last ones first, and few that are large: see push.BATCH_BYTES.
+            back: list[bytes] = []
+            gather(reversed(held), back, self.settings.batch, BATCH_BYTES, math.inf)
+            for _ in back:
+                held.pop()
+            core = self.core
+            assert core is not None
+            try:
                 yield from self.calling((command, self.settings.name, *back))
-                for _ in back:
-                    self.held.pop()
+            except BaseException as error:
+                if isinstance(error, CommandError) or core.window.unsent:
+                    held.extend(reversed(back))
+                else:
+                    self.doubtful += len(back)
+                raise
 
     def measuring(self) -> Steps[int]:
         """How many items there are, those held among them."""
@@ -595,10 +550,15 @@ class ListCore:
 
     def clearing(self) -> Steps[None]:
         """Remove all items."""
-        keys = self._keys()[:2] if self.safe else [self.settings.name]
-        yield from self.calling(("DEL", *keys))
-        self._forget()
-        self.given = 0
+        if self.safe:
+            *_, replies = yield from self.calling(*self.consumer.clear())
+            self.consumer.cleared()
+            with suppress(LeaseError):  # what it had was back in the list, and is gone, too
+                self._check_lease(replies[1])
+        else:
+            yield from self.calling(("DEL", self.settings.name))
+            self.consumer.given = 0
+        self.held.forget()
 
     # Pushing
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..errors import CommandError, EncodeError, LoadErrors
+from ..errors import CommandError, EncodeError, LoadErrors, with_advice
 from ..replies import ReplyCore
 from ..report import ERRORS_KEPT, Report
 from ..source import Encoder
@@ -160,5 +160,5 @@ class Push:
         if error.argument is None or error.row is None:
             return error
         item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2
-        words = str(error).partition(": ")[2]
+        words = with_advice(str(error).partition(": ")[2], "an item is a str, bytes or a number")
         return EncodeError(f"item {item:,}: {words}", row=item)
