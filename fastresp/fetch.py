@@ -12,7 +12,16 @@ from itertools import chain
 from typing import Any, NamedTuple, Self, TypeAlias
 from weakref import ref
 
-from .errors import CommandError, DecodeError, EncodeError, ProtocolError, SourceError, with_advice
+from .errors import (
+    CommandError,
+    DecodeError,
+    EncodeError,
+    ProtocolError,
+    SourceError,
+    TransportError,
+    with_advice,
+)
+from .forks import Inherited, is_own
 from .replies import More, ReplyCore
 from .server import Server, ServerLike
 from .source import ArrowHolding, ArrowStreaming, encoding, release
@@ -500,6 +509,8 @@ class Found:
             connection.send_command("SCAN", 0, *how)
             cursor = None
             while cursor != b"0":
+                if not is_own(connection):
+                    raise TransportError(str(Inherited("connection")))
                 cursor, found = connection.read_response()
                 if cursor != b"0":
                     connection.send_command("SCAN", cursor, *how)
@@ -514,7 +525,7 @@ class Found:
 
     def disconnect(self) -> None:
         """End a SCAN that another thread waits for."""
-        if self._connection is not None:
+        if self._connection is not None and is_own(self._connection):
             with suppress(OSError):
                 self._connection._sock.shutdown(socket.SHUT_RDWR)
 

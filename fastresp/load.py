@@ -10,6 +10,7 @@ from typing import IO, Any, Literal
 
 from .command_info import check_spread
 from .errors import TransportError
+from .forks import Inherited, is_own, own
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .report import Report
@@ -184,12 +185,15 @@ def dump(
 def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
     """Write to a file of our own; after an error it ends with the last whole command."""
     commands = size = 0
+    own(file, io.FileIO.close)
     try:
         for chunk in writer.chunks(source):
+            if not is_own(file):
+                raise OSError(str(Inherited("file")))
             _write_all(file, chunk)
             commands, size = chunk.first_command + len(chunk.ends), size + len(chunk)
     except BaseException:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        if is_own(file) and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.truncate(size)
             file.seek(size)
             rest = writer.take()

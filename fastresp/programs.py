@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from .errors import TransportError
+from .forks import is_own, own
 
 __all__ = ["LocalServer", "find_program", "need_program"]
 
@@ -106,6 +107,7 @@ class LocalServer:
         self.socket = self.folder / "socket"
         self.url = f"unix://{self.socket}"
         self.log = self.folder / "log"
+        own(self, LocalServer._let_go)
         try:
             self.start()
         except BaseException:
@@ -114,8 +116,9 @@ class LocalServer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if is_own(self):
+            self.stop()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start the server, or start it again; return when it takes connections."""
@@ -152,4 +155,10 @@ class LocalServer:
         if process is not None and process.poll() is None:
             process.kill()
             process.wait()
-        self.socket.unlink(missing_ok=True)
+        if is_own(self):
+            self.socket.unlink(missing_ok=True)
+
+    def _let_go(self) -> None:
+        """Leave it to the process that started it."""
+        if hasattr(self, "process"):
+            self.process.returncode = 0  # nobody waits for it here, or ends it

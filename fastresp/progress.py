@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from .forks import is_own, own
 from .report import Report
 
 __all__ = ["Progress", "counting", "fraction_read", "known_rows", "reporting"]
@@ -83,7 +84,10 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
     total = known_rows(data)
     last: Report | None = None
     # On stderr: a load's output may be piped somewhere.
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=5) as bar:
+    bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=5)
+    own(bar)
+    bar.start()
+    try:
         task = bar.add_task("load", total=None, rows="0", rates="")
 
         def update(report: Report) -> None:
@@ -100,5 +104,9 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
             )
 
         yield update
-        if last is not None:
+        if last is not None and is_own(bar):
             update(last)  # what has come in since the last chunk
+    finally:
+        # Its thread is not in a child, and may have held a lock when that was forked.
+        if is_own(bar):
+            bar.stop()

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from .errors import CommandError, TransportError, TransportTimeout
+from .forks import own
 from .template import NO_SCRIPTS, Scripts
 
 __all__ = ["Answers", "Server", "ServerLike", "parse_info"]
@@ -167,6 +168,8 @@ class Server:
                 f"can't use the settings of the server at {self}: {error} (check the options "
                 "behind the '?' of its URL)"
             ) from error
+        # In a child redis-py closes its copy of the socket, and does not shut it down.
+        own(connection, lambda connection: connection.disconnect())
         try:
             connection.connect()
         except (redis.RedisError, OSError, UnicodeError) as error:

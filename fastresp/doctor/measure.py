@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import CommandError, FastrespError
+from ..forks import is_own, own
 from ..load import mass_insert
 from ..server import Server, ServerLike
 from ..template import Template
@@ -149,6 +150,7 @@ class Scratch:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.used = False
+        own(self)
         self._choose()
 
     def _choose(self) -> None:
@@ -195,7 +197,7 @@ class Scratch:
         """Delete all keys, over a connection that nothing is in flight on; say why if it fails."""
         import redis
 
-        if not self.used:
+        if not (self.used and is_own(self)):
             return ""
         keys = [self.key(i) for i in range(KEYS)]
         try:

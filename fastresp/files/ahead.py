@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from ..errors import SourceError
+from ..forks import Inherited, is_own, own
 
 __all__ = ["Ahead", "Run"]
 
@@ -61,6 +62,7 @@ class Ahead:
         self._bytes = 0
         self._open = self._ended = self._closed = False
         self._changed = threading.Condition()
+        own(self, Ahead._let_go)
         self._thread = threading.Thread(target=self._read, name="fastresp-read", daemon=True)
         self._thread.start()
         try:
@@ -97,6 +99,8 @@ class Ahead:
 
     def close(self) -> None:
         """Stop the thread, and wait until it has let go of its source."""
+        if not is_own(self):
+            return
         with self._changed:
             self._closed = not self._ended
             self._ready.clear()
@@ -105,6 +109,13 @@ class Ahead:
         # The last reference may be dropped by the thread itself.
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE_SECONDS)
+
+    def _let_go(self) -> None:
+        """Come to an end, in a child of the process that the thread is in."""
+        self._changed = threading.Condition()  # the thread may have held the former one's lock
+        self.error = SourceError(str(Inherited("table")))
+        self._ready.clear()
+        self._ended = True
 
     def _read(self) -> None:
         try:

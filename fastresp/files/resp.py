@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from ..errors import EncodeError, ProtocolError
+from ..errors import EncodeError, ProtocolError, SourceError
+from ..forks import Inherited, is_own, own
 from ..show import HEAD_BYTES, shown_command
 from ..wire.buffer import Chunk
 from ..wire.commands import CommandSplitter
@@ -165,10 +166,14 @@ class RespFile:
     def _blocks(self, size: int | None, most: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Read so many bytes from the beginning; None for all there are."""
         self._read = 0
+        own(self)
         with self._opened() as file:
             # Of a pipe what there is, lest the server waits for a whole block.
             read: Any = getattr(file, "read1", file.read)
             while size is None or self._read < size:
+                if not is_own(self):
+                    # Both processes have one place in it.
+                    raise SourceError(str(Inherited("file")))
                 block = read(most if size is None else min(most, size - self._read))
                 if not block:
                     break

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from threading import get_ident
 from typing import Any, Self, TypeVar
 
 from ..errors import EncodeError, FastrespError, TransportError
@@ -274,7 +275,7 @@ class ListBuffer:
         """Run some steps, waiting with poll()."""
         core = self._core
         core.check_idle()
-        core.busy = True
+        core.busy = get_ident()
         try:
             if core.core is None:
                 connection, answers = core.server.open(core.settings.timeout)
@@ -286,7 +287,7 @@ class ListBuffer:
                     raise
             return self._drive(steps)
         finally:
-            core.busy = False
+            core.busy = 0
 
     def _drive(self, steps: Steps[T]) -> T:
         core = self._core

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
 from operator import length_hint
+from threading import get_ident
 from typing import Any, Self, TypeVar
 
 from ..errors import EncodeError, FastrespError, TransportError
@@ -165,7 +166,7 @@ class ListBuffer:
         """Run some steps, waiting with the event loop."""
         core = self._core
         core.check_idle()
-        core.busy = True
+        core.busy = get_ident()
         try:
             if core.core is None:
                 [connection], answers = await connect(core.server, 1, core.settings.timeout)
@@ -177,7 +178,7 @@ class ListBuffer:
                     raise
             return await self._drive(steps)
         finally:
-            core.busy = False
+            core.busy = 0
 
     async def _drive(self, steps: Steps[T]) -> T:
         core = self._core

@@ -7,9 +7,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from threading import get_ident
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import CommandError, LeaseError, ProtocolError, TransportError
+from ..forks import own
 from ..replies import ReplyCore
 from ..server import Answers, Server
 from ..source import released
@@ -60,7 +62,7 @@ class ListCore:
         self._counted = True  # whether LPOP takes a count
         self._dry = False  # the last request found fewer items than it asked for
         self._sized = False  # the size of some items is known
-        self.busy = False  # a call is under way
+        self.busy = 0  # the thread that a call is under way in
         # What made the last column, and of how many items: it knows how much memory they take.
         self._columns: tuple[int, ReplyColumns] | None = None
         # Within it a Ctrl-C does not wait until what came in is noted: for what is the user's.
@@ -73,6 +75,7 @@ class ListCore:
 
     def attach(self, connection: Any, answers: Answers) -> None:
         """Take over a connected redis-py connection."""
+        own(self, ListCore._let_go)
         core = ReplyCore(
             self.server, decode=None, on_error="collect", timeout=self.settings.timeout
         )
@@ -91,6 +94,14 @@ class ListCore:
             core.detach()
             if self.safe:
                 self.held.forget()  # these are in our list there: see _rejoining()
+
+    def _let_go(self) -> None:
+        """Begin anew, in a child of the process that has the connection and the items."""
+        self.held.forget()
+        self.consumer.leave()
+        self.consumer.acknowledged = self.doubtful = 0
+        if self.busy != get_ident():  # else the call that forked ends with an error
+            self.core, self.busy = None, 0
 
     def check_idle(self) -> None:
         """Refuse a second call while one is under way, from another task, thread or the source.
@@ -583,8 +594,8 @@ class ListCore:
     def finishing(self, push: Push) -> Steps[None]:
         """Send the whole commands that were made, and wait for their replies."""
         core = self.core
-        if core is None or not push.begun:
-            return  # nothing has gone
+        if core is None or not push.begun_over(core):
+            return  # nothing has gone, or the connection is lost
         chunk = push.writer.take()
         if chunk is not None:
             core.add(chunk)

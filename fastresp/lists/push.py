@@ -56,9 +56,9 @@ class Push:
         self._replies: deque[Any] = deque()
         self._core: ReplyCore | None = None
 
-    @property
-    def begun(self) -> bool:
-        return self._core is not None
+    def begun_over(self, core: ReplyCore | None) -> bool:
+        """Whether it has sent something over this connection."""
+        return core is not None and self._core is core
 
     def begin(self, core: ReplyCore, items: Any, max_bulk_bytes: int | None) -> Any:
         """Count from here, or go on; give what the writer takes: rows of lists of items."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import ProtocolError, TransportError, TransportTimeout
+from ..forks import Inherited
 from ..report import Report
 from ..server import Server
 from ..window import Window
@@ -154,17 +155,10 @@ class PipelineCore:
             LostConnection: to be turned into a TransportError by ``loss()``.
             TransportError: this connection can't be used any more.
         """
-        stream = self.stream
-        if stream is None:
-            raise TransportError("this transport is closed", self.report)
-        if not stream.sure:
-            raise TransportError(
-                "an interruption in the midst of a TLS call left it unknown what was sent; this "
-                "connection can't be used any more",
-                self.report,
-            )
+        stream = self._usable_stream()
         moved = stream.receive(self.most_reads)
         self.understand()
+        self._usable_stream()  # what a user's function did in between may have been a fork
         if stream.lost is None:
             moved |= stream.send(self._allowed())
         if stream.lost is not None:
@@ -175,6 +169,21 @@ class PipelineCore:
             raise LostConnection
         if moved:
             self.moved = time.monotonic()
+
+    def _usable_stream(self) -> Stream:
+        """The connection; refuse to use one that is closed, torn, or another process's."""
+        stream = self.stream
+        if stream is None:
+            raise TransportError("this transport is closed", self.report)
+        if isinstance(stream.lost, Inherited):
+            raise TransportError(str(stream.lost), self.report)
+        if not stream.sure:
+            raise TransportError(
+                "an interruption in the midst of a TLS call left it unknown what was sent; this "
+                "connection can't be used any more",
+                self.report,
+            )
+        return stream
 
     def wait(self) -> Wait:
         """What to wait for when nothing can be done.

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import CommandError, TransportError, TransportTimeout
+from ..forks import Inherited, own
 from ..programs import need_program
 from ..report import ERRORS_KEPT, Report
 from ..server import Answers, Server, ServerLike
@@ -92,6 +93,7 @@ class RedisCli(Transport):
         self._level = 0  # what redis-cli had not taken when last looked at
         self._process: subprocess.Popen[bytes] | None = None
         self._input: socket.socket | None = None
+        self._inherited: Inherited | None = None
 
     @property
     def running(self) -> bool:
@@ -160,6 +162,7 @@ class RedisCli(Transport):
                 )
             except OSError as error:
                 raise TransportError(f"{program} can't be started: {error}") from error
+        own(self, RedisCli._let_go)
         assert self._process.stdout is not None and self._process.stderr is not None
         self._outputs = {
             self._process.stdout.fileno(): self._stdout,
@@ -188,12 +191,24 @@ class RedisCli(Transport):
         if self._input is not None:
             self._input.close()
 
+    def _let_go(self) -> None:
+        """Close the copies of its ends, in a child of the process that started redis-cli."""
+        process = self._process
+        self._inherited = Inherited("redis-cli")
+        if process is not None and self._input is not None:
+            process.returncode = 0  # nobody waits for it here, or ends it
+            for end in (self._input, process.stdout, process.stderr):
+                if end is not None:
+                    end.close()
+
     def _send(self, chunk: Chunk) -> None:
         self._sending = Sending(chunk, self._sending, self._sending)
         self.flush()
 
     def flush(self) -> None:
         """Write what is left of the current chunk. Safe to call again after an interruption."""
+        if self._inherited is not None:
+            raise TransportError(str(self._inherited), self.report)
         sending = self._sending
         while sending is not None and not sending.done:
             end = self._wait_until_writable()

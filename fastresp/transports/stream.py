@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import ProtocolError
+from ..forks import Inherited, own
 from ..window import Sending, Window
 from ..wire.sockets import READ_BYTES, receive
 
@@ -83,6 +84,11 @@ class Stream:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls: Any = getattr(self._socket, "_sslobj", None)
         self._pending: memoryview | None = None  # what OpenSSL has to be offered again
+        own(self, Stream._let_go)
+
+    def _let_go(self) -> None:
+        """Send and receive nothing, in a child of the process that opened the connection."""
+        self.lost = Inherited("connection")
 
     def fileno(self) -> int:
         """The file descriptor, to wait for."""
