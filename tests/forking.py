@@ -26,6 +26,8 @@ from fastresp.programs import LocalServer
 # How the child leaves; "on" goes on as if it were the parent.
 WAYS = ("exception", "exit", "at once", "on")
 COUNT = 20_000
+# When a first chunk, of half a mebibyte, is on its way.
+AFTER = 18_000
 URL, FOLDER = sys.argv[2], Path(sys.argv[3])
 
 
@@ -67,14 +69,14 @@ class Fork:
 
 def commands(fork: Callable[[], None], key: str = "q") -> Iterator[tuple[Any, ...]]:
     for i in range(COUNT):
-        if i == COUNT // 2:
+        if i == AFTER:
             fork()
         yield ("RPUSH", key, i)
 
 
 def items(fork: Callable[[], None]) -> Iterator[str]:
     for i in range(COUNT):
-        if i == COUNT // 2:
+        if i == AFTER:
             fork()
         yield str(i)
 
