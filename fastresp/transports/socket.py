@@ -22,7 +22,7 @@ __all__ = ["SocketTransport"]
 class SocketTransport(Transport):
     """Connections of its own to a server, to be used in a ``with`` statement.
 
-    See Transport. One thread at a time may use it; a process that forks may use it on one side.
+    See Transport. One thread at a time may use it, of the process that opened it.
 
     Args:
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
