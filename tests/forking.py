@@ -237,6 +237,22 @@ def fetch_hashes(fork: Fork) -> bool:
     return sorted(found) == rows
 
 
+def aio_fetch_hashes(fork: Fork) -> bool:
+    rows = [(i, f"name {i}") for i in range(COUNT)]
+    fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=URL, transport="socket")
+
+    async def main() -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        hashes = fastresp.aio.fetch_hashes("user:{id}", ["name"], server=URL, batch_rows=1000)
+        async for row in hashes:
+            found.append((int(row["id"]), row["name"]))
+            if len(found) == COUNT // 2:
+                fork()
+        return found
+
+    return sorted(in_a_loop(main())) == rows
+
+
 def pop(fork: Fork, delivery: Any = "at-most-once") -> bool:
     """With items that are held, and on their way."""
     expected = fill()
