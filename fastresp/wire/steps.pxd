@@ -1,4 +1,4 @@
-from .arrow cimport Batch
+from .arrow cimport ArrowSchema, Batch, Schema
 from .cells cimport Cell
 from .encode cimport Nulls
 
@@ -51,19 +51,26 @@ cdef struct Command:
     int digits              # of the last number of arguments, where it is not counted
 
 
+# What a placeholder names: a column, or a field within one.
+cdef struct Found:
+    Cell *cell
+    ArrowSchema *schema
+
+
 cdef class Steps:
     cdef Cell root                      # the struct of all columns
     cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
     cdef Py_ssize_t n_columns
     cdef bint named                     # the columns have names
-    cdef Cell *forms                    # owned: values in another form
+    cdef Cell *forms                    # owned: values in another form, and those of paths
     cdef Py_ssize_t n_forms
     cdef Command *commands              # owned
     cdef Py_ssize_t n_commands
     cdef Nulls nulls
     cdef str text                       # the template's
+    cdef ArrowSchema *top               # borrowed from the schema
+    cdef Schema schema
     cdef list names
-    cdef list types
     cdef list kept                      # what C pointers point into
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef int compile(self, Command *command, arguments) except -1
@@ -73,8 +80,13 @@ cdef class Steps:
     cdef int set_parts(self, Step *step, parts) except -1
     cdef const char *keep(self, bytes text) except NULL
     cdef Cell *cell_of(self, field) except NULL
-    cdef Cell *form_of(self, Cell *inner, field) except NULL
-    cdef int check_json(self, Py_ssize_t i, field) except -1
-    cdef Cell *check(self, Cell *cell, Py_ssize_t i, field) except NULL
-    cdef str described(self, Py_ssize_t i)
-    cdef Py_ssize_t index(self, field) except -1
+    cdef Cell *pair_of(self, Py_ssize_t i, field) except NULL
+    cdef Cell *form_of(self, Found found, field) except NULL
+    cdef Cell *new_form(self) noexcept
+    cdef int check_json(self, Found found, field) except -1
+    cdef Cell *check(self, Found found, field) except NULL
+    cdef Found column(self, Py_ssize_t i) except *
+    cdef Found find(self, field) except *
+    cdef Found within(self, Found over, field, Py_ssize_t depth) except *
+    cdef object missing(self, field)
+    cdef Py_ssize_t index(self, field) except -2

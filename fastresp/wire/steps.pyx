@@ -16,16 +16,18 @@ from .cells cimport (
     build,
     destroy,
     inmost,
+    make_field,
     name_of,
     room,
     type_name,
 )
-from .json_cells cimport text_of_json
+from .json_cells cimport text_of_json, text_of_nested
 from .encode cimport NULLS_SKIP, Nulls
 from .vector_cells cimport make_vector
 
 from ..errors import TemplateError
-from .plan import Field, Items, Pairs, Row
+from ..hints import listed, meant, spelled
+from .fields import Field, Items, Pairs, Row
 
 # An index of pandas that has no name: a column that nobody made.
 cdef str INDEX_NAME = "__index_level_"
@@ -50,6 +52,7 @@ cdef class Steps:
 
     def __init__(self, plan, Schema schema not None, int nulls):
         cdef ArrowSchema *top = &schema.schema
+        self.schema, self.top = schema, top
         cdef Py_ssize_t i
         self.kept = []
         self.text = plan.text
@@ -61,16 +64,15 @@ cdef class Steps:
         self.names = [
             name_of(&self.columns[i]) for i in range(self.n_columns)
         ]
-        self.types = [
-            type_name(top.children[i] if self.named else top) for i in range(self.n_columns)
-        ]
         for i in range(self.n_columns):
             self.columns[i].hidden = self.names[i].startswith(INDEX_NAME)
         fields = [
             part for command in plan.commands for parts in command for part in parts
             if isinstance(part, Field)
         ]
-        self.forms = allocate(len(fields))
+        self.forms = allocate(sum([
+            self.n_columns if isinstance(field, Pairs) else 1 + len(field.path) for field in fields
+        ]))
         self.commands = <Command *>calloc(len(plan.commands), sizeof(Command))
         if self.commands is NULL:
             raise MemoryError
@@ -97,11 +99,15 @@ cdef class Steps:
             most: bytes that an argument may have.
         """
         cdef Py_ssize_t i, k
+        cdef Cell *form
         cdef Command *command
         cdef Step *step
         bind(&self.root, &batch.array, 0)
         for i in range(self.n_forms):
-            self.forms[i].may_be_null = self.forms[i].inner.may_be_null
+            form = &self.forms[i]
+            form.may_be_null = form.inner.may_be_null
+            if form.over is not NULL and form.over.may_be_null:
+                form.may_be_null = True
         for i in range(self.n_commands):
             command = &self.commands[i]
             command.counted = not command.may_vary
@@ -137,7 +143,7 @@ cdef class Steps:
                 self.set_parts(step, what)
             elif pair:
                 i, field = what
-                step.cell = self.check(&self.columns[i], i, field)
+                step.cell = self.pair_of(i, field)
             elif kind != STEP_COPY and kind != STEP_GROUP:
                 step.cell = self.cell_of(what)
         name = arguments[0]
@@ -200,13 +206,18 @@ cdef class Steps:
         """The columns that no placeholder of the command names: those of {**}."""
         if not self.named:
             raise TemplateError(
-                "{**} takes the names of columns, and this is a single column, which is {0}",
-                self.text, field.at,
+                f"{{{field.key}}} takes the names of columns, and this is a single column, which "
+                "is {0}", self.text, field.at,
             )
         used = {
             self.index(part) for parts in arguments for part in parts
             if isinstance(part, Field) and not isinstance(part, (Pairs, Row))
         }
+        for part in field.left_out:
+            named = [i for i in range(self.n_columns) if self.names[i] == part.name]
+            if not named and self.index(part) < 0:
+                raise self.missing(part)
+            used.update(named or [self.index(part)])
         return self.distinct([i for i in range(self.n_columns) if i not in used], field)
 
     cdef list distinct(self, columns, field):
@@ -241,7 +252,7 @@ cdef class Steps:
 
     cdef Cell *cell_of(self, field) except NULL:
         """The cell that writes the values of a placeholder."""
-        cdef Py_ssize_t i
+        cdef Found found
         if isinstance(field, Row):
             if not self.named:
                 raise TemplateError(
@@ -249,58 +260,77 @@ cdef class Steps:
                     "which is {0}", self.text, field.at,
                 )
             for i in self.distinct(range(self.n_columns), field):
-                self.check_json(i, field)
-            return self.form_of(&self.root, field)
-        i = self.index(field)
-        if field.convert is not None:
-            if field.convert == "json":
-                self.check_json(i, field)
-            return self.form_of(&self.columns[i], field)
-        return self.check(&self.columns[i], i, field)
+                self.check_json(self.column(i), field)
+            found.cell, found.schema = &self.root, self.top
+            return self.form_of(found, field)
+        found = self.find(field)
+        if field.convert is None:
+            return self.check(found, field)
+        if field.convert == "json":
+            self.check_json(found, field)
+        return self.form_of(found, field)
 
-    cdef Cell *form_of(self, Cell *inner, field) except NULL:
+    cdef Cell *pair_of(self, Py_ssize_t i, field) except NULL:
+        """The cell that writes the values of a column as those of pairs."""
+        cdef Found found = self.column(i)
+        cdef Cell *form
+        if field.convert is None or inmost(found.cell).form not in (
+            FORM_LIST, FORM_MAP, FORM_STRUCT
+        ):
+            return self.check(found, field)
+        self.check_json(found, field)
+        form = self.form_of(found, field)
+        form.text = text_of_nested
+        return form
+
+    cdef Cell *form_of(self, Found found, field) except NULL:
         """A cell that writes the values of another in the form that a placeholder asks for."""
-        cdef Cell *form = &self.forms[self.n_forms]
-        self.n_forms += 1
-        form.inner = inner
+        cdef Cell *form = self.new_form()
+        form.inner = found.cell
         if room(&form.scratch, SCRATCH_BYTES):
             raise MemoryError
         if field.convert == "json":
             form.text = text_of_json
-        elif not make_vector(form, inner, field.convert):
+        elif not make_vector(form, found.cell, field.convert):
             raise TemplateError(
-                f"{self.described(self.index(field))}, and !{field.convert} takes lists of "
-                "numbers", self.text, field.at,
+                f"{described(found)}, and !{field.convert} takes lists of numbers", self.text,
+                field.at,
             )
         return form
 
-    cdef int check_json(self, Py_ssize_t i, field) except -1:
+    cdef Cell *new_form(self) noexcept:
+        self.n_forms += 1
+        return &self.forms[self.n_forms - 1]
+
+    cdef int check_json(self, Found found, field) except -1:
         """Refuse a column that has no form in JSON."""
-        if self.columns[i].json:
+        if found.cell.json:
             return 0
         hint = "it is binary, or has binary in it"
-        if inmost(&self.columns[i]).form == FORM_NONE:
+        if inmost(found.cell).form == FORM_NONE:
             hint = "cast it to text first, or leave it out"
         raise TemplateError(
-            f"{self.described(i)}, which has no form in JSON: {hint}", self.text, field.at
+            f"{described(found)}, which has no form in JSON: {hint}", self.text, field.at
         )
 
-    cdef Cell *check(self, Cell *cell, Py_ssize_t i, field) except NULL:
+    cdef Cell *check(self, Found found, field) except NULL:
         """Refuse a column whose values are not what the placeholder takes."""
-        cdef Cell *inner = inmost(cell)
-        name = self.names[i]
+        cdef Cell *inner = inmost(found.cell)
+        cdef str name = spelled(name_of(found.cell))
         if not isinstance(field, Items):
             if inner.text is not NULL:
-                return cell
+                return found.cell
             hint = "cast it to text first, or leave it out"
             if inner.form in (FORM_LIST, FORM_MAP, FORM_STRUCT):
                 hint = f"{{*{name}}} makes arguments of it, {{{name}!json}} one of JSON"
+                if isinstance(field, Pairs):
+                    hint = f"{{**!json}} makes JSON of it, {{**-{name}}} leaves it out"
             raise TemplateError(
-                f"{self.described(i)}, which is not one argument: {hint}", self.text, field.at
+                f"{described(found)}, which is not one argument: {hint}", self.text, field.at
             )
         if inner.form not in (FORM_LIST, FORM_MAP, FORM_STRUCT):
             raise TemplateError(
-                f"{self.described(i)}, and {{*{name}}} takes a list; write {{{name}}} for a "
+                f"{described(found)}, and {{*{name}}} takes a list; write {{{name}}} for a "
                 "single value", self.text, field.at,
             )
         if inner.form == FORM_MAP:
@@ -308,36 +338,88 @@ cdef class Steps:
         for k in range(inner.n_children):
             if inmost(&inner.children[k]).text is NULL:
                 raise TemplateError(
-                    f"{self.described(i)}, and what is in it is not one argument each: "
+                    f"{described(found)}, and what is in it is not one argument each: "
                     f"{{{name}!json}} makes JSON of it", self.text, field.at,
                 )
-        return cell
+        return found.cell
 
-    cdef str described(self, Py_ssize_t i):
-        return f"the column {self.names[i]!r} is of type {self.types[i]}"
+    cdef Found column(self, Py_ssize_t i) except *:
+        cdef Found found
+        found.cell = &self.columns[i]
+        found.schema = self.top.children[i] if self.named else self.top
+        return found
 
-    cdef Py_ssize_t index(self, field) except -1:
-        """Which column a placeholder names: by its name first, for that may be a number."""
-        cdef Py_ssize_t i
+    cdef Found find(self, field) except *:
+        """What a placeholder names: a column, or a field within one."""
+        cdef Py_ssize_t depth = 0, i = self.index(field)
+        cdef Found found
+        if i >= 0:
+            return self.column(i)
+        if field.head is not None:
+            i = self.index(field.head)
+        if i < 0:
+            raise self.missing(field)
+        found = self.column(i)
+        for depth in range(len(field.path)):
+            found = self.within(found, field, depth)
+        return found
+
+    cdef Found within(self, Found over, field, Py_ssize_t depth) except *:
+        """The field of a struct that is next on a path."""
+        cdef Cell *inner = inmost(over.cell)
+        cdef Found found
+        cdef str before = ".".join([str(field.head.key), *field.path[:depth]])
+        cdef str name = field.path[depth]
+        has = f"{described(over)}, and a path leads through structs only"
+        names = []
+        if inner.form == FORM_STRUCT:
+            names = [name_of(&inner.children[k]) for k in range(inner.n_children)]
+            after = "".join([f".{each}" for each in field.path[depth + 1:]])
+            has = f"the fields of {before} are {listed(names)}"
+            has += meant(name, names, f"{before}.", after)
+            if names.count(name) > 1:
+                has = f"{names.count(name)} fields of {before} are named {name!r}; rename one"
+        if names.count(name) != 1:
+            raise TemplateError(
+                f"the data has no column {{{field.key}}}: {has}", self.text, field.at
+            )
+        while over.schema.format == b"+r" or over.schema.dictionary is not NULL:
+            over.schema = over.schema.dictionary or over.schema.children[1]
+        found.cell = self.new_form()
+        found.schema = over.schema.children[names.index(name)]
+        make_field(
+            found.cell, over.cell, &inner.children[names.index(name)], f"{before}.{name}".encode()
+        )
+        return found
+
+    cdef object missing(self, field):
+        """The error for a column that is not there: which there are, and what was meant."""
+        has = "it is a single column, which is {0}"
+        first = field if field.head is None else field.head
+        if self.named:
+            has = f"its columns are {listed(self.names)}"
+            if first.name is not None:
+                has += meant(first.name, self.names, "", "".join([f".{n}" for n in field.path]))
+        return TemplateError(
+            f"the data has no column {{{field.key}}}: {has}", self.text, field.at
+        )
+
+    cdef Py_ssize_t index(self, field) except -2:
+        """Which column a placeholder names, by its name first, for that may be a number; or -1."""
         cdef str name = str(field.key)
         found = [i for i in range(self.n_columns) if self.named and self.names[i] == name]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        if len(found) > 1:
             raise TemplateError(
                 f"{len(found)} columns are named {name!r}; rename them, or name this one by "
                 f"its position: " + " or ".join([f"{{{i}}}" for i in found]), self.text, field.at,
             )
-        if field.name is None and field.position < self.n_columns:
-            return field.position
-        has = "it is a single column, which is {0}"
-        if self.named:
-            has = "its columns are " + ", ".join(self.names[:20])
-            if self.n_columns > 20:
-                has += f" and {self.n_columns - 20} more"
-        raise TemplateError(
-            f"the data has no column {{{field.key}}}: {has}", self.text, field.at
-        )
+        if found:
+            return found[0]
+        return field.position if field.name is None and field.position < self.n_columns else -1
+
+
+cdef str described(Found found):
+    return f"the column {name_of(found.cell)!r} is of type {type_name(found.schema)}"
 
 
 cdef bytes framed(bytes text):
