@@ -31,21 +31,24 @@ def is_format(name: str, names: Sequence[object]) -> bool:
     return bool(colon and field in names and FORMAT.fullmatch(form))
 
 
-def meant(name: str, names: Sequence[str], before: str = "", after: str = "") -> str:
+def meant(path: Sequence[str], depth: int, names: Sequence[str]) -> str:
     """A hint at what a placeholder was meant to be; empty where nothing is like it.
 
     Args:
-        name: the name that is not there, of those that are.
-        before, after: the rest of the placeholder's path.
+        path: the names in the placeholder, of which the one at this depth is not there.
+        names: those that are.
     """
-    if is_format(name, names):
-        field, _, form = name.rpartition(":")
+    before = "".join([f"{name}." for name in path[:depth]])
+    rest = ".".join(path[depth:])
+    if is_format(rest, names):
+        field, _, form = rest.rpartition(":")
         return (
             f"; a placeholder takes no format such as ':{form}': write {{{before}{field}}}, and "
             "format the value in the data, with an f-string or in the query"
         )
     from difflib import get_close_matches
 
-    folded = {each.strip().casefold(): each for each in reversed(names)}
-    near = get_close_matches(name.strip().casefold(), folded, 1)
+    folded = {name.strip().casefold(): name for name in reversed(names)}
+    near = get_close_matches(path[depth].strip().casefold(), folded, 1)
+    after = "".join([f".{name}" for name in path[depth + 1 :]])
     return f"; did you mean {{{before}{spelled(folded[near[0]])}{after}}}?" if near else ""

@@ -288,14 +288,15 @@ class _Parser:
         names, mark = _names(IN_PATH, inside)
         # A field may have dots in its name, or end in one.
         name = names[0] if len(names) == 1 else inside.removesuffix(mark)
-        path = [Field(_key(names[0]), at=start), *names[1:]] if all(names) else []
+        head = Field(_key(names[0]), at=start) if len(names) > 1 and all(names) else None
         if not name:
             raise self.error(
                 "this placeholder names no field; use {name}, {0}, {*list}, {**} or {*!json}", start
             )
         known = () if kind is Items else CONVERSIONS
         convert = self.conversion(mark, known, "a single field", start)
-        return kind(_key(name), path=path if len(names) > 1 else (), convert=convert, at=start)
+        path = () if head is None else names[1:]
+        return kind(_key(name), head=head, path=path, convert=convert, at=start)
 
     def pairs(self, inside: str, start: int) -> Pairs:
         """What ``{**}`` stands for, with the fields that it leaves out."""

@@ -268,8 +268,10 @@ class Maker:
                     name
                     for name in roles
                     if self.maybe(0.1)
-                    or not (name in plain or name in named)
-                    and not (as_json and name in nested and forms.get(name) == "json")
+                    or (
+                        not (name in plain or name in named)
+                        and not (as_json and name in nested and forms.get(name) == "json")
+                    )
                 ]
                 words.insert(self.random.randrange(1, len(words) + 1), pairs(left_out, as_json))
             if self.maybe(0.3):

@@ -15,7 +15,7 @@ cdef class Field:
     cdef readonly str convert           # "json", "f16", "f32", "f64" or None
     cdef readonly Py_ssize_t at         # where it stands in the template's text
     cdef readonly Field head            # of a path: the field that it begins with, else None
-    cdef readonly tuple path            # and the names that lead on from there
+    cdef readonly tuple path            # the names on the way; of any other its name alone
 
 
 cdef class Items(Field):
@@ -48,7 +48,7 @@ cdef class Rows:
 
     cdef int classify(self, object row) except -1
     cdef object look_up(self, Field field, object row, Nulls nulls)
-    cdef object found(self, Field field, object row)
+    cdef object found(self, Field field, object row, Field whole)
     cdef object within(self, Field field, object holder, Py_ssize_t depth)
     cdef object names(self, Field field, object row)
     cdef dict as_dict(self, Field field, object row)

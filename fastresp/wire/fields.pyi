@@ -1,5 +1,4 @@
 from collections.abc import Iterable
-from typing import Any
 
 from typing_extensions import disjoint_base
 
@@ -9,7 +8,8 @@ class Field:
         self,
         key: str | int,
         *,
-        path: Iterable[Any] = (),
+        head: Field | None = None,
+        path: Iterable[str] = (),
         convert: str | None = None,
         at: int = 0,
     ) -> None: ...

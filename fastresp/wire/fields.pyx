@@ -20,16 +20,17 @@ cdef class Field:
 
     Args:
         key: its name or position; of a path, the name that a field of the row may have as well.
-        path: the Field that it begins with, and the names that lead on from there.
+        head: of a path, the Field that it begins with.
+        path: the names that lead on from there.
     """
 
-    def __init__(self, key, *, path=(), convert=None, at=0):
+    def __init__(self, key, *, head=None, path=(), convert=None, at=0):
         self.name = key if isinstance(key, str) else None
         self.position = -1 if isinstance(key, str) else key
         self.convert = convert
         self.at = at
-        self.head = path[0] if path else None
-        self.path = tuple(path[1:])
+        self.head = head
+        self.path = (str(key if head is None else head.key), *path)
 
     @property
     def key(self):
@@ -94,23 +95,26 @@ cdef class Rows:
         holder, value = row, ABSENT
         # A field whose own name has dots comes before a path.
         if field.head is None or self.row_kind <= ROW_MAPPING:
-            value = self.found(field, row)
+            value = self.found(field, row, field)
         if value is ABSENT and field.head is not None:
-            value = self.found(field.head, row)
-            while value is not None and value is not ABSENT and depth < len(field.path):
+            value = self.found(field.head, row, field)
+            while value is not None and value is not ABSENT and depth < len(field.path) - 1:
                 holder = value
-                value = self.within(field, holder, depth)
                 depth += 1
+                value = self.within(field, holder, depth)
         if value is not ABSENT:
             return value
-        name = field.path[depth - 1] if depth else field.key if field.head is None else field.head.key
-        if nulls == NULLS_ERROR or is_format(name, holder):
-            error = self.missing_within(field, holder, depth - 1) if depth else self.missing(field, row)
-            raise error from KeyError(name)
+        if nulls == NULLS_ERROR or is_format(".".join(field.path[depth:]), holder):
+            error = self.missing_within(field, holder, depth) if depth else self.missing(field, row)
+            raise error from KeyError(field.path[depth])
         return None
 
-    cdef object found(self, Field field, object row):
-        """The value of a field that is no path; ABSENT where a mapping does not have it."""
+    cdef object found(self, Field field, object row, Field whole):
+        """The value of a field by its own name; ABSENT where a mapping does not have it.
+
+        Args:
+            whole: the placeholder, for an error.
+        """
         cdef PyObject *value
         cdef str name = field.name
         try:
@@ -118,9 +122,9 @@ cdef class Rows:
                 value = PyDict_GetItemWithError(row, name)
                 return ABSENT if value is NULL else <object>value
             if self.row_kind <= ROW_MAPPING:
-                if name is None and not isinstance(row, Mapping):
-                    return row[field.position]
-                return item_of(row, str(field.position) if name is None else name)
+                if name is not None:
+                    return item_of(row, name)
+                return row[str(field.position) if isinstance(row, Mapping) else field.position]
             if name is not None:
                 # A tuple's count and index are methods, not fields.
                 if self.row_kind != ROW_VALUE and type(row) is not tuple and type(row) is not list:
@@ -131,8 +135,8 @@ cdef class Rows:
             else:
                 return row[field.position]
         except (LookupError, AttributeError) as error:
-            raise self.missing(field, row) from error
-        raise self.missing(field, row)
+            raise self.missing(whole, row) from error
+        raise self.missing(whole, row)
 
     cdef object within(self, Field field, object holder, Py_ssize_t depth):
         """The value of the next name of a path; ABSENT where a mapping does not have it."""
@@ -179,7 +183,7 @@ cdef class Rows:
         elif names:
             has = "its fields are " + listed(names)
             if first.name is not None:
-                has += meant(first.name, names, "", "".join([f".{name}" for name in field.path]))
+                has += meant(field.path, 0, names)
             elif self.row_kind <= ROW_MAPPING:
                 has += "; fields of a mapping go by name"
         elif self.row_kind != ROW_SEQUENCE:
@@ -190,13 +194,10 @@ cdef class Rows:
 
     cdef object missing_within(self, Field field, object holder, Py_ssize_t depth):
         """The same for a name of a path that what comes before it does not have."""
-        before = ".".join([str(field.head.key), *field.path[:depth]])
+        before = ".".join(field.path[:depth])
         names = names_in(holder)
         if names:
-            has = f"the fields of {before} are {listed(names)}" + meant(
-                field.path[depth], names, f"{before}.",
-                "".join([f".{name}" for name in field.path[depth + 1:]]),
-            )
+            has = f"the fields of {before} are {listed(names)}" + meant(field.path, depth, names)
         else:
             has = f"{before} is {shown(holder)} (a {type(holder).__name__}), which has no fields"
         return TemplateError(f"the row has no field {{{field.key}}}: {has}", self.text, field.at)

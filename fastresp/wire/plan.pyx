@@ -92,7 +92,8 @@ cdef int put_command(
         elif (<Op>op).kind == OP_VALUE:
             value = peek(plan.row_kind, (<Op>op).name, (<Op>op).position, row)
             if value is NULL or not put_simple(b, value, True):
-                n = put_argument(b, fetch(plan, (<Op>op).field, row, nulls, default), nulls, default)
+                held = fetch(plan, (<Op>op).field, row, nulls, default)
+                n = put_argument(b, held, nulls, default)
         else:
             n = put_composed(plan, b, <Op>op, row, nulls, default)
         if n == 0 and nulls == NULLS_SKIP and (<Op>op).kind != OP_COPY:

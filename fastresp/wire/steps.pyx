@@ -71,7 +71,7 @@ cdef class Steps:
             if isinstance(part, Field)
         ]
         self.forms = allocate(sum([
-            self.n_columns if isinstance(field, Pairs) else 1 + len(field.path) for field in fields
+            self.n_columns if isinstance(field, Pairs) else len(field.path) for field in fields
         ]))
         self.commands = <Command *>calloc(len(plan.commands), sizeof(Command))
         if self.commands is NULL:
@@ -360,7 +360,7 @@ cdef class Steps:
         if i < 0:
             raise self.missing(field)
         found = self.column(i)
-        for depth in range(len(field.path)):
+        for depth in range(1, len(field.path)):
             found = self.within(found, field, depth)
         return found
 
@@ -368,15 +368,13 @@ cdef class Steps:
         """The field of a struct that is next on a path."""
         cdef Cell *inner = inmost(over.cell)
         cdef Found found
-        cdef str before = ".".join([str(field.head.key), *field.path[:depth]])
+        cdef str before = ".".join(field.path[:depth])
         cdef str name = field.path[depth]
         has = f"{described(over)}, and a path leads through structs only"
         names = []
         if inner.form == FORM_STRUCT:
             names = [name_of(&inner.children[k]) for k in range(inner.n_children)]
-            after = "".join([f".{each}" for each in field.path[depth + 1:]])
-            has = f"the fields of {before} are {listed(names)}"
-            has += meant(name, names, f"{before}.", after)
+            has = f"the fields of {before} are {listed(names)}{meant(field.path, depth, names)}"
             if names.count(name) > 1:
                 has = f"{names.count(name)} fields of {before} are named {name!r}; rename one"
         if names.count(name) != 1:
@@ -399,7 +397,7 @@ cdef class Steps:
         if self.named:
             has = f"its columns are {listed(self.names)}"
             if first.name is not None:
-                has += meant(first.name, self.names, "", "".join([f".{n}" for n in field.path]))
+                has += meant(field.path, 0, self.names)
         return TemplateError(
             f"the data has no column {{{field.key}}}: {has}", self.text, field.at
         )
