@@ -92,6 +92,11 @@ cdef class Rows:
     cdef object look_up(self, Field field, object row, Nulls nulls):
         """The value of a field; None where a mapping lacks its key, unless nulls are errors."""
         cdef Py_ssize_t depth = 0
+        cdef PyObject *borrowed = peek(
+            self.row_kind, <PyObject *>field.name, field.position, row
+        )
+        if borrowed is not NULL:
+            return <object>borrowed
         holder, value = row, ABSENT
         # A field whose own name has dots comes before a path.
         if field.head is None or self.row_kind <= ROW_MAPPING:

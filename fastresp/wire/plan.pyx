@@ -130,12 +130,17 @@ cdef int put_joined(
     """Write one argument of several parts; 0 when a part is a null that leaves it out."""
     cdef Py_ssize_t start = b.size
     cdef int digits = op.digits
+    cdef PyObject *borrowed
     open_header(b, digits)
     for part in op.parts:
         if isinstance(part, bytes):
             put_raw(b, <bytes>part, len(<bytes>part))
             continue
         op.field = <Field>part
+        if op.field.convert is None:
+            borrowed = peek(plan.row_kind, <PyObject *>op.field.name, op.field.position, row)
+            if borrowed is not NULL and put_simple(b, borrowed, False):
+                continue
         value = fetch(plan, op.field, row, nulls, default)
         if value is not None or nulls == NULLS_ERROR:
             put_value(b, value, False, default)

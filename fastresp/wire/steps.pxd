@@ -1,5 +1,6 @@
-from .arrow cimport ArrowSchema, Batch, Schema
+from .arrow cimport Batch
 from .cells cimport Cell
+from .column_fields cimport Columns
 from .encode cimport Nulls
 
 
@@ -51,42 +52,12 @@ cdef struct Command:
     int digits              # of the last number of arguments, where it is not counted
 
 
-# What a placeholder names: a column, or a field within one.
-cdef struct Found:
-    Cell *cell
-    ArrowSchema *schema
-
-
-cdef class Steps:
-    cdef Cell root                      # the struct of all columns
-    cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
-    cdef Py_ssize_t n_columns
-    cdef bint named                     # the columns have names
-    cdef Cell *forms                    # owned: values in another form, and those of paths
-    cdef Py_ssize_t n_forms
+cdef class Steps(Columns):
     cdef Command *commands              # owned
     cdef Py_ssize_t n_commands
     cdef Nulls nulls
-    cdef str text                       # the template's
-    cdef ArrowSchema *top               # borrowed from the schema
-    cdef Schema schema
-    cdef list names
-    cdef list kept                      # what C pointers point into
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef int compile(self, Command *command, arguments) except -1
     cdef list planned(self, arguments)
-    cdef list unnamed(self, arguments, field)
-    cdef list distinct(self, columns, field)
     cdef int set_parts(self, Step *step, parts) except -1
     cdef const char *keep(self, bytes text) except NULL
-    cdef Cell *cell_of(self, field) except NULL
-    cdef Cell *pair_of(self, Py_ssize_t i, field) except NULL
-    cdef Cell *form_of(self, Found found, field) except NULL
-    cdef Cell *new_form(self) noexcept
-    cdef int check_json(self, Found found, field) except -1
-    cdef Cell *check(self, Found found, field) except NULL
-    cdef Found column(self, Py_ssize_t i) except *
-    cdef Found find(self, field) except *
-    cdef Found within(self, Found over, field, Py_ssize_t depth) except *
-    cdef object missing(self, field)
-    cdef Py_ssize_t index(self, field) except -2
