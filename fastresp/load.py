@@ -70,13 +70,14 @@ def mass_insert(
         connections: how many connections to use, from 1 to 64. Rows then arrive in no fixed order
             (the commands of a row stay together), and it takes the socket. It helps where a
             connection is the limit: a long way to the server, or one with several I/O threads.
-        nulls: what a None in the data does: ``"error"``; ``"skip"`` leaves out its pair, item or
-            command; ``"empty"`` sends an empty string.
+        nulls: what a None in the data, or a key that a dict does not have, does: ``"error"``;
+            ``"skip"`` leaves out its pair, item or command; ``"empty"`` sends an empty string.
         timeout: seconds without any progress after which the load is given up; None for never.
         progress: True for a bar on the terminal, or a callable that takes the Report so far.
         default: a function that turns an object that is no str, bytes, int, float or buffer
             into one of the first four. Without it Decimal, dates, times and UUID go as the text
-            that ``pack`` gives them, all others are errors.
+            that ``pack`` gives them, all others are errors. It is not asked about None, and not
+            for columns, which hold no objects.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
@@ -91,6 +92,7 @@ def mass_insert(
             column is of a type that can't be sent so.
         TransportError: the server can't be used (nothing was sent), or was lost.
         TransportTimeout: nothing moved for ``timeout`` seconds.
+        TypeError: the data is no iterable of rows, or holds columns and ``default`` was given.
         SourceError: the source of the columns failed.
         OSError: the file of rejects can't be opened (nothing was sent) or written.
 

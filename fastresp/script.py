@@ -12,7 +12,7 @@ from .window import Repeat, Repeats, Window
 from .wire.buffer import Chunk
 from .wire.commands import CommandSplitter
 from .wire.encode import pack
-from .wire.plan import Items, Pairs
+from .wire.fields import Items, Pairs
 
 __all__ = ["Repeater", "Script", "is_forgotten", "repeating", "script_of"]
 

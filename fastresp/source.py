@@ -96,15 +96,18 @@ def encoding(
 
     Raises:
         TypeError: it is not iterable, or surely not an iterable of rows; or a template is given
-            for what holds commands.
+            for what holds commands, or default= for what holds no Python objects.
         TemplateError: the columns are not what the template asks for.
         ProtocolError, EncodeError: it is a file of RESP that can't be sent.
     """
+    columns = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+    if default is not None and (columns or isinstance(data, RespFile)):
+        raise TypeError(_no_default(data))
     if isinstance(data, RespFile):
         if template is not None:
             raise TypeError(f"{data.name} holds whole commands, so leave out the template")
         return RespEncoder(data), data.blocks(_chunk_bytes(rate_limit))
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+    if columns:
         return _columns(data, template, nulls, _chunk_bytes(rate_limit))
     _check(data)
     rows = iter(data)
@@ -140,6 +143,17 @@ def _check(data: Any) -> None:
         raise TypeError(f"data is an iterable of rows or commands, not one {type(data).__name__}")
     if isinstance(data, Mapping):
         raise TypeError("data is an iterable of rows, and a mapping is one row: put it in a list")
+
+
+def _no_default(data: Any) -> str:
+    """Why ``default=`` can't be used with this source, and what can be done instead."""
+    if isinstance(data, RespFile):
+        return f"{data.name} holds whole commands, so leave out default="
+    return (
+        f"default= is for Python objects, and the columns of a {type(data).__name__} are encoded "
+        "without any: cast the columns that need it, or give rows, as to_dict('records') of "
+        "pandas, to_dicts() of polars and to_pylist() of pyarrow return them"
+    )
 
 
 def _columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -9,7 +10,8 @@ from typing import Self, TypeAlias
 
 from .errors import EncodeError, TemplateError
 from .wire.encode import pack
-from .wire.plan import Field, Items, Pairs, Plan, Row
+from .wire.fields import Field, Items, Pairs, Row
+from .wire.plan import Plan
 
 __all__ = ["NO_SCRIPTS", "Scripts", "Template", "TemplateLike", "as_template", "part_of_command"]
 
@@ -23,6 +25,11 @@ CONVERSIONS = ("json", *VECTORS)
 BLANKS = " \t\r\v\f"
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
+# A placeholder; a name in double quotes may have braces in it.
+PLACEHOLDER = re.compile(r'\{((?:(?<=[{.,*\- ])"[^"]*"(?=[.,! }])|[^{}])*+)\}')
+# A name of a path and one of a list, in double quotes or not.
+IN_PATH = re.compile(r'"([^"]*)"(?=[.!]|$)|([^.!]*)')
+IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
 
 
 class Template(Plan):
@@ -34,6 +41,8 @@ class Template(Plan):
 
     ======================  ====================================================================
     ``{name}``              a field of a dict or other mapping, or an attribute of an object
+    ``{address.city}``      a field within that field, at any depth
+    ``{"a.b"}``             a name in quotes: one field, whatever is in its name
     ``{0}``                 a position in a tuple or list; of a row that is a single value, it
     ``user:{id}``           text and fields together as one argument
     ``{tags!json}``         the field as JSON
@@ -42,6 +51,8 @@ class Template(Plan):
                             ``!f32`` or ``!f64``; all vectors of a load have the same length there
     ``{*tags}``             a list as several arguments; a dict as name-value pairs
     ``{**}``                all fields not named in the same command, as name-value pairs
+    ``{**-a,b}``            the same without the fields ``a`` and ``b``
+    ``{**!json}``           the same with lists, dicts and structs as JSON: ``{**-a!json}``
     ``{{`` and ``}}``       a literal brace; so a hash tag is ``user:{{{id}}}``
     ``;`` or a new line     the end of a command, when a row makes several
     ======================  ====================================================================
@@ -65,7 +76,8 @@ class Template(Plan):
             if isinstance(part, Template):
                 known.update(part.scripts)
             text = f"{text}\n{each}" if index else each
-            commands += _Parser(text, len(text) - len(each)).commands()
+            parser = _Parser(text, len(text) - len(each), last=index + 1 >= len(texts))
+            commands += parser.commands()
         self.scripts: Scripts = known
         if known and any(_text(command[0]).upper() == b"MULTI" for command in commands):
             raise TemplateError(
@@ -103,6 +115,21 @@ def _text(argument: Sequence[bytes | Field]) -> bytes:
     return b"".join(parts) if len(parts) == len(argument) else b""
 
 
+def _names(pattern: re.Pattern[str], text: str) -> tuple[list[str], str]:
+    """The names that a placeholder begins with, and the rest: a '!' and what follows it."""
+    names, at = [], -1
+    while at < 0 or text[at : at + 1] not in ("", "!"):
+        found = pattern.match(text, at + 1)
+        names.append("" if found is None else found[1] or found[2] or "")
+        at = len(text) if found is None else found.end()
+    return names, text[at:]
+
+
+def _key(name: str) -> str | int:
+    """A field's name, or its position; no row has so many fields that 19 digits could be one."""
+    return int(name) if name.isascii() and name.isdigit() and len(name) < 19 else name
+
+
 TemplateLike: TypeAlias = str | Iterable[str | Template] | Template | None
 
 
@@ -135,11 +162,16 @@ def part_of_command(text: str) -> list[tuple[bytes | Field, ...]]:
 
 
 class _Parser:
-    """Reads a template text once, from left to right, beginning at an offset."""
+    """Reads a template text once, from left to right, beginning at an offset.
 
-    def __init__(self, text: str, at: int) -> None:
+    Args:
+        last: no other text follows.
+    """
+
+    def __init__(self, text: str, at: int, *, last: bool = True) -> None:
         self.text = text
         self.at = at
+        self.last = last
 
     def error(self, message: str, at: int | None = None) -> TemplateError:
         return TemplateError(message, self.text, self.at if at is None else at)
@@ -205,7 +237,7 @@ class _Parser:
             parts.append(bytes(literal))
         for part in parts if len(parts) > 1 else ():
             if isinstance(part, Items | Pairs):
-                shown = "{**}" if isinstance(part, Pairs) else f"{{*{part.key}}}"
+                shown = f"{{{'*' if isinstance(part, Items) else ''}{part.key}}}"
                 raise self.error(f"{shown} makes arguments of its own; put spaces around it", start)
             if isinstance(part, Field) and part.convert in VECTORS:
                 shown = f"{{{part.key}!{part.convert}}}"
@@ -240,33 +272,56 @@ class _Parser:
     def placeholder(self) -> Field:
         """Read ``{...}`` and leave ``at`` behind it."""
         start = self.at
-        end = self.text.find("}", start)
-        if end < 0:
-            raise self.error("this brace is not closed; write '{{' for a literal one")
-        inside = self.text[start + 1 : end]
-        if "{" in inside:
-            raise self.error("this brace is not closed; write '{{' for a literal one")
-        self.at = end + 1
-        if inside == "**":
-            return Pairs("**", at=start)
+        found = PLACEHOLDER.match(self.text, start)
+        if found is None:
+            # As a shell splits it: SET, {id}, {Full, Name}
+            quotes = "" if self.last else "; a template with spaces in it has to be in quotes"
+            raise self.error(f"this brace is not closed; write '{{{{' for a literal one{quotes}")
+        self.at = found.end()
+        inside = found[1]
         if inside == "*!json":
-            return Row("*!json", convert="json", at=start)
-        name, mark, conversion = inside.partition("!")
-        kind = Field
-        if name.startswith("*"):
-            name, kind = name[1:], Items
+            return Row(inside, convert="json", at=start)
+        if inside.startswith("**"):
+            return self.pairs(inside, start)
+        kind = Items if inside.startswith("*") else Field
+        inside = inside.removeprefix("*")
+        names, mark = _names(IN_PATH, inside)
+        # A field may have dots in its name, or end in one.
+        name = names[0] if len(names) == 1 else inside.removesuffix(mark)
+        head = Field(_key(names[0]), at=start) if len(names) > 1 and all(names) else None
         if not name:
             raise self.error(
                 "this placeholder names no field; use {name}, {0}, {*list}, {**} or {*!json}", start
             )
-        if mark and (kind is Items or conversion not in CONVERSIONS):
-            known = ", ".join(f"!{each}" for each in CONVERSIONS)
+        known = () if kind is Items else CONVERSIONS
+        convert = self.conversion(mark, known, "a single field", start)
+        path = () if head is None else names[1:]
+        return kind(_key(name), head=head, path=path, convert=convert, at=start)
+
+    def pairs(self, inside: str, start: int) -> Pairs:
+        """What ``{**}`` stands for, with the fields that it leaves out."""
+        left_out: list[Field] = []
+        mark = inside[2:]
+        if mark.startswith("-"):
+            names, mark = _names(IN_LIST, mark[1:])
+            left_out = [Field(_key(name), at=start) for name in names if name]
+            if len(left_out) < len(names):
+                raise self.error("a name is missing here; use {**-name} or {**-name,other}", start)
+        elif mark and mark[0] != "!":
             raise self.error(
-                f"'!{conversion}' can't be used here; a single field takes {known}", start
+                "'**' stands for all fields; use {**}, {**-name,other} or {**!json}", start
             )
-        # No row has that many fields that 19 digits could be a position.
-        key = int(name) if name.isascii() and name.isdigit() and len(name) < 19 else name
-        return kind(key, convert=conversion or None, at=start)
+        convert = self.conversion(mark, ("json",), "{**}", start)
+        return Pairs(inside, left_out=left_out, convert=convert, at=start)
+
+    def conversion(self, mark: str, known: Sequence[str], what: str, start: int) -> str | None:
+        """The conversion that a placeholder ends with, one of those that it may have."""
+        if not mark:
+            return None
+        if mark[1:] not in known:
+            takes = ", ".join(f"!{each}" for each in known or CONVERSIONS)
+            raise self.error(f"'{mark}' can't be used here; {what} takes {takes}", start)
+        return mark[1:]
 
     def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
         """Refuse a command that would change the reply stream, as far as the text tells."""

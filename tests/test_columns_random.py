@@ -212,6 +212,20 @@ class Maker:
             table = table.slice(self.random.randrange(4))
         return table, roles
 
+    def path(self, name: str, kind: pa.DataType, form: str) -> str | None:
+        """A placeholder for a field within a struct, at any depth."""
+        path, kind = name, inside(kind)
+        while types.is_struct(kind) and (path == name or self.maybe(0.8)):
+            field = self.random.choice(list(kind))
+            path, kind = f"{path}.{field.name}", inside(field.type)
+        if path == name:
+            return None
+        if form == "json":
+            return f"{{{path}!json}}" if self.maybe(0.7) else f"x:{{{path}!json}}"
+        if types.is_nested(kind):
+            return f"{{*{path}}}" if flat(kind) else None
+        return f"{{{path}}}" if self.maybe(0.7) else f"x:{{{path}}}"
+
     def template(self, table: pa.Table, roles: dict[str, str]) -> tuple[str, dict[str, str]]:
         """A template that takes these columns, and in which form it has them."""
         scalars = [name for name, role in roles.items() if role == "scalar"]
@@ -242,14 +256,33 @@ class Maker:
                     words.append(f"{{{name}}}")
                 else:
                     words.append(f"x:{{{name}}}{{{self.random.choice(plain)}}}")
+            for name in nested:
+                word = self.path(name, table.schema.field(name).type, forms.get(name, "text"))
+                if word and self.maybe(0.5):
+                    words.append(word)
             named = {name for name in roles if any(f"{name}}}" in word or f"{name}!" in word
                                                    for word in words)}  # fmt: skip
-            if set(plain) | named == set(roles) and self.maybe(0.7):
-                words.insert(self.random.randrange(1, len(words) + 1), "{**}")
+            if self.maybe(0.7):
+                as_json = self.maybe(0.5)
+                left_out = [
+                    name
+                    for name in roles
+                    if self.maybe(0.1)
+                    or (
+                        not (name in plain or name in named)
+                        and not (as_json and name in nested and forms.get(name) == "json")
+                    )
+                ]
+                words.insert(self.random.randrange(1, len(words) + 1), pairs(left_out, as_json))
             if self.maybe(0.3):
                 words.insert(self.random.randrange(1, len(words) + 1), "fixed")
             commands.append(" ".join(words))
         return "; ".join(commands), forms
+
+
+def pairs(left_out: list[str], as_json: bool) -> str:
+    """A placeholder for all fields but these."""
+    return f"{{**{'-' if left_out else ''}{','.join(left_out)}{'!json' if as_json else ''}}}"
 
 
 def inside(kind: pa.DataType) -> pa.DataType:

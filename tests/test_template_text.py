@@ -94,7 +94,7 @@ BAD_TEXTS = [
     ("SET ^{a!f8}", "'!f8' can't be used here; a single field takes !json, !f16, !f32, !f64"),
     ("SET ^{a!}", "'!' can't be used here"),
     ("SET ^{*!f32}", "this placeholder names no field"),
-    ("SET ^{**!json}", "'!json' can't be used here"),
+    ("SET ^{**!f32}", "'!f32' can't be used here; {**} takes !json"),
     ("SET ^x{a!f32}", "{a!f32} is an argument by itself; put spaces around it"),
     ("SET ^{0!f16}{b!f32}", "{0!f16} is an argument by itself"),
     ("SET ^{*a!json}", "'!json' can't be used here"),

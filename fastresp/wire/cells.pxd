@@ -106,7 +106,8 @@ cdef struct Cell:
     Zone *zone
     Cell *children
     Py_ssize_t n_children
-    Cell *inner             # borrowed: what is to be written in another form
+    Cell *inner             # borrowed: what is to be written in another form,
+    Cell *over              # and, where that is a field of a struct, the struct
     bint hidden             # not among the fields of a row
     char *name              # owned: UTF-8
     Py_ssize_t name_size
@@ -123,7 +124,8 @@ cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
 cdef Cell *allocate(Py_ssize_t n) except NULL
 cdef str name_of(Cell *cell)
 cdef str type_name(ArrowSchema *schema)
-cdef Cell *inmost(Cell *cell) noexcept
+cdef Cell *inmost(Cell *cell) noexcept nogil
+cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1
 
 
 cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:

@@ -57,11 +57,9 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
         zones: takes the time zones that the cell refers to, which have to live as long as it.
     """
     cdef bytes name = b"" if schema.name is NULL else schema.name
-    cell.name = <char *>malloc(len(name) + 1)
-    if cell.name is NULL or room(&cell.scratch, LONGEST):
+    set_name(cell, name)
+    if room(&cell.scratch, LONGEST):
         raise MemoryError
-    memcpy(cell.name, <const char *>name, len(name) + 1)
-    cell.name_size = len(name)
     cell.vector = -1
     cell.digits = 2
     cell.children = allocate(schema.n_children or 1)
@@ -124,11 +122,34 @@ cdef void stand_for(Cell *cell, Cell *inner) noexcept:
     cell.lasting = inner.lasting
 
 
-cdef Cell *inmost(Cell *cell) noexcept:
-    """What the values of dictionaries and runs are."""
+cdef Cell *inmost(Cell *cell) noexcept nogil:
+    """What the values of dictionaries, runs and fields of structs are."""
     while cell.form == FORM_OTHER:
-        cell = &cell.children[cell.n_children - 1]
+        cell = cell.inner if cell.over is not NULL else &cell.children[cell.n_children - 1]
     return cell
+
+
+cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1:
+    """Let a cell stand for a field of structs, which is null where the struct is.
+
+    Args:
+        over: the structs, or what stands for them.
+        name: of the whole path, for errors.
+    """
+    cell.over, cell.inner = over, field
+    cell.text = text_of_field
+    stand_for(cell, field)
+    set_name(cell, name)
+    return 0
+
+
+cdef int set_name(Cell *cell, bytes name) except -1:
+    cell.name = <char *>malloc(len(name) + 1)
+    if cell.name is NULL:
+        raise MemoryError
+    memcpy(cell.name, <const char *>name, len(name) + 1)
+    cell.name_size = len(name)
+    return 0
 
 
 cdef int choose_nested(Cell *cell, str kind) except -1:
@@ -250,12 +271,24 @@ cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept n
     return value(&cell.children[1], at, n)
 
 
+cdef const char *text_of_field(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    if stood_for(cell.over, &i) is NULL:
+        n[0] = BAD_INDEX if i < 0 else IS_NULL
+        return NULL
+    return value(cell.inner, i, n)
+
+
 cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """The cell, and the index in it, that a value of a dictionary or a run stands for.
+    """The cell, and the index in it, that a value of a dictionary, run or path stands for.
 
     NULL where it is null; the index is -1 where it is out of bounds.
     """
-    while cell.text is text_of_dictionary or cell.text is text_of_run:
+    while cell.form == FORM_OTHER:
+        if cell.over is not NULL:
+            if stood_for(cell.over, i) is NULL:
+                return NULL
+            cell = cell.inner
+            continue
         if is_null(cell, i[0]):
             return NULL
         i[0] = inner_index(cell, i[0])

@@ -20,6 +20,7 @@ from .cells cimport (
     OUT_OF_RANGE,
     RAISED,
     TOO_LARGE,
+    Cell,
     name_of,
 )
 from .column_rows cimport Job, Target, give_back, lend, put_rows
@@ -142,9 +143,12 @@ cdef class ColumnWriter(Target):
         error, self.error = self.error, None
         if fault == NO_MEMORY:
             return MemoryError("no memory for the text of a row")
+        cdef Cell *cell
         name = None
         if job.cell is not NULL:
-            cell = job.cell if job.cell.inner is NULL else job.cell.inner
+            cell = job.cell
+            while cell.name is NULL:
+                cell = cell.inner
             name = name_of(cell)
         if fault != RAISED:
             error = EncodeError(described(fault, job, b.most))

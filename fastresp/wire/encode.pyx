@@ -244,9 +244,10 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
     cdef str text
     kind = type(value).__name__
     if value is None:
+        asked = "" if default is None else ", and default= is not asked about one"
         raise EncodeError(
-            "cannot send None (a NoneType): a null has no RESP form; leave it out, send an empty "
-            "string, or let nulls='skip' or nulls='empty' do so"
+            f"cannot send None (a NoneType): a null has no RESP form{asked}; leave it out, send an "
+            "empty string, or let nulls='skip' or nulls='empty' do so"
         )
     if default is not None:
         result = default(value)

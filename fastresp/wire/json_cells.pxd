@@ -2,6 +2,7 @@ from .cells cimport Cell
 
 
 cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 
 
 cdef inline Py_ssize_t character_size(const char *text, Py_ssize_t n) noexcept nogil:

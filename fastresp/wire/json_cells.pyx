@@ -11,6 +11,7 @@ from .cells cimport (
     FORM_MAP,
     FORM_NUMBER,
     FORM_STRUCT,
+    IS_NULL,
     NOT_FINITE,
     NOT_UTF8,
     NULL_KEY,
@@ -45,6 +46,15 @@ cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
         return NULL
     n[0] = cell.scratch.size
     return cell.scratch.data
+
+
+cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """A value of the inner cell as JSON, in which a null is none."""
+    cdef Py_ssize_t at = i
+    if stood_for(cell.inner, &at) is NULL:
+        n[0] = BAD_INDEX if at < 0 else IS_NULL
+        return NULL
+    return text_of_json(cell, i, n)
 
 
 cdef int put_json(Scratch *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:

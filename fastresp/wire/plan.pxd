@@ -2,25 +2,7 @@ from cpython.object cimport PyObject
 
 from .buffer cimport Buffer
 from .encode cimport Nulls
-
-
-cdef class Field:
-    cdef readonly str name              # None where the field is known by its position
-    cdef readonly Py_ssize_t position   # -1 where it is known by its name
-    cdef readonly str convert           # "json", "f16", "f32", "f64" or None
-    cdef readonly Py_ssize_t at         # where it stands in the template's text
-
-
-cdef class Items(Field):
-    pass
-
-
-cdef class Pairs(Field):
-    pass
-
-
-cdef class Row(Field):
-    pass
+from .fields cimport Field, Rows
 
 
 cdef enum OpKind:
@@ -45,6 +27,7 @@ cdef class Op:
     cdef tuple parts                    # OP_JOINED: bytes or Field
     cdef Py_ssize_t arguments           # how many arguments it writes; 0 where the row decides
     cdef int digits                     # OP_JOINED: digits of the last length
+    cdef frozenset used                 # OP_PAIRS: names and positions of what is not among them
     cdef int width                      # OP_VECTOR: bytes of an item
     cdef Py_ssize_t length              # items of its first vector, -1 before that
 
@@ -54,17 +37,11 @@ cdef class Program:
     cdef bint counted                   # the number of arguments is the same for every row
     cdef bint checked                   # the name is fixed, and has been found harmless
     cdef int digits                     # of the last number of arguments, where it is not
-    cdef frozenset used                 # names and positions of the fields in this command
 
 
-cdef class Plan:
-    cdef readonly str text
+cdef class Plan(Rows):
     cdef readonly tuple commands
     cdef tuple programs
-    # The type of the last row, and what was found out about it.
-    cdef object row_type
-    cdef int row_kind
-    cdef tuple row_names                # names of its fields where the type tells, else None
     # Where the writing stands, for error messages.
     cdef Py_ssize_t program             # index of the command
     cdef Py_ssize_t op                  # index of the op in its program

@@ -1,5 +1,6 @@
 from .arrow cimport Batch
 from .cells cimport Cell
+from .column_fields cimport Columns
 from .encode cimport Nulls
 
 
@@ -51,30 +52,12 @@ cdef struct Command:
     int digits              # of the last number of arguments, where it is not counted
 
 
-cdef class Steps:
-    cdef Cell root                      # the struct of all columns
-    cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
-    cdef Py_ssize_t n_columns
-    cdef bint named                     # the columns have names
-    cdef Cell *forms                    # owned: values in another form
-    cdef Py_ssize_t n_forms
+cdef class Steps(Columns):
     cdef Command *commands              # owned
     cdef Py_ssize_t n_commands
     cdef Nulls nulls
-    cdef str text                       # the template's
-    cdef list names
-    cdef list types
-    cdef list kept                      # what C pointers point into
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef int compile(self, Command *command, arguments) except -1
     cdef list planned(self, arguments)
-    cdef list unnamed(self, arguments, field)
-    cdef list distinct(self, columns, field)
     cdef int set_parts(self, Step *step, parts) except -1
     cdef const char *keep(self, bytes text) except NULL
-    cdef Cell *cell_of(self, field) except NULL
-    cdef Cell *form_of(self, Cell *inner, field) except NULL
-    cdef int check_json(self, Py_ssize_t i, field) except -1
-    cdef Cell *check(self, Cell *cell, Py_ssize_t i, field) except NULL
-    cdef str described(self, Py_ssize_t i)
-    cdef Py_ssize_t index(self, field) except -1

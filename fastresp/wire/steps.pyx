@@ -2,38 +2,16 @@
 """A template as steps over Arrow columns: for each placeholder its column, and how to write it."""
 
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
-from .arrow cimport ArrowSchema, Batch, Schema
-from .cells cimport (
-    FORM_LIST,
-    FORM_MAP,
-    FORM_NONE,
-    FORM_STRUCT,
-    Cell,
-    allocate,
-    bind,
-    build,
-    destroy,
-    inmost,
-    name_of,
-    room,
-    type_name,
-)
-from .json_cells cimport text_of_json
+from .arrow cimport Batch, Schema
+from .cells cimport bind
+from .column_fields cimport Columns
 from .encode cimport NULLS_SKIP, Nulls
-from .vector_cells cimport make_vector
 
-from ..errors import TemplateError
-from .plan import Field, Items, Pairs, Row
-
-# An index of pandas that has no name: a column that nobody made.
-cdef str INDEX_NAME = "__index_level_"
-# The scratch memory of a form to begin with.
-cdef Py_ssize_t SCRATCH_BYTES = 256
+from .fields import Items, Pairs
 
 
-cdef class Steps:
+cdef class Steps(Columns):
     """What to write for each row of columns with this schema.
 
     Args:
@@ -45,32 +23,9 @@ cdef class Steps:
         TemplateError: there is no such column, or what it holds can't be written so.
     """
 
-    def __cinit__(self, *args):
-        memset(&self.root, 0, sizeof(Cell))
-
     def __init__(self, plan, Schema schema not None, int nulls):
-        cdef ArrowSchema *top = &schema.schema
-        cdef Py_ssize_t i
-        self.kept = []
-        self.text = plan.text
+        super().__init__(plan, schema)
         self.nulls = <Nulls>nulls
-        build(&self.root, top, self.kept)
-        self.named = top.format == b"+s"
-        self.columns = self.root.children if self.named else &self.root
-        self.n_columns = top.n_children if self.named else 1
-        self.names = [
-            name_of(&self.columns[i]) for i in range(self.n_columns)
-        ]
-        self.types = [
-            type_name(top.children[i] if self.named else top) for i in range(self.n_columns)
-        ]
-        for i in range(self.n_columns):
-            self.columns[i].hidden = self.names[i].startswith(INDEX_NAME)
-        fields = [
-            part for command in plan.commands for parts in command for part in parts
-            if isinstance(part, Field)
-        ]
-        self.forms = allocate(len(fields))
         self.commands = <Command *>calloc(len(plan.commands), sizeof(Command))
         if self.commands is NULL:
             raise MemoryError
@@ -80,10 +35,6 @@ cdef class Steps:
 
     def __dealloc__(self):
         cdef Py_ssize_t i, k
-        destroy(&self.root)
-        for i in range(self.n_forms):
-            destroy(&self.forms[i])
-        free(self.forms)
         for i in range(self.n_commands):
             for k in range(self.commands[i].n_steps):
                 free(self.commands[i].steps[k].parts)
@@ -100,8 +51,7 @@ cdef class Steps:
         cdef Command *command
         cdef Step *step
         bind(&self.root, &batch.array, 0)
-        for i in range(self.n_forms):
-            self.forms[i].may_be_null = self.forms[i].inner.may_be_null
+        self.bind_forms()
         for i in range(self.n_commands):
             command = &self.commands[i]
             command.counted = not command.may_vary
@@ -137,7 +87,7 @@ cdef class Steps:
                 self.set_parts(step, what)
             elif pair:
                 i, field = what
-                step.cell = self.check(&self.columns[i], i, field)
+                step.cell = self.pair_of(i, field)
             elif kind != STEP_COPY and kind != STEP_GROUP:
                 step.cell = self.cell_of(what)
         name = arguments[0]
@@ -196,30 +146,6 @@ cdef class Steps:
             steps.append((STEP_COPY, before, n, False, None))
         return steps
 
-    cdef list unnamed(self, arguments, field):
-        """The columns that no placeholder of the command names: those of {**}."""
-        if not self.named:
-            raise TemplateError(
-                "{**} takes the names of columns, and this is a single column, which is {0}",
-                self.text, field.at,
-            )
-        used = {
-            self.index(part) for parts in arguments for part in parts
-            if isinstance(part, Field) and not isinstance(part, (Pairs, Row))
-        }
-        return self.distinct([i for i in range(self.n_columns) if i not in used], field)
-
-    cdef list distinct(self, columns, field):
-        """Those that are sent by their names, which have to be different."""
-        found = [i for i in columns if not self.columns[i].hidden]
-        names = [self.names[i] for i in found]
-        if len(set(names)) < len(names):
-            twice = [name for name in names if names.count(name) > 1][0]
-            raise TemplateError(
-                f"two columns are named {twice!r}; rename one", self.text, field.at
-            )
-        return found
-
     cdef int set_parts(self, Step *step, parts) except -1:
         step.parts = <Part *>calloc(len(parts), sizeof(Part))
         if step.parts is NULL:
@@ -238,107 +164,6 @@ cdef class Steps:
         text += bytes(16)
         self.kept.append(text)
         return text
-
-    cdef Cell *cell_of(self, field) except NULL:
-        """The cell that writes the values of a placeholder."""
-        cdef Py_ssize_t i
-        if isinstance(field, Row):
-            if not self.named:
-                raise TemplateError(
-                    f"{{{field.key}}} takes the names of columns, and this is a single column, "
-                    "which is {0}", self.text, field.at,
-                )
-            for i in self.distinct(range(self.n_columns), field):
-                self.check_json(i, field)
-            return self.form_of(&self.root, field)
-        i = self.index(field)
-        if field.convert is not None:
-            if field.convert == "json":
-                self.check_json(i, field)
-            return self.form_of(&self.columns[i], field)
-        return self.check(&self.columns[i], i, field)
-
-    cdef Cell *form_of(self, Cell *inner, field) except NULL:
-        """A cell that writes the values of another in the form that a placeholder asks for."""
-        cdef Cell *form = &self.forms[self.n_forms]
-        self.n_forms += 1
-        form.inner = inner
-        if room(&form.scratch, SCRATCH_BYTES):
-            raise MemoryError
-        if field.convert == "json":
-            form.text = text_of_json
-        elif not make_vector(form, inner, field.convert):
-            raise TemplateError(
-                f"{self.described(self.index(field))}, and !{field.convert} takes lists of "
-                "numbers", self.text, field.at,
-            )
-        return form
-
-    cdef int check_json(self, Py_ssize_t i, field) except -1:
-        """Refuse a column that has no form in JSON."""
-        if self.columns[i].json:
-            return 0
-        hint = "it is binary, or has binary in it"
-        if inmost(&self.columns[i]).form == FORM_NONE:
-            hint = "cast it to text first, or leave it out"
-        raise TemplateError(
-            f"{self.described(i)}, which has no form in JSON: {hint}", self.text, field.at
-        )
-
-    cdef Cell *check(self, Cell *cell, Py_ssize_t i, field) except NULL:
-        """Refuse a column whose values are not what the placeholder takes."""
-        cdef Cell *inner = inmost(cell)
-        name = self.names[i]
-        if not isinstance(field, Items):
-            if inner.text is not NULL:
-                return cell
-            hint = "cast it to text first, or leave it out"
-            if inner.form in (FORM_LIST, FORM_MAP, FORM_STRUCT):
-                hint = f"{{*{name}}} makes arguments of it, {{{name}!json}} one of JSON"
-            raise TemplateError(
-                f"{self.described(i)}, which is not one argument: {hint}", self.text, field.at
-            )
-        if inner.form not in (FORM_LIST, FORM_MAP, FORM_STRUCT):
-            raise TemplateError(
-                f"{self.described(i)}, and {{*{name}}} takes a list; write {{{name}}} for a "
-                "single value", self.text, field.at,
-            )
-        if inner.form == FORM_MAP:
-            inner = &inner.children[0]
-        for k in range(inner.n_children):
-            if inmost(&inner.children[k]).text is NULL:
-                raise TemplateError(
-                    f"{self.described(i)}, and what is in it is not one argument each: "
-                    f"{{{name}!json}} makes JSON of it", self.text, field.at,
-                )
-        return cell
-
-    cdef str described(self, Py_ssize_t i):
-        return f"the column {self.names[i]!r} is of type {self.types[i]}"
-
-    cdef Py_ssize_t index(self, field) except -1:
-        """Which column a placeholder names: by its name first, for that may be a number."""
-        cdef Py_ssize_t i
-        cdef str name = str(field.key)
-        found = [i for i in range(self.n_columns) if self.named and self.names[i] == name]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise TemplateError(
-                f"{len(found)} columns are named {name!r}; rename them, or name this one by "
-                f"its position: " + " or ".join([f"{{{i}}}" for i in found]), self.text, field.at,
-            )
-        if field.name is None and field.position < self.n_columns:
-            return field.position
-        has = "it is a single column, which is {0}"
-        if self.named:
-            has = "its columns are " + ", ".join(self.names[:20])
-            if self.n_columns > 20:
-                has += f" and {self.n_columns - 20} more"
-        raise TemplateError(
-            f"the data has no column {{{field.key}}}: {has}", self.text, field.at
-        )
-
 
 cdef bytes framed(bytes text):
     """A text as one argument."""

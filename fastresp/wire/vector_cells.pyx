@@ -5,6 +5,7 @@ from libc.math cimport isfinite
 from libc.stdint cimport uint16_t
 
 from .cells cimport (
+    BAD_INDEX,
     FORM_FLOAT,
     FORM_LIST,
     IS_NULL,
@@ -12,8 +13,10 @@ from .cells cimport (
     OTHER_LENGTH,
     TOO_LARGE,
     Cell,
+    inmost,
     is_null,
     room,
+    stood_for,
 )
 from .floats cimport half_of
 
@@ -22,8 +25,8 @@ cdef dict WIDTHS = {"f16": 2, "f32": 4, "f64": 8}
 
 cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
     """Let a cell write the lists of another as vectors; False where that holds no numbers."""
-    cdef Cell *items = &lists.children[0]
-    if lists.form != FORM_LIST or items.number is NULL:
+    cdef Cell *items = &inmost(lists).children[0]
+    if inmost(lists).form != FORM_LIST or items.number is NULL:
         return False
     cell.inner = lists
     cell.width = WIDTHS[kind]
@@ -39,11 +42,13 @@ cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
 cdef inline Py_ssize_t locate(Cell *cell, Py_ssize_t i, Py_ssize_t *count) noexcept nogil:
     """The first item of a vector, and how many there are; -1 and a Fault where it is none."""
     cdef Py_ssize_t start, end, at
-    cdef Cell *items = &cell.inner.children[0]
-    if is_null(cell.inner, i):
-        count[0] = IS_NULL
+    cdef Cell *lists = stood_for(cell.inner, &i)
+    cdef Cell *items
+    if lists is NULL:
+        count[0] = BAD_INDEX if i < 0 else IS_NULL
         return -1
-    cell.inner.span(cell.inner, i, &start, &end)
+    items = &lists.children[0]
+    lists.span(lists, i, &start, &end)
     count[0] = end - start
     if cell.vector != count[0]:
         if cell.vector >= 0:
@@ -67,12 +72,12 @@ cdef const char *text_of_ready_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
     # Without any items there may be no memory, and NULL would be a null.
     if n[0] == 0:
         return cell.scratch.data
-    return <const char *>cell.inner.children[0].values + start * cell.width
+    return <const char *>inmost(cell.inner).children[0].values + start * cell.width
 
 
 cdef const char *text_of_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """A vector whose numbers are of another type."""
-    cdef Cell *items = &cell.inner.children[0]
+    cdef Cell *items = &inmost(cell.inner).children[0]
     cdef Py_ssize_t k, count, start = locate(cell, i, &count)
     if start < 0:
         n[0] = count

@@ -1,0 +1,8 @@
+from typing_extensions import disjoint_base
+
+from .arrow import Schema
+from .plan import Plan
+
+@disjoint_base
+class Columns:
+    def __init__(self, plan: Plan, schema: Schema) -> None: ...

@@ -1,0 +1,51 @@
+from collections.abc import Iterable
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class Field:
+    def __init__(
+        self,
+        key: str | int,
+        *,
+        head: Field | None = None,
+        path: Iterable[str] = (),
+        convert: str | None = None,
+        at: int = 0,
+    ) -> None: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def convert(self) -> str | None: ...
+    @property
+    def at(self) -> int: ...
+    @property
+    def head(self) -> Field | None: ...
+    @property
+    def path(self) -> tuple[str, ...]: ...
+    @property
+    def key(self) -> str | int: ...
+
+class Items(Field): ...
+
+@disjoint_base
+class Pairs(Field):
+    def __init__(
+        self,
+        key: str,
+        *,
+        left_out: Iterable[Field] = (),
+        convert: str | None = None,
+        at: int = 0,
+    ) -> None: ...
+    @property
+    def left_out(self) -> tuple[Field, ...]: ...
+
+class Row(Field): ...
+
+@disjoint_base
+class Rows:
+    @property
+    def text(self) -> str: ...
