@@ -11,6 +11,8 @@ import time
 import weakref
 from typing import Any
 
+from ..blocking import read_now, wait_until
+
 __all__ = ["Input", "name_of"]
 
 # How often a wait for a pipe looks whether it is still wanted.
@@ -40,6 +42,8 @@ class Input:
         self.taken = 0
         self._head = b""
         self._over = False
+        # A terminal would go on after its end, and ask for a second Ctrl-D.
+        self._ended = False
         self._lent: list[weakref.ref[Any]] = []
         self._ours = isinstance(source, str)
         self._file: Any = open(source, "rb", buffering=0) if self._ours else source  # noqa: SIM115
@@ -47,22 +51,16 @@ class Input:
         self.seekable = _seekable(self._file)
         self.size = _size(self._file) if self.seekable else None
         self._poll: select.poll | None = None
+        # A BufferedReader holds bytes that poll() does not know of, until it was read once.
+        self._held = isinstance(self._file, io.BufferedReader)
         if not self.seekable and isinstance(self._file, (io.FileIO, io.BufferedReader)):
             self._poll = select.poll()
             self._poll.register(self._file, select.POLLIN)
 
     def peek(self) -> bytes:
         """The first bytes, without taking them; fewer than ``MAGIC_BYTES`` of a file that ends."""
-        # What a BufferedReader already holds comes first, and leaves its buffer empty.
         head = self._head
-        if not head and isinstance(self._file, io.FileIO):
-            head = self._take(TAKEN_BYTES)
-        elif not head:
-            head = getattr(self._file, "read1", self._file.read)(TAKEN_BYTES) or b""
-            self.taken += len(head)
-        if isinstance(head, str):
-            raise TypeError(f"{self.name} is open for text: open it with 'rb', or give its .buffer")
-        while len(head) < MAGIC_BYTES and (piece := self._take(TAKEN_BYTES)):
+        while len(head) < MAGIC_BYTES and (piece := self.take(TAKEN_BYTES)):
             head += piece
         self._head = head
         return head
@@ -83,7 +81,7 @@ class Input:
         pieces = [self._head[:left]]
         self._head = self._head[left:]
         left -= len(pieces[0])
-        while left > 0 and (piece := self._take(min(left, TAKEN_BYTES))):
+        while left > 0 and (piece := self.take(min(left, TAKEN_BYTES))):
             pieces.append(piece)
             left -= len(piece)
         return b"".join(pieces)
@@ -127,21 +125,34 @@ class Input:
     def _unwanted(self) -> bool:
         return self._over or self.stopped.is_set()
 
-    def _take(self, size: int) -> bytes:
-        """Take up to ``size`` bytes from the file."""
-        if self._poll is not None:
+    def take(self, size: int) -> bytes:
+        """Take at most ``size`` bytes, as soon as there is one; empty at the end only."""
+        piece: bytes | None = b"" if self._ended else None
+        while piece is None:
             # Not in the read of a BufferedReader: it holds a lock meanwhile, and an interpreter
             # that ends while it is held is aborted.
-            while not self._unwanted and not self._poll.poll(POLL_MS):
-                pass
-        if self._unwanted:
-            return b""
-        if self._poll is not None:
-            piece = os.read(self._file.fileno(), size)
-        else:
-            piece = self._file.read(size)
+            while self._poll and not self._held and not self._unwanted:
+                if self._poll.poll(POLL_MS):
+                    break
+            if self._unwanted:
+                return b""
+            piece = self._read(size)
+        self._ended = not piece
         self.taken += len(piece)
         return bytes(piece)
+
+    def _read(self, size: int) -> bytes | None:
+        """Read at most ``size`` bytes; None if there is nothing yet."""
+        if self._poll is not None and not self._held:
+            try:
+                return os.read(self._file.fileno(), size)
+            except BlockingIOError:  # another process took it
+                return None
+        self._held = False
+        piece = read_now(self._file, size)
+        if piece is None and self._poll is None:
+            wait_until(self._file, select.POLLIN)
+        return piece
 
 
 class Block(bytearray):

@@ -11,6 +11,9 @@ import pyarrow as pa
 
 __all__ = ["open_output"]
 
+# Rows of JSON lines that are written at once.
+ROWS = 1024
+
 
 @contextmanager
 def open_output(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]:
@@ -56,12 +59,14 @@ class JsonLines:
     def write_batch(self, batch: pa.RecordBatch) -> None:
         names = (encode_basestring(name).replace("%", "%%") for name in batch.schema.names)
         line = "{" + ", ".join(f"{name}: %s" for name in names) + "}\n"
-        # A quarter of the time of json.dumps for each row.
-        columns = [
-            ["null" if value is None else encode_basestring(value) for value in column.to_pylist()]
-            for column in batch.columns
-        ]
-        self._file.writelines((line % row).encode() for row in zip(*columns, strict=True))
+        for start in range(0, batch.num_rows, ROWS):
+            # A quarter of the time of json.dumps for each row.
+            columns = [
+                ["null" if value is None else encode_basestring(value) for value in values]
+                for values in (column.to_pylist() for column in batch.slice(start, ROWS).columns)
+            ]
+            rows = zip(*columns, strict=True)
+            self._file.write("".join(line % row for row in rows).encode())
 
     def close(self) -> None:
         pass

@@ -8,8 +8,9 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO
 
+from ..blocking import read_some
 from ..errors import EncodeError, ProtocolError
 from ..show import HEAD_BYTES, shown_command
 from ..wire.buffer import Chunk
@@ -166,10 +167,9 @@ class RespFile:
         """Read so many bytes from the beginning; None for all there are."""
         self._read = 0
         with self._opened() as file:
-            # Of a pipe what there is, lest the server waits for a whole block.
-            read: Any = getattr(file, "read1", file.read)
             while size is None or self._read < size:
-                block = read(most if size is None else min(most, size - self._read))
+                # Of a pipe what there is, lest the server waits for a whole block.
+                block = read_some(file, most if size is None else min(most, size - self._read))
                 if not block:
                     break
                 self._read += len(block)
