@@ -13,7 +13,7 @@ from typing import Any
 
 from ..blocking import read_now, wait_until
 
-__all__ = ["Input", "name_of"]
+__all__ = ["Input", "Watch", "name_of"]
 
 # How often a wait for a pipe looks whether it is still wanted.
 POLL_MS = 100
@@ -22,6 +22,30 @@ CLOSE_SECONDS = 1.0
 TAKEN_BYTES = 2 << 20
 # Enough to tell any format or compression.
 MAGIC_BYTES = 16
+
+
+class Watch(threading.Event):
+    """What the inputs of one reading have in common; it is set when nothing more is wanted.
+
+    Attributes:
+        first: the input whose bytes are those of the file, where others unpack or convert them.
+        marks: how many bytes it had given with each block that Arrow read ahead.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with another file."""
+        self.first: Input | None = None
+        self.marks: list[int] = []
+
+    def position(self, batch: int) -> int | None:
+        """How many bytes of the file its first batches hold, a batch being a block of it."""
+        if self.first is None:
+            return None
+        return self.marks[min(batch, len(self.marks) - 1)] if self.marks else self.first.given
 
 
 class Input:
@@ -37,8 +61,9 @@ class Input:
         taken: bytes read so far.
     """
 
-    def __init__(self, source: Any, stopped: threading.Event) -> None:
+    def __init__(self, source: Any, stopped: Watch) -> None:
         self.stopped = stopped
+        stopped.first = stopped.first or self
         self.taken = 0
         self._head = b""
         self._over = False
@@ -122,6 +147,11 @@ class Input:
             self._file.close()
 
     @property
+    def given(self) -> int:
+        """How many bytes were read, without those that were put back."""
+        return max(0, self.taken - len(self._head))
+
+    @property
     def _unwanted(self) -> bool:
         return self._over or self.stopped.is_set()
 
@@ -172,6 +202,9 @@ class Handed:
         if not self._ahead:
             return self._file.read(size)
         block = Block(self._file.read(size))
+        watch = self._file.stopped
+        if watch.first is not None:
+            watch.marks.append(watch.first.given)
         self._file.lend(block)
         return block
 

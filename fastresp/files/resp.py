@@ -105,8 +105,14 @@ class RespFile:
         """How many commands there are to send; None where that is not known beforehand."""
         return self._summary.commands if self._summary and self._start is not None else None
 
-    def fraction(self) -> float | None:
-        """How much of what is to be sent has been read, from 0 to 1; None where unknown."""
+    def fraction(self, rows: int | None = None) -> float | None:
+        """How much of what is to be sent has been read, from 0 to 1; None where unknown.
+
+        Args:
+            rows: how much these first commands are, where their number is known.
+        """
+        if rows is not None and self.rows:
+            return min(1.0, rows / self.rows)
         if self._size is None:
             return None
         size = self._summary.size if self._summary else self._size
