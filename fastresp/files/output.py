@@ -44,10 +44,33 @@ def _writer(file: IO[bytes], kind: str, schema: pa.Schema) -> Any:
     if kind == "csv":
         from pyarrow import csv
 
-        return csv.CSVWriter(sink, schema)
+        return Csv(csv.CSVWriter(sink, _texts(schema)))
     from pyarrow import parquet
 
     return parquet.ParquetWriter(sink, schema)
+
+
+def _texts(schema: pa.Schema) -> pa.Schema:
+    """The columns, those of bytes as text: Arrow writes text as it is, and bytes of UTF-8 only."""
+    kinds = {pa.binary(): pa.string(), pa.large_binary(): pa.large_string()}
+    return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
+
+
+class Csv:
+    """CSV with any bytes in its fields."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        schema = _texts(batch.schema)
+        columns = [
+            column.view(field.type) for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class JsonLines:
