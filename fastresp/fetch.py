@@ -535,13 +535,14 @@ class Found:
         """
         server, pattern = self.core.server, self.pattern
         if pattern.single:
-            found = iter([[pattern.glob.encode()]])
-        else:
-            self._connection = server.connect(self.core.timeout)
-            found = scan(server, self._connection, pattern.glob, "hash")
-        for page in found:
-            self.kept += page
-            yield page
+            self.kept.append(pattern.glob.encode())
+            yield [*self.kept]
+            return
+        self._connection = server.connect(self.core.timeout)
+        with closing(scan(server, self._connection, pattern.glob, "hash")) as found:
+            for page in found:
+                self.kept += page
+                yield page
 
     def disconnect(self) -> None:
         """End a SCAN that another thread waits for."""

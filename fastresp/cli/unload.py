@@ -61,7 +61,7 @@ Names: TypeAlias = Annotated[
         metavar="F,G",
         help="Of hashes only these fields, each a column; once for all, or one by one. A line of "
         "CSV: 'a,\"b,c\"' are two.",
-        show_default="all, for which the hashes are read twice",
+        show_default="all; their names are read first",
     ),
 ]
 Binary: TypeAlias = Annotated[
@@ -100,7 +100,8 @@ def unload(
     fastresp load users.parquet "HSET user:{id} {**}" --nulls skip
 
     A hash is a row, with a column for each field. A field that is not there is a null: nothing in
-    CSV, where an empty string is "". Other types have a row for each value:
+    CSV, where an empty string is "". Other types have a row for each value; behind each of these
+    commands stands the template that loads its file:
 
     fastresp unload "page:{id}" --type string -o pages.csv   # "SET page:{id} {value}"
 
@@ -114,7 +115,7 @@ def unload(
 
     Columns hold text; with --binary those of CSV and Parquet hold any bytes. Times to live are
     not written. What is changed meanwhile may be in the file or not, a member may be there twice,
-    and a list that is popped from may lack items.
+    and a list that is changed may lack items or have some twice.
 
     The file gets its name when it is whole; after an error or a Ctrl-C there is none, or the one
     that was there.
