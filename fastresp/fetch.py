@@ -51,7 +51,7 @@ ROWS = (tuple, list)
 
 
 def fetch_hashes(
-    keys: Keys,
+    keys: Keys | Pattern,
     fields: Iterable[str],
     *,
     server: ServerLike = None,
@@ -104,7 +104,10 @@ def fetch_hashes(
     Ctrl-C, too; ours is then in ``error``.
     """
     pattern = as_pattern(keys) if isinstance(keys, str) else None
-    _check_keys(keys)
+    if isinstance(keys, Pattern):
+        pattern = keys
+    else:
+        _check_keys(keys)
     wanted = _fields(fields)
     names = wanted if pattern is None else [pattern.column, *wanted]
     double = [name for name, count in Counter(names).items() if count > 1]
@@ -173,16 +176,18 @@ class Pattern:
         glob: for SCAN.
         column: the name of the column.
         head, tail: how many bytes of a key stand before that, and behind it.
+        single: it is a key, and no pattern.
     """
 
     glob: str
     column: str = "key"
     head: int = 0
     tail: int = 0
+    single: bool = False
 
 
-def as_pattern(text: str) -> Pattern:
-    """Read ``user:*`` or ``user:{id}``.
+def as_pattern(text: str, *, single: bool = False) -> Pattern:
+    """Read ``user:*`` or ``user:{id}``; or also a single key.
 
     Raises:
         ValueError: it is neither.
@@ -204,6 +209,8 @@ def as_pattern(text: str) -> Pattern:
         glob = f"{_escaped(before)}*{_escaped(after)}"
         return Pattern(glob, names[0], len(before.encode()), len(after.encode()))
     if not GLOB.search(literal[0]):
+        if single:
+            return Pattern(literal[0], single=True)
         raise ValueError(
             f"{text!r} is one key, and keys is a pattern, such as 'user:*' or 'user:{{id}}', or an "
             "iterable of keys: put a single key in a list"
@@ -380,7 +387,7 @@ class HashCore(ReplyCore):
             if index < sent:
                 if self.found and text.startswith("WRONGTYPE "):
                     continue  # it was a hash when SCAN found it, and is a row of nulls
-                raise CommandError(f"{text} (key {_shown(self._key(index))})", index=index)
+                raise CommandError(f"{text} (key {shown_key(self._key(index))})", index=index)
             self.last_words = text
         if columns.invalid is not None:
             raise self._not_text(*columns.invalid)
@@ -451,7 +458,43 @@ class HashCore(ReplyCore):
 
     def _not_text(self, row: int, column: int) -> DecodeError:
         key, field = self._key(row), self.fields[column]
-        return not_text(f"field {field!r} of key {_shown(key)}", key, field)
+        return not_text(f"field {field!r} of key {shown_key(key)}", key, field)
+
+
+def scan(
+    server: Server, connection: Any, glob: str, kind: str | None
+) -> Generator[list[bytes], None, None]:
+    """Find keys with SCAN; the next are asked for ahead.
+
+    Args:
+        connection: of its own, which is closed at the end.
+        kind: the type of the keys, as TYPE calls it; None for any.
+
+    Raises:
+        CommandError: the server refuses it.
+        TransportError, TransportTimeout: the server was lost, or does not answer.
+    """
+    import redis
+
+    how: tuple[Any, ...] = ("MATCH", glob, "COUNT", SCAN_COUNT)
+    if kind is not None:
+        how += ("TYPE", kind)
+    try:
+        connection.send_command("SCAN", 0, *how)
+        cursor = None
+        while cursor != b"0":
+            if not is_own(connection):
+                raise TransportError(str(Inherited("connection")))
+            cursor, found = connection.read_response()
+            if cursor != b"0":
+                connection.send_command("SCAN", cursor, *how)
+            yield found
+    except redis.ResponseError as error:
+        raise CommandError(f"SCAN: {error}") from error
+    except (redis.RedisError, OSError) as error:
+        raise server.failure(error) from error
+    finally:
+        connection.disconnect()
 
 
 def check_single(writer: Any) -> None:
@@ -494,34 +537,21 @@ class Found:
         self._connection: Any = None
 
     def pages(self) -> Generator[list[bytes], None, None]:
-        """SCAN; while some keys are taken the next are looked for.
+        """The keys; while some are taken the next are looked for.
 
         Raises:
-            CommandError: the server refuses it.
-            TransportError, TransportTimeout: the server was lost, or does not answer.
+            CommandError, TransportError, TransportTimeout: as ``scan()``.
         """
-        import redis
-
-        server = self.core.server
-        connection = self._connection = server.connect(self.core.timeout)
-        how = ("MATCH", self.pattern.glob, "COUNT", SCAN_COUNT, "TYPE", "hash")
-        try:
-            connection.send_command("SCAN", 0, *how)
-            cursor = None
-            while cursor != b"0":
-                if not is_own(connection):
-                    raise TransportError(str(Inherited("connection")))
-                cursor, found = connection.read_response()
-                if cursor != b"0":
-                    connection.send_command("SCAN", cursor, *how)
-                self.kept += found
-                yield found
-        except redis.ResponseError as error:
-            raise CommandError(f"SCAN: {error}") from error
-        except (redis.RedisError, OSError) as error:
-            raise server.failure(error) from error
-        finally:
-            connection.disconnect()
+        server, pattern = self.core.server, self.pattern
+        if pattern.single:
+            self.kept.append(pattern.glob.encode())
+            yield [*self.kept]
+            return
+        self._connection = server.connect(self.core.timeout)
+        with closing(scan(server, self._connection, pattern.glob, "hash")) as found:
+            for page in found:
+                self.kept += page
+                yield page
 
     def disconnect(self) -> None:
         """End a SCAN that another thread waits for."""
@@ -541,7 +571,7 @@ class Found:
             column = string_column(keys, head=pattern.head, tail=pattern.tail, text=text)
         except UnicodeDecodeError as error:
             key = next(key for key in keys if not _is_text(key))
-            raise not_text(f"key {_shown(key)}", key, pattern.column) from error
+            raise not_text(f"key {shown_key(key)}", key, pattern.column) from error
         return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
 
 
@@ -565,7 +595,7 @@ def _quoted(text: str) -> str:
     return '"' + escaped.replace("{", "{{").replace("}", "}}") + '"'
 
 
-def _shown(key: bytes) -> str:
+def shown_key(key: bytes) -> str:
     """A key for a message: its beginning if it is long."""
     if len(key) > SHOWN_BYTES:
         return f"{key[:SHOWN_BYTES]!r}..."

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import IO, Any, Literal
 
+from .blocking import write_all
 from .command_info import check_spread
 from .errors import TransportError
 from .forks import Inherited, is_own, own
@@ -180,7 +181,7 @@ def dump(
             raise TypeError("RESP is bytes: open the file in binary mode, with 'wb'")
         else:
             for chunk in writer.chunks(source):
-                _write_all(file, chunk)
+                _write_chunk(file, chunk)
     return writer.commands
 
 
@@ -192,7 +193,7 @@ def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None
         for chunk in writer.chunks(source):
             if not is_own(file):
                 raise OSError(str(Inherited("file")))
-            _write_all(file, chunk)
+            _write_chunk(file, chunk)
             commands, size = chunk.first_command + len(chunk.ends), size + len(chunk)
     except BaseException:
         if is_own(file) and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -200,21 +201,13 @@ def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None
             file.seek(size)
             rest = writer.take()
             if rest is not None and rest.first_command == commands:
-                _write_all(file, rest)
+                _write_chunk(file, rest)
         raise
 
 
-def _write_all(file: IO[bytes] | io.FileIO, chunk: Chunk) -> None:
-    at = 0
-    while at < len(chunk):
-        piece = chunk.piece(at, len(chunk))
-        # Unbuffered files may take a part, and file-like objects may return nothing.
-        written = file.write(piece)
-        if written is None and isinstance(file, io.RawIOBase):
-            raise BlockingIOError("the file does not block and takes no more; give a blocking one")
-        if written == 0:
-            raise OSError("the file takes no more bytes: its write() returned 0")
-        at += len(piece) if written is None else written
+def _write_chunk(file: Any, chunk: Chunk) -> None:
+    for piece in chunk.pieces():
+        write_all(file, piece)
 
 
 def _write_rest(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
 
+from .blocking import write_all
 from .errors import CommandError, EncodeError, TemplateError
 from .report import ERRORS_KEPT, Report
 from .window import Window
@@ -115,8 +116,7 @@ class ErrorPolicy:
         lines, self._lines = self._lines, []
         before = self._file.tell() if self._file.seekable() else None
         try:
-            self._file.write("".join(lines).encode("ascii"))
-            self._file.flush()
+            write_all(self._file, "".join(lines).encode("ascii"))
         except OSError as error:
             if before is not None:
                 with suppress(OSError):

@@ -283,7 +283,7 @@ def iter_replies(
     data: Data,
     template: TemplateLike = None,
     *,
-    server: ServerLike = None,
+    server: ServerLike | Server = None,
     on_error: Literal["raise", "collect"] = "raise",
     decode: bool | str | None = None,
     nulls: Literal["error", "skip", "empty"] = "error",
@@ -370,7 +370,7 @@ def one_reply() -> Iterator[None]:
 
 
 def reply_core(
-    server: ServerLike,
+    server: ServerLike | Server,
     on_error: str,
     decode: bool | str | None,
     timeout: float | None,
@@ -385,7 +385,7 @@ def reply_core(
         raise ValueError(f"on_error is 'raise' or 'collect', not {on_error!r}")
     encoding = "utf-8" if decode is True else decode or None
     return ReplyCore(
-        Server(server),
+        server if isinstance(server, Server) else Server(server),
         decode=encoding,
         on_error=on_error,
         timeout=timeout,

@@ -232,14 +232,34 @@ class TestErrors:
 
     @TRANSPORTS
     def test_done_with_errors(self, client, resp, transport: str) -> None:
-        for policy in ("raise", "collect"):
-            done = run("send", resp(self.WRONG), "--transport", transport, "--on-error", policy)
+        for policy in ([], ["--on-error", "collect"]):
+            done = run("send", resp(self.WRONG), "--transport", transport, *policy)
             assert done.returncode == Exit.ERRORS
             assert "4 replies, 2 of them errors" in done.stderr
             assert "WRONGTYPE" in done.stderr
             assert "on_error=" not in done.stderr
             assert "transport=" not in done.stderr
         assert client.get("b") == b"1"
+
+    def test_policies(self) -> None:
+        """The program raises nothing: it goes on to the end, or stops."""
+        done = run("send", "-", "--on-error", "raise")
+        assert done.returncode == Exit.USAGE
+        for command in ("load", "send"):
+            words = " ".join(run(command, "--help", COLUMNS="300").stdout.split())
+            assert "collect|stop" in words and "[default: collect]" in words
+
+    def test_rejects_to_standard_output(self, resp) -> None:
+        done = run("send", resp(self.WRONG), "--rejects", "-")
+        assert done.returncode == Exit.ERRORS
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [line["command"] for line in lines] == [1, 2]
+        assert not Path("-").exists()
+        done = run("send", resp(self.WRONG), "--rejects", "-", "--json")
+        assert done.returncode == Exit.USAGE
+        assert "name a file" in done.stdout
+        done = run("send", "-", "--rejects", "-", stdin=resp(self.WRONG).read_bytes())
+        assert len(done.stdout.splitlines()) == 2
 
     def test_json(self, resp) -> None:
         done = invoke("send", resp(self.WRONG), "--transport", "socket", "--json")

@@ -136,10 +136,10 @@ def test_json(client: redis.Redis, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["user:1", "-o", "x.csv"], Exit.USAGE, "is one key"),
+        (["user:1", "-o", "x.csv"], Exit.ERRORS, "there is no key user:1"),
         (["user:*", "-o", "x.data"], Exit.USAGE, "give --format csv"),
         (["user:*", "--format", "parquet"], Exit.USAGE, "name one after -o"),
-        (["user:*", "--binary", "name"], Exit.USAGE, "--binary is for Parquet"),
+        (["user:*", "--binary", "name", "--format", "jsonl"], Exit.USAGE, "write CSV or Parquet"),
         (["user:*", "-o", "x.parquet", "--binary", "age"], Exit.USAGE, "--binary names 'age'"),
         (["user:*", "-o", "none/x.csv"], Exit.USAGE, "none/x.csv: No such file"),
         (["user:*", "-o", "."], Exit.USAGE, "give --format"),

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn, TextIO
 
 import typer
 
+from ..blocking import blocking_text
 from . import demo, doctor, load, pop, resp, unload
 from .ending import EPILOG, Ended, Exit, Settings, say
 
@@ -37,6 +38,9 @@ def main() -> NoReturn:
     """Run the command line; exit with one of the codes of Exit."""
     if sys.stderr is None:  # it was closed
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = blocking_text(sys.stderr)
+    if sys.stdout is not None:
+        sys.stdout = blocking_text(sys.stdout)
     try:
         app()
         code = 0

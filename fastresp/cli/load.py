@@ -11,21 +11,25 @@ from typing import IO, Any, Literal
 
 import typer
 
+from ..blocking import write_all
 from ..command_info import command_names, deleting
 from ..dry_run import dry_run
-from ..errors import TransportError
+from ..errors import CommandError, TransportError
 from ..files import Format, Table, read
 from ..files.resp import RespFile
 from ..load import mass_insert
-from ..policy import ErrorPolicy
+from ..policy import ErrorPolicy, reject_line
 from ..report import Report
 from ..template import Template
 from ..transports.choice import choose
 from . import options
 from .dry_run import show_dry_run
-from .ending import Ending, Exit, ending
+from .ending import Ending, Exit, ending, standard_output
 
 __all__ = ["How", "as_template", "load", "opened", "send", "standard_input"]
+
+
+STDOUT = Path("-")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class How:
     server: str | None
     transport: Literal["auto", "redis-cli", "socket"]
     nulls: Literal["error", "skip", "empty"]
-    on_error: Literal["raise", "stop", "collect"]
+    on_error: Literal["collect", "stop"]
     max_errors: str | None
     rejects: Path | None
     rate_limit: float | None
@@ -55,7 +59,7 @@ def load(
     format: options.Format = None,  # noqa: A002
     delimiter: options.Delimiter = None,
     nulls: options.Nulls = "error",
-    on_error: options.OnError = "raise",
+    on_error: options.OnError = "collect",
     max_errors: options.MaxErrors = None,
     rejects: options.Rejects = None,
     rate_limit: options.RateLimit = None,
@@ -91,7 +95,7 @@ def send(
     server: options.Url = None,
     transport: options.Carrier = "socket",
     skip_truncated: options.SkipTruncated = False,
-    on_error: options.OnError = "raise",
+    on_error: options.OnError = "collect",
     max_errors: options.MaxErrors = None,
     rejects: options.Rejects = None,
     rate_limit: options.RateLimit = None,
@@ -189,7 +193,7 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         transport=how.transport,
         on_error=how.on_error,
         max_errors=how.max_errors,
-        rejects=how.rejects,
+        rejects=_rejected if how.rejects == STDOUT else how.rejects,
         rate_limit=how.rate_limit,
         connections=how.connections,
         nulls=how.nulls,
@@ -198,8 +202,15 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
     )
 
 
+def _rejected(error: CommandError) -> None:
+    """Write a failed command to standard output."""
+    write_all(standard_output(), reject_line(error).encode())
+
+
 def _check_options(how: How) -> None:
     """Refuse what the transport would refuse, or can't do, before anything is opened."""
+    if how.rejects == STDOUT and how.as_json:
+        raise ValueError("--json prints on standard output, and so does --rejects -; name a file")
     policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)
     # By name it does not ask the server yet.
     transport = "socket" if how.transport == "auto" else how.transport

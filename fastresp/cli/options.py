@@ -80,12 +80,12 @@ Nulls: TypeAlias = Annotated[
     ),
 ]
 OnError: TypeAlias = Annotated[
-    Literal["raise", "stop", "collect"],
+    Literal["collect", "stop"],
     typer.Option(
         "--on-error",
         rich_help_panel="Errors",
-        help="stop ends at the first error reply; the others go on to the end. What is in flight "
-        "by then still runs, up to 8 MiB of commands.",
+        help="collect goes on to the end, reports all error replies and exits with 1; stop ends at "
+        "the first one. What is in flight by then still runs, up to 8 MiB of commands.",
     ),
 ]
 MaxErrors: TypeAlias = Annotated[
@@ -103,7 +103,7 @@ Rejects: TypeAlias = Annotated[
         "--rejects",
         metavar="FILE",
         rich_help_panel="Errors",
-        help="Write failed commands there, as JSON lines.",
+        help="Write failed commands there, as JSON lines; - for standard output.",
     ),
 ]
 RateLimit: TypeAlias = Annotated[

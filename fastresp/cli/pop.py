@@ -57,6 +57,10 @@ def pop(
 
     fastresp pop queue -n 1000 > items.txt
 
+    fastresp load items.txt "RPUSH queue {line}" --format lines
+
+    The second brings them back, where no item holds a line end; --null keeps such items apart.
+
     An item leaves the server only after it was written: what could not be, as into a pipe that
     was closed, is put back; what a killed one held comes back with the next, once its lease is
     over. Items are taken as many as a pipe holds: a reader that lets them wait for longer than the
@@ -64,7 +68,7 @@ def pop(
     """
     with ending():
         file = standard_output()
-        written = 0
+        written = several = 0
         most = FIRST_ITEMS
         behind = b"\0" if null else b"\n"
         with ListBuffer(
@@ -86,7 +90,21 @@ def pop(
                 file.flush()
                 buffer.ack()
                 written += len(items)
+                if lines.count(behind) > len(items):
+                    several += sum(behind in item for item in items)
                 most = min(2 * most, PIPE_BYTES * len(items) // len(lines), MOST_ITEMS) or 1
             left = len(buffer)
+        if several:
+            say(_advice(several, null))
         items_written = f"{written:,} item{'' if written == 1 else 's'}"
         say(f"{items_written} popped, {left:,} left in {key}")
+
+
+def _advice(several: int, null: bool) -> str:
+    """What to do about items that hold what stands behind each of them."""
+    if null:
+        return f"{several:,} of them hold NUL bytes, which also stand behind each item"
+    return (
+        f"{several:,} of them hold line ends, so they are several lines; --null keeps such items "
+        "apart"
+    )

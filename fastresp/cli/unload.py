@@ -1,4 +1,4 @@
-"""``fastresp unload``: hashes of a server into a file."""
+"""``fastresp unload``: keys of a server into a file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import IO, Annotated, Literal, TypeAlias
 
 import typer
 
-from ..fetch import Hashes, fetch_hashes
+from ..fetch import Hashes
 from ..files import SUFFIXES, imported
 from ..progress import counting
 from ..report import size_text
+from ..unload import Entries, as_target, check_found, open_target
 from . import options
 from .ending import ending, say, standard_output
 
@@ -44,28 +45,42 @@ Format: TypeAlias = Annotated[
         show_default="csv for stdout",
     ),
 ]
+Type: TypeAlias = Annotated[
+    Literal["hash", "string", "set", "zset", "list", "json"] | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="Which keys: hash, string, set, zset, list or json.",
+        show_default="hash; of a single key its own",
+    ),
+]
 Names: TypeAlias = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--fields",
         metavar="F,G",
-        help="The fields, each a column; once for all, or one by one. A line of CSV: 'a,\"b,c\"' "
-        "are two.",
+        help="Of hashes only these fields, each a column; once for all, or one by one. A line of "
+        "CSV: 'a,\"b,c\"' are two.",
+        show_default="all; their names are read first",
     ),
 ]
 Binary: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--binary", metavar="F,G", help="Columns whose values are any bytes; for Parquet."
+        "--binary",
+        metavar="F,G",
+        help="Columns whose values are any bytes, or '*' for all; for CSV and Parquet.",
     ),
 ]
 
 
 def unload(
     pattern: Annotated[
-        str, typer.Argument(help="Which hashes: 'user:{id}', with a column id; or 'user:*'.")
+        str,
+        typer.Argument(help="Which keys: 'user:{id}', with a column id; 'user:*'; or one key."),
     ],
-    fields: Names,
+    type: Type = None,  # noqa: A002
+    fields: Names = None,
     output: Output = None,
     format: Format = None,  # noqa: A002
     binary: Binary = None,
@@ -78,14 +93,29 @@ def unload(
         ),
     ] = False,
 ) -> None:
-    """Write fields of hashes to a file: a row for each hash whose key is like the pattern.
+    """Write keys of a type to a file, as rows that fastresp load brings back.
 
-    fastresp unload "user:{id}" --fields name,email -o users.parquet
-
-    CSV and JSON lines hold text, Parquet also bytes. A field that is not there is a null: nothing
-    in CSV, where an empty string is "". So this reads back what was there:
+    fastresp unload "user:{id}" -o users.parquet
 
     fastresp load users.parquet "HSET user:{id} {**}" --nulls skip
+
+    A hash is a row, with a column for each field. A field that is not there is a null: nothing in
+    CSV, where an empty string is "". Other types have a row for each value; behind each of these
+    commands stands the template that loads its file:
+
+    fastresp unload "page:{id}" --type string -o pages.csv   # "SET page:{id} {value}"
+
+    fastresp unload "doc:{id}" --type json -o docs.jsonl     # "JSON.SET doc:{id} $ {value}"
+
+    fastresp unload "tags:{id}" --type set -o tags.csv       # "SADD tags:{id} {member}"
+
+    fastresp unload "top:{id}" --type zset -o top.csv        # "ZADD top:{id} {score} {member}"
+
+    fastresp unload "jobs:{id}" --type list -o jobs.csv      # "RPUSH jobs:{id} {item}"
+
+    Columns hold text; with --binary those of CSV and Parquet hold any bytes. Times to live are
+    not written. What is changed meanwhile may be in the file or not, a member may be there twice,
+    and a list that is changed may lack items or have some twice.
 
     The file gets its name when it is whole; after an error or a Ctrl-C there is none, or the one
     that was there.
@@ -95,26 +125,31 @@ def unload(
         if path is None:
             end.json_file = sys.stderr
         kind = _kind(path, format)
-        columns = _split(binary or [], "--binary")
-        if columns and kind != "parquet":
-            raise ValueError("--binary is for Parquet: CSV and JSON lines hold text")
-        names = _split(fields, "--fields")
-        hashes = fetch_hashes(
-            pattern, names, server=server, binary=columns, timeout=timeout or None
+        target = as_target(pattern)
+        names = None if fields in (None, ["*"]) else _split(fields or [], "--fields")
+        columns = binary == ["*"] or _split(binary or [], "--binary")
+        if columns and kind == "jsonl":
+            raise ValueError(
+                "JSON lines hold text, and --binary is any bytes: write CSV or Parquet"
+            )
+        rows = open_target(
+            target, type, names, server=server, binary=columns, timeout=timeout or None
         )
         summary = {"rows": 0, "bytes": 0, "seconds": 0.0, "output": path and str(path)}
         end.fields = summary if as_json else None
         start = time.monotonic()
-        with hashes, _opened(path) as file:
+        with rows, _opened(path) as file:
             shown = not as_json and sys.stderr.isatty() and not (path is None and file.isatty())
-            with closing(_written(hashes, file, kind, shown)) as batches:
+            with closing(_written(rows, file, kind, shown)) as batches:
                 for _ in batches:
-                    summary |= {"rows": hashes.rows, "bytes": hashes.nbytes}
+                    summary |= {"rows": rows.rows, "bytes": rows.nbytes}
                     summary["seconds"] = time.monotonic() - start
+            if not rows.rows:
+                check_found(target, type, server, timeout or None)
         if not as_json:
             where = "" if path is None else f" to {path}"
             say(
-                f"{hashes.rows:,} rows written{where}: {size_text(hashes.nbytes)} of replies in "
+                f"{rows.rows:,} rows written{where}: {size_text(rows.nbytes)} of replies in "
                 f"{time.monotonic() - start:,.2f} s"
             )
 
@@ -157,15 +192,15 @@ def _kind(path: Path | None, kind: str | None) -> str:
     return kind
 
 
-def _written(hashes: Hashes, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
+def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
     """Write all batches; yield after each."""
     open_output = imported("pyarrow", ".output").open_output
     import pyarrow as pa
 
-    with open_output(file, kind, pa.schema(hashes)) as writer, counting(shown) as show:
-        for batch in hashes.batches():
+    with open_output(file, kind, pa.schema(rows)) as writer, counting(shown) as show:
+        for batch in rows.batches():
             writer.write_batch(pa.record_batch(batch))
-            show(hashes.rows, hashes.nbytes)
+            show(rows.rows, rows.nbytes)
             yield
     yield
 

@@ -208,20 +208,20 @@ class Table:
         rows = self.rows
         return NotImplemented if rows is None else rows
 
-    def fraction(self) -> float | None:
-        """How much of the files has been read, from 0 to 1, where that is known."""
+    def fraction(self, rows: int | None = None) -> float | None:
+        """How much of the files the first rows are, from 0 to 1, where that is known.
+
+        Args:
+            rows: how many rows, not fewer than in the call before; None for all that were read,
+                which is ahead of those that were taken.
+        """
         if self._run is None:
             return None
-        part = self._run.fraction()
+        part = self._run.fraction(rows)
         if part is not None and self._limit:
-            part = min(1.0, max(part, (self.rows_read or 0) / self._limit))
+            count = getattr(self._run, "rows_read", 0) if rows is None else rows
+            part = min(1.0, max(part, count / self._limit))
         return part
-
-    @property
-    def rows_read(self) -> int | None:
-        """How many rows have been read, which may be ahead of those that were taken."""
-        rows: int | None = getattr(self._run, "rows_read", None)
-        return rows
 
     def place(self, row: int) -> tuple[str, int]:
         """The file that a row came from, and which of its rows it is, counted from 0.

@@ -32,8 +32,8 @@ class Run(Protocol):
     def interrupt(self) -> None:
         """Let what the thread waits for come to its end; other threads call it."""
 
-    def fraction(self) -> float | None:
-        """How much has been read, from 0 to 1, where that is known."""
+    def fraction(self, rows: int | None = None) -> float | None:
+        """How much of the source these first rows are, from 0 to 1; None for all that was read."""
 
     def place(self, row: int) -> tuple[str, int]:
         """The file of a row that has been read, and which of its rows that is."""

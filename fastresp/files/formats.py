@@ -7,7 +7,6 @@ import csv
 import io
 import os
 import re
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import SourceError
-from .input import Input
+from .input import Input, Watch
 
 __all__ = ["Part", "open_part", "rows_about", "rows_of"]
 
@@ -81,7 +80,7 @@ def open_part(
     kind: str | None,
     delimiter: str | None,
     schema: pa.Schema | None,
-    stopped: threading.Event,
+    stopped: Watch,
 ) -> Part:
     """Open a file.
 

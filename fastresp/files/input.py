@@ -11,7 +11,9 @@ import time
 import weakref
 from typing import Any
 
-__all__ = ["Input", "name_of"]
+from ..blocking import read_now, wait_until
+
+__all__ = ["Input", "Watch", "name_of"]
 
 # How often a wait for a pipe looks whether it is still wanted.
 POLL_MS = 100
@@ -20,6 +22,30 @@ CLOSE_SECONDS = 1.0
 TAKEN_BYTES = 2 << 20
 # Enough to tell any format or compression.
 MAGIC_BYTES = 16
+
+
+class Watch(threading.Event):
+    """What the inputs of one reading have in common; it is set when nothing more is wanted.
+
+    Attributes:
+        first: the input whose bytes are those of the file, where others unpack or convert them.
+        marks: how many bytes it had given with each block that Arrow read ahead.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with another file."""
+        self.first: Input | None = None
+        self.marks: list[int] = []
+
+    def position(self, batch: int) -> int | None:
+        """How many bytes of the file its first batches hold, a batch being a block of it."""
+        if self.first is None:
+            return None
+        return self.marks[min(batch, len(self.marks) - 1)] if self.marks else self.first.given
 
 
 class Input:
@@ -35,11 +61,14 @@ class Input:
         taken: bytes read so far.
     """
 
-    def __init__(self, source: Any, stopped: threading.Event) -> None:
+    def __init__(self, source: Any, stopped: Watch) -> None:
         self.stopped = stopped
+        stopped.first = stopped.first or self
         self.taken = 0
         self._head = b""
         self._over = False
+        # A terminal would go on after its end, and ask for a second Ctrl-D.
+        self._ended = False
         self._lent: list[weakref.ref[Any]] = []
         self._ours = isinstance(source, str)
         self._file: Any = open(source, "rb", buffering=0) if self._ours else source  # noqa: SIM115
@@ -47,22 +76,16 @@ class Input:
         self.seekable = _seekable(self._file)
         self.size = _size(self._file) if self.seekable else None
         self._poll: select.poll | None = None
+        # A BufferedReader holds bytes that poll() does not know of, until it was read once.
+        self._held = isinstance(self._file, io.BufferedReader)
         if not self.seekable and isinstance(self._file, (io.FileIO, io.BufferedReader)):
             self._poll = select.poll()
             self._poll.register(self._file, select.POLLIN)
 
     def peek(self) -> bytes:
         """The first bytes, without taking them; fewer than ``MAGIC_BYTES`` of a file that ends."""
-        # What a BufferedReader already holds comes first, and leaves its buffer empty.
         head = self._head
-        if not head and isinstance(self._file, io.FileIO):
-            head = self._take(TAKEN_BYTES)
-        elif not head:
-            head = getattr(self._file, "read1", self._file.read)(TAKEN_BYTES) or b""
-            self.taken += len(head)
-        if isinstance(head, str):
-            raise TypeError(f"{self.name} is open for text: open it with 'rb', or give its .buffer")
-        while len(head) < MAGIC_BYTES and (piece := self._take(TAKEN_BYTES)):
+        while len(head) < MAGIC_BYTES and (piece := self.take(TAKEN_BYTES)):
             head += piece
         self._head = head
         return head
@@ -83,7 +106,7 @@ class Input:
         pieces = [self._head[:left]]
         self._head = self._head[left:]
         left -= len(pieces[0])
-        while left > 0 and (piece := self._take(min(left, TAKEN_BYTES))):
+        while left > 0 and (piece := self.take(min(left, TAKEN_BYTES))):
             pieces.append(piece)
             left -= len(piece)
         return b"".join(pieces)
@@ -124,24 +147,42 @@ class Input:
             self._file.close()
 
     @property
+    def given(self) -> int:
+        """How many bytes were read, without those that were put back."""
+        return max(0, self.taken - len(self._head))
+
+    @property
     def _unwanted(self) -> bool:
         return self._over or self.stopped.is_set()
 
-    def _take(self, size: int) -> bytes:
-        """Take up to ``size`` bytes from the file."""
-        if self._poll is not None:
+    def take(self, size: int) -> bytes:
+        """Take at most ``size`` bytes, as soon as there is one; empty at the end only."""
+        piece: bytes | None = b"" if self._ended else None
+        while piece is None:
             # Not in the read of a BufferedReader: it holds a lock meanwhile, and an interpreter
             # that ends while it is held is aborted.
-            while not self._unwanted and not self._poll.poll(POLL_MS):
-                pass
-        if self._unwanted:
-            return b""
-        if self._poll is not None:
-            piece = os.read(self._file.fileno(), size)
-        else:
-            piece = self._file.read(size)
+            while self._poll and not self._held and not self._unwanted:
+                if self._poll.poll(POLL_MS):
+                    break
+            if self._unwanted:
+                return b""
+            piece = self._read(size)
+        self._ended = not piece
         self.taken += len(piece)
         return bytes(piece)
+
+    def _read(self, size: int) -> bytes | None:
+        """Read at most ``size`` bytes; None if there is nothing yet."""
+        if self._poll is not None and not self._held:
+            try:
+                return os.read(self._file.fileno(), size)
+            except BlockingIOError:  # another process took it
+                return None
+        self._held = False
+        piece = read_now(self._file, size)
+        if piece is None and self._poll is None:
+            wait_until(self._file, select.POLLIN)
+        return piece
 
 
 class Block(bytearray):
@@ -161,6 +202,9 @@ class Handed:
         if not self._ahead:
             return self._file.read(size)
         block = Block(self._file.read(size))
+        watch = self._file.stopped
+        if watch.first is not None:
+            watch.marks.append(watch.first.given)
         self._file.lend(block)
         return block
 

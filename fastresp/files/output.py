@@ -11,6 +11,9 @@ import pyarrow as pa
 
 __all__ = ["open_output"]
 
+# Rows of JSON lines that are written at once.
+ROWS = 1024
+
 
 @contextmanager
 def open_output(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]:
@@ -41,10 +44,33 @@ def _writer(file: IO[bytes], kind: str, schema: pa.Schema) -> Any:
     if kind == "csv":
         from pyarrow import csv
 
-        return csv.CSVWriter(sink, schema)
+        return Csv(csv.CSVWriter(sink, _texts(schema)))
     from pyarrow import parquet
 
     return parquet.ParquetWriter(sink, schema)
+
+
+def _texts(schema: pa.Schema) -> pa.Schema:
+    """The columns, those of bytes as text: Arrow writes text as it is, and bytes of UTF-8 only."""
+    kinds = {pa.binary(): pa.string(), pa.large_binary(): pa.large_string()}
+    return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
+
+
+class Csv:
+    """CSV with any bytes in its fields."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        schema = _texts(batch.schema)
+        columns = [
+            column.view(field.type) for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class JsonLines:
@@ -56,12 +82,14 @@ class JsonLines:
     def write_batch(self, batch: pa.RecordBatch) -> None:
         names = (encode_basestring(name).replace("%", "%%") for name in batch.schema.names)
         line = "{" + ", ".join(f"{name}: %s" for name in names) + "}\n"
-        # A quarter of the time of json.dumps for each row.
-        columns = [
-            ["null" if value is None else encode_basestring(value) for value in column.to_pylist()]
-            for column in batch.columns
-        ]
-        self._file.writelines((line % row).encode() for row in zip(*columns, strict=True))
+        for start in range(0, batch.num_rows, ROWS):
+            # A quarter of the time of json.dumps for each row.
+            columns = [
+                ["null" if value is None else encode_basestring(value) for value in values]
+                for values in (column.to_pylist() for column in batch.slice(start, ROWS).columns)
+            ]
+            rows = zip(*columns, strict=True)
+            self._file.write("".join(line % row for row in rows).encode())
 
     def close(self) -> None:
         pass

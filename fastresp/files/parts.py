@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
-import threading
+from collections import deque
 from collections.abc import Generator
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ..errors import SourceError
 from .formats import Part, open_part
+from .input import Watch
 
 __all__ = ["Parts"]
 
@@ -45,7 +46,10 @@ class Parts:
         # The first row of each file, and its name, as far as they were opened.
         self._firsts: list[int] = []
         self._names: list[str] = []
-        self._stopped = threading.Event()
+        # For each batch how many rows there are up to its end, and the share of the files.
+        self._shares: deque[tuple[int, float]] = deque()
+        self._done = (0, 0.0)
+        self._stopped = Watch()
         self._part: Part
         self._schema: pa.Schema | None = None
 
@@ -67,7 +71,7 @@ class Parts:
             for index in range(first, len(self._sources)):
                 if index > first:
                     self._part, self._index = self._opened(index), index
-                for batch in self._part.batches:
+                for count, batch in enumerate(self._part.batches):
                     fitted = self._fitted(batch)
                     left = None if self._limit is None else self._limit - self._rows
                     if left is not None and left <= fitted.num_rows:
@@ -75,6 +79,7 @@ class Parts:
                         yield fitted.slice(0, left)
                         return
                     self._rows += fitted.num_rows
+                    self._note_share(count)
                     yield fitted
                 self._part.close()
         finally:
@@ -89,13 +94,35 @@ class Parts:
         """How many rows have been read."""
         return self._rows
 
-    def fraction(self) -> float | None:
-        """How much has been read, from 0 to 1: bytes of files, or rows where they are known."""
+    def fraction(self, rows: int | None = None) -> float | None:
+        """How much of the files these first rows are, from 0 to 1; None for all that was read.
+
+        It is in bytes of the files, or rows where they are known. The rows of one call are not
+        fewer than those of the call before.
+        """
+        if rows is None:
+            part = self._part
+            return self._share(None if part.input is None else part.input.taken)
+        while self._shares and self._shares[0][0] <= rows:
+            self._done = self._shares.popleft()
+        if not self._shares:
+            return self._done[1] if self._done[0] else None
+        (before, low), (after, high) = self._done, self._shares[0]
+        return low + (high - low) * max(0, rows - before) / (after - before)
+
+    def _note_share(self, batch: int) -> None:
+        """Note what has been read with a batch of the open file."""
+        share = self._share(self._stopped.position(batch))
+        if share is not None and (not self._shares or self._shares[-1][0] < self._rows):
+            self._shares.append((self._rows, share))
+
+    def _share(self, taken: int | None) -> float | None:
+        """The share of all files, of which so many bytes of the open one were taken."""
         part, index = self._part, self._index
         if part.rows is not None:
             share = (self._rows - self._firsts[index]) / part.rows if part.rows else 1.0
-        elif part.input is not None and part.input.size is not None:
-            share = part.input.taken / part.input.size if part.input.size else 1.0
+        elif part.input is not None and part.input.size is not None and taken is not None:
+            share = taken / part.input.size if part.input.size else 1.0
         else:
             return None
         total = sum(self._sizes)
@@ -111,6 +138,7 @@ class Parts:
         return self._names[index], row - self._firsts[index]
 
     def _opened(self, index: int) -> Part:
+        self._stopped.begin()
         part = open_part(
             self._sources[index], self._kinds[index], self._delimiter, self._schema, self._stopped
         )

@@ -108,8 +108,8 @@ class Query:
         with suppress(duckdb.ConnectionException):  # it has come to its end
             self._connection.interrupt()
 
-    def fraction(self) -> float | None:
-        """How much has been read, which nobody knows of a query."""
+    def fraction(self, rows: int | None = None) -> float | None:
+        """How much of the result these rows are, which nobody knows of a query."""
         return None
 
     def place(self, row: int) -> tuple[str, int]:

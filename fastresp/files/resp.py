@@ -8,8 +8,9 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO
 
+from ..blocking import read_some
 from ..errors import EncodeError, ProtocolError, SourceError
 from ..forks import Inherited, is_own, own
 from ..show import HEAD_BYTES, shown_command
@@ -105,8 +106,14 @@ class RespFile:
         """How many commands there are to send; None where that is not known beforehand."""
         return self._summary.commands if self._summary and self._start is not None else None
 
-    def fraction(self) -> float | None:
-        """How much of what is to be sent has been read, from 0 to 1; None where unknown."""
+    def fraction(self, rows: int | None = None) -> float | None:
+        """How much of what is to be sent has been read, from 0 to 1; None where unknown.
+
+        Args:
+            rows: how much these first commands are, where their number is known.
+        """
+        if rows is not None and self.rows:
+            return min(1.0, rows / self.rows)
         if self._size is None:
             return None
         size = self._summary.size if self._summary else self._size
@@ -168,13 +175,12 @@ class RespFile:
         self._read = 0
         own(self)
         with self._opened() as file:
-            # Of a pipe what there is, lest the server waits for a whole block.
-            read: Any = getattr(file, "read1", file.read)
             while size is None or self._read < size:
                 if not is_own(self):
                     # Both processes have one place in it.
                     raise SourceError(str(Inherited("file")))
-                block = read(most if size is None else min(most, size - self._read))
+                # Of a pipe what there is, lest the server waits for a whole block.
+                block = read_some(file, most if size is None else min(most, size - self._read))
                 if not block:
                     break
                 self._read += len(block)
