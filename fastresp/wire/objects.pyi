@@ -4,7 +4,9 @@ from typing_extensions import disjoint_base
 
 @disjoint_base
 class ReplyReader:
-    def __init__(self, encoding: str | None = None) -> None: ...
+    def __init__(
+        self, encoding: str | None = None, *, max_reply_bytes: int | None = None
+    ) -> None: ...
     @property
     def offset(self) -> int: ...
     @property
