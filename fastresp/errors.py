@@ -88,8 +88,8 @@ class DecodeError(FastrespError, ValueError):
     """A value that was read is not UTF-8, and was asked for as text.
 
     Attributes:
-        key: the key that holds it.
-        column: the column that it was for.
+        key: the key that holds it; empty where it is a reply.
+        column: the column that it was for, likewise.
     """
 
     def __init__(self, message: str, *, key: bytes = b"", column: str = "") -> None:

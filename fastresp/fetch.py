@@ -10,9 +10,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 from weakref import ref
 
-from .errors import CommandError, DecodeError, EncodeError, ProtocolError, SourceError
+from .errors import (
+    CommandError,
+    DecodeError,
+    EncodeError,
+    ProtocolError,
+    SourceError,
+    TransportError,
+)
 from .replies import ReplyCore
 from .server import Server, ServerLike
+from .show import shortened, shown_reply
 from .source import ArrowHolding, ArrowStreaming, encoding, release
 from .template import Template
 from .transports.pipeline import LostConnection
@@ -47,6 +55,7 @@ def fetch_hashes(
     binary: bool | Iterable[str] = False,
     timeout: float | None = 30.0,
     batch_rows: int = BATCH_ROWS,
+    max_reply_bytes: int | None = None,
 ) -> Hashes:
     """Fetch fields of hashes as columns, without a Python object for each value.
 
@@ -67,6 +76,7 @@ def fetch_hashes(
             UTF-8 text.
         timeout: seconds without any progress after which it is given up; None for never.
         batch_rows: rows of a batch at most; one of 32 MiB has fewer.
+        max_reply_bytes: a larger row ends the reading; None for 512 MiB.
 
     A field that a hash does not have is a null, and a key that does not exist a row of nulls. A
     pattern finds hashes only, in no order. SCAN may find a key twice, while the server resizes its
@@ -104,7 +114,7 @@ def fetch_hashes(
     if batch_rows < 1:
         raise ValueError(f"batch_rows is a number of rows above 0, not {batch_rows}")
     as_bytes = _binary(binary, names)
-    options = Options(Server(server, reading=True), timeout, batch_rows)
+    options = Options(Server(server, reading=True), timeout, batch_rows, max_reply_bytes)
     HashCore(options, wanted, [True] * len(wanted))  # refuses a timeout that can't be
     return Hashes(pattern or keys, names, [name not in as_bytes for name in names], options)
 
@@ -152,6 +162,7 @@ class Options(NamedTuple):
     server: Server
     timeout: float | None
     batch_rows: int
+    max_reply_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -337,7 +348,7 @@ class HashCore(ReplyCore):
         # The keys were found by a pattern.
         self.found = False
         self.fields = fields
-        self.columns = ReplyColumns(fields, text=text)
+        self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
         self.sink = self.columns
         self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
 
@@ -357,7 +368,7 @@ class HashCore(ReplyCore):
                 if self.found and text.startswith("WRONGTYPE "):
                     continue  # it was a hash when SCAN found it, and is a row of nulls
                 raise CommandError(f"{text} (key {_shown(self._key(index))})", index=index)
-            self.last_words = text
+            self.last_words = shortened(text)
         if columns.invalid is not None:
             raise self._not_text(*columns.invalid)
         if columns.replies > sent and stream.lost is None:
@@ -456,11 +467,14 @@ class Found:
             connection.send_command("SCAN", 0, *how)
             cursor = None
             while cursor != b"0":
-                cursor, found = connection.read_response()
+                cursor, found = _scanned(connection.read_response())
                 if cursor != b"0":
                     connection.send_command("SCAN", cursor, *how)
+                _check_keys_of(self.pattern, found)
                 self.kept += found
                 yield from found
+        except ProtocolError as error:
+            raise TransportError(f"can't read the server at {server}: {error.args[0]}") from error
         except redis.ResponseError as error:
             raise CommandError(f"SCAN: {error}") from error
         except (redis.RedisError, OSError) as error:
@@ -482,6 +496,29 @@ class Found:
             key = next(key for key in keys if not _is_text(key))
             raise not_text(f"key {_shown(key)}", key, pattern.column) from error
         return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
+
+
+def _scanned(reply: Any) -> tuple[bytes, list[bytes]]:
+    """The cursor and the keys of an answer to SCAN.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    match reply:
+        case [bytes() as cursor, list() as keys] if all(type(key) is bytes for key in keys):
+            return cursor, keys
+    raise ProtocolError(f"it answers SCAN by {shown_reply(reply)}", 0)
+
+
+def _check_keys_of(pattern: Pattern, keys: list[bytes]) -> None:
+    """Refuse keys that are too short for the pattern.
+
+    Raises:
+        ProtocolError: one is.
+    """
+    for key in keys:
+        if len(key) < pattern.head + pattern.tail:
+            raise ProtocolError(f"it answers SCAN by the key {_shown(key)}", 0)
 
 
 def not_text(what: str, key: bytes, column: str) -> DecodeError:

@@ -14,7 +14,16 @@ import hiredis
 import psutil
 import pytest
 import redis
-from reply_model import DEPTH, KEPT_BYTES, LONGEST_LINE, LONGEST_NUMBER, Outcome, expected, pieces_of, scanned
+from reply_model import (
+    DEPTH,
+    KEPT_BYTES,
+    LONGEST_LINE,
+    LONGEST_NUMBER,
+    Outcome,
+    expected,
+    pieces_of,
+    scanned,
+)
 
 from fastresp import ProtocolError, pack
 from fastresp.programs import LocalServer

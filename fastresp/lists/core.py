@@ -9,9 +9,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from types import UnionType
 from typing import Any, TypeAlias, TypeVar
 
-from ..errors import CommandError, LeaseError, ProtocolError, TransportError
+from ..errors import CommandError, LeaseError, TransportError
 from ..replies import ReplyCore
 from ..server import Answers, Server
 from ..source import released
@@ -33,6 +34,11 @@ Steps: TypeAlias = Generator[Waits, None, T]
 # Requests for items in flight, so that the server has the next one while we take the items of
 # this one. Their replies are bounded in bytes, too: see ReplyCore.room().
 REQUESTS = 8
+# How much the items of one reply may have in all, for each that was asked for, and besides.
+# Fewer bytes are no help against a hostile server, for it has as many replies as it likes; and
+# what is refused of an honest one is lost.
+ITEM_BYTES = 1 << 20
+REPLY_BYTES = 512 << 20
 # How long the server is asked to wait for an item at once.
 WAIT_S = 10.0
 
@@ -61,6 +67,7 @@ class ListCore:
         self._counted = True  # whether LPOP takes a count
         self._dry = False  # the last request found fewer items than it asked for
         self._sized = False  # the size of some items is known
+        self._others = 0  # replies that are no bytes, over this connection
         self.busy = False  # a call is under way
         # And what came as a whole, likewise: the list of a reply, or a column. One of the three.
         self._batch: list[bytes] = []
@@ -78,7 +85,11 @@ class ListCore:
     def attach(self, connection: Any, answers: Answers) -> None:
         """Take over a connected redis-py connection."""
         core = ReplyCore(
-            self.server, decode=None, on_error="collect", timeout=self.settings.timeout
+            self.server,
+            decode=None,
+            on_error="collect",
+            timeout=self.settings.timeout,
+            max_reply_bytes=self._most_bytes,
         )
         core.attach(connection)
         self.writer = Writer(chunk_bytes=1 << 16)
@@ -86,6 +97,7 @@ class ListCore:
         self._asked.clear()
         self._replies.clear()
         self._dry = self._sized = False
+        self._others = 0
         self.core = core
 
     def detach(self) -> None:
@@ -137,10 +149,14 @@ class ListCore:
         # recover() puts its items back at the end that they came from.
         consumer = f"{self.settings.order}-{uuid.uuid4().hex}"
         keys = self._keys(consumer)
-        yield from self.calling(
+        *_, done = yield from self.calling(
             ("MULTI",), ("HSET", keys[2], consumer, 0), ("SET", keys[3], 1, "PX", self._lease_ms),
             ("EXEC",),
         )  # fmt: skip
+        self._expect(list, "EXEC", done)
+        for reply in done:
+            if isinstance(reply, CommandError):
+                raise reply
         self.consumer, self._acknowledged = consumer, 0
 
     def _rejoining(self) -> Steps[None]:
@@ -156,6 +172,9 @@ class ListCore:
         script = self._script(PUT_BACK, "", self.consumer, 1, self._from_left, given)
         [reply] = yield from self.calling(script, errors=True)
         self._check_lease(reply)
+        if not 0 <= reply <= given:
+            assert self.core is not None
+            self.core.misunderstood("a script for items in work", reply)
         # The last acknowledgement may have arrived, or not: now we know.
         self._acknowledged, self.given = reply, given - reply
         yield from self._acknowledging(0)
@@ -168,10 +187,26 @@ class ListCore:
         self._forget()
         self.given, self.consumer = 0, ""
 
+    @property
+    def _most_bytes(self) -> int:
+        """How large a reply may be."""
+        return REPLY_BYTES + self.settings.batch * ITEM_BYTES
+
+    def _expect(self, kind: type[Any] | UnionType, question: str, reply: Any) -> None:
+        """Give up the connection if a reply is of another type, for others may be missing, too.
+
+        Raises:
+            LostConnection: it is.
+        """
+        if not isinstance(reply, kind):
+            assert self.core is not None
+            self.core.misunderstood(question, reply)
+
     def _check_lease(self, reply: Any) -> None:
         """Raise an error reply, as a LeaseError where it is that."""
         if isinstance(reply, CommandError):
             raise self._lease_over() if reply.code == "LEASE" else reply
+        self._expect(int, "a script for items in work", reply)
 
     @property
     def _pop(self) -> str:
@@ -313,12 +348,8 @@ class ListCore:
                 with suppress(CommandError):
                     yield from self._next_items()
             raise self._lease_over() if reply.code == "LEASE" else reply
-        if not isinstance(reply, list | None):
-            assert self.core is not None
-            offset = self.core.reader.offset
-            self.detach()
-            raise ProtocolError(f"the server's reply to a pop is no list: {reply!r:.40}", offset)
-        items: list[bytes] = reply or []
+        items: list[bytes] = [] if reply is None else reply
+        self._check_items(items, most)
         if self.held:
             self.held.extend(items)
         elif self._batch:
@@ -326,6 +357,23 @@ class ListCore:
         else:
             self._batch = items  # to hold and give 1,000 singly takes 20 us
         self._dry, self._sized = len(items) < most, True
+
+    def _check_items(self, items: Any, most: int) -> None:
+        """Refuse what is no list of items, or of more than were asked for.
+
+        Raises:
+            LostConnection: it is none.
+        """
+        core = self.core
+        assert core is not None
+        self._expect(list, "a pop", items)
+        if len(items) > most:
+            core.misunderstood(f"a pop of {most:,} items", items)
+        if core.reader.others != self._others:
+            # Something but bytes has come since the last time: rare, and right elsewhere.
+            self._others = core.reader.others
+            for item in items:
+                self._expect(bytes, "an item of a pop", item)
 
     def _lease_over(self) -> LeaseError:
         count, self.given = self.given, 0
@@ -407,7 +455,9 @@ class ListCore:
         asked, columns = self._columns or (0, None)
         self._columns = None
         if columns is None or asked != n:
-            columns = ReplyColumns(["item"], text=False, fixed=False)
+            columns = ReplyColumns(
+                ["item"], text=False, fixed=False, max_reply_bytes=self._most_bytes
+            )
         stream = core.stream
         assert stream is not None
         stream.sink = columns
@@ -448,6 +498,8 @@ class ListCore:
             while asked < n and requests - columns.replies < self._depth and not dry:
                 self._send_request(min(batch, n - asked))
                 asked, requests = min(n, asked + batch), requests + 1
+            if columns.replies > requests or columns.rows > asked:
+                core.misunderstood(f"a pop of {asked:,} items", columns.rows)
             if columns.replies == requests:
                 return
             replies = columns.replies
@@ -497,9 +549,12 @@ class ListCore:
         # Before 6.0 only whole seconds.
         seconds = seconds if self._counted else math.ceil(seconds)
         [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
-        if reply is not None:
-            self.held.append(reply[1])
-        return reply is not None
+        if reply is None:
+            return False
+        self._expect(list, "a pop that waits", reply)
+        self._expect(bytes, "a pop that waits", reply[1] if len(reply) == 2 else reply)
+        self.held.append(reply[1])
+        return True
 
     def _waiting_safely(self, seconds: float) -> Steps[bool]:
         # From one end to the same end: nothing moves, but it waits. To take the item is left to the
@@ -540,13 +595,18 @@ class ListCore:
     def recovering(self) -> Steps[int]:
         """Put back what consumers hold whose lease is over; give how many items that were."""
         [consumers] = yield from self.calling(("HKEYS", self.settings.beside("consumers")))
+        self._expect(list, "HKEYS", consumers)
         count = 0
         for each in consumers:
-            name = each.decode()
+            if not isinstance(each, bytes):
+                assert self.core is not None
+                self.core.misunderstood("HKEYS", consumers)
+            name = each.decode(errors="surrogateescape")
             if name != self.consumer:
                 left = int(name.startswith("fifo"))
                 put_back = self._script(PUT_BACK, "", name, 0, left, "", consumer=name)
                 [moved] = yield from self.calling(put_back)
+                self._expect(int, "a script for items in work", moved)
                 count += moved
         return count
 
@@ -584,19 +644,22 @@ class ListCore:
                 # The last ones first, and few that are large: see push.BATCH_BYTES.
                 back: list[bytes] = []
                 gather(reversed(self.held), back, self.settings.batch, BATCH_BYTES, math.inf)
-                yield from self.calling((command, self.settings.name, *back))
+                [length] = yield from self.calling((command, self.settings.name, *back))
+                self._expect(int, command, length)
                 for _ in back:
                     self.held.pop()
 
     def measuring(self) -> Steps[int]:
         """How many items there are, those held among them."""
         [length] = yield from self.calling(("LLEN", self.settings.name))
+        self._expect(int, "LLEN", length)
         return int(length) + len(self.held)
 
     def clearing(self) -> Steps[None]:
         """Remove all items."""
         keys = self._keys()[:2] if self.safe else [self.settings.name]
-        yield from self.calling(("DEL", *keys))
+        [count] = yield from self.calling(("DEL", *keys))
+        self._expect(int, "DEL", count)
         self._forget()
         self.given = 0
 

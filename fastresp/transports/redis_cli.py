@@ -31,6 +31,8 @@ __all__ = ["RedisCli", "beyond_redis_cli"]
 BUFFER_BYTES = 1 << 20
 # How often a wait looks whether redis-cli has taken something meanwhile.
 TICK_MS = 200
+# Of a longer error reply the beginning is kept, as over a socket.
+TEXT_CHARACTERS = 4096
 TOTALS = re.compile(rb"errors: (\d+), replies: (\d+)")
 # What redis-cli says in its own name on stderr; every other line is an error reply.
 OWN_WORDS = re.compile(
@@ -289,7 +291,7 @@ class RedisCli(Transport):
             return
         self._report.failed += 1
         if len(self._report.errors) < ERRORS_KEPT:
-            self._report.errors.append(CommandError(text))
+            self._report.errors.append(CommandError(text[:TEXT_CHARACTERS]))
 
     def _lost(self) -> TransportError:
         """The exception for a redis-cli that ends before its time."""

@@ -38,12 +38,14 @@ cdef class ReplyReader:
 
     Attributes:
         offset: bytes understood so far.
+        others: values that were no strings: integers, nulls, errors, empty and inner arrays.
         failure: the UnicodeDecodeError of a reply that is no text in the encoding, or None. Nothing
             is read from there on.
     """
 
     cdef readonly Py_ssize_t offset
     cdef readonly object failure
+    cdef readonly Py_ssize_t others
     cdef str encoding
     cdef bytes encoding_name
     cdef bint utf8
@@ -186,15 +188,18 @@ cdef class ReplyReader:
         elif kind == c'-':
             if self.inner is not None:
                 self.grow(NESTED_ERROR_BYTES)
+            self.others += 1
             text = p[:min(size, ERROR_BYTES - 1)]
             self.add(CommandError(text.decode("utf-8", "backslashreplace")))
         elif kind == c':':
+            self.others += 1
             self.add(self.number(p, size))
         else:
             n = self.number(p, size)
             if n < -1:
                 raise self.broken(f"{n} as a length")
             if n < 0:
+                self.others += 1
                 self.add(None)
             elif kind == c'$':
                 self.grow(n)
@@ -202,12 +207,14 @@ cdef class ReplyReader:
                 self.promised = n
                 self.filled = 0
             elif n == 0:
+                self.others += 1
                 self.add([])
             else:
                 if len(self.outer) + (self.inner is not None) >= DEPTH:
                     raise self.broken(f"arrays in arrays, deeper than {DEPTH:,} levels")
                 self.grow(n, ELEMENT_BYTES)
                 if self.inner is not None:
+                    self.others += 1
                     self.outer.append((self.inner, self.left))
                 self.inner = []
                 self.left = n

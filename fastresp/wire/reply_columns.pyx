@@ -468,6 +468,8 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
         if not grow_places(&column):
             raise MemoryError("no memory for a column")
         for value in values:
+            if len(value) < head + tail:
+                raise ValueError(f"{value!r:.60} is shorter than {head + tail} bytes")
             if not (
                 put_bytes(
                     &column, PyBytes_AS_STRING(value) + head, PyBytes_GET_SIZE(value) - head - tail
