@@ -155,7 +155,8 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         where = "" if self.row is None else f"row {self.row:,}, "
         if self.file is not None:
             where = f"{self.file}, {where}"
-        return self.text if self.index is None else f"{where}command {self.index:,}: {self.text}"
+        words = self.text or "(an error reply without a word)"
+        return words if self.index is None else f"{where}command {self.index:,}: {words}"
 
 
 class LoadErrors(FastrespError):

@@ -8,7 +8,7 @@ from typing import Any
 
 from redis.connection import DefaultParser
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse
+from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .errors import CommandError, ProtocolError
@@ -48,6 +48,13 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
     def can_read(self, timeout: float = 0) -> bool:
         return self.surplus or bool(super().can_read(timeout))
 
+    def _error(self, words: str) -> Exception:
+        try:
+            error: Exception = self.parse_error(words)
+        except (ValueError, IndexError):  # MOVED without a place
+            error = ResponseError(words)
+        return error
+
     def read_response(self, disable_decoding: bool = False, **options: Any) -> Any:
         """The next reply as bytes, int, None or a list of these; or a ResponseError.
 
@@ -73,7 +80,7 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
                 raise RedisTimeoutError("Timeout reading from socket: a reply does not end")
         reply = self._come.popleft()
         if isinstance(reply, CommandError):
-            reply = self.parse_error(reply.text)
+            reply = self._error(reply.text)
             if isinstance(reply, RedisConnectionError):
                 raise reply
         return reply

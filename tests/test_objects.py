@@ -239,11 +239,14 @@ def test_too_large(most: int, encoding: str | None) -> None:
 
 @pytest.mark.parametrize("kind", [b"+", b"-"])
 def test_endless_line(kind: bytes) -> None:
-    reader = ReplyReader(max_reply_bytes=1_000_000)
-    reader.feed(kind)
-    with pytest.raises(ProtocolError, match="more than the 1,000,000 bytes"):
-        for _ in range(17):
-            reader.feed(b"x" * 65_536)
+    """Whoever reads it, it ends after 16 MiB; in one place, wherever it was cut."""
+    readers: list[Any] = [ReplyReader(), ReplyScanner(), ReplyColumns(["a"])]
+    for reader in readers[: 2 if kind == b"+" else 3]:
+        reader.feed(kind)
+        with pytest.raises(ProtocolError, match="does not end within 16,777,216 bytes") as caught:
+            for _ in range(257):
+                reader.feed(b"x" * 65_536)
+        assert caught.value.offset == 0
 
 
 def test_room_for_a_promise() -> None:

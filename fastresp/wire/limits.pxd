@@ -7,6 +7,8 @@ cdef enum:
     NUMBER_BYTES = 32
     # Big numbers and doubles of RESP3 may have some thousand digits.
     BIG_NUMBER_BYTES = 65536
+    # A simple string or an error. Scripts may return long ones.
+    LINE_BYTES = 16777216
     # Of a longer error text the beginning is kept. Redis itself cuts what it quotes at 128.
     ERROR_BYTES = 4096
     # One reply, if nobody says otherwise: as much as the largest bulk string that a server takes
@@ -37,6 +39,11 @@ cdef inline long long reply_limit(object most) except -1:
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise ValueError(f"max_reply_bytes is a number of bytes above 0, or None, not {most!r}")
     return min(most, MOST_BYTES)
+
+
+cdef inline str endless(char kind):
+    """That a line is too long, in words."""
+    return f"a line that begins with {chr(kind)!r} does not end within {LINE_BYTES:,} bytes"
 
 
 cdef inline str beyond(str what, long long most):

@@ -13,9 +13,11 @@ from .limits cimport (
     DEPTH,
     ELEMENT_BYTES,
     ERROR_BYTES,
+    LINE_BYTES,
     NESTED_ERROR_BYTES,
     NUMBER_BYTES,
     beyond,
+    endless,
     reply_limit,
 )
 
@@ -154,8 +156,8 @@ cdef class ReplyReader:
             self.line_offset = at
         kind = self.line[0] if self.line else p[0]
         if kind == c'+' or kind == c'-':
-            if at + size - self.line_offset > self.most:
-                raise self.too_large(self.line_offset)
+            if at + size - self.line_offset > LINE_BYTES:
+                raise ProtocolError(endless(kind), self.line_offset)
         elif kind != c':' and kind != c'$' and kind != c'*':
             raise self.broken(f"{chr(<unsigned char>kind)!r}, which begins no RESP2")
         elif at + size - self.line_offset > NUMBER_BYTES + 3:

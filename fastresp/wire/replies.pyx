@@ -11,9 +11,11 @@ from .limits cimport (
     DEPTH,
     ELEMENTS,
     ERROR_BYTES,
+    LINE_BYTES,
     NUMBER_BYTES,
     SHOWN_BYTES,
     beyond,
+    endless,
     reply_limit,
 )
 
@@ -149,6 +151,7 @@ cdef class ReplyScanner:
 
     cdef const char *keep(self, const char *line, const char *end) except NULL:
         """Note the beginning of a line that the piece cuts off."""
+        self.line_offset = self.offset_of(line - 1)
         if self.kind == c'+':
             self.state = SKIP
             del self.line[:]
@@ -156,7 +159,6 @@ cdef class ReplyScanner:
                 self.line.append(c'\r')
         else:
             self.state = LINE
-            self.line_offset = self.offset + (line - 1 - self.piece)
             self.line[:] = line[:end - line]
             self.check_line(line - 1)
         return end
@@ -171,6 +173,8 @@ cdef class ReplyScanner:
             stop = p + 1
         else:
             stop = line_end(p, end)
+        if stop is NULL and self.offset_of(end) - self.line_offset > LINE_BYTES:
+            raise ProtocolError(endless(self.kind), self.line_offset)
         if self.state == SKIP:
             if stop is NULL:
                 self.line[:] = b"\r" if end[-1] == c'\r' else b""

@@ -12,9 +12,11 @@ from .json_cells cimport character_size
 from .limits cimport (
     ELEMENT_BYTES,
     ERROR_BYTES,
+    LINE_BYTES,
     NUMBER_BYTES,
     SHOWN_BYTES,
     beyond,
+    endless,
     reply_limit,
 )
 from .replies cimport line_end
@@ -366,6 +368,8 @@ cdef class ReplyColumns:
         if self.line[0] not in (b"$" if self.left else b"*-"):
             self.refuse(bytes(self.line), at)
         if self.line[0] == c'-':
+            if self.offset + (self.piece_end - self.piece) - self.line_offset > LINE_BYTES:
+                raise ProtocolError(endless(c'-'), self.line_offset)
             # The last two bytes may be the CRLF that ends the line.
             del self.line[ERROR_BYTES:max(ERROR_BYTES, len(self.line) - 2)]
         elif len(self.line) > NUMBER_BYTES + 3:
