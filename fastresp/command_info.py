@@ -64,11 +64,11 @@ class CommandInfo:
         match reply:
             case None:
                 return None
-            case [str() as name, int() as arity, [*flags], int() as first, int() as last,
-                  int() as step, *more] if _are_words(flags) and (step > 0 or not first):  # fmt: skip
-                categories = more[0] if more and _are_words(more[0]) else ()
-                words = frozenset(flags), frozenset(categories)
-                return cls(name.upper(), arity, words[0], first, last, step, words[1])
+            case [str(name), int(arity), [*flags], int(first), int(last), int(step), *more] if (
+                _are_words(flags) and (step > 0 or not first)
+            ):
+                categories = frozenset(more[0] if more and _are_words(more[0]) else ())
+                return cls(name.upper(), arity, frozenset(flags), first, last, step, categories)
         raise ValueError(f"no answer to COMMAND INFO: {shown_reply(reply)}")
 
     def takes(self, count: int) -> bool:

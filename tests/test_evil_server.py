@@ -9,16 +9,17 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from evil_server import CONTENT, ENDLESS, ERRORS, EVILS, EvilServer
+from evil_server import CONTENT, ENDLESS, EVILS, EvilServer
 from peak import PEAK
 
 import fastresp
 from fastresp import FastrespError, aio
-from fastresp.doctor import doctor
+from fastresp.doctor import doctor, watch
 from fastresp.dry_run import dry_run
 from fastresp.programs import LocalServer
 from fastresp.template import Template
@@ -142,10 +143,6 @@ def look_ahead(url: str) -> Any:
     return found.commands
 
 
-def diagnosis(url: str) -> Any:
-    return bool(doctor(url).verdicts)
-
-
 CALLERS: dict[str, Callable[[str], Any]] = {
     "mass_insert": lambda url: load(url, transport="socket"),
     "mass_insert, 4 connections": lambda url: load(url, transport="socket", connections=4),
@@ -208,21 +205,40 @@ def outcome(name: str, server: EvilServer) -> tuple[str, Any]:
     return "; ".join(complaints), result
 
 
-def against(evil: str, filled: LocalServer, path: Path, *, late: bool) -> dict[str, Any]:
-    """The results of all callers, at the same time; fails for those that are wrong."""
-    with (
-        EvilServer(filled.socket, path, evil, late=late) as server,
-        ThreadPoolExecutor(len(CALLERS)) as pool,
-    ):
-        outcomes = dict(zip(CALLERS, pool.map(lambda name: outcome(name, server), CALLERS)))
-    wrong = [f"{name}: {text}" for name, (text, _) in outcomes.items() if text]
+def against(evil: str, filled: LocalServer, folder: Path, *late: bool) -> dict[str, Any]:
+    """The results of all callers, at the same time; fails for those that are wrong.
+
+    Args:
+        late: whether the evil begins only after the first questions; both at the same time.
+    """
+    cases = [(name, each) for each in late for name in CALLERS]
+    with ExitStack() as stack:
+        servers = {
+            each: stack.enter_context(
+                EvilServer(filled.socket, folder / f"{each}", evil, late=each)
+            )
+            for each in late
+        }
+        pool = stack.enter_context(ThreadPoolExecutor(len(cases)))
+        outcomes = list(pool.map(lambda case: outcome(case[0], servers[case[1]]), cases))
+    wrong = [
+        f"{name}, {'later' if each else 'from the start'}: {text}"
+        for (name, each), (text, _) in zip(cases, outcomes, strict=True)
+        if text
+    ]
     assert not wrong, "\n".join(wrong)
-    return {name: result for name, (_, result) in outcomes.items()}
+    return {name: result for (name, _), (_, result) in zip(cases, outcomes, strict=True)}
 
 
 @pytest.mark.parametrize("evil", ["honest", "one byte at a time"])
-def test_right_results(filled: LocalServer, tmp_path: Path, evil: str) -> None:
-    results = against(evil, filled, tmp_path / "socket", late=False)
+def test_right_results(
+    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
+) -> None:
+    # Byte by byte to all of them at once takes as long as the machine takes.
+    monkeypatch.setitem(BOUNDS, "timeout", 30.0)
+    monkeypatch.setattr("test_evil_server.TIMEOUT_S", 30.0)
+    monkeypatch.setattr("fastresp.server.ASK_TIMEOUT_S", 30.0)
+    results = against(evil, filled, tmp_path, False)
     for name, result in results.items():
         assert not isinstance(result, BaseException), f"{name}: {result!r}"
         if isinstance(result, fastresp.Report):
@@ -235,17 +251,140 @@ def test_right_results(filled: LocalServer, tmp_path: Path, evil: str) -> None:
     assert (results["push"].length, results["push"].dropped) == (5, 5)
 
 
-# Evils whose way through all callers takes longer than a second.
-SLOW = ("endless status", "endless error", "endless errors in an array", "endless arrays in an array",
-        "endless pushes", "endless array")  # fmt: skip
+# Evils whose way through all callers takes some seconds.
+SLOW = (
+    "endless errors in an array",
+    "endless arrays in an array",
+    "endless pushes",
+    "endless array",
+    "endless errors",
+)
 CASES = [
-    pytest.param(name, late, marks=pytest.mark.slow if name in SLOW and late else ())
+    pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
     for name in EVILS
     if name != "honest"
-    for late in (False, True)
 ]
 
 
-@pytest.mark.parametrize(("evil", "late"), CASES)
-def test_all_callers(filled: LocalServer, tmp_path: Path, evil: str, late: bool) -> None:
-    against(evil, filled, tmp_path / "socket", late=late)
+@pytest.mark.parametrize("evil", CASES)
+def test_all_callers(filled: LocalServer, tmp_path: Path, evil: str) -> None:
+    against(evil, filled, tmp_path, False, True)
+
+
+# What ends the doctor before it has measured anything, or is about what it reads.
+READ_BY_DOCTOR = [
+    *("frozen", "deep", "closes after 3 bytes", "NOPERM", "long error", "array", "null", "integer"),
+    *("bytes", "status", "empty array", "array of nulls", "array of arrays"),
+    *(name for name in CONTENT if " for " in name or "INFO" in name),
+]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("evil", READ_BY_DOCTOR)
+def test_doctor_that_looks_on(
+    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str, late: bool
+) -> None:
+    monkeypatch.setitem(CALLERS, "watch", lambda url: watch(url, seconds=0.05).verdicts)
+    with EvilServer(filled.socket, tmp_path / "socket", evil, late=late) as server:
+        complaints, _ = outcome("watch", server)
+    assert not complaints
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("evil", [name for name in EVILS if name not in ENDLESS])
+def test_doctor(
+    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
+) -> None:
+    monkeypatch.setitem(CALLERS, "doctor", lambda url: doctor(url).verdicts)
+    with EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server:
+        complaints, _ = outcome("doctor", server)
+    assert not complaints
+
+
+COMMANDS = {
+    "load": ["load", "{csv}", "SET k:{{id}} v", "--transport", "socket", "--timeout", "0.5"],
+    "dry run": ["load", "{csv}", "SET k:{{id}} v", "--dry-run", "--timeout", "0.5"],
+    "unload": ["unload", "h:{{id}}", "--fields", "a,b", "--timeout", "0.5"],
+    "pop": ["pop", "items", "-n", "3", "--timeout", "0.5"],
+    "doctor": ["doctor", "--watch", "0.5"],
+}
+SOME = [
+    "array",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("frozen", "garbage", "endless errors", "integer", "bytes", "words in INFO",
+                     "one reply more", "long error")
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("evil", SOME)
+def test_command_line(filled: LocalServer, tmp_path: Path, evil: str) -> None:
+    """A sentence and an exit code, never a traceback."""
+    csv = tmp_path / "x.csv"
+    csv.write_text("id\n1\n2\n")
+
+    def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        words = [word.format(csv=csv) for word in arguments]
+        command = [sys.executable, "-m", "fastresp", *words, "--server", server.url]
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=90)
+
+    with (
+        EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server,
+        ThreadPoolExecutor(len(COMMANDS)) as pool,
+    ):
+        for name, done in zip(COMMANDS, pool.map(run, COMMANDS.values()), strict=True):
+            assert done.returncode in range(8), name
+            assert "--traceback" not in done.stderr, f"{name}: {done.stderr}"
+            assert "Traceback" not in done.stderr, f"{name}: {done.stderr}"
+            assert len(done.stderr) < TEXT_CHARACTERS, name
+
+
+CODE = """
+import sys, fastresp
+url = sys.argv[1]
+calls = {
+    "mass_insert": lambda: fastresp.mass_insert([("SET", "a", "b")] * 1000, server=url,
+                                                transport="socket", timeout=5),
+    "iter_replies": lambda: list(fastresp.iter_replies([("GET", "a")] * 10, server=url, timeout=5)),
+    "fetch_hashes": lambda: list(fastresp.fetch_hashes(["a"], ["f"], server=url, timeout=5)),
+    "pop": lambda: fastresp.ListBuffer("a", server=url, timeout=5).pop(5),
+}
+start = peak()
+try:
+    calls[sys.argv[2]]()
+except fastresp.FastrespError as error:
+    print(peak() - start, len(str(error)))
+"""
+
+
+MEMORY = [
+    ("endless errors", "mass_insert"),
+    ("endless array", "iter_replies"),
+    ("endless status", "fetch_hashes"),
+    ("endless bulk", "pop"),
+]
+MORE_MEMORY = [
+    (evil, caller)
+    for evil in ("endless errors", "endless array", "endless status", "endless bulk", "large bulk")
+    for caller in ("mass_insert", "iter_replies", "fetch_hashes", "pop")
+    if (evil, caller) not in MEMORY
+]
+
+
+@pytest.mark.parametrize(
+    ("evil", "caller"),
+    [*MEMORY, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_MEMORY)],
+)
+def test_memory(filled: LocalServer, tmp_path: Path, evil: str, caller: str) -> None:
+    """With the limits that are usual; what is promised and does not come takes none."""
+    with EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK + CODE, server.url, caller],
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+    grown, characters = map(int, done.stdout.split())
+    assert grown < 128 << 10
+    assert characters < TEXT_CHARACTERS

@@ -12,6 +12,7 @@ from .limits cimport (
     ELEMENTS,
     ERROR_BYTES,
     LINE_BYTES,
+    NESTED_ERROR_BYTES,
     NUMBER_BYTES,
     SHOWN_BYTES,
     beyond,
@@ -61,6 +62,7 @@ cdef class ReplyScanner:
     cdef Py_ssize_t line_offset     # where in the stream its type byte is
     cdef long long missing      # bytes of the payload and its CRLF that are still to come
     cdef bint marked            # this reply has been counted as failed
+    cdef Py_ssize_t nested      # errors in it
     cdef Frame *frames          # owned, from realloc: aggregates that are open
     cdef Py_ssize_t depth
     cdef Py_ssize_t room
@@ -340,6 +342,10 @@ cdef class ReplyScanner:
         if not self.marked:
             self.marked = True
             self.failed += 1
+            self.nested = 0
+        self.nested += 1
+        if self.nested > 1 + self.most // NESTED_ERROR_BYTES:
+            raise self.too_large(self.offset)
         return 0
 
     cdef int refuse(self, const char *at) except -1:
