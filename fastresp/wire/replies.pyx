@@ -220,7 +220,10 @@ cdef class ReplyScanner:
         elif kind == c'-':
             self.take_error(line[:min(end - line, ERROR_BYTES)])
             self.complete()
-        elif end - line > self.longest() and kind in b":$*_#,(!=%~>|":
+        elif (
+            end - line > NUMBER_BYTES and end - line > self.longest()
+            and kind in b":$*_#,(!=%~>|"
+        ):
             raise self.error("a line has no end", at)
         elif kind == c'$' or kind == c'!' or kind == c'=':
             n = self.number(line, end, at)
