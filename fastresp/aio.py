@@ -129,6 +129,7 @@ async def iter_replies(
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
     default: Callable[[Any], Any] | None = None,
+    max_reply_bytes: int | None = None,
 ) -> AsyncIterator[Any]:
     """Run commands and yield their replies, in order, as they arrive.
 
@@ -140,7 +141,7 @@ async def iter_replies(
     if isinstance(data, RespFile):
         await asyncio.to_thread(data.check)
     template = as_template(template)
-    core = reply_core(server, on_error, decode, timeout, template)
+    core = reply_core(server, on_error, decode, timeout, template, max_reply_bytes)
     chunks = _Chunks(data, template, nulls=nulls, default=default)
     failure: Exception | None = None
     try:
@@ -185,11 +186,18 @@ async def execute(
     server: ServerLike = None,
     decode: bool | str | None = None,
     timeout: float | None = 30.0,
+    max_reply_bytes: int | None = None,
 ) -> Any:
     """Run one command at once and return its reply, as ``fastresp.execute``."""
     command = one_command(arguments)
     with one_reply():
-        replies = iter_replies(command, server=server, decode=decode, timeout=timeout)
+        replies = iter_replies(
+            command,
+            server=server,
+            decode=decode,
+            timeout=timeout,
+            max_reply_bytes=max_reply_bytes,
+        )
         [reply] = [reply async for reply in replies]
     return reply
 

@@ -9,6 +9,7 @@ from typing import Any
 from .files.resp import RespFile
 from .replies import iter_replies
 from .server import ServerLike
+from .show import shown_reply
 from .template import Template
 
 __all__ = ["CommandInfo", "check_spread", "command_info", "command_names", "deleting"]
@@ -55,12 +56,20 @@ class CommandInfo:
 
     @classmethod
     def of(cls, reply: Any) -> CommandInfo | None:
-        """Read the part of the reply that is about one command; None for an unknown command."""
-        if not isinstance(reply, list) or len(reply) < 6:
-            return None
-        name, arity, flags, first, last, step, *more = reply
-        categories = frozenset(more[0]) if more else frozenset()
-        return cls(name.upper(), arity, frozenset(flags), first, last, step, categories)
+        """Read the part of the reply that is about one command; None for an unknown command.
+
+        Raises:
+            ValueError: it is no answer to COMMAND INFO.
+        """
+        match reply:
+            case None:
+                return None
+            case [str(name), int(arity), [*flags], int(first), int(last), int(step), *more] if (
+                _are_words(flags) and (step > 0 or not first)
+            ):
+                categories = frozenset(more[0] if more and _are_words(more[0]) else ())
+                return cls(name.upper(), arity, frozenset(flags), first, last, step, categories)
+        raise ValueError(f"no answer to COMMAND INFO: {shown_reply(reply)}")
 
     def takes(self, count: int) -> bool:
         """Whether a command of so many arguments, its name among them, is one that it takes."""
@@ -94,7 +103,14 @@ def command_info(
     )
     if not isinstance(reply, list) or len(reply) != len(names):
         return None
-    return {name: CommandInfo.of(each) for name, each in zip(names, reply, strict=True)}
+    try:
+        return {name: CommandInfo.of(each) for name, each in zip(names, reply, strict=True)}
+    except ValueError:
+        return None
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def command_names(source: object, template: Template | None) -> list[str] | None:

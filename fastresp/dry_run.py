@@ -13,7 +13,7 @@ from .estimate import LIMITS, Estimate, Model
 from .progress import fraction_read, known_rows
 from .replies import iter_replies
 from .report import size_text
-from .server import ServerLike
+from .server import ServerLike, parse_info
 from .show import HEAD_BYTES, shown_argument, shown_command
 from .source import Encoder, encoding, released
 from .template import Template
@@ -247,14 +247,15 @@ def inquire(sample: Sample, server: ServerLike, *, timeout: float | None) -> Inq
     questions += [("CONFIG", "GET", limit) for limit in LIMITS]
     memory, user, *limits = _ask(questions, server, timeout)
     if isinstance(memory, str):
-        fields = dict(line.split(":", 1) for line in memory.splitlines() if ":" in line)
-        inquiry.used_memory = int(fields["used_memory"])
-        inquiry.maxmemory = int(fields["maxmemory"])
+        fields = parse_info(memory)
+        inquiry.used_memory = _number(fields.get("used_memory"))
+        inquiry.maxmemory = _number(fields.get("maxmemory"))
         inquiry.policy = fields.get("maxmemory_policy")
     inquiry.user = user if isinstance(user, str) else None
     for limit, reply in zip(LIMITS, limits, strict=True):
-        if isinstance(reply, list) and len(reply) == 2:
-            inquiry.limits[limit] = int(reply[1])
+        most = _number(reply[1]) if isinstance(reply, list) and len(reply) == 2 else None
+        if most is not None:
+            inquiry.limits[limit] = most
     known = command_info(names, server, timeout=timeout)
     if known is not None:
         inquiry.unknown = [name for name in names if known[name] is None]
@@ -263,6 +264,14 @@ def inquire(sample: Sample, server: ServerLike, *, timeout: float | None) -> Inq
     if inquiry.user is not None:
         _look_at_rights(sample, inquiry, server, timeout)
     return inquiry
+
+
+def _number(text: Any) -> int | None:
+    """A number that a server tells; None where it is none."""
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return None
 
 
 def _look_at_arity(sample: Sample, known: dict[str, CommandInfo | None], inquiry: Inquiry) -> None:

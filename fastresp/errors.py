@@ -94,8 +94,8 @@ class DecodeError(FastrespError, ValueError):
     """A value that was read is not UTF-8, and was asked for as text.
 
     Attributes:
-        key: the key that holds it.
-        column: the column that it was for.
+        key: the key that holds it; empty where it is a reply.
+        column: the column that it was for, likewise.
     """
 
     def __init__(self, message: str, *, key: bytes = b"", column: str = "") -> None:
@@ -161,7 +161,8 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         where = "" if self.row is None else f"row {self.row:,}, "
         if self.file is not None:
             where = f"{self.file}, {where}"
-        return self.text if self.index is None else f"{where}command {self.index:,}: {self.text}"
+        words = self.text or "(an error reply without a word)"
+        return words if self.index is None else f"{where}command {self.index:,}: {words}"
 
 
 class LoadErrors(FastrespError):

@@ -24,6 +24,7 @@ from .errors import (
 from .forks import Inherited, is_own
 from .replies import More, ReplyCore
 from .server import Server, ServerLike
+from .show import shortened, shown_reply
 from .source import ArrowHolding, ArrowStreaming, encoding, release
 from .template import Template
 from .transports.pipeline import LostConnection
@@ -58,6 +59,7 @@ def fetch_hashes(
     binary: bool | Iterable[str] = False,
     timeout: float | None = 30.0,
     batch_rows: int = BATCH_ROWS,
+    max_reply_bytes: int | None = None,
 ) -> Hashes:
     """Fetch fields of hashes as columns, without a Python object for each value.
 
@@ -78,6 +80,7 @@ def fetch_hashes(
             UTF-8 text.
         timeout: seconds without any progress after which it is given up; None for never.
         batch_rows: rows of a batch at most; one of 32 MiB has fewer.
+        max_reply_bytes: a larger row ends the reading; None for 512 MiB.
 
     A field that a hash does not have is a null, and a key that does not exist a row of nulls. A
     pattern finds hashes only, in no order. SCAN may find a key twice, while the server resizes its
@@ -118,7 +121,7 @@ def fetch_hashes(
     if batch_rows < 1:
         raise ValueError(f"batch_rows is a number of rows above 0, not {batch_rows}")
     as_bytes = _binary(binary, names)
-    options = Options(Server(server, reading=True), timeout, batch_rows)
+    options = Options(Server(server, reading=True), timeout, batch_rows, max_reply_bytes)
     HashCore(options, wanted, [True] * len(wanted))  # refuses a timeout that can't be
     return Hashes(pattern or keys, names, [name not in as_bytes for name in names], options)
 
@@ -166,6 +169,7 @@ class Options(NamedTuple):
     server: Server
     timeout: float | None
     batch_rows: int
+    max_reply_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -368,7 +372,7 @@ class HashCore(ReplyCore):
         # The keys were found by a pattern.
         self.found = False
         self.fields = fields
-        self.columns = ReplyColumns(fields, text=text)
+        self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
         self.sink = self.columns
         self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
 
@@ -388,7 +392,7 @@ class HashCore(ReplyCore):
                 if self.found and text.startswith("WRONGTYPE "):
                     continue  # it was a hash when SCAN found it, and is a row of nulls
                 raise CommandError(f"{text} (key {shown_key(self._key(index))})", index=index)
-            self.last_words = text
+            self.last_words = shortened(text)
         if columns.invalid is not None:
             raise self._not_text(*columns.invalid)
         if columns.replies > sent and stream.lost is None:
@@ -485,10 +489,12 @@ def scan(
         while cursor != b"0":
             if not is_own(connection):
                 raise TransportError(str(Inherited("connection")))
-            cursor, found = connection.read_response()
+            cursor, found = _page_of(connection.read_response())
             if cursor != b"0":
                 connection.send_command("SCAN", cursor, *how)
             yield found
+    except ProtocolError as error:
+        raise TransportError(f"can't read the server at {server}: {error.args[0]}") from error
     except redis.ResponseError as error:
         raise CommandError(f"SCAN: {error}") from error
     except (redis.RedisError, OSError) as error:
@@ -550,6 +556,7 @@ class Found:
         self._connection = server.connect(self.core.timeout)
         with closing(scan(server, self._connection, pattern.glob, "hash")) as found:
             for page in found:
+                check_keys_of(server, pattern, page)
                 self.kept += page
                 yield page
 
@@ -573,6 +580,31 @@ class Found:
             key = next(key for key in keys if not _is_text(key))
             raise not_text(f"key {shown_key(key)}", key, pattern.column) from error
         return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
+
+
+def _page_of(reply: Any) -> tuple[bytes, list[bytes]]:
+    """The cursor and the keys of an answer to SCAN.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    match reply:
+        case [bytes() as cursor, list() as keys] if all(type(key) is bytes for key in keys):
+            return cursor, keys
+    raise ProtocolError(f"it answers SCAN by {shown_reply(reply)}", 0)
+
+
+def check_keys_of(server: Server, pattern: Pattern, keys: list[bytes]) -> None:
+    """Refuse keys that are too short for the pattern.
+
+    Raises:
+        TransportError: one is.
+    """
+    for key in keys:
+        if len(key) < pattern.head + pattern.tail:
+            raise TransportError(
+                f"can't read the server at {server}: it answers SCAN by the key {shown_key(key)}"
+            )
 
 
 def not_text(what: str, key: bytes, column: str) -> DecodeError:

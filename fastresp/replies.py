@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
-from .errors import CommandError, ProtocolError
+from .errors import CommandError, DecodeError, ProtocolError
 from .report import Report
 from .script import MOST_REPEATS, is_forgotten, repeating, script_of
 from .server import Server, ServerLike
+from .show import shortened, shown_reply
 from .source import Data, Encoder, as_source, encoding, release
 from .template import NO_SCRIPTS, Scripts, Template, TemplateLike, as_template
 from .transports.base import add_report
@@ -92,6 +93,7 @@ class ReplyCore(PipelineCore):
         decode: the encoding of replies that are text, or None for bytes.
         on_error: ``"raise"`` or ``"collect"`` error replies.
         scripts: what is to be loaded before, and to be sent again if the server forgets it.
+        max_reply_bytes: a larger reply ends the connection; None for 512 MiB.
         others: as for PipelineCore.
     """
 
@@ -106,9 +108,10 @@ class ReplyCore(PipelineCore):
         on_error: str,
         timeout: float | None,
         scripts: Scripts = NO_SCRIPTS,
+        max_reply_bytes: int | None = None,
     ) -> None:
         super().__init__(server, timeout=timeout)
-        self.reader = ReplyReader(decode)
+        self.reader = ReplyReader(decode, max_reply_bytes=max_reply_bytes)
         self.sink = self.reader
         self.raising = on_error == "raise"
         self.scripts = scripts
@@ -203,7 +206,7 @@ class ReplyCore(PipelineCore):
                 taken += 1
                 yield reply
             if self.reader.failure is not None:
-                raise self.reader.failure
+                raise not_text(taken, self.reader.failure) from None
         finally:
             self.acknowledge(taken)
 
@@ -255,9 +258,21 @@ class ReplyCore(PipelineCore):
         """Refuse what answers no whole command: a server's complaint about a part of one."""
         assert self.stream is not None
         if type(reply) is CommandError:
-            self.last_words = reply.text
+            self.last_words = shortened(reply.text)
         if self.stream.lost is None:
-            self.stream.lost = ProtocolError(f"a reply more than commands: {reply}", self.received)
+            words = f"a reply more than commands: {shown_reply(reply)}"
+            self.stream.lost = ProtocolError(words, self.received)
+        raise LostConnection
+
+    def misunderstood(self, question: str, reply: Any) -> NoReturn:
+        """Give up the connection: a reply is none that the command can have.
+
+        Raises:
+            LostConnection: always.
+        """
+        assert self.stream is not None
+        words = f"{question} is answered by {shown_reply(reply)}"
+        self.stream.lost = ProtocolError(words, self.received)
         raise LostConnection
 
     def _located(self, index: int, error: CommandError) -> CommandError:
@@ -279,6 +294,14 @@ class ReplyCore(PipelineCore):
             self._most = 1  # a reply that large is on its way
 
 
+def not_text(index: int, failure: UnicodeDecodeError) -> DecodeError:
+    """The exception for a reply that can't be decoded."""
+    return DecodeError(
+        f"the reply to command {index:,} is not {failure.encoding}: byte {failure.start:,} is "
+        f"0x{failure.object[failure.start]:02x}; leave out decode= for bytes, or name its encoding"
+    )
+
+
 def iter_replies(
     data: Data,
     template: TemplateLike = None,
@@ -289,6 +312,7 @@ def iter_replies(
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
     default: Callable[[Any], Any] | None = None,
+    max_reply_bytes: int | None = None,
 ) -> Iterator[Any]:
     """Run commands and yield their replies, in order, as they arrive.
 
@@ -302,6 +326,9 @@ def iter_replies(
         on_error: raise an error reply as a CommandError (``"raise"``), or give it in its place as
             an object (``"collect"``). Errors within a reply, as that of EXEC, stay in it.
         decode: True or an encoding for replies as str; by default they are bytes.
+        max_reply_bytes: a larger reply ends the connection, as soon as its header says so; None
+            for 512 MiB, the largest value that a server takes by default. Each element of an array
+            counts for 64 bytes besides its own, which is about the memory it takes.
 
     Returns:
         An iterator of replies: bytes or str, int, None, lists of these.
@@ -309,11 +336,12 @@ def iter_replies(
 
     Raises:
         CommandError: an error reply; those before it were given.
+        DecodeError: a reply is not text in the encoding; those before it were given.
         EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after the
             replies to the commands before.
     """
     template = as_template(template)
-    core = reply_core(server, on_error, decode, timeout, template)
+    core = reply_core(server, on_error, decode, timeout, template, max_reply_bytes)
     writer, source = encoding(as_source(data), template, nulls=nulls, default=default)
     return _run(core, writer, source)
 
@@ -323,6 +351,7 @@ def execute(
     server: ServerLike = None,
     decode: bool | str | None = None,
     timeout: float | None = 30.0,
+    max_reply_bytes: int | None = None,
 ) -> Any:
     """Run one command at once, over a connection of its own, and return its reply.
 
@@ -330,19 +359,26 @@ def execute(
         *arguments: the command's name and its arguments, as for ``pack``:
             ``execute("CONFIG", "GET", "maxmemory")``.
         server, timeout: as for ``mass_insert``.
-        decode: as for ``iter_replies``.
+        decode, max_reply_bytes: as for ``iter_replies``.
 
     Returns:
         bytes or str, int, None, or a list of these.
 
     Raises:
         CommandError: the server answered with an error.
+        DecodeError: the reply is not text in the encoding.
         TypeError: there is no command, or a whole list of commands; ``iter_replies`` runs those.
         EncodeError, TransportError, TransportTimeout: as ``mass_insert``.
     """
     command = one_command(arguments)
     with one_reply():
-        [reply] = iter_replies(command, server=server, decode=decode, timeout=timeout)
+        [reply] = iter_replies(
+            command,
+            server=server,
+            decode=decode,
+            timeout=timeout,
+            max_reply_bytes=max_reply_bytes,
+        )
     return reply
 
 
@@ -375,6 +411,7 @@ def reply_core(
     decode: bool | str | None,
     timeout: float | None,
     template: Template | None,
+    max_reply_bytes: int | None,
 ) -> ReplyCore:
     """The pipeline for these options of ``iter_replies``.
 
@@ -390,6 +427,7 @@ def reply_core(
         on_error=on_error,
         timeout=timeout,
         scripts=NO_SCRIPTS if template is None else template.scripts,
+        max_reply_bytes=max_reply_bytes,
     )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from .errors import CommandError, LoadErrors
+from .show import shortened
 
 __all__ = ["ERRORS_KEPT", "Report", "size_text"]
 
@@ -106,7 +107,7 @@ class Report:
             error = first[text]
             where = f", first for row {error.row:,}" if error.row is not None else ""
             where += f" of {error.file}" if error.file is not None else ""
-            lines.append(f"{count:>6,} x {text}{where}")
+            lines.append(f"{count:>6,} x {shortened(text)}{where}")
         if all(error.index is None for error in self.errors):
             lines.append(
                 f"{self.transport} can't say which rows these were; transport='socket' names them"

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from .errors import CommandError, TransportError, TransportTimeout
 from .forks import own
+from .show import shown_reply
 from .template import NO_SCRIPTS, Scripts
 
 __all__ = ["Answers", "Server", "ServerLike", "parse_info"]
@@ -55,6 +56,8 @@ SETTINGS = {
 
 # proto-max-bulk-len, where the server does not tell it. Source: redis.conf.
 DEFAULT_BULK_BYTES = 512 << 20
+# And the least that can be set. Source: config.c.
+LEAST_BULK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -151,8 +154,11 @@ class Server:
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
+        from .parser import BoundedParser
+
         settings = self.settings | {
             "protocol": 2,
+            "parser_class": BoundedParser,
             "decode_responses": False,
             "retry": Retry(NoBackoff(), 0),
             "retry_on_timeout": False,
@@ -230,18 +236,40 @@ class Server:
         connection = self.connect(min(timeout or ASK_TIMEOUT_S, ASK_TIMEOUT_S))
         try:
             with suppress(redis.exceptions.NoPermissionError):
-                connection.send_command("PING")
-                connection.read_response()
+                self._expect(b"PONG", _call(connection, "PING"), "PING")
+            self._check_surplus(connection)
+        except TransportError:
+            connection.disconnect()
+            raise
         except (redis.RedisError, OSError) as error:
             connection.disconnect()
             raise self.failure(error) from error
         return connection
+
+    def _expect(self, reply: bytes, found: Any, question: str) -> None:
+        """Refuse a server whose replies are not those to its commands."""
+        if found != reply:
+            raise TransportError(
+                f"can't use the server at {self}: it answers {question} by {shown_reply(found)} "
+                "(check that this is Redis or Valkey, and that what is in between passes on every "
+                "reply)"
+            )
+
+    def _check_surplus(self, connection: Any) -> None:
+        """Refuse a server that has said more than it was asked."""
+        if connection._parser.surplus:
+            raise TransportError(
+                f"can't use the server at {self}: it sends more replies than there were commands "
+                "(check that this is Redis or Valkey, and that nobody else writes to it over the "
+                "same connection)"
+            )
 
     def _open(self, timeout: float, scripts: Scripts) -> tuple[Any, Answers]:
         connection = self.connect(timeout)
         try:
             answers = self._question(connection)
             self._load(connection, scripts)
+            self._check_surplus(connection)
             return connection, answers
         except BaseException:
             connection.disconnect()
@@ -251,9 +279,9 @@ class Server:
         """Load scripts, and see to it that they may be run."""
         import redis
 
-        for script in scripts.values():
+        for sha1, script in scripts.items():
             try:
-                _call(connection, "SCRIPT", "LOAD", script)
+                self._expect(sha1, _call(connection, "SCRIPT", "LOAD", script), "SCRIPT LOAD")
                 for name in ("EVALSHA", "EVAL"):
                     try:
                         # Runs nothing, for its number of keys is none: only the ACL is asked.
@@ -267,6 +295,8 @@ class Server:
                     f"can't use the server at {self}: {error} (a script needs the rights to SCRIPT "
                     "LOAD, EVALSHA and EVAL: ACL SETUSER ... +script|load +evalsha +eval)"
                 ) from error
+            except TransportError:
+                raise
             except redis.ResponseError as error:
                 raise _refusal(error, script) from error
             except (redis.RedisError, OSError) as error:
@@ -281,9 +311,9 @@ class Server:
         try:
             # An ACL may allow little else than the load.
             with suppress(redis.exceptions.NoPermissionError):
-                call("PING")
+                self._expect(b"PONG", call("PING"), "PING")
             try:
-                call("ECHO", "fastresp")
+                self._expect(b"fastresp", call("ECHO", "fastresp"), "ECHO fastresp")
                 echo_refused = None
             except redis.exceptions.NoPermissionError as error:
                 echo_refused = str(error)
@@ -291,8 +321,10 @@ class Server:
             with suppress(redis.ResponseError):
                 info = parse_info(call("INFO"))
             most = DEFAULT_BULK_BYTES
-            with suppress(redis.ResponseError, IndexError, ValueError):
-                most = int(call("CONFIG", "GET", "proto-max-bulk-len")[1])
+            with suppress(redis.ResponseError):
+                most = _bulk_limit(call("CONFIG", "GET", "proto-max-bulk-len"))
+        except TransportError:
+            raise
         except (redis.RedisError, OSError) as error:
             raise self.failure(error) from error
         replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
@@ -459,7 +491,18 @@ def _refusal(error: Exception, script: bytes) -> CommandError:
     return refusal
 
 
-def parse_info(reply: bytes | str) -> dict[str, str]:
-    """Read the fields of an answer to INFO."""
+def _bulk_limit(reply: Any) -> int:
+    """The largest argument, from an answer to CONFIG GET; what is usual where it does not tell."""
+    try:
+        most = int(reply[1])
+    except (TypeError, ValueError, IndexError):
+        return DEFAULT_BULK_BYTES
+    return most if LEAST_BULK_BYTES <= most <= sys.maxsize else DEFAULT_BULK_BYTES
+
+
+def parse_info(reply: Any) -> dict[str, str]:
+    """Read the fields of an answer to INFO; none where it is something else."""
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
+    if not isinstance(text, str):
+        return {}
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -1,13 +1,17 @@
-"""Commands in words: as redis-cli writes them, cut to what fits a line."""
+"""Commands and replies in words: commands as redis-cli writes them, all cut to what fits a line."""
 
 from __future__ import annotations
 
-__all__ = ["HEAD_BYTES", "shown_argument", "shown_command"]
+from typing import Any
+
+__all__ = ["HEAD_BYTES", "shortened", "shown_argument", "shown_command", "shown_reply"]
 
 # Enough of a command to show it: its rest is cut off anyway.
 HEAD_BYTES = 4096
 ARGUMENTS_SHOWN = 12
 BYTES_SHOWN = 48
+# Of the words of a server; its own errors have about 100.
+WORDS_SHOWN = 500
 # The escapes of redis-cli in double quotes; all else that is not printable ASCII is \xHH.
 ESCAPES = {
     ord("\\"): "\\\\",
@@ -55,3 +59,19 @@ def shown_argument(text: bytes, size: int | None = None) -> str:
         ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in text
     )
     return f'"{quoted}"' if len(text) == size else f'"{quoted}"... ({size:,} bytes)'
+
+
+def shown_reply(reply: Any) -> str:
+    """Show a reply, cut to what fits: of a list how long it is."""
+    if isinstance(reply, Exception):
+        return shortened(str(reply))
+    if isinstance(reply, list):
+        return f"a list of {len(reply):,}"
+    if isinstance(reply, bytes | str) and len(reply) > BYTES_SHOWN:
+        return f"{reply[:BYTES_SHOWN]!r}... ({len(reply):,} bytes)"
+    return repr(reply)
+
+
+def shortened(words: str, most: int = WORDS_SHOWN) -> str:
+    """The beginning of a text that somebody else wrote, with a mark where it was cut."""
+    return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"

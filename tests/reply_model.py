@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 from fastresp import ProtocolError
 from fastresp.wire.replies import ReplyScanner
 
-DEPTH = 65536
-KEPT_BYTES = 65536
-LONGEST_LINE = 65536
+DEPTH = 1024
+KEPT_BYTES = 4096
+# Between the type byte of a line and its CRLF; the longer ones are numbers of RESP3.
+LONGEST_LINE = 32
+LONGEST_NUMBER = 65536
+LONGEST_STRING = 512 << 20
 VALUES = {
     b":": rb"[+-]?[0-9]+",
     b"(": rb"[+-]?[0-9]+",
@@ -48,8 +51,9 @@ def elements(stream: bytes) -> Iterator[tuple[int, bytes, Any]]:
         if kind not in b"+-:$*_#,(!=%~>|":
             raise Fault(start)
         end = stream.find(b"\r\n", at + 1)
+        longest = LONGEST_NUMBER if kind in b"(," else LONGEST_LINE
         if end < 0:
-            if kind not in b"+-" and len(stream) - at - 1 > LONGEST_LINE + 2:
+            if kind not in b"+-" and len(stream) - at - 1 > longest + 2:
                 raise Fault(start)
             raise Cut
         text, at = stream[at + 1 : end], end + 2
@@ -57,7 +61,7 @@ def elements(stream: bytes) -> Iterator[tuple[int, bytes, Any]]:
             yield start, kind, None
         elif kind == b"-":
             yield start, kind, text[:KEPT_BYTES]
-        elif len(text) > LONGEST_LINE:
+        elif len(text) > longest:
             raise Fault(start)
         elif kind in VALUES:
             if not re.fullmatch(VALUES[kind], text):
@@ -73,6 +77,8 @@ def elements(stream: bytes) -> Iterator[tuple[int, bytes, Any]]:
             yield start, kind, int(text)
         else:
             size = int(text)
+            if size > LONGEST_STRING:
+                raise Fault(start)
             if kind == b"=" and size < 4:
                 raise Fault(start)
             if kind == b"=" and stream[at + 3 : at + 4] not in (b"", b":"):

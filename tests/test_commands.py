@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -121,7 +123,12 @@ GOOD = pack("SET", "a", "b")
 # The malformed bytes after one whole command, where in them the fault is, and what is said of it.
 MALFORMED = [
     (b"PING\r\n", 0, r"expected '\*' and found b'PING\\r\\n'"),
-    (b"\r\n", 0, r"expected '\*'"),
+    (b"\r\r\n", 0, r"expected '\*' and found b'\\r\\r"),
+    (b" \r\n", 0, r"expected '\*' and found b' "),
+    (b"\n\r\nPING\r\n", 3, r"expected '\*' and found b'PING"),
+    (b"*1\r\n\r\n$4\r\nPING\r\n", 4, r"expected '\$' and found b'\\r"),
+    (b"*1\r\n\n$4\r\nPING\r\n", 4, r"expected '\$' and found b'\\n"),
+    (b"*2\r\n$65537\r\n", 0, "a name of 65,537 bytes, which no command has"),
     (b"$4\r\nPING\r\n", 0, r"expected '\*' and found b'\$4"),
     (b"+OK\r\n", 0, r"expected '\*'"),
     (b"*1\r\nPING\r\n", 4, r"expected '\$' and found b'PING"),
@@ -204,17 +211,109 @@ def test_round_trip(commands: list[list[bytes]], data: st.DataObject) -> None:
     assert splitter.pending == 0
 
 
+LINES = st.lists(st.sampled_from([b"\n", b"\r\n"]), max_size=3).map(b"".join)
+
+
+@given(st.lists(st.tuples(LINES, st.sampled_from(COMMANDS))), LINES, st.data())
+def test_empty_lines(
+    commands: list[tuple[bytes, tuple[object, ...]]], end: bytes, data: st.DataObject
+) -> None:
+    """A server passes over them before, between and behind commands, and so do we."""
+    stream = b"".join(lines + pack(*command) for lines, command in commands) + end
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=20))
+    for only_look in (False, True):
+        splitter = CommandSplitter(only_look=only_look)
+        chunks = [splitter.feed(piece) for piece in pieces_of(stream, cuts)]
+        assert commands_of(chunks) == [pack(*command) for _, command in commands]
+        assert splitter.pending == 0
+        if commands:
+            assert splitter.whole == len(stream) - len(end)
+            assert splitter.last == splitter.whole - len(pack(*commands[-1][1]))
+
+
+def test_endless_empty_lines() -> None:
+    tracemalloc.start()
+    try:
+        splitter = CommandSplitter()
+        for _ in range(100):
+            splitter.feed(b"\r\n" * 50_000)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        with pytest.raises(ProtocolError) as caught:
+            splitter.feed(b"x")
+        assert caught.value.offset == 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [99, 65_536, 10_000_000])
+def test_only_a_look(size: int) -> None:
+    """Of a large command the beginning is held, and all its places are right."""
+    commands = [
+        ("SET", "a", "b"),
+        ("SET", "k", b"x" * 200_000),
+        ("CLIENT", "SETNAME", "x" * 100_000, "y" * 100_000),
+        ("MSET", *range(20_000)),
+        ("get", "k"),
+        ("N" * 65_536, b"z" * 90_000),
+        ("GET", "z"),
+    ]
+    stream = pack_many(commands)
+    splitter = CommandSplitter(only_look=True, count_names=True)
+    held = 0
+    for at in range(0, len(stream), size):
+        chunk = splitter.feed(stream[at : at + size])
+        held = max(held, splitter.pending)
+        if chunk is not None:
+            assert stream[splitter.last : splitter.whole].startswith(
+                bytes(chunk)[chunk.ends[-2] if len(chunk.ends) > 1 else 0 :][:5000]
+            )
+    assert held < 80_000
+    assert (splitter.whole, splitter.pending) == (len(stream), 0)
+    assert splitter.last == len(stream) - len(pack("GET", "z"))
+    assert splitter.names["GET"] == 2
+    assert splitter.largest == 200_000
+    bad = CommandSplitter(only_look=True)
+    with pytest.raises(ProtocolError, match="longer than its header says") as caught:
+        for at in range(0, len(stream), size):
+            bad.feed(stream[:-2][at : at + size])
+        bad.feed(b"xx")
+    assert caught.value.offset == len(stream) - 2
+
+
+def without_empty_lines(stream: bytes) -> bytes:
+    """What the lines between commands leave, by a slow reading of the commands."""
+    left = at = 0
+    pieces = []
+    while left < len(stream):
+        while stream[at:].startswith((b"\n", b"\r\n")):
+            at += 1 if stream[at] == 10 else 2
+        left = at
+        header = re.match(rb"\*([1-9][0-9]*)\r\n", stream[at:])
+        if header is None:
+            break
+        at += header.end()
+        for _ in range(int(header[1])):
+            length = re.match(rb"\$(0|[1-9][0-9]*)\r\n", stream[at:])
+            if length is None or at + length.end() + int(length[1]) + 2 > len(stream):
+                return b"".join(pieces) + stream[left:]
+            at += length.end() + int(length[1]) + 2
+        pieces.append(stream[left:at])
+        left = at
+    return b"".join(pieces) + stream[left:]
+
+
 @given(st.binary(), st.integers(0, 200))
 def test_any_bytes(noise: bytes, at: int) -> None:
     """Damaged RESP is taken whole, held, or refused: nothing is lost and nothing added."""
     stream = pack_many(COMMANDS)[:at] + noise
+    plain = without_empty_lines(stream)
     splitter = CommandSplitter()
     taken = b""
     try:
         for i in range(len(stream)):
             chunk = splitter.feed(stream[i : i + 1])
             taken += b"" if chunk is None else bytes(chunk)
-        assert len(taken) + splitter.pending == len(stream)
+        assert len(taken) + splitter.pending == len(plain)
     except (ProtocolError, EncodeError):
         assert len(taken) < len(stream)
-    assert stream.startswith(taken)
+    assert plain.startswith(taken)

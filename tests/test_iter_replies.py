@@ -71,7 +71,7 @@ def test_hashes(execute: Execute, server: LocalServer) -> None:
 def test_decoding(execute: Execute, server: LocalServer, decode: Any, reply: Any) -> None:
     commands = [("SET", "a", b"\xe9"), ("GET", "a")]
     assert execute(commands, server=server.url, decode=decode)[1] == reply
-    with pytest.raises(UnicodeDecodeError):
+    with pytest.raises(fastresp.DecodeError, match=r"the reply to command \d is not utf-8: byte"):
         execute(commands, server=server.url, decode=True)
     with pytest.raises(LookupError):
         execute(commands, server=server.url, decode="no-such-encoding")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import Any
 
 import hiredis
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from fastresp import CommandError, ProtocolError
 from fastresp.wire.objects import ReplyReader
+from fastresp.wire.replies import ReplyScanner
+from fastresp.wire.reply_columns import ReplyColumns
 
 NOTHING = object()
 
@@ -108,14 +111,14 @@ def test_large_strings_in_pieces() -> None:
     assert read(pieces) == [[value, b"end"]]
 
 
-@pytest.mark.parametrize("size", [65_533, 65_534, 65_535, 200_000])
+@pytest.mark.parametrize("size", [4_093, 4_094, 4_095, 4_096, 200_000])
 def test_long_lines(size: int) -> None:
     """A status is whole however long it is, and of an error text the beginning is kept."""
     stream = b"*2\r\n+%b\r\n-%b\r\n:1\r\n" % (b"s" * size, b"e" * size)
     [status, error], number = Hiredis(None).read([stream])
     for cut in (len(stream), 1, 999, 65_536):
         pieces = [stream[at : at + cut] for at in range(0, len(stream), cut)]
-        assert plain(read(pieces)) == [[status, ("error", error.text[:65_535])], number]
+        assert plain(read(pieces)) == [[status, ("error", error.text[:4095])], number]
 
 
 def test_deep_arrays() -> None:
@@ -123,7 +126,7 @@ def test_deep_arrays() -> None:
     for _ in range(1000):
         [replies] = replies
     assert replies == [5]
-    with pytest.raises(ProtocolError, match="arrays in arrays, too deep"):
+    with pytest.raises(ProtocolError, match="arrays in arrays, deeper than 1,024 levels"):
         read([b"*1\r\n" * 5000])
 
 
@@ -151,21 +154,121 @@ def test_what_is_pending() -> None:
         (b":9223372036854775808\r\n", "as a number"),
         (b"$-2\r\n", "-2 as a length"),
         (b"$99999999999999999999\r\n", "as a number"),
-        (b"*4294967296\r\n", "4294967296 as a length"),
-        (b"$1152921504606846975\r\n", "as a length, too long for memory"),
+        (b"*4294967296\r\n", "more than the 536,870,912 bytes that a reply may have"),
+        (b"*8388609\r\n", "more than the 536,870,912 bytes that a reply may have"),
+        (b"*2\r\n*8388607\r\n", "more than the 536,870,912 bytes that a reply may have"),
+        (b"$536870913\r\n", "more than the 536,870,912 bytes that a reply may have"),
+        (b"$1152921504606846975\r\n", "more than the 536,870,912 bytes"),
         (b"$3\nabc\r\n", "which is no line"),
-        (b"\r\n", "which is no line"),
-        (b":" + b"1" * 70_000, "a line that does not end"),
-        (b"\xff" * 70_000, "a line that does not end"),
+        (b"\r\n", "'\\r', which begins no RESP2"),
+        (b":" + b"1" * 70, "a number that does not end"),
+        (b"*" + b"1" * 70 + b"\r\n", "a number that does not end"),
+        (b"\xff" * 70, "'ÿ', which begins no RESP2"),
+        (b"*1\r\n" * 1025, "arrays in arrays, deeper than 1,024 levels"),
     ],
 )
 def test_what_is_no_reply(stream: bytes, words: str) -> None:
-    for pieces in ([b"+OK\r\n" + stream], [b"+OK\r\n", *(bytes([byte]) for byte in stream)]):
+    offsets = set()
+    for size in (len(stream), 1, 2, 3, 7):
         reader = ReplyReader()
+        reader.feed(b"+OK\r\n")
         with pytest.raises(ProtocolError) as caught:
-            for piece in pieces:
-                reader.feed(piece)
+            for at in range(0, len(stream), size):
+                reader.feed(stream[at : at + size])
         assert words in str(caught.value)
+        offsets.add(caught.value.offset)
         assert reader.take() == [b"OK"]
         with pytest.raises(ProtocolError):
             reader.feed(b"+OK\r\n")
+    assert len(offsets) == 1, "where it is does not depend on how the bytes were cut"
+
+
+@pytest.mark.parametrize("kind", [bytes([byte]) for byte in range(256) if byte not in b"+-:$*"])
+def test_wrong_first_byte(kind: bytes) -> None:
+    """It is refused at once, and not when its line ends."""
+    reader = ReplyReader()
+    with pytest.raises(ProtocolError, match=r"which begins no RESP2 \(at byte 0\)"):
+        reader.feed(kind)
+
+
+@given(st.lists(REPLIES, max_size=4), st.binary(max_size=12), st.lists(st.integers(0, 200)))
+@settings(max_examples=500)
+def test_faults_in_pieces(replies: list[bytes], noise: bytes, cuts: list[int]) -> None:
+    """Whatever comes, the replies before it and the place of the fault are always the same."""
+    stream = b"".join(replies) + noise
+    places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    outcomes = []
+    for pieces in (
+        [stream],
+        [stream[a:b] for a, b in itertools.pairwise(places)],
+        [bytes([byte]) for byte in stream],
+    ):
+        reader, fault = ReplyReader(), None
+        try:
+            for piece in pieces:
+                reader.feed(piece)
+        except ProtocolError as error:
+            fault = str(error)
+        outcomes.append((plain(reader.take()), fault))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+@pytest.mark.parametrize("most", [100, 1000])
+@pytest.mark.parametrize("encoding", [None, "utf-8"])
+def test_too_large(most: int, encoding: str | None) -> None:
+    """What a reply may have, it may; with a byte more it is refused when its header has come."""
+    for head, tail in (
+        (b"$%d\r\n", b"\r\n"),
+        (b"*1\r\n$%d\r\n", b"\r\n"),
+        (b"*3\r\n$20\r\n" + b"y" * 20 + b"\r\n$%d\r\n", b"\r\n:1\r\n"),
+        (b"*1\r\n*1\r\n$%d\r\n", b"\r\n"),
+    ):
+        room = most - 64 * head.count(b"*1") - (64 * 3 + 20) * head.count(b"*3")
+        if room < 0:
+            continue
+        reader = ReplyReader(encoding, max_reply_bytes=most)
+        for _ in range(3):
+            reader.feed(head % room + b"x" * room + tail)
+        assert len(reader.take()) == 3
+        for pieces in ([head % (room + 1)], [head % (room + 1) + b"x" * (room + 1) + tail]):
+            reader = ReplyReader(encoding, max_reply_bytes=most)
+            with pytest.raises(ProtocolError, match=f"more than the {most:,} bytes"):
+                for piece in pieces:
+                    reader.feed(piece)
+
+
+@pytest.mark.parametrize("kind", [b"+", b"-"])
+def test_endless_line(kind: bytes) -> None:
+    """Whoever reads it, it ends after 16 MiB; in one place, wherever it was cut."""
+    readers: list[Any] = [ReplyReader(), ReplyScanner(), ReplyColumns(["a"])]
+    for reader in readers[: 2 if kind == b"+" else 3]:
+        reader.feed(kind)
+        with pytest.raises(ProtocolError, match="does not end within 16,777,216 bytes") as caught:
+            for _ in range(257):
+                reader.feed(b"x" * 65_536)
+        assert caught.value.offset == 0
+
+
+def test_room_for_a_promise() -> None:
+    """A header alone gets no more than a mebibyte, and what comes is held about once."""
+    tracemalloc.start()
+    try:
+        reader = ReplyReader()
+        reader.feed(b"$500000000\r\nabc")
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+        for _ in range(64):
+            reader.feed(b"x" * 65_536)
+        assert tracemalloc.get_traced_memory()[1] < 14 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 1.5, "1"])
+def test_limits_that_can_not_be(most: Any) -> None:
+    for reader in (
+        lambda: ReplyReader(max_reply_bytes=most),
+        lambda: ReplyScanner(max_reply_bytes=most),
+        lambda: ReplyColumns(["a"], max_reply_bytes=most),
+    ):
+        with pytest.raises(ValueError, match="max_reply_bytes is a number of bytes above 0"):
+            reader()

@@ -14,7 +14,16 @@ import hiredis
 import psutil
 import pytest
 import redis
-from reply_model import DEPTH, KEPT_BYTES, LONGEST_LINE, Outcome, expected, pieces_of, scanned
+from reply_model import (
+    DEPTH,
+    KEPT_BYTES,
+    LONGEST_LINE,
+    LONGEST_NUMBER,
+    Outcome,
+    expected,
+    pieces_of,
+    scanned,
+)
 
 from fastresp import ProtocolError, pack
 from fastresp.programs import LocalServer
@@ -97,8 +106,8 @@ PARTS = [
     (b"|1\r\n+a\r\n", 0),
     (b"+OK\r\n+OK\r\n*2\r\n+OK\r\n", 2),
     # Lengths and counts that no memory would hold: nothing is reserved for them.
-    (b"$999999999999999999\r\n", 0),
-    (b"!999999999999999999\r\nERR", 0),
+    (b"$536870912\r\n", 0),
+    (b"!536870912\r\nERR", 0),
     (b"*4294967295\r\n" * 1000, 0),
     (b"%4294967295\r\n:1\r\n:2\r\n:3\r\n", 0),
 ]
@@ -307,7 +316,7 @@ def test_errors_emptied_between() -> None:
 
 @pytest.mark.parametrize("size", [KEPT_BYTES + n for n in range(-3, 4)] + [3 * KEPT_BYTES])
 def test_long_error(size: int) -> None:
-    """Of an error the first 64 KiB are kept, wherever the pieces and the CRLF are cut."""
+    """Of an error the first 4 KiB are kept, wherever the pieces and the CRLF are cut."""
     text = b"ERR " + b"\rx" * (size // 2) + b"z"
     text = text[:size]
     for data in (b"-" + text + b"\r\n", b"!%d\r\n%b\r\n" % (size, text)):
@@ -327,11 +336,15 @@ def test_long_error(size: int) -> None:
             assert scanned(pieces_of(data + b"+OK\r\n", cuts)) == right
 
 
-@pytest.mark.parametrize("size", [LONGEST_LINE - 1, LONGEST_LINE, LONGEST_LINE + 1])
-def test_long_number(size: int) -> None:
-    for data in (b"(" + b"7" * size + b"\r\n", b"," + b"7" * size + b"\r\n"):
+@pytest.mark.parametrize(
+    ("kinds", "longest"), [(b"(,", LONGEST_NUMBER), (b":", LONGEST_LINE)], ids=["big", "integer"]
+)
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_long_number(kinds: bytes, longest: int, beyond: int) -> None:
+    for kind in kinds:
+        data = b"%c%b\r\n" % (kind, b"7" * (longest + beyond))
         right = expected(data)
-        assert right.fault == (None if size <= LONGEST_LINE else 0)
+        assert right.fault == (0 if beyond > 0 else None)
         end = len(data)
         for cuts in ([], [1], [end - 1], [end - 2], [end - 3, end - 2, end - 1], range(end)):
             assert scanned(pieces_of(data, cuts)) == right
@@ -372,9 +385,34 @@ def test_deep(header: bytes) -> None:
     for pieces in ([data], pieces_of(data, range(0, len(data), 1001))):
         assert scanned(pieces) == Outcome(0 if push else 1, len(errors), errors, False, None)
     scanner = ReplyScanner()
-    with pytest.raises(ProtocolError, match="nested deeper than 65,536 levels") as caught:
+    with pytest.raises(ProtocolError, match="deeper than 1,024 levels") as caught:
         scanner.feed(header * DEPTH + header)
     assert caught.value.offset == len(header) * DEPTH
+
+
+@pytest.mark.parametrize(
+    ("head", "more"),
+    [
+        (b"$101\r\n", b""),
+        (b"!999999999999999999\r\n", b""),
+        (b"*2\r\n=101\r\n", b""),
+        (b"+", b"x"),
+        (b"-", b"x"),
+        (b"*1000\r\n", b":1\r\n"),
+        (b"*1000\r\n", b"-E\r\n"),
+        (b"", b">1\r\n+a\r\n"),
+        (b"", b"|1\r\n+a\r\n+b\r\n"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 13])
+def test_too_large(head: bytes, more: bytes, size: int) -> None:
+    """A reply has its end within a limit; push messages and attributes alone are no way out."""
+    stream = b"+OK\r\n" * 50 + head + more * 200
+    scanner = ReplyScanner(max_reply_bytes=100)
+    with pytest.raises(ProtocolError, match="more than the 100 bytes that a reply may have"):
+        for at in range(0, len(stream), size):
+            scanner.feed(stream[at : at + size])
+    assert scanner.replies == 50
 
 
 def test_attributes_do_not_nest_for_good() -> None:

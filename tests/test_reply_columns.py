@@ -138,6 +138,8 @@ def test_items_of_any_number(data: st.DataObject, n: int, cuts: list[int]) -> No
         (b"*2\r\n$\r\n", True, "no proper value", 4),
         (b"*2\r\n$-2\r\n", True, "no proper value", 4),
         (b"*2\r\n$9999999999999999999\r\n", True, "no proper value", 4),
+        (b"*2\r\n$536870913\r\n", True, "more than the 536,870,912 bytes that a reply may", 4),
+        (b"*8388610\r\n", False, "more than the 536,870,912 bytes that a reply may have", 0),
     ],
 )
 def test_what_is_no_row(stream: bytes, fixed: bool, words: str, offset: int) -> None:
@@ -169,6 +171,21 @@ def test_any_bytes(stream: bytes, cuts: list[int], fixed: bool) -> None:
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_too_large(size: int) -> None:
+    """A value, an array or a line that goes on for longer than a reply may is refused."""
+    for head, more in (
+        (b"*4\r\n", b"$100\r\n" + b"x" * 100 + b"\r\n"),
+        (b"*2\r\n$600\r\n", b"x"),
+        (b"-", b"x"),
+    ):
+        stream = b"*2\r\n$-1\r\n$1\r\ny\r\n" + head + more * 600
+        columns = ReplyColumns(["a", "b"], fixed=head.startswith(b"*2"), max_reply_bytes=300)
+        with pytest.raises(ProtocolError, match="more than the 300 bytes"):
+            for at in range(0, len(stream), size):
+                columns.feed(stream[at : at + size])
+
+
 def test_a_line_without_an_end() -> None:
     columns = ReplyColumns(["a"])
     with pytest.raises(ProtocolError, match="a line has no end"):
@@ -178,7 +195,7 @@ def test_a_line_without_an_end() -> None:
     for _ in range(100):
         columns.feed(b"-" + b"x" * 10_000)
     columns.feed(b"\r\n")
-    assert len(columns.errors[0][1]) == 65_535
+    assert len(columns.errors[0][1]) == 4_095
 
 
 def test_text_that_is_none() -> None:

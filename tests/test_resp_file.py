@@ -21,6 +21,8 @@ import fastresp
 from fastresp import EncodeError, ProtocolError, aio, pack, pack_many
 from fastresp.files.resp import RespFile
 from fastresp.show import shown_command
+from fastresp.transports.redis_cli import RedisCli
+from fastresp.transports.socket import SocketTransport
 
 COMMANDS = [("SET", f"key:{i}", f"value {i}\r\n") for i in range(30_000)]
 RESP = pack_many(COMMANDS)
@@ -145,6 +147,58 @@ def test_pipe_is_checked_as_it_streams(server, client, transport: str) -> None:
         assert load(source, server, transport).commands == 29_999
 
 
+@WAYS
+def test_empty_lines(server, client, resp, transport: str) -> None:
+    """A server passes over empty lines between commands; so do a load, and who looks at the file.
+
+    Redis' own test of --pipe writes a line end behind each command.
+    """
+    commands = [("SET", f"k{i}", f"\n\r\n{i}") for i in range(2000)]
+    ends = (b"", b"\n", b"\r\n", b"\n\r\n\n")
+    content = b"\r\n\n" + b"".join(
+        pack(*command) + ends[i % 4] for i, command in enumerate(commands)
+    )
+    raw = client.connection_pool.get_connection()
+    raw.send_packed_command([content])
+    assert [raw.read_response() for _ in commands] == [b"OK"] * 2000
+    client.connection_pool.release(raw)
+    client.flushall()
+    source = fastresp.read(resp(content))
+    report = load(source, server, transport)
+    assert (report.rows, report.commands, report.failed) == (2000, 2000, 0)
+    assert report.bytes_sent == len(pack_many(commands))
+    assert (source.rows, source.fraction()) == (2000, 1.0)
+    assert [client.get(key) for _, key, _ in commands] == [v.encode() for _, _, v in commands]
+    summary = RespFile(resp(content)).summary()
+    last = len(content) - len(ends[1999 % 4])
+    assert (summary.commands, summary.size, summary.fault) == (2000, last, None)
+    assert summary.last_offset == last - len(pack(*commands[-1]))
+    client.flushall()
+    with pipe(content) as file:
+        assert load(fastresp.read(file, format="resp"), server, transport).commands == 2000
+    assert client.dbsize() == 2000
+
+
+@pytest.mark.parametrize("kind", [RedisCli, SocketTransport])
+def test_empty_lines_written(server, client, kind) -> None:
+    with kind(server.url) as transport:
+        for command in (("SET", "a", "1"), ("INCR", "a"), ("INCR", "a")):
+            transport.write(b"\r\n" + pack(*command) + b"\n")
+            transport.write(b"\r")
+            transport.write(b"\n")
+    assert (transport.report.commands, transport.report.replies) == (3, 3)
+    assert client.get("a") == b"3"
+
+
+@pytest.mark.parametrize("line", [b"PING\r\n", b" \r\n", b"\rPING\n"])
+def test_inline_commands_are_refused(server, client, resp, line: bytes) -> None:
+    path = resp(pack("SET", "a", "b") + b"\n" + line)
+    with pytest.raises(ProtocolError, match=r"expected '\*'") as caught:
+        load(fastresp.read(path), server, "socket")
+    assert caught.value.offset == len(pack("SET", "a", "b")) + 1
+    assert client.dbsize() == 0
+
+
 def test_file_objects_and_limit(server, client, resp) -> None:
     file = io.BytesIO(b"before" + RESP)
     file.seek(6)
@@ -230,6 +284,32 @@ def test_header_that_promises_too_much(resp) -> None:
     assert summary.truncated
     assert summary.commands == 30_000
     assert psutil.Process().memory_info().rss - before < 50_000_000
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1500000000\r\n",
+        b"*1000000000\r\n$4\r\nMSET\r\n",
+    ],
+)
+def test_check_holds_no_promise(head: bytes) -> None:
+    """check - reads what a header promises, and lets go of it."""
+    code = (
+        f"import sys; out = sys.stdout.buffer; out.write({head!r})\n"
+        "for _ in range(200): out.write(b'$8\\r\\nxxxxxxxx\\r\\n' * 70_000)"
+    )
+    look = (
+        PEAK + "import sys; from fastresp.files.resp import RespFile; start = peak();"
+        "found = RespFile(sys.stdin.buffer).summary(); print(peak() - start, found.truncated)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as writer:
+        done = subprocess.run(
+            [sys.executable, "-c", look], stdin=writer.stdout, capture_output=True, text=True
+        )
+    grown, truncated = done.stdout.split()
+    assert truncated == "True"
+    assert int(grown) < 32 << 10
 
 
 def test_memory_is_bounded(server, resp) -> None:

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..errors import FastrespError, TransportError
 from ..server import Server, ServerLike
+from ..show import shortened
 from .asker import Asker
 from .client_rules import CLIENT_RULES
 from .facts import Facts, read_facts
@@ -87,14 +89,15 @@ def doctor(server: ServerLike = None, show: Show = lambda text: None) -> Diagnos
         TransportError: the server can't be used, or was lost.
     """
     where = Server(server, reading=True)
-    with _asker(where) as asker:
-        show("reading")
-        info = asker.info()
-        facts = read_facts(where, asker, info, asker.slow_log())
-    # With no connection of ours but those that measure.
-    measured = measure(server, where, facts, show)
-    use = use_since_start(info) if "total_commands_processed" in info else None
-    return diagnose(Findings(facts, measured, use))
+    with _understanding(where):
+        with _asker(where) as asker:
+            show("reading")
+            info = asker.info()
+            facts = read_facts(where, asker, info, asker.slow_log())
+        # With no connection of ours but those that measure.
+        measured = measure(server, where, facts, show)
+        use = use_since_start(info) if "total_commands_processed" in info else None
+        return diagnose(Findings(facts, measured, use))
 
 
 def watch(
@@ -114,9 +117,10 @@ def watch(
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"seconds is above 0, not {seconds}")
     where = Server(server, reading=True)
-    with _asker(where) as asker:
-        facts, use = watch_server(where, asker, seconds, show)
-    return diagnose(Findings(facts, None, use))
+    with _understanding(where):
+        with _asker(where) as asker:
+            facts, use = watch_server(where, asker, seconds, show)
+        return diagnose(Findings(facts, None, use))
 
 
 def diagnose(findings: Findings) -> Diagnosis:
@@ -124,6 +128,25 @@ def diagnose(findings: Findings) -> Diagnosis:
     found = (rule(findings) for rule in (*CLIENT_RULES, *SERVER_RULES))
     verdicts = in_order(verdict for verdict in found if verdict is not None)
     return Diagnosis(findings.facts, findings.measured, findings.use, verdicts)
+
+
+@contextmanager
+def _understanding(server: Server) -> Iterator[None]:
+    """Say in a sentence that what a server tells of itself is nonsense.
+
+    Raises:
+        TransportError: it is.
+    """
+    try:
+        yield
+    except FastrespError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        words = shortened(f"{type(error).__name__}: {error}")
+        raise TransportError(
+            f"the server at {server} answers the doctor's questions with what can't be understood "
+            f"({words}; check that it is Redis or Valkey, and what is in between)"
+        ) from error
 
 
 @contextmanager

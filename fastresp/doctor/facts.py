@@ -137,6 +137,8 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         info: of INFO.
         log: entries of the slow log that are to be looked at.
     """
+    from redis.connection import DefaultParser
+
     raw: socket.socket = asker.connection._sock
     local = _is_local(raw)
     config: dict[str, str] = {}
@@ -152,7 +154,7 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         place=str(server),
         way="unix" if raw.family == socket.AF_UNIX else "tls" if server.tls else "tcp",
         local=local,
-        hiredis="hiredis" in type(asker.connection._parser).__name__.lower(),
+        hiredis="hiredis" in DefaultParser.__name__.lower(),
         nodelay=_nodelay(raw),
         info=info,
         now=now,

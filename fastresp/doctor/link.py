@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import CommandError
 from ..server import Server
+from ..show import shortened
 from ..wire.encode import pack
 
 __all__ = ["PING", "Link", "rate_of"]
@@ -17,6 +18,8 @@ __all__ = ["PING", "Link", "rate_of"]
 PING = pack("PING")
 PAUSE_S = 0.001
 ROUNDS = 3
+# A status, or an error.
+REPLY_BYTES = 65536
 
 
 def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int) -> float:
@@ -63,11 +66,13 @@ class Link:
             self.socket.sendall(commands)
             while replies.count(b"\r\n") < count:
                 replies += self._receive()
+                if len(replies) > count * REPLY_BYTES:
+                    raise ConnectionError("it sends replies that are longer than they can be")
         except OSError as error:
             raise self.server.failure(error) from error
         if b"-" in replies:  # no status that is waited for has such a sign in it
             words = replies.partition(b"-")[2].partition(b"\r\n")[0]
-            raise CommandError(words.decode(errors="replace"))
+            raise CommandError(shortened(words.decode(errors="replace")))
 
     def _receive(self) -> bytes:
         received = self.socket.recv(65536)

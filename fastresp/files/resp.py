@@ -29,7 +29,7 @@ class RespSummary:
 
     Attributes:
         commands: whole commands before its end, or before the first fault.
-        size: bytes of these commands.
+        size: bytes up to the end of the last of them.
         names: how many there are of each name, in capitals.
         largest: bytes of the largest argument.
         largest_command: index of the command that has it.
@@ -141,7 +141,7 @@ class RespFile:
 
     def summary(self) -> RespSummary:
         """Read it to its end, or to the first fault, and say what it holds."""
-        splitter = CommandSplitter(limit=self.limit, count_names=True)
+        splitter = CommandSplitter(limit=self.limit, count_names=True, only_look=True)
         summary = RespSummary()
         for block in self._blocks(self._size):
             try:
@@ -149,7 +149,7 @@ class RespFile:
             except (EncodeError, ProtocolError):
                 break
             if chunk is not None:
-                _note_last(chunk, summary)
+                _note_last(chunk, splitter, summary)
             # A header may promise more than there is, and all that would be held until the end.
             beyond = self._size is not None and splitter.missing > self._size - self._read
             if splitter.fault is not None or beyond:
@@ -251,7 +251,7 @@ class RespEncoder:
         if block is not None:
             self._chunk = splitter.feed(block)
             if self._chunk is not None:
-                _note_last(self._chunk, self._sent)
+                _note_last(self._chunk, splitter, self._sent)
             return True
         if splitter.pending and not file.skip_truncated:
             self._sent.truncated = True
@@ -279,13 +279,12 @@ class RespEncoder:
             )
 
 
-def _note_last(chunk: Chunk, summary: RespSummary) -> None:
+def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) -> None:
     """Take a note of the last whole command, which is all that is kept of it."""
     ends = chunk.ends
     start = ends[-2] if len(ends) > 1 else 0
-    summary.last_offset = summary.size + start
     summary.last = shown_command(bytes(chunk.piece(start, min(start + HEAD_BYTES, ends[-1]))))
-    summary.size += len(chunk)
+    summary.last_offset, summary.size = splitter.last, splitter.whole
     summary.commands = chunk.first_command + len(ends)
 
 

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import get_ident
-from typing import Any, TypeAlias, TypeVar
+from types import UnionType
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from ..errors import CommandError, LeaseError, ProtocolError, TransportError
+from ..errors import CommandError, LeaseError, TransportError
 from ..forks import own
 from ..replies import ReplyCore
 from ..server import Answers, Server
@@ -29,6 +30,11 @@ Steps: TypeAlias = Generator[Waits, None, T]
 # Requests for items in flight, so that the server has the next one while we take the items of
 # this one. Their replies are bounded in bytes, too: see ReplyCore.room().
 REQUESTS = 8
+# How much the items of one reply may have in all, for each that was asked for, and besides.
+# Fewer bytes are no help against a hostile server, for it has as many replies as it likes; and
+# what is refused of an honest one is lost.
+ITEM_BYTES = 1 << 20
+REPLY_BYTES = 512 << 20
 
 
 class Calls:
@@ -52,6 +58,7 @@ class Calls:
         self._counted = True  # whether LPOP takes a count
         self._dry = False  # the last request found fewer items than it asked for
         self._sized = False  # the size of some items is known
+        self._others = 0  # replies that are no bytes, over this connection
         self.busy = 0  # the thread that a call is under way in
         # What made the last column, and of how many items: it knows how much memory they take.
         self._columns: tuple[int, ReplyColumns] | None = None
@@ -67,7 +74,11 @@ class Calls:
         """Take over a connected redis-py connection."""
         own(self, Calls._let_go)
         core = ReplyCore(
-            self.server, decode=None, on_error="collect", timeout=self.settings.timeout
+            self.server,
+            decode=None,
+            on_error="collect",
+            timeout=self.settings.timeout,
+            max_reply_bytes=self.most_bytes,
         )
         core.attach(connection)
         self.writer = Writer(chunk_bytes=1 << 16)
@@ -75,6 +86,7 @@ class Calls:
         self._asked.clear()
         self._replies.clear()
         self._dry = self._sized = False
+        self._others = 0
         self.core = core
 
     def detach(self) -> None:
@@ -118,7 +130,11 @@ class Calls:
                 yield from self._rejoining()
             if not self.consumer.name:
                 name = self.consumer.new_name()
-                yield from self.calling(*self.consumer.joining(name))
+                *_, done = yield from self.calling(*self.consumer.joining(name))
+                self.expect(list, "EXEC", done)
+                for reply in done:
+                    if isinstance(reply, CommandError):
+                        raise reply
                 self.consumer.joined(name)
         else:
             [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
@@ -137,6 +153,8 @@ class Calls:
             return
         [reply] = yield from self.calling(self.consumer.rejoin(), errors=True)
         self._check_lease(reply)
+        if not self.consumer.can_have(reply):
+            self.misunderstood("a script for items in work", reply)
         self.consumer.rejoined(reply)
         yield from self._acknowledging(0)
 
@@ -146,10 +164,51 @@ class Calls:
         self.held.forget()
         self.consumer.leave()
 
+    @property
+    def most_bytes(self) -> int:
+        """How large a reply may be."""
+        return REPLY_BYTES + self.settings.batch * ITEM_BYTES
+
+    def misunderstood(self, question: str, reply: Any) -> NoReturn:
+        """Give up the connection, for what the server says makes no sense.
+
+        Raises:
+            LostConnection: always.
+        """
+        assert self.core is not None
+        self.core.misunderstood(question, reply)
+
+    def expect(self, kind: type[Any] | UnionType, question: str, reply: Any) -> None:
+        """Give up the connection if a reply is of another type, for others may be missing, too.
+
+        Raises:
+            LostConnection: it is.
+        """
+        if not isinstance(reply, kind):
+            self.misunderstood(question, reply)
+
+    def _check_items(self, items: Any, most: int) -> None:
+        """Refuse what is no list of items, or of more than were asked for.
+
+        Raises:
+            LostConnection: it is none.
+        """
+        core = self.core
+        assert core is not None
+        self.expect(list, "a pop", items)
+        if len(items) > most:
+            self.misunderstood(f"a pop of {most:,} items", items)
+        if core.reader.others != self._others:
+            # Something but bytes has come since the last time: rare, and right elsewhere.
+            self._others = core.reader.others
+            for item in items:
+                self.expect(bytes, "an item of a pop", item)
+
     def _check_lease(self, reply: Any) -> None:
         """Raise an error reply, as a LeaseError where it is that."""
         if isinstance(reply, CommandError):
             raise self._lease_over() if reply.code == "LEASE" else reply
+        self.expect(int, "a script for items in work", reply)
 
     @property
     def _fifo(self) -> bool:
@@ -282,12 +341,8 @@ class Calls:
                 with suppress(CommandError):
                     yield from self._next_items()
             raise self._lease_over() if reply.code == "LEASE" else reply
-        if not isinstance(reply, list | None):
-            assert self.core is not None
-            offset = self.core.reader.offset
-            self.detach()
-            raise ProtocolError(f"the server's reply to a pop is no list: {reply!r:.40}", offset)
-        items: list[bytes] = reply or []
+        items: list[bytes] = [] if reply is None else reply
+        self._check_items(items, most)
         self.held.add(items)
         self._dry, self._sized = len(items) < most, True
 

@@ -79,7 +79,9 @@ class ListCore(Calls):
         asked, columns = self._columns or (0, None)
         self._columns = None
         if columns is None or asked != n:
-            columns = ReplyColumns(["item"], text=False, fixed=False)
+            columns = ReplyColumns(
+                ["item"], text=False, fixed=False, max_reply_bytes=self.most_bytes
+            )
         stream = core.stream
         assert stream is not None
         stream.sink = columns
@@ -120,6 +122,8 @@ class ListCore(Calls):
             while asked < n and requests - columns.replies < self._depth and not dry:
                 self._send_request(min(batch, n - asked))
                 asked, requests = min(n, asked + batch), requests + 1
+            if columns.replies > requests or columns.rows > asked:
+                core.misunderstood(f"a pop of {asked:,} items", columns.rows)
             if columns.replies == requests:
                 return
             replies = columns.replies
@@ -169,9 +173,12 @@ class ListCore(Calls):
         # Before 6.0 only whole seconds.
         seconds = seconds if self._counted else math.ceil(seconds)
         [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
-        if reply is not None:
-            self.held.add([reply[1]])
-        return reply is not None
+        if reply is None:
+            return False
+        self.expect(list, "a pop that waits", reply)
+        self.expect(bytes, "a pop that waits", reply[1] if len(reply) == 2 else reply)
+        self.held.add([reply[1]])
+        return True
 
     def _waiting_safely(self, seconds: float) -> Steps[bool]:
         # From one end to the same end: nothing moves, but it waits. To take the item is left to the
@@ -205,11 +212,14 @@ class ListCore(Calls):
     def recovering(self) -> Steps[int]:
         """Put back what consumers hold whose lease is over; give how many items that were."""
         [consumers] = yield from self.calling(("HKEYS", self.settings.beside("consumers")))
+        self.expect(list, "HKEYS", consumers)
         count = 0
         for each in consumers:
-            name = each.decode()
+            self.expect(bytes, "HKEYS", each)
+            name = each.decode(errors="surrogateescape")
             if name != self.consumer.name:
                 [moved] = yield from self.calling(self.consumer.recover(name))
+                self.expect(int, "a script for items in work", moved)
                 count += moved
         return count
 
@@ -263,7 +273,8 @@ class ListCore(Calls):
             core = self.core
             assert core is not None
             try:
-                yield from self.calling((command, self.settings.name, *back))
+                [length] = yield from self.calling((command, self.settings.name, *back))
+                self.expect(int, command, length)
             except BaseException as error:
                 if isinstance(error, CommandError) or core.window.unsent:
                     held.extend(reversed(back))
@@ -274,17 +285,21 @@ class ListCore(Calls):
     def measuring(self) -> Steps[int]:
         """How many items there are, those held among them."""
         [length] = yield from self.calling(("LLEN", self.settings.name))
+        self.expect(int, "LLEN", length)
         return int(length) + len(self.held)
 
     def clearing(self) -> Steps[None]:
         """Remove all items."""
         if self.safe:
             *_, replies = yield from self.calling(*self.consumer.clear())
+            self.expect(list, "EXEC", replies)
+            self.expect(int | CommandError, "EXEC", replies[1] if len(replies) == 2 else replies)
             self.consumer.cleared()
             with suppress(LeaseError):  # what it had was back in the list, and is gone, too
                 self._check_lease(replies[1])
         else:
-            yield from self.calling(("DEL", self.settings.name))
+            [count] = yield from self.calling(("DEL", self.settings.name))
+            self.expect(int, "DEL", count)
             self.consumer.given = 0
         self.held.forget()
 

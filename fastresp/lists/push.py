@@ -127,10 +127,21 @@ class Push:
                         CommandError(error.text, index=report.rows - size, row=report.rows - size)
                     )
                 continue
-            self.length = row[0] if self._per_row == 1 else row[3][0]
+            length = row[0] if self._per_row == 1 else self._executed(row[3])
+            if not isinstance(length, int):
+                assert self._core is not None
+                self._core.misunderstood("RPUSH", length)
+            self.length = length
             if self._settings.maxlen is not None:
                 self.dropped += max(0, self.length - self._settings.maxlen)
                 self.length = min(self.length, self._settings.maxlen)
+
+    def _executed(self, reply: Any) -> Any:
+        """The reply to RPUSH within that of EXEC."""
+        if not (isinstance(reply, list) and len(reply) == 2):
+            assert self._core is not None
+            self._core.misunderstood("EXEC", reply)
+        return reply[0]
 
     def told(self) -> Report:
         """The report, complete as far as it can be."""

@@ -11,6 +11,7 @@ from ..policy import ErrorPolicy
 from ..report import Report
 from ..script import REPEAT_BYTES, Repeater
 from ..server import Server
+from ..show import shortened
 from ..template import NO_SCRIPTS, Scripts
 from ..window import WINDOW_BYTES, Sending, Window
 from ..wire.buffer import Chunk
@@ -26,6 +27,8 @@ LEAST_WINDOW_BYTES = 2 << 20
 MOST_CONNECTIONS = 64
 # After the loss of one connection the others are waited for, at most so long without progress.
 DRAIN_S = 10.0
+# Of the error replies that answer no command so many are told.
+LAST_WORDS = 5
 
 Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
 
@@ -358,8 +361,8 @@ class Lane(PipelineCore):
         late = [error for error in errors if error[0] >= sent]
         errors[:] = [error for error in errors if error[0] < sent]
         self._unasked += len({index for index, _, _ in late})
-        words = [text.decode(errors="replace") for _, text, _ in late]
-        self.last_words = "; ".join(filter(None, [self.last_words, *words]))
+        words = [text.decode(errors="replace") for _, text, _ in late[:LAST_WORDS]]
+        self.last_words = shortened("; ".join(filter(None, [self.last_words, *words])))
         if self.stream.lost is None:
             self.stream.lost = ProtocolError(
                 f"{count:,} replies more than commands: {self.last_words}", self._scanner.offset

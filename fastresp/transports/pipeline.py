@@ -31,6 +31,9 @@ READ_EVERY_S = 0.003
 AHEAD_BYTES = (1 << 20) + (1 << 17)
 # And with a rate limit, in bytes for each command a second.
 AHEAD_LIMITED = 5
+# From a connection that is lost so many times what a step reads is taken: at least 16 MiB, where
+# the buffers between two processes hold 6 MB.
+LAST_READS = 64
 # How long a wait lasts at most before the deadline is looked at.
 TICK_S = 0.2
 # With a rate limit commands go in portions of so many seconds.
@@ -49,8 +52,8 @@ class PipelineCore:
 
     # What takes the bytes of replies; to be set by those who know what to do with them.
     sink: Sink
-    # How many reads a step may make.
-    most_reads = 64
+    # How many reads a step may make: a mebibyte, which may hold 200,000 errors.
+    most_reads = 16
 
     def __init__(
         self,
@@ -162,9 +165,11 @@ class PipelineCore:
         if stream.lost is None:
             moved |= stream.send(self._allowed())
         if stream.lost is not None:
-            # What the server said before it went is still to be had.
-            while stream.receive():
-                pass
+            # What the server said before it went is still to be had, but it may go on for ever.
+            reads = 0 if isinstance(stream.lost, ProtocolError) else LAST_READS
+            while reads > 0 and stream.receive(self.most_reads):
+                self.understand()
+                reads -= 1
             self.understand()
             raise LostConnection
         if moved:

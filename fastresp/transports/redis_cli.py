@@ -32,6 +32,8 @@ __all__ = ["RedisCli", "beyond_redis_cli"]
 BUFFER_BYTES = 1 << 20
 # How often a wait looks whether redis-cli has taken something meanwhile.
 TICK_MS = 200
+# Of a longer error reply the beginning is kept, as over a socket.
+TEXT_CHARACTERS = 4096
 TOTALS = re.compile(rb"errors: (\d+), replies: (\d+)")
 # What redis-cli says in its own name on stderr; every other line is an error reply.
 OWN_WORDS = re.compile(
@@ -247,10 +249,12 @@ class RedisCli(Transport):
         if totals is None:
             raise self._lost()
         report = self.report
-        report.failed, report.replies = int(totals[1]), int(totals[2])
-        if report.replies != report.commands:
+        failed, replies = int(totals[1]), int(totals[2])
+        # No more than were asked for are acknowledged, whatever the server sends.
+        report.failed, report.replies = min(failed, report.commands), min(replies, report.commands)
+        if replies != report.commands:
             raise TransportError(
-                f"redis-cli counted {report.replies:,} replies to {report.commands:,} commands",
+                f"redis-cli counted {replies:,} replies to {report.commands:,} commands",
                 report,
             )
 
@@ -304,7 +308,7 @@ class RedisCli(Transport):
             return
         self._report.failed += 1
         if len(self._report.errors) < ERRORS_KEPT:
-            self._report.errors.append(CommandError(text))
+            self._report.errors.append(CommandError(text[:TEXT_CHARACTERS]))
 
     def _lost(self) -> TransportError:
         """The exception for a redis-cli that ends before its time."""

@@ -107,7 +107,7 @@ class Stream:
         """Whether to wait for input, and for room: TLS may have to read in order to write."""
         return read or (self._tls is not None and write), write
 
-    def receive(self, reads: int = 64) -> bool:
+    def receive(self, reads: int = 16) -> bool:
         """Take in what has come; return whether anything has since the last time."""
         self._receive(reads, 0)
         told, self._told = self._told, self.received

@@ -2,7 +2,7 @@
 """RESP from somewhere else, split at the end of each command and checked on the way."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, memmove
 
 from .buffer cimport PY_SSIZE_T_MAX, Buffer, Chunk, end_command, put_raw, refuse, rollback
 from .encode cimport check_command
@@ -15,19 +15,45 @@ cdef Py_ssize_t HEADER_BYTES = 22
 cdef Py_ssize_t NAME_BYTES = 32
 # And of names no more than these, lest a file of nonsense fills the memory.
 cdef Py_ssize_t NAMES = 1000
+# A longer name no command has.
+cdef Py_ssize_t LONGEST_NAME = 65536
+# Of a command that is only looked at so much is held: its name, and what of it can be shown.
+cdef Py_ssize_t LOOKED_AT = LONGEST_NAME + 8192
+# What header() returns where there is no number.
+cdef long long NOT_WHOLE = -1
+cdef long long NO_HEADER = -3
 
 
 cdef class CommandSplitter:
     """Collect RESP in pieces of any size; give it back as chunks of whole commands.
 
     What a server would take otherwise than as commands with one reply each is refused: inline
-    commands, empty arrays, and commands that change the reply stream.
+    commands, empty arrays, and commands that change the reply stream. Empty lines between commands
+    are left out: a server passes over them.
+
+    Args:
+        limit: so many commands are taken, and nothing behind them; None for all.
+        count_names: count the commands of each name.
+        only_look: whoever feeds it wants to know what there is, and does not need it: of a large
+            command the chunk has only the beginning, and no more is held.
+
+    Attributes:
+        fault: what ended it, or None.
+        largest, largest_command: bytes of the largest argument, and which command it is in.
+        whole: where in the stream the last whole command ends.
+        last: where it begins.
     """
 
     cdef Buffer buffer
     cdef Py_ssize_t at              # everything before this offset in the buffer is understood
     cdef Py_ssize_t start           # offset of the command that is being read
-    cdef Py_ssize_t taken           # bytes given back in chunks so far
+    cdef Py_ssize_t packed          # where in the buffer the whole commands end
+    cdef Py_ssize_t taken           # bytes of the stream before the buffer
+    cdef Py_ssize_t begun           # where in the stream the command that is being read begins
+    cdef readonly Py_ssize_t whole
+    cdef readonly Py_ssize_t last
+    cdef bint only_look
+    cdef bint unnamed               # the header of its name is next
     cdef long long arguments        # how many arguments this command still misses; 0 before it
     cdef readonly object fault
     cdef long long payload          # bytes of the argument at hand; -1 when its header is next
@@ -38,11 +64,12 @@ cdef class CommandSplitter:
     cdef bytes name                 # of the last command
     cdef long long same             # how many commands in a row had it, not in counts yet
 
-    def __cinit__(self, *, limit=None, bint count_names=False):
+    def __cinit__(self, *, limit=None, bint count_names=False, bint only_look=False):
         self.buffer = Buffer(1 << 16)
         self.payload = -1
         self.limit = PY_SSIZE_T_MAX if limit is None else limit
         self.counts = {} if count_names else None
+        self.only_look = only_look
         self.name = b""
 
     @property
@@ -99,22 +126,46 @@ cdef class CommandSplitter:
             self.fault = error
             if not self.buffer.commands:
                 raise
-        return self.take()
+        chunk = self.take()
+        if self.only_look:
+            self.forget()
+        return chunk
 
     cdef object take(self):
         cdef Buffer b = self.buffer
-        cdef Chunk chunk
-        if not b.commands:
-            return None
+        cdef Chunk chunk = None
         cdef Py_ssize_t size = b.size
-        rollback(b, b.commands)
-        cdef bytes rest = b.data[b.size:size]
-        chunk = b.take()
-        put_raw(b, rest, len(rest))
-        self.at -= chunk.size
-        self.start -= chunk.size
-        self.taken += chunk.size
+        if b.commands:
+            rollback(b, b.commands)
+            rest = b.data[self.start:size]
+            chunk = b.take()
+            put_raw(b, rest, len(rest))
+            self.packed = 0
+        elif self.start:
+            memmove(b.data, b.data + self.start, size - self.start)
+            b.size = size - self.start
+        self.at -= self.start
+        self.taken += self.start
+        self.start = 0
         return chunk
+
+    cdef int forget(self) except -1:
+        """Let go of what is understood of a large command, but for its beginning."""
+        cdef Buffer b = self.buffer
+        cdef Py_ssize_t n, end = self.start + LOOKED_AT
+        if b.size <= end:
+            return 0
+        if self.payload > 0:
+            n = min(self.payload, b.size - self.at)
+            self.at += n
+            self.payload -= n
+        n = self.at - end
+        if n > 0:
+            memmove(b.data + end, b.data + self.at, b.size - self.at)
+            b.size -= n
+            self.at = end
+            self.taken += n
+        return 0
 
     cdef bint step(self) except -1:
         """Understand one more header or payload; False when there are not enough bytes."""
@@ -137,8 +188,12 @@ cdef class CommandSplitter:
             return True
         cdef long long number = self.header(c'$' if self.arguments else c'*')
         if number < 0:
-            return False
+            return number == NO_HEADER
         if self.arguments:
+            if number > LONGEST_NAME and self.unnamed:
+                self.at = self.start
+                raise self.error(f"a name of {number:,} bytes, which no command has")
+            self.unnamed = False
             self.payload = number
             if number > self.largest:
                 self.weigh(number)
@@ -146,23 +201,32 @@ cdef class CommandSplitter:
             self.at = self.start        # to stay at the fault, whatever is fed next
             raise self.error("an empty command gets no reply")
         else:
+            self.begun = self.taken + self.start
             self.arguments = number
+            self.unnamed = True
         return True
 
     cdef long long header(self, char kind) except -2:
-        """Read '*n' or '$n'; -1 when it is not all there."""
+        """Read '*n' or '$n'; NOT_WHOLE, or NO_HEADER for an empty line between commands."""
         cdef Buffer b = self.buffer
         cdef const char *p = b.data + self.at
         cdef Py_ssize_t i, have = min(b.size - self.at, HEADER_BYTES)
         cdef long long number = 0
         if have == 0:
-            return -1
+            return NOT_WHOLE
         if p[0] != kind:
+            if kind == c'*' and p[0] == c'\r' and have == 1:
+                return NOT_WHOLE
+            i = p[0] == c'\r'
+            if kind == c'*' and p[i] == c'\n':
+                self.at += i + 1
+                self.start = self.at
+                return NO_HEADER
             raise self.error(f"expected '{chr(kind)}' and found {<bytes>p[:min(have, 12)]!r}")
         if memchr(p, c'\n', have) is NULL:
             if have == HEADER_BYTES:
                 raise self.error("this header has no end")
-            return -1
+            return NOT_WHOLE
         for i in range(1, have):
             if p[i] == c'\r' and i > 1 and p[i + 1] == c'\n' and (p[1] != c'0' or i == 2):
                 self.at += i + 2
@@ -170,7 +234,7 @@ cdef class CommandSplitter:
             if not c'0' <= p[i] <= c'9' or i > 18:
                 raise self.error(f"this header has no proper number: {<bytes>p[:i + 1]!r}")
             number = number * 10 + (p[i] - 48)
-        return -1
+        return NOT_WHOLE
 
     cdef int weigh(self, long long number) except -1:
         """Take a note of the largest argument so far."""
@@ -217,12 +281,16 @@ cdef class CommandSplitter:
             raise self.refusal(error) from None
         if self.counts is not None:
             self.count()
-        # The mark is the end of what is understood, not of what the buffer holds.
+        if self.packed < self.start:
+            memmove(b.data + self.packed, b.data + self.start, self.at - self.start)
+        self.packed += self.at - self.start
+        # The mark is the end of the whole commands, not of what the buffer holds.
         cdef Py_ssize_t size = b.size
-        b.size = self.at
+        b.size = self.packed
         end_command(b, b.first_command + b.commands)
         b.size = size
         self.start = self.at
+        self.last, self.whole = self.begun, self.taken + self.at
         return 0
 
     cdef object refusal(self, object error):

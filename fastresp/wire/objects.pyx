@@ -2,24 +2,32 @@
 """RESP2 replies as Python objects: bytes or str, int, None, lists of these, errors."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_Decode, PyUnicode_DecodeUTF8
 from libc.string cimport memchr, memcpy
 
 import codecs
 
+from .limits cimport (
+    DEPTH,
+    ELEMENT_BYTES,
+    ERROR_BYTES,
+    LINE_BYTES,
+    NESTED_ERROR_BYTES,
+    NUMBER_BYTES,
+    beyond,
+    endless,
+    reply_limit,
+)
+
 from ..errors import CommandError, ProtocolError
 
-# A longer line has no number in it, and begins no reply.
-cdef Py_ssize_t LINE_BYTES = 65536
-# A status may be as long as a bulk string is for a server, if nobody says otherwise.
-cdef Py_ssize_t STATUS_BYTES = 512 << 20
-# Of a longer error text the beginning is kept.
-cdef Py_ssize_t ERROR_BYTES = 65536
-# Lua and modules can nest replies; beyond this depth it is an attack or an error.
-cdef Py_ssize_t DEPTH = 1024
-# As hiredis has it: more elements than this no reply has.
-cdef long long ELEMENTS = (<long long>1 << 32) - 1
-cdef long long PAYLOAD_BYTES = <long long>1 << 60
+cdef extern from "Python.h":
+    int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
+
+# So much memory a bulk string gets at once; then more as it comes, whatever its header promises.
+cdef Py_ssize_t FIRST_BYTES = 1 << 20
 
 
 cdef class ReplyReader:
@@ -27,15 +35,19 @@ cdef class ReplyReader:
 
     Args:
         encoding: of replies that are text, which become str; None for bytes.
+        max_reply_bytes: a larger reply is refused; None for 512 MiB. An element of an array counts
+            for 64 bytes besides its own.
 
     Attributes:
         offset: bytes understood so far.
+        others: values that were no strings: integers, nulls, errors, empty and inner arrays.
         failure: the UnicodeDecodeError of a reply that is no text in the encoding, or None. Nothing
             is read from there on.
     """
 
     cdef readonly Py_ssize_t offset
     cdef readonly object failure
+    cdef readonly Py_ssize_t others
     cdef str encoding
     cdef bytes encoding_name
     cdef bint utf8
@@ -43,12 +55,17 @@ cdef class ReplyReader:
     cdef list inner             # the array that is being filled; None outside of arrays
     cdef long long left         # elements that it lacks
     cdef list outer             # the arrays around it, each with what it lacks
-    cdef bytes payload          # a bulk string of which a part has come
-    cdef Py_ssize_t filled      # bytes of it, and of its line end
+    cdef bytes payload          # a bulk string of which a part has come, and room for more
+    cdef Py_ssize_t promised    # bytes that it will have
+    cdef Py_ssize_t filled      # that have come, those of its line end among them
     cdef bytearray line         # a line of which a part has come
+    cdef Py_ssize_t line_offset     # where in the stream the line at hand begins
+    cdef long long most         # bytes of a reply
+    cdef long long size         # of the reply at hand, by what is known of it
     cdef object fault           # what ended this
 
-    def __init__(self, encoding=None):
+    def __init__(self, encoding=None, *, max_reply_bytes=None):
+        self.most = reply_limit(max_reply_bytes)
         self.ready = []
         self.outer = []
         self.line = bytearray()
@@ -100,7 +117,7 @@ cdef class ReplyReader:
         cdef Py_ssize_t n
         while p < end:
             if self.payload is not None:
-                p = self.fill(p, end)
+                p = self.fill(start, p, end)
                 continue
             if p[0] == c'$' and not self.line:
                 q = p + 1
@@ -110,9 +127,13 @@ cdef class ReplyReader:
                     q += 1
                 # A header, a bulk string and their ends, whole: nearly all that comes.
                 if q > p + 1 and end - q >= n + 4 and q[0] == c'\r' and q[1] == c'\n':
+                    self.size += n
+                    if self.size > self.most:
+                        raise self.too_large(self.offset + (p - start))
                     q += 2
                     if q[n] != c'\r' or q[n + 1] != c'\n':
-                        raise self.broken("a bulk string longer than it says", q + n - start)
+                        q += n + (q[n] == c'\r')
+                        raise self.excess(self.offset + (q - start))
                     if self.left > 1 and self.inner is not None and self.encoding is None:
                         # As below without the calls: an eighth of an item's time.
                         self.inner.append(PyBytes_FromStringAndSize(q, n))
@@ -128,10 +149,19 @@ cdef class ReplyReader:
         """Read a line, or keep its beginning; return what is behind it."""
         cdef const char *stop = <const char *>memchr(p, c'\n', end - p)
         cdef Py_ssize_t size = (end if stop is NULL else stop + 1) - p
-        cdef char kind = self.line[0] if self.line else p[0]
+        cdef Py_ssize_t at = self.offset + (p - start)
         cdef bytes line
-        if kind != c'-' and len(self.line) + size > (STATUS_BYTES if kind == c'+' else LINE_BYTES):
-            raise self.broken("a line that does not end", p - start)
+        cdef char kind
+        if not self.line:
+            self.line_offset = at
+        kind = self.line[0] if self.line else p[0]
+        if kind == c'+' or kind == c'-':
+            if at + size - self.line_offset > LINE_BYTES:
+                raise ProtocolError(endless(kind), self.line_offset)
+        elif kind != c':' and kind != c'$' and kind != c'*':
+            raise self.broken(f"{chr(<unsigned char>kind)!r}, which begins no RESP2")
+        elif at + size - self.line_offset > NUMBER_BYTES + 3:
+            raise self.broken("a number that does not end")
         if stop is NULL:
             self.line += p[:size]
             if kind == c'-':
@@ -141,52 +171,65 @@ cdef class ReplyReader:
         if self.line:
             line = bytes(self.line) + p[:size]
             self.line.clear()
-            self.understand(PyBytes_AS_STRING(line), len(line), p - start)
+            self.understand(PyBytes_AS_STRING(line), len(line))
         else:
-            self.understand(p, size, p - start)
+            self.understand(p, size)
         return stop + 1
 
-    cdef int understand(self, const char *p, Py_ssize_t size, Py_ssize_t at) except -1:
+    cdef int understand(self, const char *p, Py_ssize_t size) except -1:
         """Begin what a line begins, or add what it is."""
         cdef char kind = p[0]
         cdef long long n
         if size < 3 or p[size - 2] != c'\r':
-            raise self.broken(f"{p[:min(size, 16)]!r}, which is no line", at)
+            raise self.broken(f"{p[:min(size, 16)]!r}, which is no line")
         p += 1
         size -= 3
         if kind == c'+':
+            self.grow(size)
             self.add(self.text(p, size))
         elif kind == c'-':
+            if self.inner is not None:
+                self.grow(NESTED_ERROR_BYTES)
+            self.others += 1
             text = p[:min(size, ERROR_BYTES - 1)]
             self.add(CommandError(text.decode("utf-8", "backslashreplace")))
         elif kind == c':':
-            self.add(self.number(p, size, at))
-        elif kind == c'$' or kind == c'*':
-            n = self.number(p, size, at)
-            if not -1 <= n <= (PAYLOAD_BYTES if kind == c'$' else ELEMENTS):
-                raise self.broken(f"{n} as a length", at)
+            self.others += 1
+            self.add(self.number(p, size))
+        else:
+            n = self.number(p, size)
+            if n < -1:
+                raise self.broken(f"{n} as a length")
             if n < 0:
+                self.others += 1
                 self.add(None)
             elif kind == c'$':
-                try:
-                    self.payload = PyBytes_FromStringAndSize(NULL, n)
-                except (MemoryError, OverflowError):
-                    raise self.broken(f"{n} as a length, too long for memory", at) from None
+                self.grow(n)
+                self.payload = PyBytes_FromStringAndSize(NULL, min(n, FIRST_BYTES))
+                self.promised = n
                 self.filled = 0
             elif n == 0:
+                self.others += 1
                 self.add([])
             else:
-                if len(self.outer) >= DEPTH:
-                    raise self.broken("arrays in arrays, too deep", at)
+                if len(self.outer) + (self.inner is not None) >= DEPTH:
+                    raise self.broken(f"arrays in arrays, deeper than {DEPTH:,} levels")
+                self.grow(n, ELEMENT_BYTES)
                 if self.inner is not None:
+                    self.others += 1
                     self.outer.append((self.inner, self.left))
                 self.inner = []
                 self.left = n
-        else:
-            raise self.broken(f"{chr(<unsigned char>kind)!r}, which begins no RESP2", at)
         return 0
 
-    cdef long long number(self, const char *p, Py_ssize_t size, Py_ssize_t at) except? -1:
+    cdef int grow(self, long long n, long long each=1) except -1:
+        """Note that the reply at hand has so many bytes more, or so many elements."""
+        if n > (self.most - self.size) // each:
+            raise self.too_large(self.line_offset)
+        self.size += n * each
+        return 0
+
+    cdef long long number(self, const char *p, Py_ssize_t size) except? -1:
         cdef bint negative = size > 0 and p[0] == c'-'
         cdef Py_ssize_t i = negative or (size > 0 and p[0] == c'+')
         cdef unsigned long long n = 0
@@ -196,25 +239,38 @@ cdef class ReplyReader:
                 i += 1
             if i == size and n <= (<unsigned long long>1 << 63) - (not negative):
                 return <long long>(0 - n if negative else n)
-        raise self.broken(f"{p[:min(size, 32)]!r} as a number", at)
+        raise self.broken(f"{p[:size]!r} as a number")
 
-    cdef const char *fill(self, const char *p, const char *end) except NULL:
+    cdef const char *fill(self, const char *start, const char *p, const char *end) except NULL:
         """Take what has come of a bulk string, and of the line end behind it."""
-        cdef Py_ssize_t size = len(self.payload)
+        cdef Py_ssize_t size = self.promised
         cdef Py_ssize_t n = min(size - self.filled, end - p)
         if n > 0:
+            if self.filled + n > len(self.payload):
+                self.resize(min(size, max(self.filled + n, 2 * len(self.payload))))
             memcpy(PyBytes_AS_STRING(self.payload) + self.filled, p, n)
             self.filled += n
             p += n
         while p < end and self.filled < size + 2:
             if p[0] != (c'\r' if self.filled == size else c'\n'):
-                raise self.broken("a bulk string longer than it says", 0)
+                raise self.excess(self.offset + (p - start))
             self.filled += 1
             p += 1
         if self.filled == size + 2:
             payload, self.payload = self.payload, None
             self.add(payload if self.encoding is None else self.text(payload, size))
         return p
+
+    cdef int resize(self, Py_ssize_t size) except -1:
+        cdef PyObject *data = <PyObject *>self.payload
+        Py_INCREF(self.payload)
+        self.payload = None
+        try:
+            _PyBytes_Resize(&data, size)    # in place, as nobody else has it
+            self.payload = <bytes>data
+        finally:
+            Py_XDECREF(data)
+        return 0
 
     cdef object text(self, const char *data, Py_ssize_t n):
         if self.encoding is None:
@@ -235,8 +291,16 @@ cdef class ReplyReader:
                 self.inner, self.left = self.outer.pop()
             else:
                 self.inner = None
+        self.size = 0
         self.ready.append(value)
         return 0
 
-    cdef object broken(self, str what, Py_ssize_t at):
-        return ProtocolError(f"the reply has {what}", self.offset + at)
+    cdef object broken(self, str what):
+        """The exception for the line at hand."""
+        return ProtocolError(f"the reply has {what}", self.line_offset)
+
+    cdef object excess(self, Py_ssize_t offset):
+        return ProtocolError("the reply has a bulk string longer than it says", offset)
+
+    cdef object too_large(self, Py_ssize_t offset):
+        return ProtocolError(beyond("the reply is too large", self.most), offset)

@@ -2,6 +2,7 @@ from typing_extensions import Buffer, disjoint_base
 
 @disjoint_base
 class ReplyScanner:
+    def __new__(cls, *, max_reply_bytes: int | None = None) -> ReplyScanner: ...
     @property
     def replies(self) -> int: ...
     @property

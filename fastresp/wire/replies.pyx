@@ -6,20 +6,21 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from ..errors import ProtocolError
+from .limits cimport (
+    BIG_NUMBER_BYTES,
+    DEPTH,
+    ELEMENTS,
+    ERROR_BYTES,
+    LINE_BYTES,
+    NESTED_ERROR_BYTES,
+    NUMBER_BYTES,
+    SHOWN_BYTES,
+    beyond,
+    endless,
+    reply_limit,
+)
 
-# Of a longer error text the beginning is kept. Redis itself cuts what it quotes at 128 bytes.
-cdef Py_ssize_t ERROR_BYTES = 65536
-# A line with a number in it. No server writes one of more than about 30 bytes; big numbers of
-# RESP3 may have some thousand digits.
-cdef Py_ssize_t NUMBER_BYTES = 65536
-# Lua and modules can nest replies; beyond this depth it is an attack or an error.
-cdef Py_ssize_t DEPTH = 65536
-# As hiredis has it: more elements than this no reply has.
-cdef long long ELEMENTS = (<long long>1 << 32) - 1
-cdef long long PAYLOAD_BYTES = <long long>1 << 60
-# How much of the bytes around a fault an error message shows.
-cdef Py_ssize_t SHOWN_BYTES = 16
+from ..errors import ProtocolError
 
 
 # What the next byte belongs to.
@@ -41,6 +42,9 @@ cdef class ReplyScanner:
     An attribute is not a reply, nor is a push message. An error anywhere in a reply (EXEC,
     scripts) is kept; one within an array is marked as nested.
 
+    Args:
+        max_reply_bytes: more bytes that make no reply whole are refused; None for 512 MiB.
+
     Attributes:
         replies: whole replies so far.
         failed: those of them that are an error, or hold one.
@@ -58,6 +62,7 @@ cdef class ReplyScanner:
     cdef Py_ssize_t line_offset     # where in the stream its type byte is
     cdef long long missing      # bytes of the payload and its CRLF that are still to come
     cdef bint marked            # this reply has been counted as failed
+    cdef Py_ssize_t nested      # errors in it
     cdef Frame *frames          # owned, from realloc: aggregates that are open
     cdef Py_ssize_t depth
     cdef Py_ssize_t room
@@ -66,8 +71,11 @@ cdef class ReplyScanner:
     cdef const char *piece_end
     cdef bint reading           # feed is at work: what Python runs meanwhile may not call it
     cdef object fault           # what ended this, as a rule a ProtocolError
+    cdef long long most         # bytes of a reply
+    cdef long long unanswered   # bytes of the pieces since a reply became whole
 
-    def __cinit__(self):
+    def __cinit__(self, *, max_reply_bytes=None):
+        self.most = reply_limit(max_reply_bytes)
         self.errors = []
         self.line = bytearray()
 
@@ -101,6 +109,9 @@ cdef class ReplyScanner:
             self.piece_end = self.piece + view.len
             try:
                 self.scan(self.piece, self.piece_end)
+                self.unanswered = 0 if self.replies > before else self.unanswered + view.len
+                if self.unanswered > self.most:
+                    raise self.too_large(self.offset + view.len - self.unanswered)
             except BaseException as fault:
                 # After a MemoryError, too, nobody knows what the next byte belongs to.
                 self.fault = fault
@@ -142,6 +153,7 @@ cdef class ReplyScanner:
 
     cdef const char *keep(self, const char *line, const char *end) except NULL:
         """Note the beginning of a line that the piece cuts off."""
+        self.line_offset = self.offset_of(line - 1)
         if self.kind == c'+':
             self.state = SKIP
             del self.line[:]
@@ -149,7 +161,6 @@ cdef class ReplyScanner:
                 self.line.append(c'\r')
         else:
             self.state = LINE
-            self.line_offset = self.offset + (line - 1 - self.piece)
             self.line[:] = line[:end - line]
             self.check_line(line - 1)
         return end
@@ -164,6 +175,8 @@ cdef class ReplyScanner:
             stop = p + 1
         else:
             stop = line_end(p, end)
+        if stop is NULL and self.offset_of(end) - self.line_offset > LINE_BYTES:
+            raise ProtocolError(endless(self.kind), self.line_offset)
         if self.state == SKIP:
             if stop is NULL:
                 self.line[:] = b"\r" if end[-1] == c'\r' else b""
@@ -187,9 +200,13 @@ cdef class ReplyScanner:
         if self.kind == c'-':
             # The last two bytes may be the CRLF that ends the line.
             del self.line[ERROR_BYTES:max(ERROR_BYTES, len(self.line) - 2)]
-        elif len(self.line) > NUMBER_BYTES + 2:
+        elif len(self.line) > self.longest() + 2:
             raise self.error("a line has no end", at)
         return 0
+
+    cdef inline Py_ssize_t longest(self) noexcept:
+        """How long the value of a line may be."""
+        return BIG_NUMBER_BYTES if self.kind == c'(' or self.kind == c',' else NUMBER_BYTES
 
     cdef int read_line(self, const char *line, const char *end, const char *at) except -1:
         """Understand a whole line, without its type byte and CRLF.
@@ -203,7 +220,10 @@ cdef class ReplyScanner:
         elif kind == c'-':
             self.take_error(line[:min(end - line, ERROR_BYTES)])
             self.complete()
-        elif end - line > NUMBER_BYTES and kind in b":$*_#,(!=%~>|":
+        elif (
+            end - line > NUMBER_BYTES and end - line > self.longest()
+            and kind in b":$*_#,(!=%~>|"
+        ):
             raise self.error("a line has no end", at)
         elif kind == c'$' or kind == c'!' or kind == c'=':
             n = self.number(line, end, at)
@@ -269,7 +289,10 @@ cdef class ReplyScanner:
                 self.refuse(at)
             n = n * 10 + (p[0] - 48)
             p += 1
-        if n > (PAYLOAD_BYTES if self.kind in b"$!=" else ELEMENTS):
+        if self.kind in b"$!=":
+            if n > self.most:
+                raise self.too_large(self.line_offset if at is NULL else self.offset_of(at))
+        elif n > ELEMENTS:
             raise self.error("a length is out of range", at)
         return n
 
@@ -292,7 +315,7 @@ cdef class ReplyScanner:
     cdef int grow(self, const char *at) except -1:
         cdef Py_ssize_t room = 2 * self.room or 16
         if self.room >= DEPTH:
-            raise self.error(f"replies nested deeper than {DEPTH:,} levels", at)
+            raise self.error(f"arrays in arrays, deeper than {DEPTH:,} levels", at)
         cdef Frame *frames = <Frame *>realloc(self.frames, room * sizeof(Frame))
         if frames is NULL:
             raise MemoryError(f"no memory for replies nested {room:,} levels deep")
@@ -322,6 +345,10 @@ cdef class ReplyScanner:
         if not self.marked:
             self.marked = True
             self.failed += 1
+            self.nested = 0
+        self.nested += 1
+        if self.nested > 1 + self.most // NESTED_ERROR_BYTES:
+            raise self.too_large(self.offset)
         return 0
 
     cdef int refuse(self, const char *at) except -1:
@@ -334,10 +361,16 @@ cdef class ReplyScanner:
         if at is NULL:
             around = b"%c" % self.kind + self.line[:SHOWN_BYTES - 1]
         else:
-            offset = self.offset + (at - self.piece)
+            offset = self.offset_of(at)
             start = at - min(SHOWN_BYTES, at - self.piece)
             around = start[:at - start + min(SHOWN_BYTES, self.piece_end - at)]
         return ProtocolError(f"not RESP replies: {message}: {around!r}", offset)
+
+    cdef object too_large(self, Py_ssize_t offset):
+        return ProtocolError(beyond("the reply is too large", self.most), offset)
+
+    cdef Py_ssize_t offset_of(self, const char *at) noexcept:
+        return self.offset + (at - self.piece)
 
 
 cdef inline const char *whole_integer(const char *p, const char *end) noexcept nogil:

@@ -7,7 +7,12 @@ from .arrow_out import StringBatch, StringColumn
 @disjoint_base
 class ReplyColumns:
     def __new__(
-        cls, names: Sequence[str], *, text: bool | Sequence[bool] = True, fixed: bool = True
+        cls,
+        names: Sequence[str],
+        *,
+        text: bool | Sequence[bool] = True,
+        fixed: bool = True,
+        max_reply_bytes: int | None = None,
     ) -> ReplyColumns: ...
     @property
     def names(self) -> tuple[str, ...]: ...

@@ -9,6 +9,16 @@ from libc.string cimport memcmp, memcpy, memset
 
 from .arrow_out cimport StringColumn, Values
 from .json_cells cimport character_size
+from .limits cimport (
+    ELEMENT_BYTES,
+    ERROR_BYTES,
+    LINE_BYTES,
+    NUMBER_BYTES,
+    SHOWN_BYTES,
+    beyond,
+    endless,
+    reply_limit,
+)
 from .replies cimport line_end
 
 from ..errors import ProtocolError
@@ -41,15 +51,6 @@ cdef extern from *:
     """
     char *grown "fastresp_grown"(char *memory, size_t size) noexcept nogil
 
-# Of a longer error text the beginning is kept.
-cdef Py_ssize_t ERROR_BYTES = 65536
-# A line with a number in it.
-cdef Py_ssize_t NUMBER_BYTES = 32
-# As hiredis has it: more elements than this no reply has.
-cdef int64_t ELEMENTS = (<int64_t>1 << 32) - 1
-cdef int64_t PAYLOAD_BYTES = <int64_t>1 << 60
-# How much of the bytes around a fault an error message shows.
-cdef Py_ssize_t SHOWN_BYTES = 16
 # Room of a new column, in values and in bytes.
 cdef int64_t FIRST_PLACES = 512
 cdef int64_t FIRST_BYTES = 4096
@@ -60,6 +61,7 @@ cdef enum Stop:
     AT_END          # of what there is
     AT_LINE         # which is not all there, or an error, or none that is expected
     AT_EXCESS       # bytes where a value should end
+    AT_LARGE        # a value of more bytes than a reply may have
     NO_MEMORY
 
 
@@ -89,6 +91,8 @@ cdef class ReplyColumns:
         fixed: every reply is one row. An error then makes a row of nulls; an array that does not
             have n items is a fault. Without it, arrays have a multiple of n items, and errors and
             null arrays none.
+        max_reply_bytes: a larger reply is refused; None for 512 MiB. An item counts for 64 bytes
+            besides its own.
 
     Attributes:
         replies: whole replies so far.
@@ -118,9 +122,12 @@ cdef class ReplyColumns:
     cdef const char *piece_end
     cdef bint reading           # feed is at work
     cdef object fault           # what ended this, as a rule a ProtocolError
+    cdef int64_t most           # bytes of a reply
+    cdef int64_t unanswered     # bytes of the pieces since a reply became whole
 
-    def __cinit__(self, names, *, text=True, bint fixed=True):
+    def __cinit__(self, names, *, text=True, bint fixed=True, max_reply_bytes=None):
         cdef Py_ssize_t i
+        self.most = reply_limit(max_reply_bytes)
         self.names = tuple(names)
         self.n = len(self.names)
         kinds = [text] * self.n if isinstance(text, bool) else list(text)
@@ -181,6 +188,9 @@ cdef class ReplyColumns:
             try:
                 self.read(self.piece, self.piece_end)
                 self.check_text()
+                self.unanswered = 0 if self.replies > before else self.unanswered + view.len
+                if self.unanswered > self.most:
+                    raise self.too_large(self.offset + view.len - self.unanswered)
             except BaseException as fault:
                 # After a MemoryError, too, nobody knows what the next byte belongs to.
                 self.fault = fault
@@ -239,6 +249,8 @@ cdef class ReplyColumns:
                 raise MemoryError("no memory for the values of replies")
             if stop == AT_EXCESS:
                 raise self.error("a bulk string is longer than its header says", p)
+            if stop == AT_LARGE:
+                raise self.too_large(self.offset + (p - self.piece))
             if stop == AT_END:
                 break
             after = line_end(p, end)
@@ -255,6 +267,7 @@ cdef class ReplyColumns:
         """Read as far as there is nothing to be told to Python; say why it stopped."""
         cdef Growing *column
         cdef const char *value
+        cdef const char *line
         cdef int64_t n = 0
         stop[0] = AT_END
         while p < end:
@@ -267,7 +280,7 @@ cdef class ReplyColumns:
             if value is NULL or self.left == 0 and not self.is_row(n):
                 stop[0] = AT_LINE
                 return p
-            p = value
+            line, p = p, value
             if self.left == 0:
                 self.open(n)
                 continue
@@ -277,6 +290,9 @@ cdef class ReplyColumns:
                     stop[0] = NO_MEMORY
                     return p
             elif end - p < n + 2:
+                if n > self.most:
+                    stop[0] = AT_LARGE
+                    return line
                 self.missing = n + 2
                 continue
             else:
@@ -316,7 +332,9 @@ cdef class ReplyColumns:
 
     cdef inline bint is_row(self, int64_t n) noexcept nogil:
         """Whether an array may have so many items."""
-        return n == self.n if self.fixed else 0 <= n <= ELEMENTS and n % self.n == 0
+        return 0 <= n <= self.most // ELEMENT_BYTES and (
+            n == self.n if self.fixed else n % self.n == 0
+        )
 
     cdef inline void open(self, int64_t n) noexcept nogil:
         self.left = n
@@ -350,9 +368,11 @@ cdef class ReplyColumns:
         if self.line[0] not in (b"$" if self.left else b"*-"):
             self.refuse(bytes(self.line), at)
         if self.line[0] == c'-':
+            if self.offset + (self.piece_end - self.piece) - self.line_offset > LINE_BYTES:
+                raise ProtocolError(endless(c'-'), self.line_offset)
             # The last two bytes may be the CRLF that ends the line.
             del self.line[ERROR_BYTES:max(ERROR_BYTES, len(self.line) - 2)]
-        elif len(self.line) > NUMBER_BYTES:
+        elif len(self.line) > NUMBER_BYTES + 3:
             raise self.error("a line has no end", at)
         return 0
 
@@ -376,8 +396,10 @@ cdef class ReplyColumns:
         if header(whole, <const char *>whole + len(whole), c'$' if self.left else c'*', &n) is NULL:
             self.refuse(line, at)
         if self.left:
-            if n > PAYLOAD_BYTES:
-                raise self.error("a length is out of range", at)
+            if n > self.most:
+                raise self.too_large(
+                    self.line_offset if at is NULL else self.offset + (at - self.piece)
+                )
             if n < 0:
                 if not put_null(&self.columns[self.column]):
                     raise MemoryError("no memory for the values of replies")
@@ -393,7 +415,12 @@ cdef class ReplyColumns:
             raise self.error(self.wanted(n), at)
         return 0
 
+    cdef object too_large(self, Py_ssize_t offset):
+        return ProtocolError(beyond("the reply is too large", self.most), offset)
+
     cdef str wanted(self, int64_t n):
+        if n > self.most // ELEMENT_BYTES:
+            return beyond(f"an array of {n:,} items", self.most)
         what = "a null array" if n < 0 else f"an array of {n:,}"
         return f"{what}, and not of {'' if self.fixed else 'a multiple of '}{self.n:,} items"
 
@@ -445,6 +472,8 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
         if not grow_places(&column):
             raise MemoryError("no memory for a column")
         for value in values:
+            if len(value) < head + tail:
+                raise ValueError(f"{value!r:.60} is shorter than {head + tail} bytes")
             if not (
                 put_bytes(
                     &column, PyBytes_AS_STRING(value) + head, PyBytes_GET_SIZE(value) - head - tail

@@ -1,0 +1,390 @@
+"""Every caller against every lie of a server: an error of ours in time, or a right result."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evil_server import CONTENT, ENDLESS, EVILS, EvilServer
+from peak import PEAK
+
+import fastresp
+from fastresp import FastrespError, aio
+from fastresp.doctor import doctor, watch
+from fastresp.dry_run import dry_run
+from fastresp.programs import LocalServer
+from fastresp.template import Template
+from fastresp.transports.redis_cli import RedisCli
+
+TIMEOUT_S = 0.5
+# Replies are bounded, too, by less than as a rule: a flood is then over soon.
+BOUNDS: dict[str, Any] = {"timeout": TIMEOUT_S, "max_reply_bytes": 8 << 20}
+# What an exception may say at most, its notes among it.
+TEXT_CHARACTERS = 20_000
+# How long a call may take. Each question after the timeout has one of its own, and machines differ.
+LONGEST_S = 30.0
+ROWS = [(i, f"value {i}") for i in range(300)]
+SCRIPT = fastresp.Script("return redis.call('SET', KEYS[1], ARGV[1])")
+
+
+def load(url: str, **options: Any) -> fastresp.Report:
+    return fastresp.mass_insert(
+        ROWS, "SET k:{0} {1}", server=url, timeout=TIMEOUT_S, on_error="collect", **options
+    )
+
+
+def load_script(url: str) -> fastresp.Report:
+    template = SCRIPT.command("k:{0}", "{1}")
+    return fastresp.mass_insert(ROWS, template, server=url, transport="socket", timeout=TIMEOUT_S)
+
+
+def load_aio(url: str) -> fastresp.Report:
+    return asyncio.run(
+        aio.mass_insert(ROWS, "SET k:{0} {1}", server=url, timeout=TIMEOUT_S, on_error="collect")
+    )
+
+
+def load_written(url: str) -> fastresp.Report:
+    with RedisCli(url, timeout=TIMEOUT_S) as transport:
+        transport.write(fastresp.pack_many(("SET", f"k:{i}", text) for i, text in ROWS))
+    return transport.report
+
+
+def replies(url: str) -> Any:
+    return list(
+        fastresp.iter_replies(
+            ROWS, "GET k:{0}", server=url, on_error="collect", decode=True, **BOUNDS
+        )
+    )
+
+
+def replies_aio(url: str) -> Any:
+    async def main() -> Any:
+        return [
+            reply async for reply in aio.iter_replies(
+                ROWS, "GET k:{0}", server=url, on_error="collect", **BOUNDS
+            )
+        ]  # fmt: skip
+
+    return asyncio.run(main())
+
+
+def one_command(url: str) -> Any:
+    return fastresp.execute("GET", "k:1", server=url, **BOUNDS)
+
+
+def one_command_aio(url: str) -> Any:
+    return asyncio.run(aio.execute("GET", "k:1", server=url, **BOUNDS))
+
+
+def hashes(url: str) -> Any:
+    found = fastresp.fetch_hashes(["h:1", "h:2"], ["a", "b"], server=url, **BOUNDS)
+    return [*found]
+
+
+def hashes_found(url: str) -> Any:
+    found = fastresp.fetch_hashes("h:{id}", ["a", "b"], server=url, **BOUNDS)
+    return sorted([*found], key=str)
+
+
+def push(url: str) -> Any:
+    with fastresp.ListBuffer("pushed", server=url, timeout=TIMEOUT_S, maxlen=5) as buffer:
+        return buffer.push(map(str, range(10)))
+
+
+def pop(url: str) -> Any:
+    with fastresp.ListBuffer("items", server=url, timeout=TIMEOUT_S) as buffer:
+        items = buffer.pop(2)
+        buffer.push(items)
+        return items, buffer.pop_arrow(0).to_bytes(), len(buffer) > 0
+
+
+def pop_arrow(url: str) -> Any:
+    with fastresp.ListBuffer("more", server=url, timeout=TIMEOUT_S) as buffer:
+        items = buffer.pop_arrow(2).to_bytes()
+        buffer.push(items)
+        return items
+
+
+def consume(url: str) -> Any:
+    options: Any = {"delivery": "at-least-once", "timeout": TIMEOUT_S}
+    with fastresp.ListBuffer("safe", server=url, **options) as buffer:
+        buffer.recover()
+        items = list(buffer.consume(2))
+        return items, buffer.ack(0)
+
+
+def wait_for_items(url: str) -> Any:
+    with fastresp.ListBuffer("nothing", server=url, timeout=TIMEOUT_S) as buffer:
+        return list(buffer.consume(2, block=0.1))
+
+
+def buffer_aio(url: str) -> Any:
+    async def main() -> Any:
+        async with aio.ListBuffer("aio", server=url, timeout=TIMEOUT_S) as buffer:
+            items = await buffer.pop(2)
+            await buffer.push(items)
+            return items, await buffer.length() > 0
+
+    return asyncio.run(main())
+
+
+def look_ahead(url: str) -> Any:
+    found = dry_run(ROWS, Template("SET k:{0} {1}"), url, timeout=TIMEOUT_S)
+    return found.commands
+
+
+CALLERS: dict[str, Callable[[str], Any]] = {
+    "mass_insert": lambda url: load(url, transport="socket"),
+    "mass_insert, 4 connections": lambda url: load(url, transport="socket", connections=4),
+    "mass_insert, redis-cli": lambda url: load(url, transport="redis-cli"),
+    "mass_insert, script": load_script,
+    "aio.mass_insert": load_aio,
+    "RedisCli.write": load_written,
+    "iter_replies": replies,
+    "aio.iter_replies": replies_aio,
+    "execute": one_command,
+    "aio.execute": one_command_aio,
+    "fetch_hashes": hashes,
+    "fetch_hashes of a pattern": hashes_found,
+    "push": push,
+    "pop": pop,
+    "pop_arrow": pop_arrow,
+    "consume": consume,
+    "consume, waiting": wait_for_items,
+    "aio.ListBuffer": buffer_aio,
+    "dry_run": look_ahead,
+}
+
+
+@pytest.fixture
+def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
+    """A server with what the callers read; they have less time and memory than as a rule."""
+    monkeypatch.setattr("fastresp.lists.core.REPLY_BYTES", 8 << 20)
+    monkeypatch.setattr("fastresp.lists.core.ITEM_BYTES", 8 << 10)
+    monkeypatch.setattr("fastresp.server.ASK_TIMEOUT_S", TIMEOUT_S)
+    commands: list[tuple[Any, ...]] = [("SET", f"k:{i}", text) for i, text in ROWS]
+    commands += [("HSET", f"h:{i}", "a", f"a{i}", "b", f"b{i}") for i in (1, 2)]
+    commands += [("RPUSH", key, *range(100)) for key in ("items", "more", "safe", "aio")]
+    fastresp.mass_insert(commands, server=server.url, transport="socket")
+    return server
+
+
+def outcome(name: str, server: EvilServer) -> tuple[str, Any]:
+    """What a caller makes of a server; a complaint about it, or an empty text."""
+    began = time.monotonic()
+    try:
+        result: Any = CALLERS[name](server.url)
+    except BaseException as error:
+        result = error
+    complaints = []
+    if time.monotonic() - began > LONGEST_S:
+        complaints.append("it took too long")
+    if isinstance(result, BaseException):
+        text = "\n".join([str(result), *getattr(result, "__notes__", ())])
+        if not isinstance(result, FastrespError):
+            complaints.append(f"a foreign exception: {type(result).__name__}: {text:.200}")
+        if not text.strip():
+            complaints.append("an exception without a word")
+        if len(text) > TEXT_CHARACTERS:
+            complaints.append(f"a text of {len(text):,} characters: {text:.200}")
+    report = result if isinstance(result, fastresp.Report) else getattr(result, "report", None)
+    # Of replies that nobody asked for there may be more than commands have come.
+    most = math.inf if server.generous else server.seen
+    if report is not None and not 0 <= report.acknowledged <= min(report.commands, most):
+        complaints.append(f"a false account, and {server.seen:,} commands have come: {report}")
+    return "; ".join(complaints), result
+
+
+def against(evil: str, filled: LocalServer, folder: Path, *late: bool) -> dict[str, Any]:
+    """The results of all callers, at the same time; fails for those that are wrong.
+
+    Args:
+        late: whether the evil begins only after the first questions; both at the same time.
+    """
+    cases = [(name, each) for each in late for name in CALLERS]
+    with ExitStack() as stack:
+        servers = {
+            each: stack.enter_context(
+                EvilServer(filled.socket, folder / f"{each}", evil, late=each)
+            )
+            for each in late
+        }
+        pool = stack.enter_context(ThreadPoolExecutor(len(cases)))
+        outcomes = list(pool.map(lambda case: outcome(case[0], servers[case[1]]), cases))
+    wrong = [
+        f"{name}, {'later' if each else 'from the start'}: {text}"
+        for (name, each), (text, _) in zip(cases, outcomes, strict=True)
+        if text
+    ]
+    assert not wrong, "\n".join(wrong)
+    return {name: result for (name, _), (_, result) in zip(cases, outcomes, strict=True)}
+
+
+@pytest.mark.parametrize("evil", ["honest", "one byte at a time"])
+def test_right_results(
+    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
+) -> None:
+    # Byte by byte to all of them at once takes as long as the machine takes.
+    monkeypatch.setitem(BOUNDS, "timeout", 30.0)
+    monkeypatch.setattr("test_evil_server.TIMEOUT_S", 30.0)
+    monkeypatch.setattr("fastresp.server.ASK_TIMEOUT_S", 30.0)
+    results = against(evil, filled, tmp_path, False)
+    for name, result in results.items():
+        assert not isinstance(result, BaseException), f"{name}: {result!r}"
+        if isinstance(result, fastresp.Report):
+            assert (result.acknowledged, result.failed) == (300, 0), name
+    assert results["iter_replies"] == [text for _, text in ROWS]
+    assert results["execute"] == b"value 1"
+    assert results["fetch_hashes"] == [{"a": "a1", "b": "b1"}, {"a": "a2", "b": "b2"}]
+    assert [row["id"] for row in results["fetch_hashes of a pattern"]] == ["1", "2"]
+    assert results["pop"][0] == results["pop_arrow"] == [b"0", b"1"]
+    assert (results["push"].length, results["push"].dropped) == (5, 5)
+
+
+# Evils whose way through all callers takes some seconds.
+SLOW = (
+    "endless errors in an array",
+    "endless arrays in an array",
+    "endless pushes",
+    "endless array",
+    "endless errors",
+)
+CASES = [
+    pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
+    for name in EVILS
+    if name != "honest"
+]
+
+
+@pytest.mark.parametrize("evil", CASES)
+def test_all_callers(filled: LocalServer, tmp_path: Path, evil: str) -> None:
+    against(evil, filled, tmp_path, False, True)
+
+
+# What ends the doctor before it has measured anything, or is about what it reads.
+READ_BY_DOCTOR = [
+    *("frozen", "deep", "closes after 3 bytes", "NOPERM", "long error", "array", "null", "integer"),
+    *("bytes", "status", "empty array", "array of nulls", "array of arrays"),
+    *(name for name in CONTENT if " for " in name or "INFO" in name),
+]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("evil", READ_BY_DOCTOR)
+def test_doctor_that_looks_on(
+    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str, late: bool
+) -> None:
+    monkeypatch.setitem(CALLERS, "watch", lambda url: watch(url, seconds=0.05).verdicts)
+    with EvilServer(filled.socket, tmp_path / "socket", evil, late=late) as server:
+        complaints, _ = outcome("watch", server)
+    assert not complaints
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("evil", [name for name in EVILS if name not in ENDLESS])
+def test_doctor(
+    filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
+) -> None:
+    monkeypatch.setitem(CALLERS, "doctor", lambda url: doctor(url).verdicts)
+    with EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server:
+        complaints, _ = outcome("doctor", server)
+    assert not complaints
+
+
+COMMANDS = {
+    "load": ["load", "{csv}", "SET k:{{id}} v", "--transport", "socket", "--timeout", "0.5"],
+    "dry run": ["load", "{csv}", "SET k:{{id}} v", "--dry-run", "--timeout", "0.5"],
+    "unload": ["unload", "h:{{id}}", "--fields", "a,b", "--timeout", "0.5"],
+    "pop": ["pop", "items", "-n", "3", "--timeout", "0.5"],
+    "doctor": ["doctor", "--watch", "0.5"],
+}
+SOME = [
+    "array",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("frozen", "garbage", "endless errors", "integer", "bytes", "words in INFO",
+                     "one reply more", "long error")
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("evil", SOME)
+def test_command_line(filled: LocalServer, tmp_path: Path, evil: str) -> None:
+    """A sentence and an exit code, never a traceback."""
+    csv = tmp_path / "x.csv"
+    csv.write_text("id\n1\n2\n")
+
+    def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        words = [word.format(csv=csv) for word in arguments]
+        command = [sys.executable, "-m", "fastresp", *words, "--server", server.url]
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=90)
+
+    with (
+        EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server,
+        ThreadPoolExecutor(len(COMMANDS)) as pool,
+    ):
+        for name, done in zip(COMMANDS, pool.map(run, COMMANDS.values()), strict=True):
+            assert done.returncode in range(8), name
+            assert "--traceback" not in done.stderr, f"{name}: {done.stderr}"
+            assert "Traceback" not in done.stderr, f"{name}: {done.stderr}"
+            assert len(done.stderr) < TEXT_CHARACTERS, name
+
+
+CODE = """
+import sys, fastresp
+url = sys.argv[1]
+calls = {
+    "mass_insert": lambda: fastresp.mass_insert([("SET", "a", "b")] * 1000, server=url,
+                                                transport="socket", timeout=5),
+    "iter_replies": lambda: list(fastresp.iter_replies([("GET", "a")] * 10, server=url, timeout=5)),
+    "fetch_hashes": lambda: list(fastresp.fetch_hashes(["a"], ["f"], server=url, timeout=5)),
+    "pop": lambda: fastresp.ListBuffer("a", server=url, timeout=5).pop(5),
+}
+start = peak()
+try:
+    calls[sys.argv[2]]()
+except fastresp.FastrespError as error:
+    print(peak() - start, len(str(error)))
+"""
+
+
+MEMORY = [
+    ("endless errors", "mass_insert"),
+    ("endless array", "iter_replies"),
+    ("endless status", "fetch_hashes"),
+    ("endless bulk", "pop"),
+]
+MORE_MEMORY = [
+    (evil, caller)
+    for evil in ("endless errors", "endless array", "endless status", "endless bulk", "large bulk")
+    for caller in ("mass_insert", "iter_replies", "fetch_hashes", "pop")
+    if (evil, caller) not in MEMORY
+]
+
+
+@pytest.mark.parametrize(
+    ("evil", "caller"),
+    [*MEMORY, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_MEMORY)],
+)
+def test_memory(filled: LocalServer, tmp_path: Path, evil: str, caller: str) -> None:
+    """With the limits that are usual; what is promised and does not come takes none."""
+    with EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK + CODE, server.url, caller],
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+    grown, characters = map(int, done.stdout.split())
+    assert grown < 128 << 10
+    assert characters < TEXT_CHARACTERS
