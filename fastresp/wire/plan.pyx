@@ -201,7 +201,7 @@ cdef Py_ssize_t put_fields(
     return b.argument - first
 
 
-cdef int put_pair(
+cdef inline int put_pair(
     Buffer b, object name, object value, bint nested, Nulls nulls, object default
 ) except -1:
     """Write a name and its value, or neither where the value is a null to be left out."""
