@@ -1,4 +1,4 @@
-from .arrow cimport ArrowSchema, Schema
+from .arrow cimport ArrowSchema
 from .cells cimport Cell
 
 
@@ -16,8 +16,7 @@ cdef class Columns:
     cdef Cell *forms                    # owned: values in another form, and those of paths
     cdef Py_ssize_t n_forms
     cdef str text                       # the template's
-    cdef ArrowSchema *top               # borrowed from the schema
-    cdef Schema schema
+    cdef ArrowSchema *top               # borrowed from the schema, until all cells are found
     cdef list names
     cdef list kept                      # what C pointers point into
     cdef int bind_forms(self) except -1

@@ -47,7 +47,7 @@ cdef class Columns:
     def __init__(self, plan, Schema schema not None):
         cdef ArrowSchema *top = &schema.schema
         cdef Py_ssize_t i
-        self.schema, self.top = schema, top
+        self.top = top
         self.kept = []
         self.text = plan.text
         build(&self.root, top, self.kept)

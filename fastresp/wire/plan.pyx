@@ -185,22 +185,23 @@ cdef Py_ssize_t put_fields(
     """Write the fields that the command does not name; return how many arguments that made."""
     cdef Py_ssize_t first = b.argument
     cdef bint nested = op.field.convert is not None
+    cdef frozenset used = op.used
     if plan.row_kind == ROW_DICT:
         for name, value in (<dict>row).items():
-            if name not in op.used:
+            if name not in used:
                 plan.pair = name
                 put_pair(b, name, value, nested, nulls, default)
         return b.argument - first
     by_item = plan.row_kind == ROW_MAPPING
     for position, name in enumerate(plan.names(op.field, row)):
-        if name not in op.used and (position not in op.used or plan.row_kind == ROW_OBJECT):
+        if name not in used and (position not in used or plan.row_kind == ROW_OBJECT):
             plan.pair = name
             value = row[name] if by_item else getattr(row, name)
             put_pair(b, name, value, nested, nulls, default)
     return b.argument - first
 
 
-cdef int put_pair(
+cdef inline int put_pair(
     Buffer b, object name, object value, bint nested, Nulls nulls, object default
 ) except -1:
     """Write a name and its value, or neither where the value is a null to be left out."""

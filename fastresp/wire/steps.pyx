@@ -32,6 +32,7 @@ cdef class Steps(Columns):
         for command in plan.commands:
             self.n_commands += 1
             self.compile(&self.commands[self.n_commands - 1], command)
+        self.top = NULL
 
     def __dealloc__(self):
         cdef Py_ssize_t i, k

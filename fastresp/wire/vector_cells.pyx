@@ -8,6 +8,7 @@ from .cells cimport (
     BAD_INDEX,
     FORM_FLOAT,
     FORM_LIST,
+    FORM_OTHER,
     IS_NULL,
     NULL_INSIDE,
     OTHER_LENGTH,
@@ -39,15 +40,23 @@ cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
     return True
 
 
-cdef inline Py_ssize_t locate(Cell *cell, Py_ssize_t i, Py_ssize_t *count) noexcept nogil:
-    """The first item of a vector, and how many there are; -1 and a Fault where it is none."""
+cdef inline Py_ssize_t locate(
+    Cell *cell, Py_ssize_t i, Py_ssize_t *count, Cell **found
+) noexcept nogil:
+    """The first item of a vector, and how many there are; -1 and a Fault where it is none.
+
+    Args:
+        found: for the items of all vectors.
+    """
     cdef Py_ssize_t start, end, at
-    cdef Cell *lists = stood_for(cell.inner, &i)
+    cdef Cell *lists = cell.inner
     cdef Cell *items
-    if lists is NULL:
-        count[0] = BAD_INDEX if i < 0 else IS_NULL
-        return -1
-    items = &lists.children[0]
+    if lists.form == FORM_OTHER or is_null(lists, i):
+        lists = stood_for(lists, &i)
+        if lists is NULL:
+            count[0] = BAD_INDEX if i < 0 else IS_NULL
+            return -1
+    found[0] = items = &lists.children[0]
     lists.span(lists, i, &start, &end)
     count[0] = end - start
     if cell.vector != count[0]:
@@ -65,20 +74,21 @@ cdef inline Py_ssize_t locate(Cell *cell, Py_ssize_t i, Py_ssize_t *count) noexc
 
 cdef const char *text_of_ready_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """A vector whose bytes are in the Arrow memory as they are wanted."""
-    cdef Py_ssize_t start = locate(cell, i, n)
+    cdef Cell *items
+    cdef Py_ssize_t start = locate(cell, i, n, &items)
     if start < 0:
         return NULL
     n[0] *= cell.width
     # Without any items there may be no memory, and NULL would be a null.
     if n[0] == 0:
         return cell.scratch.data
-    return <const char *>inmost(cell.inner).children[0].values + start * cell.width
+    return <const char *>items.values + start * cell.width
 
 
 cdef const char *text_of_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """A vector whose numbers are of another type."""
-    cdef Cell *items = &inmost(cell.inner).children[0]
-    cdef Py_ssize_t k, count, start = locate(cell, i, &count)
+    cdef Cell *items
+    cdef Py_ssize_t k, count, start = locate(cell, i, &count, &items)
     if start < 0:
         n[0] = count
         return NULL
