@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .files.rejects import RejectsFile
 from .files.resp import RespFile
 from .replies import iter_replies
 from .server import ServerLike
@@ -99,6 +100,8 @@ def command_info(
 
 def command_names(source: object, template: Template | None) -> list[str] | None:
     """The names of the commands that a load sends, in capitals; None where only the data tells."""
+    if template is None and isinstance(source, RejectsFile):
+        return source.names()
     if template is None:
         summary = source.check() if isinstance(source, RespFile) else None
         return None if summary is None else list(summary.names)

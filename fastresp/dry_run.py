@@ -11,6 +11,7 @@ from .command_info import CommandInfo, command_info
 from .errors import CommandError, FastrespError, TransportError
 from .estimate import LIMITS, Estimate, Model
 from .progress import fraction_read, known_rows
+from .redacted import redacted
 from .replies import iter_replies
 from .report import size_text
 from .server import ServerLike
@@ -310,7 +311,7 @@ def _look_at_rights(
     """Ask the ACL, which answers since Redis 7.0, and only those who may ask."""
     user = inquiry.user or ""
     asked = [c for c in sample.commands if sum(map(len, c)) <= DRYRUN_BYTES]
-    replies = _ask([("ACL", "DRYRUN", user, *command) for command in asked], server, timeout)
+    replies = _ask([("ACL", "DRYRUN", user, *redacted(c)) for c in asked], server, timeout)
     told = [reply for reply in replies if isinstance(reply, str)]
     if told:
         inquiry.refused = list(dict.fromkeys(reply for reply in told if reply != "OK"))

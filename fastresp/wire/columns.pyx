@@ -155,7 +155,7 @@ cdef class ColumnWriter(Target):
         where = f"row {self.rows:,}, command {command:,}"
         if name:
             where += f", column {name!r}"
-        return locate(error, where, command, self.rows, job.argument)
+        return locate(error, where, command, self.rows, job.argument, None)
 
 
 cdef str described(int fault, Job *job, Py_ssize_t most):

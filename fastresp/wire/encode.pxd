@@ -44,7 +44,9 @@ cdef bint holds_bytes(Py_buffer *view) noexcept
 cdef str shown(object value)
 cdef str usual_text(object value)
 cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1
-cdef object locate(Exception error, str where, object command, object row, object argument)
+cdef object locate(
+    Exception error, str where, object command, object row, object argument, object words
+)
 
 
 cdef inline int put_text(Buffer b, const char *text, Py_ssize_t n, bint framed) except -1:

@@ -28,6 +28,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from ..errors import EncodeError, TemplateError
+from ..redacted import holds_passwords
 
 
 # An array of float64 sent as it lies would be a wrong vector of FLOAT32, of twice the length.
@@ -79,7 +80,7 @@ def pack(*args, default=None):
     try:
         put_arguments(b, args, NULLS_ERROR, default)
     except Exception as error:
-        located = locate(error, "", None, None, b.argument)
+        located = locate(error, "", None, None, b.argument, args)
         raise located from located.__cause__
     return PyBytes_FromStringAndSize(b.data, b.size)
 
@@ -339,6 +340,13 @@ cdef str shown(object value):
     return text if len(text) <= REPR_CHARACTERS else text[:REPR_CHARACTERS - 1] + "…"
 
 
+cdef bint is_secret(object name) except -1:
+    """Whether a command may hold a password, which no error may show."""
+    if isinstance(name, str):
+        name = name.encode(errors="replace")
+    return isinstance(name, bytes) and holds_passwords(name)
+
+
 cdef Nulls nulls_policy(object name) except *:
     if name == "error":
         return NULLS_ERROR
@@ -349,8 +357,14 @@ cdef Nulls nulls_policy(object name) except *:
     raise ValueError(f"nulls is 'error', 'skip' or 'empty', not {shown(name)}")
 
 
-cdef object locate(Exception error, str where, object command, object row, object argument):
-    """The same error, with its place in the stream."""
+cdef object locate(
+    Exception error, str where, object command, object row, object argument, object words
+):
+    """The same error, with its place in the stream.
+
+    Args:
+        words: the command, or as much of it as is known, its name first.
+    """
     if isinstance(error, MemoryError):
         return error
     if isinstance(error, TemplateError):
@@ -363,6 +377,11 @@ cdef object locate(Exception error, str where, object command, object row, objec
         argument = None
     else:
         where += f", argument {argument}" if where else f"argument {argument}"
+        if isinstance(words, (list, tuple)) and words and is_secret(words[0]):
+            error = EncodeError(
+                "cannot send this value, which is not shown since it may be a password; make it "
+                "str or bytes"
+            )
     located = EncodeError(
         f"{where}: {error}" if where else str(error), command=command, row=row, argument=argument
     )
