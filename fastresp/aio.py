@@ -105,6 +105,7 @@ async def mass_insert(
             try:
                 while (chunk := await chunks.next()) is not None:
                     await carrier.write(chunk)
+                    carrier.report.skipped = chunks.writer.skipped
                     if show is not None:
                         show(carrier.report)
                     if carrier.report.stopped:
@@ -116,6 +117,8 @@ async def mass_insert(
             except Exception as error:
                 await _write_rest(chunks, carrier, error)
                 raise
+            finally:
+                carrier.report.skipped = chunks.writer.skipped
     return policy.judged(carrier.report)
 
 

@@ -129,6 +129,7 @@ def mass_insert(
         try:
             for chunk in writer.chunks(source):
                 carrier.write(chunk)
+                carrier.report.skipped = writer.skipped
                 if show is not None:
                     show(carrier.report)
                 if carrier.report.stopped:
@@ -141,6 +142,8 @@ def mass_insert(
             else:
                 _write_rest(chunk, writer, carrier, error)
             raise
+        finally:
+            carrier.report.skipped = writer.skipped
     return policy.judged(carrier.report)
 
 

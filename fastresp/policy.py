@@ -11,7 +11,7 @@ from typing import IO, Any, Self, TypeAlias
 
 from .blocking import write_all
 from .errors import CommandError, EncodeError, TemplateError
-from .report import ERRORS_KEPT, Report
+from .report import CODE_CHARACTERS, ERRORS_KEPT, Report
 from .window import Window
 from .wire.commands import arguments
 
@@ -105,6 +105,9 @@ class ErrorPolicy:
             self._give_up()
             raise
         finally:
+            report.count_errors(
+                text[:CODE_CHARACTERS].decode(errors="replace") for _, text, _ in errors[:done]
+            )
             del errors[:done]
 
     def _write_lines(self) -> None:

@@ -61,6 +61,7 @@ cdef class ColumnWriter(Target):
     ):
         self.nulls = nulls_policy(nulls)
         self.steps = Steps(plan, stream.schema, self.nulls)
+        self.row_commands = self.steps.n_commands
 
     @property
     def rows(self):

@@ -53,6 +53,8 @@ cdef class Writer(ChunkWriter):
     ):
         # A copy: a plan keeps what it learnt of the last row, and another Writer's rows differ.
         self.plan = None if plan is None else Plan(plan.text, plan.commands)
+        if self.plan is not None:
+            self.row_commands = len(self.plan.commands)
         self.nulls = nulls_policy(nulls)
         self.default = default
         self.chunk_seconds = chunk_seconds
