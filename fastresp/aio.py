@@ -24,6 +24,7 @@ from .files.resp import RespFile
 from .lists.aio import ListBuffer
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
+from .rehearsal import rehearsal_of
 from .replies import More, one_command, one_reply, reply_core
 from .report import Report
 from .server import Server, ServerLike
@@ -87,8 +88,10 @@ async def mass_insert(
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
     template = as_template(template)
     check_spread(data, template, connections)
+    where = Server(server)
+    where.rehearsal = rehearsal_of(template)
     carrier = AioTransport(
-        Server(server),
+        where,
         policy,
         connections=connections,
         timeout=timeout,

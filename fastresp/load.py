@@ -14,6 +14,7 @@ from .errors import TransportError
 from .forks import Inherited, is_own, own
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
+from .rehearsal import rehearsal_of
 from .report import Report
 from .server import ServerLike
 from .source import Data, Encoder, as_source, encoding, place_of, released
@@ -84,14 +85,16 @@ def mass_insert(
         The report: commands, replies, error replies, bytes, rates.
 
     Raises:
-        CommandError: the server refuses a script (nothing was sent).
+        CommandError: the server refuses a script, or has no command of the template's name, or
+            none with that many arguments (nothing was sent).
         LoadErrors: the server answered a command with an error; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
         EncodeError: a value has no RESP form, or is larger than the server takes. What came
             before it was loaded.
         TemplateError: the template can't be read, or a row lacks a field that it names, or a
             column is of a type that can't be sent so.
-        TransportError: the server can't be used (nothing was sent), or was lost.
+        TransportError: the server can't be used, or the user has no right to a command of the
+            template (nothing was sent), or the server was lost.
         TransportTimeout: nothing moved for ``timeout`` seconds.
         TypeError: the data is no iterable of rows, or holds columns and ``default`` was given.
         SourceError: the source of the columns failed.
@@ -120,6 +123,7 @@ def mass_insert(
             timeout=timeout,
             rate_limit=rate_limit,
             scripts=NO_SCRIPTS if template is None else template.scripts,
+            rehearsal=rehearsal_of(template),
         ) as carrier,  # fmt: skip
     ):
         check_cluster(carrier.answers, carrier.server, transport)

@@ -133,10 +133,10 @@ class Report:
         kinds = texts if by_text else Counter(self.errors_by_code)
         lines = []
         for kind, count in kinds.most_common(KINDS_SHOWN):
-            error = first.get(kind)
-            words = kind if by_text or error is None else f"{kind}, such as: {error.text}"
-            where = f", first for row {error.row:,}" if error and error.row is not None else ""
-            where += f" of {error.file}" if error and error.file is not None else ""
+            one = first.get(kind)
+            words = kind if by_text or one is None else f"{kind}, such as: {one.text}"
+            where = f", first for row {one.row:,}" if one and one.row is not None else ""
+            where += f" of {one.file}" if one and one.file is not None else ""
             lines.append(f"{count:>6,} x {words}{where}")
         if len(kinds) > KINDS_SHOWN:
             lines.append(f"and {len(kinds) - KINDS_SHOWN:,} other codes (errors_by_code has them)")
