@@ -66,8 +66,8 @@ def mass_insert(
             still runs). redis-cli does not see errors within a reply, as in that of EXEC.
         max_errors: stop when more commands than this have failed: a number, or text such as
             ``"1%"`` for a share of the replies (looked at from the 100th on).
-        rejects: a path for the failed commands, as JSON lines written as they happen (bytes
-            that are not UTF-8 as lone surrogates), or a callable that takes each CommandError.
+        rejects: a path for the failed commands, as JSON lines written as they happen, which
+            ``read_rejects()`` gives back, or a callable that takes each CommandError.
         rate_limit: send at most so many commands a second.
         connections: how many connections to use, from 1 to 64. Rows then arrive in no fixed order
             (the commands of a row stay together), and it takes the socket. It helps where a

@@ -78,7 +78,7 @@ def load(
     fastresp load users.csv "HSET user:{id} {**}" --server redis://db:6379/0
 
     Several templates make several commands a row. A .resp file takes none: it holds commands.
-    Nor does a file of rejects: fastresp load rejects.jsonl --retry
+    Nor does a file of rejects: fastresp load rejects.jsonl --retry.
     Commands that delete data, such as DEL, are asked about first; where nobody can be asked
     they need --yes.
     """
