@@ -55,9 +55,9 @@ def test_unknown_command_and_wrong_arity(
     for options in ({}, {"on_error": "collect"}, {"connections": 3}):
         with pytest.raises(CommandError) as caught:
             insert(ROWS, template, server=server.url, **options)
-        assert caught.value.text == words
+        assert caught.value.text.replace("`", "'") == words  # Redis 6.2 quotes otherwise
         assert "no command was sent" in caught.value.__notes__[0]
-    with pytest.raises(CommandError, match=words):
+    with pytest.raises(CommandError, match=words.replace("'", ".")):
         fastresp.mass_insert(ROWS, template, server=server.url, transport="redis-cli")
     assert client.dbsize() == 0
 
@@ -133,7 +133,7 @@ def test_dry_run(restricted: Any, tmp_path: Path) -> None:
     ):
         arguments = ["load", str(path), template, "--dry-run", "--yes", "--server", url]
         done = CliRunner().invoke(app, arguments)
-        assert words in " ".join(done.stderr.split()), done.stderr
+        assert words in " ".join(done.stderr.split()).replace("`", "'"), done.stderr
         assert done.exit_code == 1
     done = CliRunner().invoke(app, ["load", str(path), "GET a:{id}", "--dry-run", "--server", url])
     assert done.exit_code == 0
