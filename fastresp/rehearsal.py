@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .template import Template
-from .wire.plan import Field, Items, Pairs
+from .wire.fields import Field, Items, Pairs
 
 __all__ = ["Rehearsed", "Refused", "rehearsal_of", "rehearse"]
 
