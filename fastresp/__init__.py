@@ -17,6 +17,7 @@ from .errors import (
 )
 from .fetch import Hashes, fetch_hashes
 from .files import Table, read
+from .files.rejects import read_rejects
 from .files.resp import RespFile
 from .lists import ListBuffer, Pushed
 from .load import dump, mass_insert
@@ -50,6 +51,7 @@ __all__ = [
     "execute",
     "fetch_hashes",
     "read",
+    "read_rejects",
     "dump",
     "RedisCli",
     "Report",

@@ -24,6 +24,7 @@ from .files.resp import RespFile
 from .lists.aio import ListBuffer
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
+from .rehearsal import rehearsal_of
 from .replies import More, one_command, one_reply, reply_core
 from .report import Report
 from .server import Server, ServerLike
@@ -87,8 +88,10 @@ async def mass_insert(
     policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
     template = as_template(template)
     check_spread(data, template, connections)
+    where = Server(server)
+    where.rehearsal = rehearsal_of(template)
     carrier = AioTransport(
-        Server(server),
+        where,
         policy,
         connections=connections,
         timeout=timeout,
@@ -105,6 +108,7 @@ async def mass_insert(
             try:
                 while (chunk := await chunks.next()) is not None:
                     await carrier.write(chunk)
+                    carrier.report.skipped = chunks.writer.skipped
                     if show is not None:
                         show(carrier.report)
                     if carrier.report.stopped:
@@ -116,6 +120,8 @@ async def mass_insert(
             except Exception as error:
                 await _write_rest(chunks, carrier, error)
                 raise
+            finally:
+                carrier.report.skipped = chunks.writer.skipped
     return policy.judged(carrier.report)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .files.rejects import RejectsFile
 from .files.resp import RespFile
 from .replies import iter_replies
 from .server import ServerLike
@@ -115,6 +116,8 @@ def _are_words(value: Any) -> bool:
 
 def command_names(source: object, template: Template | None) -> list[str] | None:
     """The names of the commands that a load sends, in capitals; None where only the data tells."""
+    if template is None and isinstance(source, RejectsFile):
+        return source.names()
     if template is None:
         summary = source.check() if isinstance(source, RespFile) else None
         return None if summary is None else list(summary.names)

@@ -11,9 +11,11 @@ from .command_info import CommandInfo, command_info
 from .errors import CommandError, FastrespError, TransportError
 from .estimate import LIMITS, Estimate, Model
 from .progress import fraction_read, known_rows
+from .redacted import redacted
+from .rehearsal import rehearsal_of
 from .replies import iter_replies
 from .report import size_text
-from .server import ServerLike, parse_info
+from .server import Server, ServerLike, parse_info
 from .show import HEAD_BYTES, shown_argument, shown_command
 from .source import Encoder, encoding, released
 from .template import Template
@@ -94,6 +96,7 @@ class Inquiry:
         wrong_arity: commands with too many or too few arguments, as they are shown.
         wrong_types: keys that hold something else than the command expects.
         checked_keys: how many keys were looked at.
+        rehearsed: why it would take no row of a command of the template; empty where it may.
     """
 
     unreachable: str = ""
@@ -108,6 +111,7 @@ class Inquiry:
     wrong_arity: list[str] = field(default_factory=list)
     wrong_types: list[str] = field(default_factory=list)
     checked_keys: int = 0
+    rehearsed: str = ""
 
 
 @dataclass
@@ -162,6 +166,8 @@ def dry_run(
         inquiry = inquire(sample, server, timeout=timeout)
     except TransportError as error:
         inquiry = Inquiry(unreachable=str(error.args[0]))
+    else:
+        inquiry.rehearsed = _rehearsed(template, server, timeout)
     estimate = Model(inquiry.limits).run(sample.commands, sample.times or 1.0)
     return DryRun(sample, inquiry, estimate, _problems(sample, inquiry, estimate))
 
@@ -274,6 +280,18 @@ def _number(text: Any) -> int | None:
         return None
 
 
+def _rehearsed(template: Template | None, server: ServerLike, timeout: float | None) -> str:
+    """Find out, without any right of its own, whether the server takes the template's commands."""
+    where = Server(server)
+    where.rehearsal = rehearsal_of(template)
+    try:
+        if where.rehearsal:
+            where.ask(timeout)
+    except (CommandError, TransportError) as error:
+        return str(error.args[0])
+    return ""
+
+
 def _look_at_arity(sample: Sample, known: dict[str, CommandInfo | None], inquiry: Inquiry) -> None:
     for command in sample.commands:
         info = known[_name(command)]
@@ -319,7 +337,7 @@ def _look_at_rights(
     """Ask the ACL, which answers since Redis 7.0, and only those who may ask."""
     user = inquiry.user or ""
     asked = [c for c in sample.commands if sum(map(len, c)) <= DRYRUN_BYTES]
-    replies = _ask([("ACL", "DRYRUN", user, *command) for command in asked], server, timeout)
+    replies = _ask([("ACL", "DRYRUN", user, *redacted(c)) for c in asked], server, timeout)
     told = [reply for reply in replies if isinstance(reply, str)]
     if told:
         inquiry.refused = list(dict.fromkeys(reply for reply in told if reply != "OK"))
@@ -354,6 +372,8 @@ def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]
             f"{len(inquiry.wrong_types):,}, such as {'; '.join(inquiry.wrong_types[:KEYS_SHOWN])}"
         )
     problems += inquiry.refused[:KEYS_SHOWN]
+    if inquiry.rehearsed and not (inquiry.unknown or inquiry.wrong_arity or inquiry.refused):
+        problems.append(inquiry.rehearsed)
     if inquiry.maxmemory and inquiry.used_memory is not None:
         free = inquiry.maxmemory - inquiry.used_memory
         if estimate.memory > free and not (inquiry.policy or "").startswith("allkeys"):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 
+from .redacted import redacted, without_passwords
+
 if TYPE_CHECKING:
     from .report import Report
 
@@ -134,7 +136,9 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         file: where the source is several files, the one that the row came from; ``row`` then is
             one of its rows. Else None.
         arguments: the command as it was sent, a tuple of bytes, or None; also None where those
-            of earlier errors already take 8 MiB.
+            of earlier errors already take 8 MiB. In the place of what may be a password, as of
+            AUTH or CONFIG SET requirepass, is ``(redacted)``, as in SLOWLOG.
+        redacted: whether that is so of some argument.
         nested: whether it is part of the reply, as within that of EXEC, and not the whole of it.
     """
 
@@ -148,13 +152,15 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         arguments: tuple[bytes, ...] | None = None,
         nested: bool = False,
     ) -> None:
+        text = without_passwords(text, arguments or ())
         super().__init__(text)
         self.text = text
         self.code = text.partition(" ")[0]
         self.index = index
         self.row = row
         self.file = file
-        self.arguments = arguments
+        self.arguments = None if arguments is None else redacted(arguments)
+        self.redacted = self.arguments != arguments
         self.nested = nested
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ from .errors import TransportError
 from .forks import Inherited, is_own, own
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
+from .rehearsal import rehearsal_of
 from .report import Report
 from .server import ServerLike
 from .source import Data, Encoder, as_source, encoding, place_of, released
@@ -65,8 +66,8 @@ def mass_insert(
             still runs). redis-cli does not see errors within a reply, as in that of EXEC.
         max_errors: stop when more commands than this have failed: a number, or text such as
             ``"1%"`` for a share of the replies (looked at from the 100th on).
-        rejects: a path for the failed commands, as JSON lines written as they happen (bytes
-            that are not UTF-8 as lone surrogates), or a callable that takes each CommandError.
+        rejects: a path for the failed commands, as JSON lines written as they happen, which
+            ``read_rejects()`` gives back, or a callable that takes each CommandError.
         rate_limit: send at most so many commands a second.
         connections: how many connections to use, from 1 to 64. Rows then arrive in no fixed order
             (the commands of a row stay together), and it takes the socket. It helps where a
@@ -84,14 +85,16 @@ def mass_insert(
         The report: commands, replies, error replies, bytes, rates.
 
     Raises:
-        CommandError: the server refuses a script (nothing was sent).
+        CommandError: the server refuses a script, or has no command of the template's name, or
+            none with that many arguments (nothing was sent).
         LoadErrors: the server answered a command with an error; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
         EncodeError: a value has no RESP form, or is larger than the server takes. What came
             before it was loaded.
         TemplateError: the template can't be read, or a row lacks a field that it names, or a
             column is of a type that can't be sent so.
-        TransportError: the server can't be used (nothing was sent), or was lost.
+        TransportError: the server can't be used, or the user has no right to a command of the
+            template (nothing was sent), or the server was lost.
         TransportTimeout: nothing moved for ``timeout`` seconds.
         TypeError: the data is no iterable of rows, or holds columns and ``default`` was given.
         SourceError: the source of the columns failed.
@@ -120,6 +123,7 @@ def mass_insert(
             timeout=timeout,
             rate_limit=rate_limit,
             scripts=NO_SCRIPTS if template is None else template.scripts,
+            rehearsal=rehearsal_of(template),
         ) as carrier,  # fmt: skip
     ):
         check_cluster(carrier.answers, carrier.server, transport)
@@ -129,6 +133,7 @@ def mass_insert(
         try:
             for chunk in writer.chunks(source):
                 carrier.write(chunk)
+                carrier.report.skipped = writer.skipped
                 if show is not None:
                     show(carrier.report)
                 if carrier.report.stopped:
@@ -141,6 +146,8 @@ def mass_insert(
             else:
                 _write_rest(chunk, writer, carrier, error)
             raise
+        finally:
+            carrier.report.skipped = writer.skipped
     return policy.judged(carrier.report)
 
 

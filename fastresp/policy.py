@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import IO, Any, Self, TypeAlias
 
 from .blocking import write_all
 from .errors import CommandError, EncodeError, TemplateError
-from .report import ERRORS_KEPT, Report
+from .report import CODE_CHARACTERS, ERRORS_KEPT, Report
 from .window import Window
 from .wire.commands import arguments
 
@@ -104,6 +105,9 @@ class ErrorPolicy:
             self._give_up()
             raise
         finally:
+            report.count_errors(
+                text[:CODE_CHARACTERS].decode(errors="replace") for _, text, _ in errors[:done]
+            )
             del errors[:done]
 
     def _write_lines(self) -> None:
@@ -194,10 +198,9 @@ class ErrorPolicy:
 
 
 def reject_line(error: CommandError) -> str:
-    """A failed command as a line of JSON.
+    """A failed command as a line of JSON, which ``read_rejects()`` turns back.
 
-    Arguments are text; bytes that are not UTF-8 become lone surrogates, which
-    ``text.encode("utf-8", "surrogateescape")`` turns back.
+    An argument is text; one that is not UTF-8 is an object, such as ``{"base64": "/w=="}``.
     """
     return json.dumps(error_fields(error)) + "\n"
 
@@ -209,13 +212,22 @@ def error_fields(error: CommandError) -> dict[str, Any]:
         "command": error.index,
         **({} if error.file is None else {"file": error.file}),
         "row": error.row,
-        "arguments": words and [word.decode("utf-8", "surrogateescape") for word in words],
+        "arguments": words and [_for_json(word) for word in words],
         "code": error.code,
         "error": error.text,
     }
+    if error.redacted:
+        fields["redacted"] = True
     if error.nested:
         fields["nested"] = True
     return fields
+
+
+def _for_json(word: bytes) -> str | dict[str, str]:
+    try:
+        return word.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(word).decode()}
 
 
 def _open_rejects(path: str | os.PathLike[str]) -> IO[bytes]:

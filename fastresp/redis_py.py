@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, update_wrapper
 from typing import Any, TypeVar
 
 import redis
+from redis._parsers import Encoder
+from redis.connection import (
+    AbstractConnection,
+    HiredisRespSerializer,
+    PythonRespSerializer,
+)
 
 from .errors import EncodeError
 from .wire.pipeline import pack_pipeline
@@ -34,39 +40,115 @@ class CommandPacker:
         """Pack one command, its name first.
 
         Raises:
-            redis.DataError: an argument is not bytes, str, int or float.
+            redis.DataError: an argument is not bytes, str, int, float or a buffer of bytes.
         """
         return _pack((args,), self._encode)
 
 
 class _Packing:
-    """What a connection of redis-py gets, sync or asyncio."""
+    """What a connection of redis-py gets.
 
+    It stands right before redis-py's own base class, so that what a user's class overrides comes
+    first, and what that hands on comes here.
+    """
+
+    __slots__ = ()
     encoder: Any
-    send_packed_command: Any
+    _command_packer: Any
 
-    def pack_command(self, *args: Any) -> list[bytes]:
-        return self.pack_commands((args,))
+    def _construct_command_packer(self, packer: Any) -> Any:
+        return _packer_for(self) if packer is None else packer
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        encoder = self.encoder
-        return _pack(commands, _encoder(encoder.encoding, encoder.encoding_errors))
+        # Of the private attribute nothing is needed: without it redis-py packs, as ever.
+        if type(getattr(self, "_command_packer", None)) is CommandPacker:
+            return _pack(commands, _encoder_of(self))
+        packed: list[bytes] = super().pack_commands(commands)  # type: ignore[misc]
+        return packed
 
-    def send_command(self, *args: Any, **kwargs: Any) -> Any:
-        # In asyncio this is what is to be awaited.
-        check_health = kwargs.get("check_health", True)
-        return self.send_packed_command(self.pack_command(*args), check_health=check_health)
+
+class _AsyncPacking:
+    """The same in asyncio, where redis-py packs by methods, of which a user's come first, too."""
+
+    __slots__ = ()
+    encoder: Any
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        if type(self.encoder) is Encoder:
+            return _pack((args,), _encoder_of(self))
+        packed: list[bytes] = super().pack_command(*args)  # type: ignore[misc]
+        return packed
+
+    def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
+        ours = getattr(self.pack_command, "__func__", None) is _AsyncPacking.pack_command
+        if ours and type(self.encoder) is Encoder:
+            return _pack(commands, _encoder_of(self))
+        packed: list[bytes] = super().pack_commands(commands)  # type: ignore[misc]
+        return packed
+
+
+def fast(connection_class: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a subclass of one of redis-py's connection classes, sync or asyncio, that packs fast.
+
+    For a pool of your own: ``ConnectionPool(connection_class=fast(redis.Connection))``. What a
+    class of yours overrides is called as before, and so is a ``command_packer`` of yours; of a
+    function that makes connections another is given that makes fast ones.
+
+    Raises:
+        TypeError: it is a class, and none of redis-py's connections.
+    """
+    if isinstance(connection_class, type):
+        return _fast_class(connection_class)
+    if isinstance(connection_class, _Factory):
+        return connection_class
+    return _Factory(connection_class)
 
 
 @lru_cache
-def fast(connection_class: type[Any]) -> type[Any]:
-    """Give a subclass of one of redis-py's connection classes, sync or asyncio, that packs fast.
-
-    For a pool of your own: ``ConnectionPool(connection_class=fast(redis.Connection))``.
-    """
-    if issubclass(connection_class, _Packing):
+def _fast_class(connection_class: type[Any]) -> type[Any]:
+    if issubclass(connection_class, (_Packing, _AsyncPacking)):
         return connection_class
-    return type(f"Fast{connection_class.__name__}", (_Packing, connection_class), {})
+    base: type[Any] = AbstractConnection
+    packing: type[Any] = _Packing
+    other = sys.modules.get("redis.asyncio.connection")
+    if other is not None and issubclass(connection_class, other.AbstractConnection):
+        base, packing = other.AbstractConnection, _AsyncPacking
+    elif not issubclass(connection_class, base):
+        raise TypeError(
+            f"{connection_class.__name__} is no subclass of redis-py's connections, and packs its "
+            "commands itself: leave out speed_up() and fast(), or derive it from redis.Connection"
+        )
+    return type(f"Fast{connection_class.__name__}", (connection_class, packing, base), {})
+
+
+class _Factory:
+    """A function that makes connections, whose connections are made fast."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        update_wrapper(self, make)
+        self._make = make
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        connection = self._make(*args, **kwargs)
+        _speed_up_connection(connection)
+        return connection
+
+
+def _speed_up_connection(connection: Any) -> None:
+    """Change a connection that exists; a packer of the user's stays."""
+    kind: Any = type(connection)
+    connection.__class__ = _fast_class(kind)
+    packer = getattr(connection, "_command_packer", None)
+    if type(packer) in (HiredisRespSerializer, PythonRespSerializer):
+        connection._command_packer = _packer_for(connection)
+
+
+def _packer_for(connection: Any) -> CommandPacker:
+    return CommandPacker(connection.encoder.encoding, connection.encoder.encoding_errors)
+
+
+def _encoder_of(connection: Any) -> Callable[[str], bytes] | None:
+    return _encoder(connection.encoder.encoding, connection.encoder.encoding_errors)
 
 
 def speed_up(client: Client) -> Client:
@@ -75,12 +157,14 @@ def speed_up(client: Client) -> Client:
     Args:
         client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, Sentinel's
             among them, or a ``ConnectionPool`` of either. What shares its pool becomes fast too.
+            Its connections may be of a class of yours, or have a ``command_packer`` of yours:
+            these are asked as before, and what they hand on to redis-py is packed here.
 
     Returns:
         The same client.
 
     Raises:
-        TypeError: it is no such client.
+        TypeError: it is no such client, or its connections are none of redis-py's.
     """
     other = sys.modules.get("redis.asyncio")
     if isinstance(client, redis.Redis):
@@ -108,8 +192,7 @@ def _speed_up_pool(pool: Any) -> None:
     for name in ("_available_connections", "_in_use_connections", "_connections"):
         for connection in list(getattr(pool, name, ())):
             # With a cache redis-py wraps the connection in another.
-            inner: Any = getattr(connection, "_conn", connection)
-            inner.__class__ = fast(inner.__class__)
+            _speed_up_connection(getattr(connection, "_conn", connection))
 
 
 def _speed_up_cluster(nodes: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .errors import CommandError, LoadErrors
@@ -13,6 +14,10 @@ __all__ = ["ERRORS_KEPT", "Report", "size_text"]
 # Error replies kept with their text; all of them are counted.
 ERRORS_KEPT = 100
 KINDS_SHOWN = 5
+# And their codes, of a server that invents them; a code is a word.
+CODES_KEPT = 100
+CODE_CHARACTERS = 40
+OTHER_CODES = "(other)"
 
 
 @dataclass
@@ -29,6 +34,10 @@ class Report:
         replies: replies known to have come, error replies included.
         failed: error replies among them, and replies that hold one, as that of EXEC may.
         errors: the first 100 errors.
+        errors_by_code: how many errors there were of each code, such as ``{"WRONGTYPE": 5}``, those
+            within a reply one by one; of more than 100 codes the later ones are ``"(other)"``.
+        skipped: commands that were left out since a null stood in them (``nulls="skip"``), of
+            the rows encoded so far. A pair or an item that was left out of a command is none.
         unsent: commands that were made but never sent, as after an error that ended the load.
         stopped: why the load was ended before its end; empty when it was not.
         bytes_sent: bytes of RESP sent.
@@ -43,6 +52,8 @@ class Report:
     replies: int = 0
     failed: int = 0
     errors: list[CommandError] = field(default_factory=list)
+    errors_by_code: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
     unsent: int = 0
     stopped: str = ""
     bytes_sent: int = 0
@@ -68,6 +79,16 @@ class Report:
         """Bytes of RESP sent a second."""
         return self.bytes_sent / self.seconds if self.seconds else 0.0
 
+    def count_errors(self, texts: Iterable[str]) -> None:
+        """Count error replies by their codes."""
+        codes = self.errors_by_code
+        for code, count in Counter(
+            text[:CODE_CHARACTERS].partition(" ")[0] for text in texts
+        ).items():
+            if code not in codes and len(codes) >= CODES_KEPT:
+                code = OTHER_CODES
+            codes[code] = codes.get(code, 0) + count
+
     def raise_for_errors(self) -> None:
         """Raise LoadErrors if the server answered any command with an error."""
         if self.failed:
@@ -85,6 +106,8 @@ class Report:
             lines[1] += f"; {_count(self.in_doubt, 'command')} in doubt (sent, no reply known)"
         if self.unsent:
             lines[1] += f"; {self.unsent:,} made but not sent"
+        if self.skipped:
+            lines.append(f"{_count(self.skipped, 'command')} left out for a null (nulls='skip')")
         if self.stopped:
             lines.append(self.stopped)
         return "\n".join(lines + self._kinds())
@@ -94,20 +117,34 @@ class Report:
         return self.transport + several
 
     def _kinds(self) -> list[str]:
-        """The error replies, counted by their words, each with the place of the first."""
+        """The error replies, counted by their words, each with the place of the first.
+
+        Where the words differ, as they hold arguments, or were not all kept: by their codes.
+        """
         if not self.errors:
             return []
-        lines = []
-        if self.failed > len(self.errors):
-            lines.append(f"of the first {len(self.errors):,} errors:")
         first: dict[str, CommandError] = {}
         for error in self.errors:
             first.setdefault(error.text, error)
-        for text, count in Counter(error.text for error in self.errors).most_common(KINDS_SHOWN):
-            error = first[text]
-            where = f", first for row {error.row:,}" if error.row is not None else ""
-            where += f" of {error.file}" if error.file is not None else ""
-            lines.append(f"{count:>6,} x {shortened(text)}{where}")
+            first.setdefault(error.code, error)
+        texts = Counter(error.text for error in self.errors)
+        by_text = len(texts) <= KINDS_SHOWN and sum(self.errors_by_code.values()) <= len(
+            self.errors
+        )
+        kinds = texts if by_text else Counter(self.errors_by_code)
+        lines = []
+        for kind, count in kinds.most_common(KINDS_SHOWN):
+            one = first.get(kind)
+            words = (
+                shortened(kind)
+                if by_text or one is None
+                else f"{kind}, such as: {shortened(one.text)}"
+            )
+            where = f", first for row {one.row:,}" if one and one.row is not None else ""
+            where += f" of {one.file}" if one and one.file is not None else ""
+            lines.append(f"{count:>6,} x {words}{where}")
+        if len(kinds) > KINDS_SHOWN:
+            lines.append(f"and {len(kinds) - KINDS_SHOWN:,} other codes (errors_by_code has them)")
         if all(error.index is None for error in self.errors):
             lines.append(
                 f"{self.transport} can't say which rows these were; transport='socket' names them"

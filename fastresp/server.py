@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
-from .errors import CommandError, TransportError, TransportTimeout
+from .errors import CommandError, FastrespError, TransportError, TransportTimeout
 from .forks import own
+from .rehearsal import Refused, Rehearsed, rehearse
 from .show import shown_reply
 from .template import NO_SCRIPTS, Scripts
 
@@ -111,6 +112,8 @@ class Server:
                 "server is a URL or a client of redis-py or valkey-py, not a "
                 f"{type(server).__name__}"
             )
+        # Commands that are asked about as soon as there is a connection.
+        self.rehearsal: list[Rehearsed] = []
         self.connection_class: type[Any] = pool.connection_class
         self.settings: dict[str, Any] = {
             name: value
@@ -321,8 +324,16 @@ class Server:
             with suppress(redis.ResponseError):
                 info = parse_info(call("INFO"))
             most = DEFAULT_BULK_BYTES
+            connection.send_command("CONFIG", "GET", "proto-max-bulk-len")
+            if self.rehearsal:
+                connection.send_command("MULTI")  # together, to save a round trip
             with suppress(redis.ResponseError):
-                most = _bulk_limit(call("CONFIG", "GET", "proto-max-bulk-len"))
+                most = _bulk_limit(connection.read_response())
+            refused = None
+            if self.rehearsal:
+                with suppress(redis.ResponseError):
+                    connection.read_response()
+                    refused = rehearse(connection, self.rehearsal)
         except TransportError:
             raise
         except (redis.RedisError, OSError) as error:
@@ -335,6 +346,8 @@ class Server:
             )
         if info.get("loading") == "1":
             raise TransportError(f"{self} is still loading its data from disk; try again later")
+        if refused is not None:
+            raise self._refused(refused)
         return Answers(
             version=info.get("valkey_version") or info.get("redis_version"),
             cluster=info.get("cluster_enabled") == "1",
@@ -343,6 +356,17 @@ class Server:
             host=getattr(connection, "host", None),
             port=getattr(connection, "port", None),
         )
+
+    def _refused(self, refused: Refused) -> FastrespError:
+        """The exception for a command of the template that the server takes for no row."""
+        if refused.right:
+            return TransportError(
+                f"can't use the server at {self}: {refused.words} (nothing was sent; allow it "
+                f"with ACL SETUSER ... +{refused.name.lower()})"
+            )
+        error = CommandError(refused.words)
+        error.add_note(f"fastresp: the server refuses this {refused.name}; no command was sent")
+        return error
 
     def failure(self, error: Exception) -> TransportError:
         """The exception for a server that can't be used: its words, and what to do."""

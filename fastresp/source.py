@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
 from .files import Table, read
+from .files.rejects import RejectsFile
 from .files.resp import RespEncoder, RespFile
 from .frames import frames_of
 from .template import TemplateLike, as_template
@@ -57,6 +58,8 @@ class Encoder(Protocol):
     def rows(self) -> int: ...
     @property
     def commands(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
     def chunks(self, source: Any, /) -> Iterator[Chunk]: ...
     def fill(self, source: Any, /) -> bool: ...
     def take(self) -> Chunk | None: ...
@@ -103,9 +106,9 @@ def encoding(
     columns = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
     if default is not None and (columns or isinstance(data, RespFile)):
         raise TypeError(_no_default(data))
+    if isinstance(data, (RespFile, RejectsFile)) and template is not None:
+        raise TypeError(f"{data.name} holds whole commands, so leave out the template")
     if isinstance(data, RespFile):
-        if template is not None:
-            raise TypeError(f"{data.name} holds whole commands, so leave out the template")
         return RespEncoder(data), data.blocks(_chunk_bytes(rate_limit))
     if columns:
         return _columns(data, template, nulls, _chunk_bytes(rate_limit))

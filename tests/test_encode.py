@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime as dt
 import decimal
 import enum
 import fractions
 import math
+import mmap
 import sys
 import uuid
 from array import array
@@ -15,11 +17,13 @@ from collections.abc import Iterator
 import hiredis
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fastresp import EncodeError, pack, pack_many
+from fastresp import EncodeError, Template, pack, pack_many
+from fastresp.wire.writer import Writer
 
 COMPARED_COMMANDS = 100_000
 
@@ -88,7 +92,8 @@ def test_whole_commands() -> None:
     assert pack(b"DEL", *[b"k"] * 10) == b"*11\r\n$3\r\nDEL\r\n" + b"$1\r\nk\r\n" * 10
 
 
-GRID = np.arange(12, dtype="<i4").reshape(3, 4)
+MAPPED = mmap.mmap(-1, 8)
+MAPPED[:] = b"mapped\r\n"
 
 VALUES = [
     ("", b""),
@@ -139,18 +144,18 @@ VALUES = [
     (np.array(0.1, dtype="f4"), b"0.1"),
     (np.array(7), b"7"),
     (np.array(7, dtype=">i2"), b"7"),
-    (array("d", [1.0, 2.0]), array("d", [1.0, 2.0]).tobytes()),
-    (memoryview(array("d", [1.0, 2.0])), array("d", [1.0, 2.0]).tobytes()),
     (memoryview(b"abcdef"), b"abcdef"),
     (memoryview(b"abcdef")[::2], b"ace"),
     (memoryview(b"abcdef")[::-1], b"fedcba"),
     (memoryview(b""), b""),
-    (GRID, GRID.tobytes()),
-    (GRID.T, GRID.T.tobytes()),
-    (GRID[::2, 1:3], GRID[::2, 1:3].tobytes()),
-    (np.asfortranarray(GRID), GRID.tobytes()),
-    (np.zeros((0, 3)), b""),
-    (np.ones(2, dtype=[("Order", "<i4")]), b"\x01\x00\x00\x00" * 2),
+    (memoryview(array("b", [-1, 2])), b"\xff\x02"),
+    (array("B", b"ab"), b"ab"),
+    (np.frombuffer(b"abcdef", "u1"), b"abcdef"),
+    (np.frombuffer(b"abcdef", "i1")[::2], b"ace"),
+    ((ctypes.c_ubyte * 3)(1, 2, 3), b"\x01\x02\x03"),
+    (ctypes.create_string_buffer(b"ab"), b"ab\0"),
+    (pa.py_buffer(b"arrow"), b"arrow"),
+    (MAPPED, b"mapped\r\n"),
 ]
 
 
@@ -235,7 +240,6 @@ REFUSED_VALUES = [
     (pd.NA, r"cannot send <NA> \(a NAType\)"),
     (1j, OBJECTS),
     (np.complex128(1j), OBJECTS),
-    (np.array([object()]), rf"dtype=object\) \(a ndarray\): {OBJECTS}"),
     (np.array(object()), OBJECTS),
     (np.array(True), OBJECTS),
     (np.array("text"), OBJECTS),
@@ -265,6 +269,48 @@ def test_released_memoryview() -> None:
     with pytest.raises(EncodeError, match="argument 1: cannot send <released") as caught:
         pack("SET", view)
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+ARRAYS = [
+    np.array([0.1, 0.2]),
+    np.array([0.1, 0.2], "f4"),
+    np.arange(3),
+    np.arange(3, dtype="u2"),
+    np.zeros((2, 3), "u1"),
+    np.zeros((0, 3)),
+    np.array([True, False]),
+    np.array(["text"]),
+    np.array([b"bytes"]),
+    np.array([object()]),
+    np.ones(2, dtype=[("Order", "<i4")]),
+    array("d", [1.0, 2.0]),
+    array("i", [1]),
+    memoryview(array("d", [1.0, 2.0])),
+    memoryview(array("d", [1.0, 2.0]))[::-1],
+    memoryview(bytes(6)).cast("B", (2, 3)),
+    memoryview(b"a").cast("B", ()),
+    (ctypes.c_float * 2)(1, 2),
+]
+
+
+@pytest.mark.parametrize("value", ARRAYS, ids=lambda value: type(value).__name__)
+def test_array_that_is_not_plain_bytes(value: object) -> None:
+    """Its bytes would be a float64 in an index of FLOAT32, and the other way round."""
+    kind = type(value).__name__
+    words = rf" \(a {kind}\): of arrays .* \{{field!f32\}} in a template .* its \.tobytes\(\)$"
+    for commands in ([("SET", "k", value)], [("SET", "k", value, "EX", 5)]):
+        with pytest.raises(EncodeError, match=f"argument 2: cannot send .*{words}"):
+            pack(*commands[0])
+        with pytest.raises(EncodeError, match=f"command 0, argument 2: .*{words}"):
+            pack_many(commands)
+    for template in ("SET k {v}", "SET k v:{v}", "HSET {k} {**}", "SADD k {*list}"):
+        with pytest.raises(EncodeError, match=f"row 0, .*{words}"):
+            list(Writer(Template(template)).chunks([{"k": "k", "v": value, "list": [value]}]))
+    assert pack("SET", "k", value, default=lambda each: bytes(memoryview(each).tobytes())) == resp(
+        b"SET",
+        b"k",
+        memoryview(value).tobytes(),  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize("value", [LongRepr(), list(range(10**6)), {LongRepr(): LongRepr()}])

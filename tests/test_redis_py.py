@@ -100,7 +100,7 @@ class Text(str):
     ("value", "sent"),
     [
         (np.float64(1.5), b"1.5"),
-        (memoryview(array("d", [1.0, 2.0])), array("d", [1.0, 2.0]).tobytes()),
+        (memoryview(array("b", [-1, 2])), b"\xff\x02"),
         (memoryview(b"abcdef")[::2], b"ace"),
         (bytearray(b"a\r\n"), b"a\r\n"),
         (Level.HIGH, b"7"),
@@ -116,6 +116,25 @@ def test_traps(value: Any, sent: bytes) -> None:
         len(sent),
         sent,
     )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([1.5]),
+        np.zeros((2, 2), "u1"),
+        array("d", [1.0]),
+        memoryview(array("d", [1.0])),
+        memoryview(bytes(6)).cast("B", (2, 3)),
+    ],
+)
+def test_array_that_is_not_plain_bytes(value: Any) -> None:
+    words = r"Invalid input of type: .*!f32.*\.tobytes\(\)"
+    with pytest.raises(redis.DataError, match=words):
+        ours("SET", "a", value)
+    for kind in (Connection, redis.asyncio.Connection):
+        with pytest.raises(redis.DataError, match=words):
+            fast(kind)().pack_commands([("SET", "a", value)])
 
 
 def test_lone_surrogate_and_no_arguments() -> None:

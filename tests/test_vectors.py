@@ -164,8 +164,8 @@ def test_each_place_and_each_load_has_its_own_length() -> None:
     for size in (2, 3):
         row = (np.ones(size), [2.0] * 4)
         commands = [
-            ("HSET", "k", "v", np.ones(size, "f4"), "w", np.full(4, 2.0)),
-            ("SET", "k", np.ones(size, "f2")),
+            ("HSET", "k", "v", np.ones(size, "f4").tobytes(), "w", np.full(4, 2.0).tobytes()),
+            ("SET", "k", np.ones(size, "f2").tobytes()),
         ]
         chunks = Writer(template).chunks([row, row])
         assert b"".join(map(bytes, chunks)) == pack_many(commands * 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from ..command_info import command_names, deleting
 from ..dry_run import dry_run
 from ..errors import CommandError, TransportError
 from ..files import Format, Table, read
+from ..files.rejects import RejectsFile, read_rejects
 from ..files.resp import RespFile
 from ..load import mass_insert
 from ..policy import ErrorPolicy, reject_line
@@ -62,6 +63,7 @@ def load(
     on_error: options.OnError = "collect",
     max_errors: options.MaxErrors = None,
     rejects: options.Rejects = None,
+    retry: options.Retry = False,
     rate_limit: options.RateLimit = None,
     connections: options.Connections = 1,
     limit: options.Limit = None,
@@ -76,6 +78,7 @@ def load(
     fastresp load users.csv "HSET user:{id} {**}" --server redis://db:6379/0
 
     Several templates make several commands a row. A .resp file takes none: it holds commands.
+    Nor does a file of rejects: fastresp load rejects.jsonl --retry.
     Commands that delete data, such as DEL, are asked about first; where nobody can be asked
     they need --yes.
     """
@@ -83,6 +86,10 @@ def load(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, dry_run, yes, as_json,
     )  # fmt: skip
+    if retry:
+        beyond = (sql, format, delimiter, skip_truncated or None)
+        _run(_retried(source, beyond, limit), templates, how)
+        return
     data = opened(
         source, sql=sql, format=format, delimiter=delimiter, limit=limit,
         skip_truncated=skip_truncated,
@@ -122,6 +129,19 @@ def send(
 
 
 @contextmanager
+def _retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterator[RejectsFile]:
+    """The rejects of an earlier load as a source."""
+    if source == "-":
+        raise ValueError("--retry reads its source twice; give the path of a file")
+    if any(option is not None for option in beyond):
+        raise ValueError(
+            "--retry is for what --rejects wrote; leave out --sql, --format, --delimiter and "
+            "--skip-truncated"
+        )
+    yield read_rejects(source, limit=limit)
+
+
+@contextmanager
 def opened(
     source: str,
     *,
@@ -156,7 +176,7 @@ def standard_input() -> IO[bytes]:
 
 def as_template(source: Any, texts: list[str] | None) -> Template | None:
     """The template of the command line, which all but RESP needs."""
-    if isinstance(source, RespFile):
+    if isinstance(source, (RespFile, RejectsFile)):
         if texts:
             raise TypeError(f"{source.name} holds whole commands, so leave out the template")
         return None

@@ -106,6 +106,14 @@ Rejects: TypeAlias = Annotated[
         help="Write failed commands there, as JSON lines; - for standard output.",
     ),
 ]
+Retry: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--retry",
+        rich_help_panel="Errors",
+        help="The source is what --rejects wrote: send its commands again, exactly as they were.",
+    ),
+]
 RateLimit: TypeAlias = Annotated[
     float | None,
     typer.Option(

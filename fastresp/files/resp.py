@@ -224,6 +224,11 @@ class RespEncoder:
         """Whole commands found so far."""
         return self._splitter.commands
 
+    @property
+    def skipped(self) -> int:
+        """Commands left out for a null, of which RESP has none."""
+        return 0
+
     def chunks(self, rows: Iterable[bytes]) -> Iterator[Chunk]:
         """Yield the commands of an iterable of blocks as chunks.
 

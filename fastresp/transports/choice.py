@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..errors import TransportError
 from ..policy import ErrorPolicy
 from ..programs import find_program
+from ..rehearsal import Rehearsed
 from ..server import Answers, Server, ServerLike
 from ..template import NO_SCRIPTS, Scripts
 from .base import Transport
@@ -25,6 +28,7 @@ def choose(
     timeout: float | None,
     rate_limit: float | None,
     scripts: Scripts = NO_SCRIPTS,
+    rehearsal: Sequence[Rehearsed] = (),
 ) -> Transport:
     """Give the transport that was asked for; for ``"auto"``, redis-cli if it can do all of it.
 
@@ -35,6 +39,7 @@ def choose(
     if transport not in TRANSPORTS:
         raise ValueError(f"transport is 'auto', 'redis-cli' or 'socket', not {transport!r}")
     where = Server(server)
+    where.rehearsal = list(rehearsal)
     socket = SocketTransport(
         where,
         policy=policy,

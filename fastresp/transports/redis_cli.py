@@ -307,6 +307,7 @@ class RedisCli(Transport):
             self._own_words.append(text)
             return
         self._report.failed += 1
+        self._report.count_errors([text])
         if len(self._report.errors) < ERRORS_KEPT:
             self._report.errors.append(CommandError(text[:TEXT_CHARACTERS]))
 

@@ -24,11 +24,17 @@ cdef class ChunkWriter:
         self.chunk_bytes = chunk_bytes
         self.buffer = Buffer(chunk_bytes + SLACK_BYTES)
         self.buffer.large = chunk_bytes
+        self.row_commands = 1
 
     @property
     def commands(self):
         """Whole commands written so far."""
         return self.buffer.first_command + self.buffer.commands
+
+    @property
+    def skipped(self):
+        """Commands left out of the rows so far, since a null stood in them."""
+        return self.rows * self.row_commands - self.commands
 
     @property
     def max_bulk_bytes(self):

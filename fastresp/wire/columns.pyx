@@ -61,6 +61,7 @@ cdef class ColumnWriter(Target):
     ):
         self.nulls = nulls_policy(nulls)
         self.steps = Steps(plan, stream.schema, self.nulls)
+        self.row_commands = self.steps.n_commands
 
     @property
     def rows(self):
@@ -155,7 +156,7 @@ cdef class ColumnWriter(Target):
         where = f"row {self.rows:,}, command {command:,}"
         if name:
             where += f", column {name!r}"
-        return locate(error, where, command, self.rows, job.argument)
+        return locate(error, where, command, self.rows, job.argument, None)
 
 
 cdef str described(int fault, Job *job, Py_ssize_t most):

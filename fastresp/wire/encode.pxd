@@ -38,10 +38,15 @@ cdef int put_bytes(Buffer b, object text, bint framed) except -1
 cdef int put_float(Buffer b, double value, bint framed) except -1
 cdef int put_other(Buffer b, object value, bint framed, object default) except -1
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1
+cdef str ARRAY_HINT
+
+cdef bint holds_bytes(Py_buffer *view) noexcept
 cdef str shown(object value)
 cdef str usual_text(object value)
 cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1
-cdef object locate(Exception error, str where, object command, object row, object argument)
+cdef object locate(
+    Exception error, str where, object command, object row, object argument, object words
+)
 
 
 cdef inline int put_text(Buffer b, const char *text, Py_ssize_t n, bint framed) except -1:

@@ -28,6 +28,15 @@ from decimal import Decimal
 from uuid import UUID
 
 from ..errors import EncodeError, TemplateError
+from ..redacted import holds_passwords
+
+
+# An array of float64 sent as it lies would be a wrong vector of FLOAT32, of twice the length.
+cdef str ARRAY_HINT = (
+    "of arrays and other buffers only bytes in one dimension go as they are; write {field!f32} in "
+    "a template to send a vector of FLOAT32 (!f16 and !f64 for others), {*field} to send each "
+    "item as an argument, or give its .tobytes()"
+)
 
 
 cdef extern from "Python.h":
@@ -55,8 +64,9 @@ def pack(*args, default=None):
     Args:
         *args: str (as UTF-8), bytes, int, float (as ``repr``), Decimal (without an exponent),
             date, time and datetime (as ``isoformat``), timedelta (ISO 8601: ``P1DT2H3M4.5S``),
-            UUID, or any object with the buffer protocol (by its bytes); subclasses and NumPy
-            scalars by their value.
+            UUID, or a buffer of bytes in one dimension, such as bytearray, memoryview or mmap;
+            subclasses and NumPy scalars by their value. Any other array is refused: give its
+            ``.tobytes()``, or use ``!f32`` in a template.
         default: a function that turns any other object, and any from Decimal to UUID, into str,
             bytes, int or float.
 
@@ -70,7 +80,7 @@ def pack(*args, default=None):
     try:
         put_arguments(b, args, NULLS_ERROR, default)
     except Exception as error:
-        located = locate(error, "", None, None, b.argument)
+        located = locate(error, "", None, None, b.argument, args)
         raise located from located.__cause__
     return PyBytes_FromStringAndSize(b.data, b.size)
 
@@ -182,7 +192,7 @@ cdef int put_float(Buffer b, double value, bint framed) except -1:
 
 
 cdef int put_buffer(Buffer b, object value, bint framed, object default) except -1:
-    """Write the bytes of a buffer in C order; one without dimensions may be a NumPy scalar."""
+    """Write a buffer that holds bytes; one without dimensions may be a NumPy scalar."""
     cdef Py_buffer view
     try:
         PyObject_GetBuffer(value, &view, PyBUF_FULL_RO)
@@ -192,11 +202,10 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
         except EncodeError as refused:
             raise refused from error
     try:
-        if view.format is not NULL:
-            if view.ndim == 0 and hasattr(value, "__float__"):
-                return put_scalar(b, value, view.format, framed, default)
-            if is_opaque(value, view.format):
-                return put_default(b, value, framed, default)
+        if view.ndim == 0 and view.format is not NULL and hasattr(value, "__float__"):
+            return put_scalar(b, value, view.format, framed, default)
+        if not holds_bytes(&view) or is_date(value):
+            return put_array(b, value, framed, default)
         if view.len > b.most:
             refuse(b, view.len)
         reserve(b, view.len + 32)
@@ -211,15 +220,28 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
         PyBuffer_Release(&view)
 
 
-cdef bint is_opaque(object value, bytes kind) except -1:
-    """Whether the bytes of a buffer are not its value: pointers, or the count of a date.
-
-    NumPy shows a datetime64 as 8 plain bytes, and refuses to show an array of them.
-    """
-    # The names of fields stand between colons: T{i:Order:}.
-    if b"O" in kind and b"O" in b"".join(kind.split(b":")[::2]):
+cdef bint holds_bytes(Py_buffer *view) noexcept:
+    """Whether a buffer is plain bytes in one dimension, so that there is one way to send it."""
+    cdef const char *kind = view.format
+    if view.ndim != 1:
+        return False
+    if kind is NULL:
         return True
-    return kind == b"B" and getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
+    if kind[0] in (c'@', c'=', c'<', c'>', c'!'):
+        kind += 1
+    return kind[0] in (c'B', c'b', c'c') and kind[1] == 0
+
+
+cdef bint is_date(object value) except -1:
+    """Whether it is a datetime64 or timedelta64, which NumPy shows as 8 plain bytes."""
+    return getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
+
+
+cdef int put_array(Buffer b, object value, bint framed, object default) except -1:
+    """Write what default= makes of an array that is not bytes, or say what to do about it."""
+    if default is not None or is_date(value):
+        return put_default(b, value, framed, default)
+    raise EncodeError(f"cannot send {shown(value)} (a {type(value).__name__}): {ARRAY_HINT}")
 
 
 cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object default) except -1:
@@ -312,10 +334,17 @@ cdef str duration(object value):
 cdef str shown(object value):
     """A repr cut at 40 characters, for an error message."""
     try:
-        text = CUT.repr(value)
+        text = " ".join(CUT.repr(value).splitlines())   # of a NumPy array it has several
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= REPR_CHARACTERS else text[:REPR_CHARACTERS - 1] + "…"
+
+
+cdef bint is_secret(object name) except -1:
+    """Whether a command may hold a password, which no error may show."""
+    if isinstance(name, str):
+        name = name.encode(errors="replace")
+    return isinstance(name, bytes) and holds_passwords(name)
 
 
 cdef Nulls nulls_policy(object name) except *:
@@ -328,8 +357,14 @@ cdef Nulls nulls_policy(object name) except *:
     raise ValueError(f"nulls is 'error', 'skip' or 'empty', not {shown(name)}")
 
 
-cdef object locate(Exception error, str where, object command, object row, object argument):
-    """The same error, with its place in the stream."""
+cdef object locate(
+    Exception error, str where, object command, object row, object argument, object words
+):
+    """The same error, with its place in the stream.
+
+    Args:
+        words: the command, or as much of it as is known, its name first.
+    """
     if isinstance(error, MemoryError):
         return error
     if isinstance(error, TemplateError):
@@ -342,6 +377,11 @@ cdef object locate(Exception error, str where, object command, object row, objec
         argument = None
     else:
         where += f", argument {argument}" if where else f"argument {argument}"
+        if isinstance(words, (list, tuple)) and words and is_secret(words[0]):
+            error = EncodeError(
+                "cannot send this value, which is not shown since it may be a password; make it "
+                "str or bytes"
+            )
     located = EncodeError(
         f"{where}: {error}" if where else str(error), command=command, row=row, argument=argument
     )

@@ -1,19 +1,22 @@
 # cython: language_level=3, cdivision=True
 """A redis-py pipeline as RESP, in one call, by the rules of redis-py."""
 
+from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
 from cpython.long cimport PyLong_Check
-from cpython.memoryview cimport PyMemoryView_Check
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
 
 from .buffer cimport Buffer, Payload, put_header, reserve
 from .encode cimport (
+    ARRAY_HINT,
     PyUnicode_CheckExact,
     PyUnicode_DATA,
     PyUnicode_GET_LENGTH,
     PyUnicode_IS_COMPACT_ASCII,
+    holds_bytes,
     put_bytes,
     put_float,
     put_integer,
@@ -121,7 +124,7 @@ cdef int put_rare(Buffer b, object value) except -1:
         return put_bytes(b, text, True)
     if PyBytes_Check(value):
         return put_bytes(b, value, True)
-    if PyMemoryView_Check(value):
+    if PyMemoryView_Check(value) and holds_bytes(PyMemoryView_GET_BUFFER(value)):
         text = value.tobytes()
         return put_bytes(b, text, True)
     if isinstance(value, bytearray):
@@ -133,9 +136,10 @@ cdef int put_rare(Buffer b, object value) except -1:
         return put_integer(b, <PyObject *>value, True)
     if isinstance(value, Integral) and not isinstance(value, bool):
         return put_other(b, int(value), True, None)     # NumPy's integers
+    hint = f" ({ARRAY_HINT})" if PyObject_CheckBuffer(value) else ""
     raise EncodeError(
         f"Invalid input of type: '{type(value).__name__}'. Convert to a bytes, string, int or "
-        "float first."
+        f"float first.{hint}"
     )
 
 

@@ -53,6 +53,8 @@ cdef class Writer(ChunkWriter):
     ):
         # A copy: a plan keeps what it learnt of the last row, and another Writer's rows differ.
         self.plan = None if plan is None else Plan(plan.text, plan.commands)
+        if self.plan is not None:
+            self.row_commands = len(self.plan.commands)
         self.nulls = nulls_policy(nulls)
         self.default = default
         self.chunk_seconds = chunk_seconds
@@ -97,20 +99,24 @@ cdef class Writer(ChunkWriter):
         except Exception as error:
             if not encoding:
                 raise
-            located = self.located(error)
+            located = self.located(error, row)
             raise located from located.__cause__
         finally:
             self.busy = False
             rollback(b, commands)
 
-    cdef object located(self, Exception error):
+    cdef object located(self, Exception error, object row):
         cdef Buffer b = self.buffer
         cdef Py_ssize_t command = b.first_command + b.commands
         cdef str where = f"command {command:,}"
+        words = row
         if self.plan is not None:
+            words = [b"".join([
+                part for part in self.plan.commands[self.plan.program][0] if isinstance(part, bytes)
+            ])]
             field = None if b.argument == -1 else self.plan.field()
             where = f"row {self.rows:,}, {where}" + (f", field {field}" if field else "")
-        return locate(error, where, command, self.rows, b.argument)
+        return locate(error, where, command, self.rows, b.argument, words)
 
 
 def pack_many(commands, *, default=None):

@@ -1,0 +1,99 @@
+"""``read_rejects``: the commands that failed, byte by byte as ``rejects=`` wrote them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from itertools import islice
+
+from ..errors import SourceError
+
+__all__ = ["RejectsFile", "read_rejects"]
+
+
+def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> RejectsFile:
+    """Read the file that ``rejects=`` wrote, to send its commands again exactly as they were.
+
+    ``mass_insert(read_rejects("rejects.jsonl"), rejects="again.jsonl")`` sends them, without a
+    template. The whole file is checked before the first is sent.
+
+    Args:
+        path: the file.
+        limit: stop after so many commands.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        SourceError: later, when the commands are taken: a line is not one of rejects, or its
+            command had a password, which is not written down.
+    """
+    return RejectsFile(path, limit=limit)
+
+
+class RejectsFile:
+    """The commands of a file of rejects, as often as they are asked for: see read_rejects.
+
+    Attributes:
+        name: the path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, limit: int | None = None) -> None:
+        self.name = os.fspath(path)
+        os.stat(path)
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit is a number of commands of 0 or more, not {limit}")
+        self._limit = limit
+        self._names: list[str] | None = None
+
+    def __iter__(self) -> Iterator[list[str | bytes]]:
+        self.names()
+        return self._commands()
+
+    def names(self) -> list[str]:
+        """Check the file, and give the names of its commands, in capitals.
+
+        Raises:
+            SourceError: a line can't be sent again.
+            OSError: the file can't be read.
+        """
+        if self._names is None:
+            firsts = (command[0] for command in self._commands())
+            texts = (n if isinstance(n, str) else n.decode(errors="replace") for n in firsts)
+            self._names = list(dict.fromkeys(text.upper() for text in texts))
+        return self._names
+
+    def _commands(self) -> Iterator[list[str | bytes]]:
+        with open(self.name, "rb") as file:
+            lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            for number, line in islice(lines, self._limit):
+                yield self._read(number, line)
+
+    def _read(self, number: int, line: bytes) -> list[str | bytes]:
+        try:
+            fields = json.loads(line)
+            if not fields.get("redacted"):
+                return _command(fields["arguments"])
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise SourceError(
+                f"{self.name}, line {number:,}, is not what rejects= writes: a JSON object whose "
+                '"arguments" are a command, each of them text or {"base64": "..."}'
+            ) from None
+        raise SourceError(
+            f"{self.name}, line {number:,}: this command had a password, which rejects do not "
+            "hold; send it again from where it came from, and remove the line (nothing was sent)"
+        )
+
+
+def _command(arguments: object) -> list[str | bytes]:
+    if not isinstance(arguments, list) or not arguments:
+        raise ValueError
+    return [_argument(each) for each in arguments]
+
+
+def _argument(value: object) -> str | bytes:
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        return base64.b64decode(value["base64"], validate=True)
+    if isinstance(value, str):
+        return value
+    raise ValueError

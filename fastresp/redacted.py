@@ -1,0 +1,65 @@
+"""Which arguments of a command may be passwords: they are shown and stored nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["REDACTED", "hidden_arguments", "holds_passwords", "redacted", "without_passwords"]
+
+# In the place of an argument, as SLOWLOG and MONITOR have it.
+REDACTED = b"(redacted)"
+NAMES = frozenset((b"AUTH", b"ACL", b"CONFIG", b"HELLO", b"MIGRATE", b"SENTINEL"))
+# How the names of such settings end: requirepass, masterauth, primaryuser, tls-key-file-pass,
+# sentinel-pass. Source: SENSITIVE_CONFIG in config.c of Redis and of Valkey.
+SETTINGS = (b"pass", b"password", b"auth", b"user", b"secret")
+
+
+def holds_passwords(name: bytes) -> bool:
+    """Whether commands of that name may have a password among their arguments."""
+    return name.upper() in NAMES
+
+
+def hidden_arguments(words: Sequence[bytes]) -> list[int]:
+    """Give the places of the arguments of a command that may be passwords, as SLOWLOG has them."""
+    if not words or not holds_passwords(words[0]):
+        return []
+    name, after = words[0].upper(), range(1, len(words))
+    second = words[1].upper() if len(words) > 1 else b""
+    if name == b"AUTH":
+        return list(after)
+    if name == b"ACL":
+        return list(after[1:]) if second == b"SETUSER" else []
+    if name in (b"CONFIG", b"SENTINEL"):
+        # SENTINEL SET has the name of a master before them, and SENTINEL CONFIG another word.
+        shift = {b"SET": 2, b"CONFIG": 3}.get(second, len(words)) if name == b"SENTINEL" else 2
+        shift += name == b"SENTINEL" and second == b"SET"
+        return [i + 1 for i in range(shift, len(words) - 1, 2) if _is_secret(words[i])]
+    first = 6 if name == b"MIGRATE" else 1
+    hidden: list[int] = []
+    for i in range(first, len(words)):
+        word = words[i].upper()
+        if word == b"KEYS":
+            break
+        if i not in hidden and word in (b"AUTH", b"AUTH2"):
+            two = word == b"AUTH2" or name == b"HELLO"
+            hidden += [i + 1, i + 2] if two else [i + 1]
+    return [i for i in hidden if i < len(words)]
+
+
+def redacted(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Put ``(redacted)`` in the place of passwords; the same tuple where there is none."""
+    hidden = hidden_arguments(words)
+    if not hidden:
+        return words
+    return tuple(REDACTED if i in hidden else word for i, word in enumerate(words))
+
+
+def without_passwords(text: str, words: Sequence[bytes]) -> str:
+    """Take out of an error reply the passwords of its command, which servers put in quotes."""
+    for i in hidden_arguments(words):
+        text = text.replace(f"'{words[i].decode(errors='backslashreplace')}'", "'(redacted)'")
+    return text
+
+
+def _is_secret(setting: bytes) -> bool:
+    return setting.lower().endswith(SETTINGS)

@@ -1,0 +1,152 @@
+"""The report counts all that did not come: commands left out for nulls, and errors by code."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from loads import Insert
+from typer.testing import CliRunner
+
+import fastresp
+from fastresp.cli import app
+from fastresp.programs import LocalServer
+from fastresp.report import CODES_KEPT, Report
+
+SKIPPING = "SET a:{id} {v}; HSET h:{id} w {w}; HSET p:{id} x 1 {**}"
+ROWS = [
+    {"id": "1", "v": "x", "w": None},
+    {"id": "2", "v": None, "w": None},
+    {"id": None, "v": "x", "w": "y"},
+    {"id": "4", "v": "x", "w": "y"},
+]
+LEFT_OUT = 1 + 3 + 3  # of the first three rows
+
+
+def as_table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in rows[0]})
+
+
+@pytest.mark.parametrize("kind", [list, as_table])
+def test_skipped(insert: Insert, server: LocalServer, kind: Any) -> None:
+    for connections in (1, 3):
+        report = insert(
+            kind(ROWS * 1000), SKIPPING, server=server.url, nulls="skip", connections=connections
+        )
+        assert (report.rows, report.skipped) == (4000, 1000 * LEFT_OUT)
+        assert report.commands == 4000 * 3 - report.skipped
+        assert "7,000 commands left out for a null (nulls='skip')" in str(report)
+    report = insert(kind(ROWS), SKIPPING, server=server.url, nulls="empty")
+    assert (report.skipped, "left out" in str(report)) == (0, False)
+
+
+def test_skipped_over_redis_cli_and_of_commands(server: LocalServer, insert: Insert) -> None:
+    for data in (ROWS, as_table(ROWS)):
+        report = fastresp.mass_insert(
+            data, SKIPPING, server=server.url, nulls="skip", transport="redis-cli"
+        )
+        assert (report.transport, report.skipped, report.rows) == ("redis-cli", LEFT_OUT, 4)
+    commands = [("SET", "a", None), ("SET", "b", 1), ("SET", None, None)]
+    assert insert(commands, server=server.url, nulls="skip").skipped == 2
+    assert insert([("SET", "a", None)] * 9, server=server.url, nulls="skip").skipped == 9
+
+
+def test_skipped_before_an_error(insert: Insert, server: LocalServer) -> None:
+    """Of the rows before it, and none of the row that it is in."""
+    rows: list[Any] = [*ROWS, {"id": None, "v": [1], "w": None}, *ROWS]
+    with pytest.raises(fastresp.EncodeError) as caught:
+        insert(rows, "SET a:{id} 1; SET b {v}", server=server.url, nulls="skip")
+    report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.commands, report.skipped) == (8 - 2, 2)
+
+
+def test_skipped_on_the_command_line(server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    arguments = ["load", str(path), "SET a:{id} {v}", "--nulls", "skip", "--server", server.url]
+    assert (
+        "2 commands left out for a null (--nulls skip)" in CliRunner().invoke(app, arguments).stderr
+    )
+    fields = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert (fields["commands"], fields["skipped"], fields["rows"]) == (2, 2, 4)
+
+
+FAILING = [("LPUSH", "text", 1)] * 300 + [("INCR", "text")] * 200 + [("SET", "ok", 1)] * 50
+
+
+@pytest.mark.parametrize("transport", ["socket", "redis-cli"])
+def test_errors_by_code(client: redis.Redis, server: LocalServer, transport: Any) -> None:
+    client.set("text", "x")
+    commands = FAILING.copy()
+    random.Random(1).shuffle(commands)
+    report = fastresp.mass_insert(
+        commands, server=server.url, on_error="collect", transport=transport
+    )
+    assert report.errors_by_code == {"WRONGTYPE": 300, "ERR": 200}
+    assert report.failed == 500 and len(report.errors) == 100
+    text = str(report)
+    assert "   300 x WRONGTYPE, such as: WRONGTYPE Operation against" in text
+    assert "   200 x ERR, such as: ERR value is not an integer" in text
+    assert "of the first" not in text
+
+
+def test_errors_by_code_in_each_way(
+    insert: Insert, client: redis.Redis, server: LocalServer, tmp_path: Path
+) -> None:
+    client.set("text", "x")
+    expected = {"WRONGTYPE": 300, "ERR": 200}
+    for options in ({"max_errors": 1000}, {"rejects": tmp_path / "r"}, {"rejects": lambda e: None}):
+        report = insert(FAILING, server=server.url, on_error="collect", **options)
+        assert report.errors_by_code == expected
+    source = tmp_path / "x.resp"
+    fastresp.dump(FAILING, None, source)
+    done = CliRunner().invoke(app, ["send", str(source), "--json", "--server", server.url])
+    assert json.loads(done.stdout)["errors_by_code"] == expected
+
+
+def test_messages_that_hold_arguments(client: redis.Redis, server: LocalServer) -> None:
+    """A million of them are one line, not five of a million."""
+    client.set("text", "x")
+    data = [("EVAL", f"return redis.error_reply('MYCODE {i}')", 0) for i in range(50)]
+    report = fastresp.mass_insert(
+        [*data, *FAILING], server=server.url, on_error="collect", transport="socket"
+    )
+    assert report.errors_by_code == {"MYCODE": 50, "WRONGTYPE": 300, "ERR": 200}
+    assert "    50 x MYCODE, such as: MYCODE 0, first for row 0" in str(report)
+
+
+def test_few_errors_are_shown_by_their_words(client: redis.Redis, server: LocalServer) -> None:
+    client.set("text", "x")
+    data = [("INCR", "text"), ("HSET", "a", "b"), ("HSET", "a", "b")]
+    report = fastresp.mass_insert(data, server=server.url, on_error="collect", transport="socket")
+    assert report.errors_by_code == {"ERR": 3}
+    lines = str(report).splitlines()
+    assert "     2 x ERR wrong number of arguments for 'hset' command, first for row 1" in lines
+    assert "     1 x ERR value is not an integer or out of range, first for row 0" in lines
+
+
+def test_codes_are_bounded() -> None:
+    report = Report("socket")
+    for i in range(10_000):
+        report.count_errors([f"CODE{i} words", "x" * 1000])
+    assert len(report.errors_by_code) == CODES_KEPT + 1
+    assert sum(report.errors_by_code.values()) == 20_000
+    assert max(map(len, report.errors_by_code)) == 40
+
+
+def test_error_over_redis_cli_says_who_names_the_rows(
+    client: redis.Redis, server: LocalServer
+) -> None:
+    client.set("text", "x")
+    words = "transport='socket' names them"
+    with pytest.raises(fastresp.LoadErrors, match=words) as caught:
+        fastresp.mass_insert(FAILING, server=server.url, transport="redis-cli")
+    assert caught.value.report.errors[0].row is None
+    with pytest.raises(fastresp.LoadErrors) as caught:
+        fastresp.mass_insert(FAILING, server=server.url, transport="socket")
+    assert words not in str(caught.value)
