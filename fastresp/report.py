@@ -142,7 +142,7 @@ class Report:
             )
             where = f", first for row {one.row:,}" if one and one.row is not None else ""
             where += f" of {one.file}" if one and one.file is not None else ""
-            lines.append(f"{count:>6,} x {words}{where}")
+            lines.append(f"{count:>6,} x {shortened(words)}{where}")
         if len(kinds) > KINDS_SHOWN:
             lines.append(f"and {len(kinds) - KINDS_SHOWN:,} other codes (errors_by_code has them)")
         if all(error.index is None for error in self.errors):
