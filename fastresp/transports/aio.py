@@ -128,9 +128,13 @@ class AioTransport:
 
     async def __aenter__(self) -> Self:
         lanes = self.lanes
-        opened, self.answers = await connect(
-            lanes.server, len(lanes.lanes), lanes.timeout, lanes.scripts
-        )
+        try:
+            opened, self.answers = await connect(
+                lanes.server, len(lanes.lanes), lanes.timeout, lanes.scripts
+            )
+        except asyncio.CancelledError as cancellation:
+            add_report(cancellation, self.report, str(self.report))
+            raise
         lanes.attach(opened)
         return self
 
