@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,10 +21,8 @@ ADVICE = (
 def are_exhausted(error: BaseException | None) -> bool:
     """Whether an exception, or one that it came from, is for want of file descriptors."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in EXHAUSTED:
-            return True
-        # To find the address of a host takes some, too, and then the error says something else.
-        if isinstance(error, socket.gaierror) and not _one_is_left():
+        # Where none is left to find the address of a host, or a folder, the error says other things.
+        if isinstance(error, OSError) and (error.errno in EXHAUSTED or not _one_is_left()):
             return True
         error = error.__cause__ or error.__context__
     return False

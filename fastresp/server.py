@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
-from .descriptors import ADVICE, are_exhausted
+from .descriptors import ADVICE, are_exhausted, needed_for
 from .errors import CommandError, TransportError, TransportTimeout
 from .forks import own
 from .opening import Opening
@@ -173,7 +173,8 @@ class Server:
             "socket_connect_timeout": timeout,
         }
         try:
-            connection = self.connection_class(**settings)
+            with needed_for(f"can't use the server at {self}"):  # redis-py reads files for it
+                connection = self.connection_class(**settings)
         except TypeError as error:
             raise TransportError(
                 f"can't use the settings of the server at {self}: {error} (check the options "

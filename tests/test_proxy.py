@@ -1,4 +1,4 @@
-"""Loads over a network that cuts, resets, freezes, fragments and lies: no hang, no false account."""
+"""Loads over a network that cuts, freezes, fragments and lies: no hang, no false account."""
 
 from __future__ import annotations
 
