@@ -21,7 +21,7 @@ ADVICE = (
 def are_exhausted(error: BaseException | None) -> bool:
     """Whether an exception, or one that it came from, is for want of file descriptors."""
     while error is not None:
-        # Where none is left to find the address of a host, or a folder, the error says other things.
+        # Where none is left to look up a host or a folder, the error is about something else.
         if isinstance(error, OSError) and (error.errno in EXHAUSTED or not _one_is_left()):
             return True
         error = error.__cause__ or error.__context__
