@@ -310,7 +310,8 @@ class Server:
             with suppress(redis.exceptions.NoPermissionError):
                 call("PING")
             try:
-                call("ECHO", "fastresp")
+                if call("ECHO", "fastresp") != b"fastresp":
+                    raise ValueError("another reply to ECHO than its argument")
                 echo_refused = None
             except redis.exceptions.NoPermissionError as error:
                 echo_refused = str(error)
@@ -318,10 +319,16 @@ class Server:
             with suppress(redis.ResponseError):
                 info = parse_info(call("INFO"))
             most = DEFAULT_BULK_BYTES
-            with suppress(redis.ResponseError, IndexError, ValueError):
-                most = int(call("CONFIG", "GET", "proto-max-bulk-len")[1])
+            with suppress(redis.ResponseError):
+                for value in [*call("CONFIG", "GET", "proto-max-bulk-len")][1:]:
+                    most = int(value)
         except (redis.RedisError, OSError) as error:
             raise self.failure(error) from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise TransportError(
+                f"can't use the server at {self}: its answers make no sense ({error}); check that "
+                "it is Redis or Valkey, and what is between here and there"
+            ) from error
         replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
         if replica and not self.reading:
             raise TransportError(

@@ -123,6 +123,33 @@ def test_dry_run_of_a_server_that_does_not_finish_an_answer(short: None) -> None
     assert "could not be opened within" in found.inquiry.unreachable
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [b"+PONG\r\n", b"$3\r\nyes\r\n"],
+        [b"+PONG\r\n", b"$8\r\nfastresp\r\n", b":1\r\n"],
+        [b"+PONG\r\n", b"$8\r\nfastresp\r\n", b"$0\r\n\r\n", b":1\r\n"],
+        [b"+PONG\r\n", b"$8\r\nfastresp\r\n", b"$0\r\n\r\n", b"*2\r\n$1\r\na\r\n$1\r\nb\r\n"],
+        [b"+PONG\r\n", b"$8\r\nfastresp\r\n", b"$0\r\n\r\n", b"*2\r\n*0\r\n*0\r\n"],
+    ],
+    ids=["ECHO", "INFO", "CONFIG", "CONFIG text", "CONFIG lists"],
+)
+def test_answers_that_make_no_sense(answers: list[bytes]) -> None:
+    def answer(end: socket.socket) -> None:
+        left = list(answers)
+        while data := end.recv(4096):
+            for _ in range(data.count(b"SETINFO")):
+                end.sendall(b"+OK\r\n")
+            if b"SETINFO" not in data:
+                end.sendall(left.pop(0))
+
+    with (
+        fake_server(answer) as url,
+        pytest.raises(fastresp.TransportError, match="answers make no sense"),
+    ):
+        fastresp.mass_insert([("SET", "a", 1)], server=url)
+
+
 @pytest.mark.parametrize("answer", [silent, trickle])
 def test_server_that_answers_the_first_connection_only(
     short: None, server: LocalServer, answer: Answer
