@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Self
 
-from .errors import TransportTimeout
+from .errors import TransportError, TransportTimeout
 
 __all__ = ["Opening"]
+
+# Over a long way each takes some ways there and back.
+AT_ONCE = 8
 
 
 class Opening:
@@ -60,6 +65,25 @@ class Opening:
                 f"the connections could not be opened within {self._seconds:g} s (a larger "
                 f"timeout= waits longer): {error}"
             ) from error
+
+    def several(self, count: int, open_one: Callable[[], Any]) -> list[Any]:
+        """Open some connections, several at once.
+
+        Raises:
+            TransportError: there are no threads for it; others as ``open_one()`` does.
+        """
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            try:
+                tasks = [pool.submit(open_one) for _ in range(count)]
+                return [task.result() for task in tasks]
+            except BaseException as error:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.end()  # the others are not waited for
+                if type(error) is RuntimeError:  # of threading
+                    raise TransportError(
+                        f"can't open {count} connections at once: {error}; use fewer"
+                    ) from error
+                raise
 
     def end(self) -> None:
         """Let whoever reads from one of the connections find its end."""

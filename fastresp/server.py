@@ -8,7 +8,6 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -36,8 +35,6 @@ DEFAULT_URL = "redis://localhost:6379/0"
 ASK_TIMEOUT_S = 5.0
 # How long it may take to open all connections of a load, where nobody says.
 OPEN_TIMEOUT_S = 30.0
-# Over a long way the opening of each takes some ways there and back.
-OPENED_AT_ONCE = 8
 # A plain port never answers a TLS handshake; after this time it is asked whether it is one,
 # and a slow TLS port gets the whole time.
 HANDSHAKE_TIMEOUT_S = 1.0
@@ -224,7 +221,10 @@ class Server:
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
             first, answers = self._open_first(each, scripts, opening)
-            return [first, *self._open_others(count - 1, each, opening)], answers
+            if count == 1:
+                return [first], answers
+            more = opening.several(count - 1, lambda: self._another(each, opening))
+            return [first, *more], answers
 
     def _open_first(
         self, timeout: float, scripts: Scripts, opening: Opening
@@ -235,22 +235,6 @@ class Server:
                 connection._sock.settimeout(timeout)
                 return connection, answers
         return self._open(timeout, scripts, opening)
-
-    def _open_others(self, count: int, timeout: float, opening: Opening) -> list[Any]:
-        if not count:
-            return []
-        with ThreadPoolExecutor(min(count, OPENED_AT_ONCE)) as pool:
-            try:
-                tasks = [pool.submit(self._another, timeout, opening) for _ in range(count)]
-                return [task.result() for task in tasks]
-            except BaseException as error:
-                pool.shutdown(wait=False, cancel_futures=True)
-                opening.end()  # the others are not waited for
-                if type(error) is RuntimeError:  # of threading
-                    raise TransportError(
-                        f"can't open {count + 1} connections: {error}; use fewer"
-                    ) from error
-                raise
 
     def _another(self, timeout: float, opening: Opening) -> Any:
         """One more connection, of which it is known that the server takes it."""

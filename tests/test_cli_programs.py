@@ -234,6 +234,8 @@ def test_server_busy_at_the_closing_echo(start_server: Callable[..., LocalServer
                     time.sleep(0.01)
         finally:
             client.script_kill()
+        while _is_busy(client):
+            time.sleep(0.01)
         report = caught.value.report
         assert report is not None
         assert report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
