@@ -203,7 +203,7 @@ def test_opening_is_cancelled(short: None) -> None:
     assert "0 commands" in error.__notes__[0]
 
 
-@pytest.mark.parametrize("connections", [1, 3, 64])
+@pytest.mark.parametrize("connections", [1, 64])
 def test_frozen_server(
     insert: Insert, start_server: Callable[..., LocalServer], connections: int
 ) -> None:

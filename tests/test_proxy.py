@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -161,8 +160,9 @@ def others(client: redis.Redis) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("caller", CALLERS)
 def test_fault(caller: str, kind: str, server: LocalServer) -> None:
-    for way in (UP, DOWN):
-        check(caller, chosen(kind, way, 1), server, str(server.socket))
+    """Of the two ways one for each, in turn."""
+    way = (UP, DOWN)[([*CALLERS].index(caller) + KINDS.index(kind)) % 2]
+    check(caller, chosen(kind, way, 1), server, str(server.socket))
 
 
 @pytest.mark.slow
@@ -180,8 +180,8 @@ def test_many_faults(caller: str, kind: str, server: LocalServer) -> None:
 
 def test_fault_under_tls(tls: Callable[..., str], tls_server: LocalServer, port: int) -> None:
     url = tls().replace(f":{port}/", ":PORT/")
-    for kind, way in itertools.product(KINDS, (UP, DOWN)):
-        check("socket", chosen(kind, way, 1), tls_server, port, url)
+    for kind in KINDS:
+        check("socket", chosen(kind, DOWN, 1), tls_server, port, url)
 
 
 @pytest.mark.slow
