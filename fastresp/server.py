@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
+from .descriptors import ADVICE, are_exhausted, needed_for
 from .errors import CommandError, FastrespError, TransportError, TransportTimeout
 from .forks import own
+from .opening import Opening
 from .rehearsal import Refused, Rehearsed, rehearse
 from .show import shown_reply
 from .template import NO_SCRIPTS, Scripts
@@ -33,6 +35,8 @@ ServerLike: TypeAlias = str | Client | None
 DEFAULT_URL = "redis://localhost:6379/0"
 # A server that is up answers a connection and a PING well within this.
 ASK_TIMEOUT_S = 5.0
+# How long it may take to open all connections of a load, where nobody says.
+OPEN_TIMEOUT_S = 30.0
 # A plain port never answers a TLS handshake; after this time it is asked whether it is one,
 # and a slow TLS port gets the whole time.
 HANDSHAKE_TIMEOUT_S = 1.0
@@ -147,8 +151,12 @@ class Server:
             return f"Sentinel service {sentinel.service_name}"
         return f"{self.settings.get('host', 'localhost')}:{self.settings.get('port', 6379)}"
 
-    def connect(self, timeout: float | None) -> Any:
+    def connect(self, timeout: float | None, opening: Opening | None = None) -> Any:
         """Open a private redis-py connection: RESP2, no retries, nothing shared with a pool.
+
+        Args:
+            timeout: seconds to connect, and for each read.
+            opening: what it is a part of, where there is a deadline for more.
 
         Raises:
             TransportError: with the server's own words.
@@ -171,7 +179,8 @@ class Server:
             "socket_connect_timeout": timeout,
         }
         try:
-            connection = self.connection_class(**settings)
+            with needed_for(f"can't use the server at {self}"):  # redis-py reads files for it
+                connection = self.connection_class(**settings)
         except TypeError as error:
             raise TransportError(
                 f"can't use the settings of the server at {self}: {error} (check the options "
@@ -179,6 +188,8 @@ class Server:
             ) from error
         # In a child redis-py closes its copy of the socket, and does not shut it down.
         own(connection, lambda connection: connection.disconnect())
+        if opening is not None:
+            opening.add(connection)
         try:
             connection.connect()
         except (redis.RedisError, OSError, UnicodeError) as error:
@@ -190,7 +201,7 @@ class Server:
         """Find out whether the server can take a load, before anything is sent.
 
         Args:
-            timeout: seconds to wait for each answer; at most 5 are.
+            timeout: seconds to wait for each answer, at most 5, and for all of them, at least 5.
 
         Raises:
             TransportError: it can't be reached or used; the message has its own words.
@@ -206,13 +217,8 @@ class Server:
         Raises:
             CommandError: the server refuses one of the scripts that it is to load.
         """
-        timeout = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
-        if self.tls and timeout > HANDSHAKE_TIMEOUT_S:
-            with suppress(TransportTimeout):
-                connection, answers = self._open(HANDSHAKE_TIMEOUT_S, scripts)
-                connection._sock.settimeout(timeout)
-                return connection, answers
-        return self._open(timeout, scripts)
+        [connection], answers = self.open_all(1, timeout, scripts)
+        return connection, answers
 
     def open_all(
         self, count: int, timeout: float | None, scripts: Scripts = NO_SCRIPTS
@@ -221,31 +227,36 @@ class Server:
 
         Only the first is asked all the questions, and loads the scripts: they are the server's.
         """
-        first, answers = self.open(timeout, scripts)
-        opened = [first]
-        try:
-            while len(opened) < count:
-                opened.append(self._another(timeout))
-        except BaseException:
-            for connection in opened:
-                connection.disconnect()
-            raise
-        return opened, answers
+        each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
+        with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
+            first, answers = self._open_first(each, scripts, opening)
+            if count == 1:
+                return [first], answers
+            more = opening.several(count - 1, lambda: self._another(each, opening))
+            return [first, *more], answers
 
-    def _another(self, timeout: float | None) -> Any:
+    def _open_first(
+        self, timeout: float, scripts: Scripts, opening: Opening
+    ) -> tuple[Any, Answers]:
+        if self.tls and timeout > HANDSHAKE_TIMEOUT_S:
+            with suppress(TransportTimeout):
+                connection, answers = self._open(HANDSHAKE_TIMEOUT_S, scripts, opening)
+                connection._sock.settimeout(timeout)
+                return connection, answers
+        return self._open(timeout, scripts, opening)
+
+    def _another(self, timeout: float, opening: Opening) -> Any:
         """One more connection, of which it is known that the server takes it."""
         import redis
 
-        connection = self.connect(min(timeout or ASK_TIMEOUT_S, ASK_TIMEOUT_S))
+        connection = self.connect(timeout, opening)
         try:
             with suppress(redis.exceptions.NoPermissionError):
                 self._expect(b"PONG", _call(connection, "PING"), "PING")
             self._check_surplus(connection)
         except TransportError:
-            connection.disconnect()
             raise
         except (redis.RedisError, OSError) as error:
-            connection.disconnect()
             raise self.failure(error) from error
         return connection
 
@@ -267,8 +278,8 @@ class Server:
                 "same connection)"
             )
 
-    def _open(self, timeout: float, scripts: Scripts) -> tuple[Any, Answers]:
-        connection = self.connect(timeout)
+    def _open(self, timeout: float, scripts: Scripts, opening: Opening) -> tuple[Any, Answers]:
+        connection = self.connect(timeout, opening)
         try:
             answers = self._question(connection)
             self._load(connection, scripts)
@@ -338,6 +349,11 @@ class Server:
             raise
         except (redis.RedisError, OSError) as error:
             raise self.failure(error) from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise TransportError(
+                f"can't use the server at {self}: its answers make no sense ({error}); check that "
+                "it is Redis or Valkey, and what is between here and there"
+            ) from error
         replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
         if replica and not self.reading:
             raise TransportError(
@@ -373,6 +389,8 @@ class Server:
         import redis
 
         words = str(error).strip() or type(error).__name__
+        if are_exhausted(error):
+            return TransportError(f"can't use the server at {self}: {words} ({ADVICE})")
         if type(error) is redis.ConnectionError and "connection_pool" not in self.settings:
             words = self._greeting() or words
         hint = ""

@@ -6,22 +6,26 @@ import re
 import resource
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
+from .descriptors import needed_for
 from .errors import TransportError
 from .generators import GENERATORS, chunks
-from .programs import LocalServer, find_program, need_program
+from .programs import LocalServer, end_group, find_program, need_program, words_of
 
 __all__ = ["FASTRESP", "READY_FILE", "Comparison", "Methods", "PlainCli", "Show", "Stage", "Timing"]
 
 READY_FILE = "no generation"
 FASTRESP = "fastresp"
+# Nothing that is compared, and no look at what it left, takes as long as this.
+STUCK_S = 300.0
 
 Show: TypeAlias = Callable[[str], object]
 Methods: TypeAlias = dict[str, Callable[[], object]]
@@ -96,33 +100,43 @@ class PlainCli:
 
     def feed(self, pieces: Iterable[bytes]) -> None:
         """Write RESP to its standard input, then wait for the last reply."""
-        with open(self.output, "wb") as output:
-            process = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=output, stderr=output
-            )
-        assert process.stdin is not None
-        try:
+        with self._running(subprocess.PIPE) as process:
+            assert process.stdin is not None
             with process.stdin as stdin:
                 stdin.writelines(pieces)
-        except BrokenPipeError:
-            pass  # its own words, looked at below, say why
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            process.wait()
-        self._check(process.returncode)
 
     def load_file(self, path: Path) -> None:
         """Load a file of RESP: ``redis-cli --pipe < path``."""
-        with open(path, "rb") as ready, open(self.output, "wb") as output:
-            done = subprocess.run(self.command, stdin=ready, stdout=output, stderr=output)
-        self._check(done.returncode)
+        with open(path, "rb") as ready, self._running(ready):
+            pass
 
-    def _check(self, returncode: int) -> None:
-        if returncode:
-            words = self.output.read_text(errors="replace").strip()[-500:]
-            raise TransportError(f"{self.program} --pipe failed: {words or 'it said nothing'}")
+    @contextmanager
+    def _running(self, stdin: int | IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+        """Run it; wait for its end behind the block, and end it if it takes too long."""
+        with (
+            needed_for(f"{self.program} can't be started"),
+            open(self.output, "wb") as output,
+        ):
+            process = subprocess.Popen(
+                self.command, stdin=stdin, stdout=output, stderr=output, process_group=0
+            )
+        end = time.monotonic() + STUCK_S
+        stuck = threading.Timer(STUCK_S, end_group, [process])
+        stuck.daemon = True
+        stuck.start()
+        try:
+            with suppress(BrokenPipeError):  # its own words, looked at below, say why
+                yield process
+            process.wait()
+        finally:
+            stuck.cancel()
+            end_group(process)
+        if process.returncode:
+            words = self.output.read_bytes()[-500:].decode(errors="replace").strip()
+            why = words or "it said nothing"
+            if time.monotonic() >= end:
+                why = f"it did not end within {STUCK_S:g} s, and was killed: {why}"
+            raise TransportError(f"{self.program} --pipe failed: {why}")
 
 
 class Stage:
@@ -156,8 +170,8 @@ class Stage:
         listening = [] if port is None else ["--port", str(port)]
         with (
             LocalServer(*listening, *_debug_options()) as server,
-            # No timeout: looking through a large data set takes as long as it takes.
-            redis.Redis.from_url(server.url, socket_timeout=None) as client,
+            # To look through a large data set takes long.
+            redis.Redis.from_url(server.url, socket_timeout=STUCK_S) as client,
         ):
             yield cls(server, client, port)
 
@@ -257,6 +271,5 @@ def _debug_options() -> list[str]:
     program = find_program("server", "FASTRESP_SERVER")
     if program is None:
         return []  # LocalServer says so better
-    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
-    major = re.search(r"v=(\d+)", version)
+    major = re.search(rb"v=(\d+)", words_of(program, "--version"))
     return ["--enable-debug-command", "yes"] if major and int(major[1]) >= 7 else []

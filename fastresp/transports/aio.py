@@ -27,10 +27,13 @@ async def connect(
 
     Raises:
         CommandError: the server refuses a script.
-        TransportError: the server can't be used.
+        TransportError: the server can't be used, or no thread can be had.
     """
     loop = asyncio.get_running_loop()
-    opening = loop.run_in_executor(None, server.open_all, count, timeout, scripts)
+    try:
+        opening = loop.run_in_executor(None, server.open_all, count, timeout, scripts)
+    except RuntimeError as error:
+        raise TransportError(f"can't open a connection to {server}: {error}") from error
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -128,9 +131,13 @@ class AioTransport:
 
     async def __aenter__(self) -> Self:
         lanes = self.lanes
-        opened, self.answers = await connect(
-            lanes.server, len(lanes.lanes), lanes.timeout, lanes.scripts
-        )
+        try:
+            opened, self.answers = await connect(
+                lanes.server, len(lanes.lanes), lanes.timeout, lanes.scripts
+            )
+        except asyncio.CancelledError as cancellation:
+            add_report(cancellation, self.report, str(self.report))
+            raise
         lanes.attach(opened)
         return self
 

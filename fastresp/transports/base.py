@@ -11,7 +11,10 @@ from ..server import Answers, Server, ServerLike
 from ..wire.buffer import Chunk
 from ..wire.commands import CommandSplitter
 
-__all__ = ["Transport", "add_report"]
+__all__ = ["Transport", "add_report", "idle_cause"]
+
+# The setting 'timeout' of a server is in whole seconds.
+LEAST_IDLE_S = 1.0
 
 
 class Transport:
@@ -34,7 +37,13 @@ class Transport:
         self._splitter = CommandSplitter()
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except Exception:
+            raise
+        except BaseException as interruption:
+            add_report(interruption, self.report, str(self.report))
+            raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -152,6 +161,16 @@ class Transport:
 
     def _finish(self) -> None:
         raise NotImplementedError
+
+
+def idle_cause(seconds: float) -> str:
+    """One more likely cause of a lost connection, where nothing had moved for so long; or ""."""
+    if seconds < LEAST_IDLE_S:
+        return ""
+    return (
+        f"; or the server closed it after a pause of {seconds:,.0f} s: its setting 'timeout' says "
+        "how long a connection may be idle (CONFIG GET timeout; 0 for no limit)"
+    )
 
 
 def add_report(error: BaseException, report: Report, outcome: str) -> None:

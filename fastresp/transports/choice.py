@@ -11,7 +11,8 @@ from ..rehearsal import Rehearsed
 from ..server import Answers, Server, ServerLike
 from ..template import NO_SCRIPTS, Scripts
 from .base import Transport
-from .redis_cli import RedisCli, beyond_redis_cli
+from .cli_options import beyond_redis_cli
+from .redis_cli import RedisCli
 from .socket import SocketTransport
 
 __all__ = ["TRANSPORTS", "check_cluster", "choose"]

@@ -76,11 +76,12 @@ class Lanes:
             for _ in range(connections)
         ]
         self.pace = None if rate_limit is None else Pace(rate_limit)
-        self._started = 0.0
+        # When bytes last moved over any of them.
+        self.moved = self._started = 0.0
 
     def attach(self, connections: Sequence[Any]) -> None:
         """Take over connected redis-py connections, as many as there are lanes."""
-        self._started = time.monotonic()
+        self.moved = self._started = time.monotonic()
         if self.pace is not None:
             self.pace.start = self._started
         for lane, connection in zip(self.lanes, connections, strict=True):
@@ -329,11 +330,21 @@ class Lane(PipelineCore):
         sent = load.sent
         return self.window.sent + max(0, load.pace.allowed(sent) - sent)
 
-    @property
-    def patience(self) -> float | None:
-        # A server goes from one connection to the next, and answers some of each.
-        busy = sum(not lane.finished for lane in self._load.lanes)
-        return None if self.timeout is None else self.timeout * max(busy, 1)
+    def progress(self) -> None:
+        super().progress()
+        self._load.moved = self.moved
+
+    def overdue(self) -> float | None:
+        """As of any pipeline; but what moves over another connection is progress of the load.
+
+        One that is silent while others are not is waited for longer: a server goes from one to
+        the next, and answers some of each.
+        """
+        timeout = super().overdue()
+        if timeout is None or time.monotonic() - self._load.moved > timeout:
+            return timeout
+        timeout *= sum(not lane.finished for lane in self._load.lanes)
+        return timeout if time.monotonic() - self.since > timeout else None
 
     def understand(self) -> None:
         scanner, window = self._scanner, self.window

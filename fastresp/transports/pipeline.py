@@ -16,6 +16,7 @@ from ..report import Report
 from ..server import Server
 from ..window import Window
 from ..wire.buffer import Chunk
+from .base import idle_cause
 from .stream import Sink, Stream, Wait
 
 __all__ = ["LostConnection", "PipelineCore"]
@@ -42,6 +43,10 @@ PORTION_S = 0.01
 
 class PipelineCore:
     """Chunks out, replies in, over one connection.
+
+    Attributes:
+        moved: when bytes last moved, either way.
+        since: from when on the time without progress counts: as ``moved``, or later.
 
     Args:
         server: whose connection it is, for messages.
@@ -74,7 +79,8 @@ class PipelineCore:
         self.rate_limit = rate_limit
         self.window = window or Window()
         self.stream: Stream | None = None
-        self.started = self.moved = time.monotonic()
+        self.started = self.moved = self.since = time.monotonic()
+        self._pause = 0.0  # in which nothing had moved before the connection was lost
         # No command from this one on is sent; None for no end.
         self.end: int | None = None
         # What the server said of a command that it had a part of, before it closed the connection.
@@ -84,7 +90,7 @@ class PipelineCore:
     def attach(self, connection: Any) -> None:
         """Take over a connected redis-py connection."""
         self.stream = Stream(connection, self.window, self.sink)
-        self.started = self.moved = time.monotonic()
+        self.started = self.moved = self.since = time.monotonic()
 
     def detach(self) -> None:
         """Close the connection, if it is open. What has come until now is counted."""
@@ -99,7 +105,11 @@ class PipelineCore:
 
     def touch(self) -> None:
         """Count the time without progress from now: what others took of it does not count."""
-        self.moved = time.monotonic()
+        self.since = time.monotonic()
+
+    def progress(self) -> None:
+        """Note that bytes have moved."""
+        self.moved = self.since = time.monotonic()
 
     def tend(self) -> None:
         """Move what can be moved, from outside of the generators.
@@ -171,9 +181,10 @@ class PipelineCore:
                 self.understand()
                 reads -= 1
             self.understand()
+            self._pause = time.monotonic() - self.moved
             raise LostConnection
         if moved:
-            self.moved = time.monotonic()
+            self.progress()
 
     def _usable_stream(self) -> Stream:
         """The connection; refuse to use one that is closed, torn, or another process's."""
@@ -198,19 +209,18 @@ class PipelineCore:
         """
         stream, window = self.stream, self.window
         assert stream is not None
-        now = time.monotonic()
         if stream.full:
             wait = Wait(False, True, READ_EVERY_S)
         elif self.rate_limit is not None and window.unsent and self.end is None:
             wait = Wait(True, False, PORTION_S)
             if not window.in_doubt:
-                self.moved = now
+                self.touch()
         else:
             wait = Wait(True, False, TICK_S)
-        patience = self.patience
-        if patience is not None and now - self.moved > patience:
+        overdue = self.overdue()
+        if overdue is not None:
             raise TransportTimeout(
-                f"nothing moved for {patience:g} s between here and {self.server}: the server "
+                f"nothing moved for {overdue:g} s between here and {self.server}: the server "
                 "is frozen, or busy with commands that take longer (a larger timeout= waits "
                 "longer; a server answers about 16 KB of commands at once)",
                 self.report,
@@ -238,22 +248,24 @@ class PipelineCore:
         """How many commands may have gone, that the replies, or the rate, stay within bounds."""
         return None
 
-    @property
-    def patience(self) -> float | None:
-        """How long nothing may move."""
-        return self.timeout
+    def overdue(self) -> float | None:
+        """How long nothing may move, where nothing has for longer; else None."""
+        timeout = self.timeout
+        late = timeout is not None and time.monotonic() - self.since > timeout
+        return timeout if late else None
 
     def loss(self) -> TransportError:
         """The exception for a lost connection. Asks the server again: may take seconds."""
         report = self.report
         cause = self.stream.lost if self.stream is not None else None
+        idle = "" if self.window.in_doubt else idle_cause(self._pause)
         self.detach()
         if isinstance(cause, ProtocolError):
             message = f"the server at {self.server} sent what can't be understood: {cause}"
         else:
             message = f"lost the server at {self.server}: {cause}"
             words = self.last_words
-            message += f"; its last words: {words}" if words else f" ({LIKELY_CAUSES})"
+            message += f"; its last words: {words}" if words else f" ({LIKELY_CAUSES}{idle})"
         try:
             self.server.ask(self.timeout)
         except TransportError as error:

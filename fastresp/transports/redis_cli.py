@@ -7,7 +7,6 @@ import fcntl
 import os
 import re
 import select
-import signal
 import socket
 import subprocess
 import termios
@@ -16,40 +15,41 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from ..descriptors import needed_for
 from ..errors import CommandError, TransportError, TransportTimeout
 from ..forks import Inherited, own
-from ..programs import need_program
+from ..programs import end_group, need_program
 from ..report import ERRORS_KEPT, Report
 from ..server import Answers, Server, ServerLike
 from ..window import Sending
 from ..wire.buffer import Chunk
-from .base import Transport
+from .base import Transport, idle_cause
+from .cli_options import beyond_redis_cli, cli_options
 
-__all__ = ["RedisCli", "beyond_redis_cli"]
+__all__ = ["RedisCli"]
 
 # What we ask of the system, which gives less: Linux 416 KiB for a socket by default
 # (net.core.wmem_max, twice), 1 MiB for a pipe (fs.pipe-max-size).
 BUFFER_BYTES = 1 << 20
 # How often a wait looks whether redis-cli has taken something meanwhile.
 TICK_MS = 200
+# What is kept of stdout, and of one line of stderr: a program that is no redis-cli may not stop.
+KEPT_BYTES = 1 << 16
+KEPT_WORDS = 10
+# How long a wrapper may take to end after redis-cli's last word.
+END_S = 5.0
+# How long redis-cli is silent before a refused ECHO is believed to be its own.
+ECHO_S = 1.0
 # Of a longer error reply the beginning is kept, as over a socket.
 TEXT_CHARACTERS = 4096
-TOTALS = re.compile(rb"errors: (\d+), replies: (\d+)")
+TOTALS = re.compile(rb"errors: (\d{1,18}), replies: (\d{1,18})\b")
 # What redis-cli says in its own name on stderr; every other line is an error reply.
 OWN_WORDS = re.compile(
     r"Could not connect|Error reading|Error writing|Error from server|AUTH failed|SELECT \d+ failed"
     r"|Warning: (AUTH failed|Using a password)|Server closed|I/O error|No replies for"
 )
-# TLS settings of redis-py that redis-cli has no option for.
-TLS_BEYOND_CLI = (
-    "ssl_ca_data",
-    "ssl_password",
-    "ssl_validate_ocsp",
-    "ssl_validate_ocsp_stapled",
-    "ssl_min_version",
-    "ssl_include_verify_flags",
-    "ssl_exclude_verify_flags",
-)
+# What a server says to the ECHO that redis-cli ends with, when the ACL does not allow it any more.
+ECHO_REFUSED = re.compile(r"NOPERM .*'echo'", re.IGNORECASE)
 LIKELY_CAUSES = (
     "the server was stopped or killed, the connection was ended by CLIENT KILL or an output or "
     "query buffer limit, or a value is larger than proto-max-bulk-len"
@@ -91,6 +91,9 @@ class RedisCli(Transport):
         self._stdout: list[bytes] = []
         self._stderr: list[bytes] = []
         self._own_words: list[str] = []
+        self._errors = 0  # error replies on stderr
+        self._last_error = ""
+        self._pause = 0.0  # the longest in which there was nothing to send
         self._started = self._moved = time.monotonic()
         self._level = 0  # what redis-cli had not taken when last looked at
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,6 +116,7 @@ class RedisCli(Transport):
         if sending is not None:
             report.rows, report.commands, report.bytes_sent = sending.totals()
             report.unsent = self.made - report.commands
+        report.failed = min(self._errors, report.commands)
         if self._process is not None:
             report.seconds = time.monotonic() - self._started
         return report
@@ -145,23 +149,27 @@ class RedisCli(Transport):
         # A socket and not a pipe for its input. A pipe calls itself writable as soon as a page
         # is free, so feeder and redis-cli take turns for every 16 KiB. A socket does when three
         # quarters are: a tenth of the turns, and what is written then surely fits as a whole.
-        ours, theirs = socket.socketpair()
+        with needed_for(f"{program} can't be started"):
+            ours, theirs = socket.socketpair()
         self._input = ours
         with theirs:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
             ours.setblocking(False)
             self._piece_bytes = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 4
-            options = _options(self.server, answers, user)
+            options = cli_options(self.server, answers, user)
             try:
-                self._process = subprocess.Popen(
-                    [program, *options, "--pipe", "--pipe-timeout", "0"],
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    bufsize=0,
-                    env=environment,
-                    process_group=0,  # a Ctrl-C on the terminal is for this process to handle
-                )
+                with needed_for(f"{program} can't be started"):
+                    self._process = subprocess.Popen(
+                        [program, *options, "--pipe", "--pipe-timeout", "0"],
+                        stdin=theirs.fileno(),
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        bufsize=0,
+                        env=environment,
+                        process_group=0,  # a Ctrl-C on the terminal is for this process to handle
+                    )
+            except TransportError:
+                raise
             except OSError as error:
                 raise TransportError(f"{program} can't be started: {error}") from error
         own(self, RedisCli._let_go)
@@ -183,10 +191,7 @@ class RedisCli(Transport):
         """End redis-cli at once, if it still runs. The server drops a command it has half of."""
         process, self._process = self._process, None
         if process is not None:
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # and what a wrapper has started
-            process.wait()
+            end_group(process)  # and what a wrapper has started
             for output in (process.stdout, process.stderr):
                 if output is not None:
                     output.close()
@@ -228,7 +233,7 @@ class RedisCli(Transport):
 
     def _wait_until_writable(self) -> socket.socket:
         assert self._input is not None
-        self._moved = time.monotonic()
+        self._begin_to_wait()
         while True:
             ready = dict(self._write_poll.poll(TICK_MS))
             self._read_outputs(ready)
@@ -238,34 +243,74 @@ class RedisCli(Transport):
                 return self._input
             self._look_for_progress()
 
+    def _begin_to_wait(self) -> None:
+        """Count the time without progress from now: what the source took does not count."""
+        now = time.monotonic()
+        self._pause, self._moved = max(self._pause, now - self._moved), now
+
     def _finish(self) -> None:
         """Send what is left, close redis-cli's input, and read its last words."""
         self.flush()
         assert self._input is not None
         with suppress(OSError):  # it has ended already, or this is done for the second time
             self._input.shutdown(socket.SHUT_WR)
-        self._reap()
+        self._begin_to_wait()
+        echo_asked = False
+        while self._outputs:
+            self._read_outputs(dict(self._read_poll.poll(TICK_MS)))
+            if not echo_asked and self._seems_to_wait_for_echo():
+                echo_asked = True
+                if self._echo_is_refused():
+                    self._errors -= 1  # that one is the ECHO's
+                    del self._report.errors[self._errors :]
+                    self._report.replies = self.report.commands
+                    return
+            self._look_for_progress()
         totals = TOTALS.search(b"".join(self._stdout))
         if totals is None:
             raise self._lost()
+        with suppress(subprocess.TimeoutExpired):
+            assert self._process is not None
+            self._process.wait(END_S)
+        self._take_totals(int(totals[1]), int(totals[2]))
+
+    def _take_totals(self, failed: int, replies: int) -> None:
+        """Take what redis-cli counted.
+
+        Raises:
+            TransportError: it can't be right.
+        """
+        self._errors = failed
         report = self.report
-        failed, replies = int(totals[1]), int(totals[2])
-        # No more than were asked for are acknowledged, whatever the server sends.
-        report.failed, report.replies = min(failed, report.commands), min(replies, report.commands)
-        if replies != report.commands:
+        report.replies = min(replies, report.commands)
+        if replies != report.commands or failed > replies:
             raise TransportError(
-                f"redis-cli counted {replies:,} replies to {report.commands:,} commands",
+                f"redis-cli counted {replies:,} replies to {report.commands:,} commands, "
+                f"{failed:,} of them errors; some other program may answer for it or for the "
+                "server (transport='socket' goes without redis-cli)",
                 report,
             )
 
-    def _reap(self) -> None:
-        """Read redis-cli's outputs to their end, and its exit status."""
-        assert self._process is not None
-        self._moved = time.monotonic()
-        while self._outputs:
-            self._read_outputs(dict(self._read_poll.poll(TICK_MS)))
-            self._look_for_progress()
-        self._process.wait()
+    def _seems_to_wait_for_echo(self) -> bool:
+        """Whether it has been silent since an error reply that its closing ECHO may have got.
+
+        Of such a reply redis-cli does not know that it is the last, and waits for ever.
+        """
+        assert self._input is not None
+        silent = time.monotonic() - self._moved
+        enough = ECHO_S if self.timeout is None else min(ECHO_S, self.timeout / 2)
+        refused = ECHO_REFUSED.match(self._last_error) is not None
+        return refused and silent >= enough and not _unsent(self._input)
+
+    def _echo_is_refused(self) -> bool:
+        """Whether the server refuses ECHO, and redis-cli had no other reply while it was asked."""
+        errors = self._errors
+        try:
+            refused = self.server.ask(self.timeout).echo_refused
+        except TransportError:
+            return False
+        self._read_outputs(dict(self._read_poll.poll(0)))
+        return bool(refused) and self._errors == errors and bool(self._outputs)
 
     def _look_for_progress(self) -> None:
         """Note whether redis-cli took something of its input; give up when it is too long ago."""
@@ -274,15 +319,32 @@ class RedisCli(Transport):
         if level != self._level:
             self._level, self._moved = level, time.monotonic()
         elif self.timeout is not None and time.monotonic() - self._moved > self.timeout:
-            report = self.report
+            message, report = self._silence(), self.report
             self.kill()
-            raise TransportTimeout(
-                f"nothing was seen to move for {self.timeout:g} s between redis-cli and "
-                f"{self.server}: the server is frozen, or busy with a command, or with the last "
-                "500 KB of them, which redis-cli is silent about; redis-cli was ended (a larger "
-                "timeout= waits longer; transport='socket' sees every reply)",
-                report,
+            raise TransportTimeout(message, report)
+
+    def _silence(self) -> str:
+        """What to say of a redis-cli in which nothing moves."""
+        if not self._outputs:
+            return (
+                f"redis-cli closed its outputs {self.timeout:g} s ago, and runs on; it was ended "
+                "(check what FASTRESP_CLI, or redis-cli on the PATH, runs)"
             )
+        message = f"nothing was seen to move for {self.timeout:g} s between redis-cli and "
+        if self._last_error and not self._level:
+            message += (
+                f"{self.server}, after the error reply {self._last_error!r}: if that answered the "
+                "ECHO that redis-cli ends with, all commands were run"
+            )
+        else:
+            message += (
+                f"{self.server}: the server is frozen, or busy with a command, or with the last "
+                "500 KB of them, which redis-cli is silent about"
+            )
+        return (
+            f"{message}; redis-cli was ended (a larger timeout= waits longer; transport='socket' "
+            f"sees every reply)"
+        )
 
     def _read_outputs(self, ready: Iterable[int]) -> None:
         """Take what redis-cli has to say, so that it never blocks on a full pipe."""
@@ -290,7 +352,6 @@ class RedisCli(Transport):
             output = self._outputs[fd]
             # One call in C, as in flush(): nothing that was read gets lost.
             output.extend(map(os.read, (fd,), (1 << 16,)))
-            self._moved = time.monotonic()
             if not output[-1]:
                 for poll in (self._read_poll, self._write_poll):
                     with suppress(KeyError):
@@ -301,20 +362,37 @@ class RedisCli(Transport):
             self._stderr[:] = [rest]
             for line in lines:
                 self._take_error(line.decode(errors="replace"))
+        self._stdout[:] = [b"".join(self._stdout)[-KEPT_BYTES:]]
+        self._stderr[:] = [b"".join(self._stderr)[:KEPT_BYTES]]
 
     def _take_error(self, text: str) -> None:
         if OWN_WORDS.match(text):
-            self._own_words.append(text)
+            if len(self._own_words) < KEPT_WORDS:
+                self._own_words.append(text)
             return
-        self._report.failed += 1
+        self._errors += 1
         self._report.count_errors([text])
+        self._last_error = text
+        if self._errors <= self.made:
+            self._moved = time.monotonic()  # more than commands can't be replies
         if len(self._report.errors) < ERRORS_KEPT:
             self._report.errors.append(CommandError(text[:TEXT_CHARACTERS]))
 
     def _lost(self) -> TransportError:
-        """The exception for a redis-cli that ends before its time."""
+        """The exception for a redis-cli that ends before its time.
+
+        Raises:
+            TransportTimeout: it does not end.
+        """
         assert self._process is not None
-        self._reap()
+        self._moved = time.monotonic()
+        while self._outputs:
+            self._read_outputs(dict(self._read_poll.poll(TICK_MS)))
+            self._look_for_progress()
+        while self._process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(TICK_MS / 1000)
+            self._look_for_progress()
         report, status = self.report, self._process.returncode
         self.kill()
         words = self._own_words + [e.text for e in report.errors if "Protocol error" in e.text]
@@ -323,6 +401,7 @@ class RedisCli(Transport):
         if self._sending is not None and self._sending.underway:
             message += f", while a command of {self._sending.underway:,} bytes was being sent"
         message += f": {'; '.join(words)}" if words else f" without a word: {LIKELY_CAUSES}"
+        message += idle_cause(self._pause)
         if any("invalid bulk length" in each for each in words):
             message += " (a value is larger than the server's proto-max-bulk-len)"
         try:
@@ -332,55 +411,6 @@ class RedisCli(Transport):
         else:
             message += "\na new connection to it works"
         return TransportError(message, report)
-
-
-def beyond_redis_cli(program: str, server: Server, answers: Answers) -> str:
-    """Why redis-cli can't do it, or would do it badly, or hang; empty when it can."""
-    unknown = [name for name in TLS_BEYOND_CLI if server.settings.get(name)]
-    if answers.cluster:
-        return "this server is part of a cluster, and redis-cli --pipe does not follow MOVED"
-    if answers.echo_refused:
-        return (
-            "redis-cli --pipe ends with an ECHO, which the ACL of this user does not allow "
-            f"({answers.echo_refused}; allow it with ACL SETUSER ... +echo)"
-        )
-    if server.tls and unknown:
-        return f"redis-cli has no option for {', '.join(unknown)}"
-    if server.tls and not _knows_tls(program):
-        return f"{program} was built without TLS"
-    return ""
-
-
-def _knows_tls(program: str) -> bool:
-    usage = subprocess.run([program, "--help"], capture_output=True, timeout=10, check=False)
-    return b"--tls" in usage.stdout + usage.stderr
-
-
-def _options(server: Server, answers: Answers, user: str | None) -> list[str]:
-    """redis-cli's options for a server. Never a password: that goes by the environment."""
-    settings = server.settings
-    if "path" in settings:
-        options = ["-s", str(settings["path"])]
-    else:
-        options = ["-h", str(answers.host), "-p", str(answers.port)]
-    if settings.get("db"):
-        options += ["-n", str(settings["db"])]
-    if user:
-        options += ["--user", user]
-    if server.tls:
-        options += ["--tls", "--sni", str(answers.host)]
-        for option, setting in (
-            ("--cacert", "ssl_ca_certs"),
-            ("--cacertdir", "ssl_ca_path"),
-            ("--cert", "ssl_certfile"),
-            ("--key", "ssl_keyfile"),
-            ("--tls-ciphers", "ssl_ciphers"),
-        ):
-            if settings.get(setting):
-                options += [option, str(settings[setting])]
-        if settings.get("ssl_cert_reqs", "required") in ("none", None, 0):
-            options.append("--insecure")
-    return options
 
 
 def _enlarge_pipe(fd: int) -> None:

@@ -1,0 +1,183 @@
+"""A TCP proxy in front of a real server that does to the bytes what networks and attackers do."""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, Self
+
+__all__ = ["FAITHFUL", "KINDS", "LYING", "UP", "DOWN", "Fault", "Proxy"]
+
+UP, DOWN = "up", "down"
+# These let pass only what was sent, in its order: whoever counts replies can't be wrong.
+FAITHFUL = ("none", "cut", "reset", "half-close", "freeze", "fragment")
+LYING = ("garbage", "replies")
+KINDS = FAITHFUL + LYING
+# How many bytes are passed on one by one.
+FRAGMENTED_BYTES = 3_000
+GARBAGE_BYTES = 20
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to a stream of bytes, once.
+
+    Attributes:
+        kind: one of KINDS. ``"cut"`` closes both ends, ``"reset"`` with an RST; ``"half-close"``
+            ends this direction alone; ``"freeze"`` passes on nothing more, either way;
+            ``"garbage"`` puts random bytes in, ``"replies"`` whole replies.
+        way: ``"up"``, of the commands, or ``"down"``, of the replies.
+        at: behind so many bytes of that direction, counted over all connections.
+        seed: of the random bytes.
+        delay_s: how long each piece is held up, as by a long way.
+    """
+
+    kind: str = "none"
+    way: Literal["up", "down"] = "up"
+    at: int = 0
+    seed: int = 0
+    delay_s: float = 0.0
+
+
+class Proxy:
+    """A proxy on a TCP port, to be used in a ``with`` statement.
+
+    One thread serves all connections. After a fault, new connections are passed on faithfully.
+
+    Args:
+        target: the server's unix socket, or its TCP port.
+        fault: what happens.
+
+    Attributes:
+        port: where it listens.
+        inserted: how many replies, or lines of garbage, were put in.
+        done: whether the fault has happened.
+        most_at_once: how many connections there were at once.
+    """
+
+    def __init__(self, target: str | int, fault: Fault = Fault()) -> None:
+        self.target = target
+        self.fault = fault
+        self.inserted = self.most_at_once = 0
+        self.done = fault.kind == "none"
+        self._random = random.Random(fault.seed)
+        self._counts = {UP: 0, DOWN: 0}
+        self._slow = 0  # bytes that are still to go one by one
+        self._pairs: dict[socket.socket, tuple[socket.socket, str]] = {}
+        self._frozen: list[socket.socket] = []
+        self._ending = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ending.set()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        for end in (*self._pairs, *self._frozen, self._listener):
+            end.close()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            ready, _, _ = select.select([self._listener, *self._pairs], [], [], 0.02)
+            for end in ready:
+                if end is self._listener:
+                    self._accept()
+                elif end in self._pairs:  # it may have been closed meanwhile
+                    try:
+                        self._pass_on(end)
+                    except OSError:
+                        self._close(end)
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        if isinstance(self.target, int):
+            server = socket.create_connection(("127.0.0.1", self.target))
+        else:
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self.target)
+        for end in (client, server):
+            # Nobody may make the thread wait that all depend on.
+            end.settimeout(5)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._pairs[client] = (server, UP)
+        self._pairs[server] = (client, DOWN)
+        self.most_at_once = max(self.most_at_once, len(self._pairs) // 2)
+
+    def _pass_on(self, source: socket.socket) -> None:
+        sink, way = self._pairs[source]
+        data = source.recv(1 << 16)
+        time.sleep(self.fault.delay_s)
+        if not data:
+            del self._pairs[source]  # the other direction may go on
+            if sink in self._pairs:
+                self._frozen.append(source)
+                sink.shutdown(socket.SHUT_WR)
+            else:
+                source.close()
+                sink.close()
+            return
+        before = self._counts[way]
+        self._counts[way] += len(data)
+        fault = self.fault
+        if self.done or fault.way != way or self._counts[way] <= fault.at:
+            self._send(sink, data)
+            return
+        self.done = True
+        self._send(sink, data[: fault.at - before])
+        self._happen(source, sink, data[fault.at - before :])
+
+    def _happen(self, source: socket.socket, sink: socket.socket, rest: bytes) -> None:
+        kind = self.fault.kind
+        if kind == "cut":
+            self._close(source)
+        elif kind == "reset":
+            for end in (source, sink):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._close(source)
+        elif kind == "half-close":
+            sink.shutdown(socket.SHUT_WR)
+            del self._pairs[source]
+            self._frozen.append(source)
+        elif kind == "freeze":
+            for end in (source, sink):
+                if self._pairs.pop(end, None) is not None:
+                    self._frozen.append(end)
+        elif kind == "fragment":
+            self._slow = FRAGMENTED_BYTES
+            self._send(sink, rest)
+        elif kind == "garbage":
+            self.inserted += GARBAGE_BYTES
+            self._send(sink, self._random.randbytes(GARBAGE_BYTES) + rest)
+        else:
+            count = self._random.randrange(1, 50)
+            self.inserted += count
+            self._send(sink, b"+OK\r\n" * count + rest)
+
+    def _send(self, sink: socket.socket, data: bytes) -> None:
+        slow = min(self._slow, len(data))
+        self._slow -= slow
+        for at in range(slow):
+            sink.sendall(data[at : at + 1])
+        sink.sendall(data[slow:])
+
+    def _close(self, end: socket.socket) -> None:
+        other, _ = self._pairs.pop(end)
+        self._pairs.pop(other, None)
+        for each in (end, other):
+            with suppress(OSError):
+                each.close()

@@ -1,0 +1,259 @@
+"""Every wait has an end: one deadline for a load, whatever the number of its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import redis
+from loads import Insert
+
+import fastresp
+import fastresp.aio
+from fastresp import server as server_module
+from fastresp.command_info import command_info
+from fastresp.dry_run import dry_run
+from fastresp.programs import LocalServer
+from fastresp.transports.socket import SocketTransport
+
+SET = "SET key:{0} {1}"
+VALUE = "x" * 1000
+
+Answer = Callable[[socket.socket], object]
+
+
+@contextmanager
+def fake_server(answer: Answer) -> Iterator[str]:
+    """A server that does not speak RESP: a function has each of its connections."""
+    ends: list[socket.socket] = []
+
+    def accept() -> None:
+        while True:
+            try:
+                end, _ = listener.accept()
+            except OSError:
+                return
+            ends.append(end)
+            threading.Thread(target=serve, args=(end,), daemon=True).start()
+
+    def serve(end: socket.socket) -> None:
+        with suppress(OSError):
+            answer(end)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    try:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for end in ends:
+            end.close()
+
+
+def silent(end: socket.socket) -> None:
+    while end.recv(4096):
+        pass
+
+
+def trickle(end: socket.socket) -> None:
+    """The beginning of a long reply, byte by byte, without end."""
+    end.sendall(b"$1000000\r\n")
+    while True:
+        end.sendall(b"x")
+        time.sleep(0.05)
+
+
+def pass_on(end: socket.socket, server: LocalServer) -> None:
+    """Ask a real server one question after another."""
+    with socket.socket(socket.AF_UNIX) as real:
+        real.connect(str(server.socket))
+        while data := end.recv(65536):
+            real.sendall(data)
+            end.sendall(real.recv(65536))
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the times that a server has to answer short."""
+    monkeypatch.setattr(server_module, "ASK_TIMEOUT_S", 0.6)
+    monkeypatch.setattr(server_module, "OPEN_TIMEOUT_S", 0.6, raising=False)
+
+
+CALLERS: dict[str, Callable[[str], object]] = {
+    "mass_insert": lambda url: fastresp.mass_insert([("SET", "a", 1)], server=url, timeout=0.3),
+    "64 connections": lambda url: fastresp.mass_insert(
+        [(1, 1)], SET, server=url, timeout=0.3, connections=64
+    ),
+    "asyncio": lambda url: asyncio.run(
+        fastresp.aio.mass_insert([("SET", "a", 1)], server=url, timeout=0.3)
+    ),
+    "no timeout": lambda url: fastresp.mass_insert([("SET", "a", 1)], server=url, timeout=None),
+    "iter_replies": lambda url: list(
+        fastresp.iter_replies([("SET", "a", 1)], server=url, timeout=0.3)
+    ),
+    "execute": lambda url: fastresp.execute("PING", server=url, timeout=0.3),
+    "fetch_hashes": lambda url: list(fastresp.fetch_hashes(["a"], ["b"], server=url, timeout=0.3)),
+    "command_info": lambda url: command_info(["GET"], url, timeout=0.3),
+    "ListBuffer": lambda url: fastresp.ListBuffer("a", server=url, timeout=0.3).pop(1),
+}
+
+
+@pytest.mark.parametrize("answer", [silent, trickle])
+@pytest.mark.parametrize("caller", CALLERS)
+def test_server_that_does_not_finish_an_answer(short: None, caller: str, answer: Answer) -> None:
+    started = time.monotonic()
+    with fake_server(answer) as url, pytest.raises(fastresp.TransportTimeout) as caught:
+        CALLERS[caller](url)
+    assert time.monotonic() - started < 10
+    assert caught.value.report is None
+
+
+def test_dry_run_of_a_server_that_does_not_finish_an_answer(short: None) -> None:
+    template = fastresp.Template("SET {0} {1}")
+    with fake_server(trickle) as url:
+        found = dry_run([(1, 1)], template, server=url, timeout=0.3)
+    assert "could not be opened within" in found.inquiry.unreachable
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [b"+PONG\r\n", b"$3\r\nyes\r\n"],
+        [b"+PONG\r\n", b"$8\r\nfastresp\r\n", b":1\r\n"],
+        [b"+PONG\r\n", b"$8\r\nfastresp\r\n", b"$0\r\n\r\n", b":1\r\n"],
+        [b"+PONG\r\n", b"$8\r\nfastresp\r\n", b"$0\r\n\r\n", b"*2\r\n$1\r\na\r\n$1\r\nb\r\n"],
+        [b"+PONG\r\n", b"$8\r\nfastresp\r\n", b"$0\r\n\r\n", b"*2\r\n*0\r\n*0\r\n"],
+    ],
+    ids=["ECHO", "INFO", "CONFIG", "CONFIG text", "CONFIG lists"],
+)
+def test_answers_that_make_no_sense(answers: list[bytes]) -> None:
+    def answer(end: socket.socket) -> None:
+        left = list(answers)
+        while data := end.recv(4096):
+            for _ in range(data.count(b"SETINFO")):
+                end.sendall(b"+OK\r\n")
+            if b"SETINFO" not in data:
+                end.sendall(left.pop(0))
+
+    with (
+        fake_server(answer) as url,
+        pytest.raises(fastresp.TransportError, match="answers make no sense"),
+    ):
+        fastresp.mass_insert([("SET", "a", 1)], server=url)
+
+
+@pytest.mark.parametrize("answer", [silent, trickle])
+def test_server_that_answers_the_first_connection_only(
+    short: None, server: LocalServer, answer: Answer
+) -> None:
+    """The deadline is one, however many connections there are to be."""
+    count = 0
+
+    def first_only(end: socket.socket) -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            pass_on(end, server)
+        else:
+            answer(end)
+
+    started = time.monotonic()
+    with fake_server(first_only) as url, pytest.raises(fastresp.TransportTimeout):
+        fastresp.mass_insert([(1, 1)], SET, server=url, timeout=0.5, connections=64)
+    assert time.monotonic() - started < 10
+    assert 2 <= count < 64
+    with redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() == 0
+
+
+def test_opening_is_interrupted(server: LocalServer) -> None:
+    """The report says that nothing was sent."""
+    timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+    with fake_server(silent) as url:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt) as caught:
+            fastresp.mass_insert([("SET", "a", 1)], server=url, transport="socket")
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.transport, report.commands, report.in_doubt) == ("socket", 0, 0)
+
+
+def test_opening_is_cancelled(short: None) -> None:
+    """The report says that nothing was sent."""
+
+    async def main(url: str) -> BaseException:
+        load = asyncio.create_task(fastresp.aio.mass_insert([("SET", "a", 1)], server=url))
+        await asyncio.sleep(0.1)
+        load.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await load
+        return caught.value
+
+    with fake_server(silent) as url:
+        error = asyncio.run(main(url))
+    report: fastresp.Report = error.report  # type: ignore[attr-defined]
+    assert (report.transport, report.commands, report.in_doubt) == ("socket", 0, 0)
+    assert "0 commands" in error.__notes__[0]
+
+
+@pytest.mark.parametrize("connections", [1, 64])
+def test_frozen_server(
+    insert: Insert, start_server: Callable[..., LocalServer], connections: int
+) -> None:
+    """The timeout is that of the load, not of each connection in turn."""
+    server = start_server()
+    frozen = 0.0
+
+    def rows() -> Iterator[tuple[int, str]]:
+        nonlocal frozen
+        for i in range(20_000 * connections):
+            if i == 10_000:
+                os.kill(server.process.pid, signal.SIGSTOP)
+                frozen = time.monotonic()
+            yield i % 1000, VALUE
+
+    with pytest.raises(fastresp.TransportTimeout, match=r"nothing moved for 1 s"):
+        insert(rows(), SET, server=server.url, connections=connections, timeout=1.0)
+    # A slow machine encodes for a while; 64 connections would have waited for a minute and more.
+    assert time.monotonic() - frozen < 20
+    os.kill(server.process.pid, signal.SIGCONT)
+
+
+def test_progress_anywhere_is_progress(server: LocalServer, client: redis.Redis) -> None:
+    """One connection waits for longer than the timeout, while another goes on."""
+    with SocketTransport(server.url, connections=2, timeout=1.0) as transport:
+        transport.write(fastresp.pack("BLPOP", "gate", 0))
+        started = time.monotonic()
+        while time.monotonic() - started < 1.5:
+            transport.write(fastresp.pack("SET", "key", VALUE))
+            time.sleep(0.01)
+        client.lpush("gate", 1)
+    report = transport.report
+    assert report.replies == report.commands > 1
+    assert client.exists("gate") == 0
+
+
+def test_several_are_opened_at_once(short: None, server: LocalServer) -> None:
+    """Over a long way 64 connections would take 64 times as long one by one."""
+    count = 0
+    met: list[int] = []
+    meeting = threading.Barrier(4)
+
+    def meet(end: socket.socket) -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            pass_on(end, server)
+        else:
+            met.append(meeting.wait(10))
+
+    with fake_server(meet) as url, pytest.raises(fastresp.TransportError):
+        fastresp.mass_insert([(1, 1)], SET, server=url, timeout=0.5, connections=5)
+    assert {0, 1, 2, 3} <= set(met)

@@ -1,0 +1,201 @@
+"""Too few file descriptors, little memory, a full disk: errors that say so, no false account."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import fastresp
+from fastresp.programs import LocalServer
+
+# Before a child is limited, all is imported that takes files to import.
+CHILD = """
+import asyncio, encodings.idna, json, os, resource, sys
+import redis, redis.asyncio, fastresp, fastresp.aio, concurrent.futures.thread
+url = sys.argv[1]
+fastresp.execute("PING", server=url)
+
+def rows(count=200, size=1_000):
+    for i in range(count):
+        yield i, "x" * size
+
+def tell(load):
+    report, error = None, None
+    try:
+        report = load()
+    except (fastresp.FastrespError, MemoryError, OSError) as failure:
+        error, report = failure, getattr(failure, "report", None)
+    print(json.dumps({
+        "error": error and type(error).__name__,
+        "words": str(error or ""),
+        "acknowledged": report and report.acknowledged or 0,
+        "in_doubt": report and report.in_doubt or 0,
+    }))
+
+SET = "SET key:{0} {1}"
+"""
+
+LOADS = {
+    "socket": 'fastresp.mass_insert(rows(), SET, server=url, transport="socket", timeout=10)',
+    "8 sockets": "fastresp.mass_insert(rows(), SET, server=url, connections=8, timeout=10)",
+    "redis-cli": 'fastresp.mass_insert(rows(), SET, server=url, transport="redis-cli", timeout=10)',
+    "asyncio": "loop.run_until_complete(fastresp.aio.mass_insert("
+    "rows(), SET, server=url, timeout=10))",
+    "rejects": 'fastresp.mass_insert(rows(), SET, server=url, transport="socket", timeout=10, '
+    "rejects=sys.argv[2])",
+    "iter_replies": "[None for _ in fastresp.iter_replies(rows(), SET, server=url)] and None",
+    "execute": 'fastresp.execute("SET", "key:0", "x", server=url) and None',
+    "ListBuffer": 'fastresp.ListBuffer("list", server=url).push(["x"]) and None',
+}
+
+
+def told(code: str, *arguments: str) -> list[dict[str, Any]]:
+    """What a child process prints; it must not crash."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD + code, *arguments],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_descriptors(load: str, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    """With each number of them that is left, from none: it works, or is a TransportError."""
+    code = f"""
+loop = asyncio.new_event_loop()
+spare = max(map(int, os.listdir("/proc/self/fd")))
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+for left in range(0, 14):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + left, most))
+    path = f"{{sys.argv[2]}}-{{left}}"
+    sys.argv[2:] = [path]
+    tell(lambda: {LOADS[load]})
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+"""
+    answers = told(code, server.url, str(tmp_path / "rejects"))
+    assert len(answers) == 14
+    errors = [each for each in answers if each["error"]]
+    assert 0 < len(errors) < 14
+    assert {each["error"] for each in errors} == {"TransportError"}
+    assert all("ulimit -n" in each["words"] for each in errors)
+    assert all(each["acknowledged"] == each["in_doubt"] == 0 for each in errors)
+
+
+def test_descriptors_for_a_host_name(
+    start_server: Callable[..., LocalServer], port: int, cli: str
+) -> None:
+    start_server("--port", str(port))
+    code = """
+spare = max(map(int, os.listdir("/proc/self/fd")))
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+for left in range(0, 4):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + left, most))
+    tell(lambda: fastresp.mass_insert(rows(), SET, server=url, transport="socket"))
+"""
+    answers = told(code, f"redis://localhost:{port}")
+    assert answers[0]["error"] == "TransportError"
+    assert {each["error"] for each in answers} <= {"TransportError", None}
+    assert all("ulimit -n" in each["words"] for each in answers if each["error"])
+
+
+def test_descriptors_for_a_server_of_our_own(server: LocalServer) -> None:
+    code = """
+from fastresp.programs import LocalServer
+from fastresp.stage import Stage
+spare = max(map(int, os.listdir("/proc/self/fd")))
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+for left in range(0, 6):
+    for open_one in (LocalServer, Stage.open):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (spare + left, most))
+        tell(lambda: open_one().__enter__() and None)
+"""
+    answers = told(code, server.url)
+    assert answers
+    assert {each["error"] for each in answers} <= {"TransportError", None}
+
+
+def limited(load: str, megabytes: int, server: LocalServer, client: redis.Redis) -> str | None:
+    """The error of a load with so much memory left; what is acknowledged is stored."""
+    code = f"""
+loop = asyncio.new_event_loop()
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[2]) << 20), -1))
+tell(lambda: {LOADS[load].replace("rows()", "rows(3, 60_000_000)")})
+"""
+    client.flushall()
+    [answer] = told(code, server.url, str(megabytes))
+    stored = client.dbsize()
+    if load != "iter_replies":
+        assert answer["acknowledged"] <= stored, answer
+        assert stored <= answer["acknowledged"] + answer["in_doubt"], answer
+    if answer["error"] is None:
+        assert stored == 3
+    error: str | None = answer["error"]
+    return error
+
+
+MEMORY_LOADS = ["socket", "8 sockets", "redis-cli", "asyncio", "iter_replies"]
+MEMORY_ERRORS = {None, "MemoryError", "TransportError", "TransportTimeout"}
+
+
+@pytest.mark.parametrize("load", MEMORY_LOADS)
+def test_memory(load: str, server: LocalServer, client: redis.Redis) -> None:
+    assert limited(load, 25, server, client) in MEMORY_ERRORS - {None}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("load", MEMORY_LOADS)
+def test_each_amount_of_memory(load: str, server: LocalServer, client: redis.Redis) -> None:
+    for megabytes in range(0, 160, 4):
+        assert limited(load, megabytes, server, client) in MEMORY_ERRORS
+
+
+@pytest.mark.parametrize("limit", [0, 1, 100, 5_000, 50_000])
+def test_file_size(limit: int, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    """A disk without room: dump() leaves whole commands, rejects whole lines."""
+    code = """
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), -1))
+tell(lambda: fastresp.dump(rows(100), SET, sys.argv[2] + "/dumped") and None)
+tell(lambda: fastresp.mass_insert(
+    [("LPUSH", f"key:{i}", i) for i in range(1000)], server=url, rejects=sys.argv[2] + "/rejects",
+    on_error="collect"))
+"""
+    client.mset({f"key:{i}": "text" for i in range(1000)})
+    dumped, load = told(code, server.url, str(tmp_path), str(limit))
+    assert dumped["error"] == "OSError"
+    file = (tmp_path / "dumped").read_bytes()
+    assert len(file) <= limit
+    whole = fastresp.pack_many(("SET", f"key:{i}", "x" * 1000) for i in range(limit // 1000 + 1))
+    assert whole.startswith(file)
+    assert file.count(b"SET") == len(file) // len(fastresp.pack("SET", "key:1", "x" * 1000))
+    assert load["error"] == "OSError"
+    assert load["acknowledged"] + load["in_doubt"] == 1000
+    lines = (tmp_path / "rejects").read_bytes().splitlines(keepends=True)
+    assert all(json.loads(line)["code"] == "WRONGTYPE" and line.endswith(b"\n") for line in lines)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+def test_full_device(server: LocalServer, client: redis.Redis) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        fastresp.dump([("SET", "a", 1)], None, "/dev/full")
+    client.set("text", 1)
+    with pytest.raises(OSError, match="rejects are missing") as caught:
+        fastresp.mass_insert(
+            [("LPUSH", "text", 1), ("SET", "a", 1)], server=server.url, rejects="/dev/full"
+        )
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.acknowledged, report.in_doubt) == (2, 0)
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
