@@ -8,6 +8,7 @@ from .arrow cimport ArrowStream
 from .buffer cimport Buffer, rollback
 from .cells cimport (
     BAD_INDEX,
+    DAMAGED,
     EMPTY_COMMAND,
     IS_NOT_ALLOWED,
     IS_NULL_ROW,
@@ -24,6 +25,7 @@ from .cells cimport (
 )
 from .column_rows cimport Job, Target, give_back, lend, put_rows
 from .encode cimport Nulls, locate, nulls_policy
+from .json_cells cimport culprit
 from .steps cimport Steps
 
 from time import monotonic
@@ -33,6 +35,7 @@ from .chunks import CHUNK_BYTES
 
 # A source that takes longer for a batch is one to be waited for: what is made goes first.
 cdef double SLOW_SECONDS = 0.0005
+cdef str DAMAGE = "the data is damaged; make the columns, or the file that they come from, again"
 
 
 cdef class ColumnWriter(Target):
@@ -110,7 +113,7 @@ cdef class ColumnWriter(Target):
         cdef Job job
         cdef Buffer b = self.buffer
         cdef Steps steps = self.steps
-        cdef Py_ssize_t first = self.at, last = self.batch.array.length
+        cdef Py_ssize_t first = self.at, last = steps.root.length
         cdef int fault
         job.large, job.most, job.nulls = b.large, b.most, self.nulls
         job.in_place = b.payloads is not None
@@ -125,6 +128,8 @@ cdef class ColumnWriter(Target):
         with nogil:
             fault = put_rows(&job, steps, b, self.before, &self.at, last, self.chunk_bytes)
         give_back(&job, b)
+        if not fault and self.at == steps.root.length < self.batch.array.length:
+            fault, job.cell = DAMAGED, steps.damaged()
         if fault:
             error = self.failure(&job, fault)
             rollback(b, job.whole)
@@ -145,6 +150,8 @@ cdef class ColumnWriter(Target):
         name = None
         if job.cell is not NULL:
             cell = job.cell if job.cell.inner is NULL else job.cell.inner
+            if job.cell.inner is &self.steps.root and self.steps.named:
+                cell = culprit(job.cell, self.at)      # of {*!json} one of all columns
             name = name_of(cell)
         if fault != RAISED:
             error = EncodeError(described(fault, job, b.most))
@@ -166,7 +173,9 @@ cdef str described(int fault, Job *job, Py_ssize_t most):
     if fault == OUT_OF_RANGE:
         return "this date or time is not within the years 1 to 9999, so ISO 8601 has no text for it"
     if fault == BAD_INDEX:
-        return "this value points outside of its dictionary: the data is damaged"
+        return f"this value points outside of its dictionary: {DAMAGE}"
+    if fault == DAMAGED:
+        return f"this value, or one in it, lies outside of the memory of its column: {DAMAGE}"
     if fault == NULL_INSIDE:
         return "a vector holds no nulls"
     if fault == OTHER_LENGTH:

@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from .arrow cimport ArrowSchema, Batch, Schema
+from .bounds cimport keep_sound
 from .cells cimport (
     FORM_LIST,
     FORM_MAP,
@@ -100,6 +101,8 @@ cdef class Steps:
         cdef Command *command
         cdef Step *step
         bind(&self.root, &batch.array, 0)
+        with nogil:
+            keep_sound(&self.root)
         for i in range(self.n_forms):
             self.forms[i].may_be_null = self.forms[i].inner.may_be_null
         for i in range(self.n_commands):
@@ -114,6 +117,14 @@ cdef class Steps:
             step.text = command.counted_start if command.counted else command.start
             step.size = command.counted_size if command.counted else command.size
         return 0
+
+    cdef Cell *damaged(self) noexcept:
+        """The column of the first value that does not lie within its memory."""
+        cdef Py_ssize_t i
+        for i in range(self.n_columns if self.named else 0):
+            if self.columns[i].length <= self.root.length:
+                return &self.columns[i]
+        return &self.root
 
     cdef int compile(self, Command *command, arguments) except -1:
         """Make the steps of a command."""
