@@ -245,7 +245,7 @@ cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1:
     cell.run = 0
     cell.validity = NULL
     cell.values = NULL
-    if cell.layout != LAYOUT_NONE and cell.layout != LAYOUT_RUNS and array.null_count != 0:
+    if array.n_buffers > 0 and array.buffers is not NULL and array.null_count != 0:
         cell.validity = <const uint8_t *>array.buffers[0]
     cell.may_be_null = cell.validity is not NULL or cell.form == FORM_NULL
     if array.n_buffers > 1:
@@ -268,6 +268,7 @@ cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1:
     for i in range(cell.n_children):
         bind(&cell.children[i], array.children[i], first)
     if cell.layout == LAYOUT_RUNS:
+        cell.validity = NULL
         cell.may_be_null = cell.children[1].may_be_null
     return 0
 

@@ -48,7 +48,7 @@ cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
 
 
 cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """The field of the inner cell, a struct, whose value has no JSON; the inner cell itself if none."""
+    """The field of the inner cell whose value has no text; the inner cell itself if none."""
     cdef Py_ssize_t k
     cdef Cell *field
     for k in range(cell.inner.n_children if cell.inner.form == FORM_STRUCT else 0):
