@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import SourceError
+from .check import checked
 from .input import Input
 
 __all__ = ["Part", "open_part", "rows_about", "rows_of"]
@@ -49,6 +50,8 @@ NAMES = {
     "parquet": "Parquet",
     "arrow": "Arrow IPC",
 }
+# Formats whose readers trust the lengths and offsets in a file.
+UNCHECKED = ("arrow", "parquet")
 IPC_FILE = b"ARROW1\0\0"
 WRONG_FIELDS = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 WRONG_JSON = re.compile(r"(?:JSON parse error: )?(.*?)(?: in row (\d+))?", re.DOTALL)
@@ -393,8 +396,10 @@ def _told_batches(
         while True:
             with _told(name, kind, rows):
                 batch = next(batches, None)
-            if batch is None:
-                return
+                if batch is None:
+                    return
+                if kind in UNCHECKED:
+                    checked(batch, rows)
             rows += batch.num_rows
             yield batch
     finally:

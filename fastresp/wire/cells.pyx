@@ -78,7 +78,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     cell.digits = 2
     cell.children = allocate(schema.n_children or 1)
     cdef bytes kind = schema.format
-    cdef str text = kind.decode()
+    cdef str text = format_of(schema)
     cdef Py_ssize_t i
     cdef bytes extension = extension_name(schema)
     cdef bint known = is_known(schema, extension)
@@ -116,6 +116,11 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     return 0
 
 
+cdef str format_of(ArrowSchema *schema):
+    """The format string of a type, which may end with any bytes where a time zone is."""
+    return schema.format.decode(errors="backslashreplace")
+
+
 cdef bytes extension_name(ArrowSchema *schema):
     """The name of an extension type; empty for any other.
 
@@ -140,7 +145,7 @@ cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
     """Whether values are what their storage says, or an extension that has it for its own."""
     if not extension:
         return True
-    cdef str kind = schema.format.decode()
+    cdef str kind = format_of(schema)
     return schema.dictionary is NULL and any([
         kind == format or format[-1] == ":" and kind.startswith(format)
         for format in EXTENSIONS.get(extension, ())
@@ -211,7 +216,7 @@ cdef str name_of(Cell *cell):
 
 cdef str type_name(ArrowSchema *schema):
     """What to call a type in an error."""
-    cdef str kind = schema.format.decode()
+    cdef str kind = format_of(schema)
     cdef bytes extension = extension_name(schema)
     if not is_known(schema, extension):
         return f"{extension.decode(errors='backslashreplace')}, an extension of Arrow"
