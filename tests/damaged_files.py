@@ -38,7 +38,22 @@ REFUSALS = (
 # For what a damaged length asks for. AddressSanitizer reserves more than that for itself.
 MEMORY_BYTES = 4 << 30
 EVIL = "\r\n*1\r\n$8\r\nFLUSHALL\r\n"
-NUMBERS = (0, 1, -1, 2, 7, 127, 255, 256, 65535, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63))
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    127,
+    255,
+    256,
+    65535,
+    2**31 - 1,
+    -(2**31),
+    2**32 - 1,
+    2**63 - 1,
+    -(2**63),
+)
 TEMPLATES = (
     "SET {id} {text}",
     "SET user:{large}:{id} {view}",
@@ -95,14 +110,12 @@ def whole_files(kind: str) -> list[bytes]:
     if kind in ("csv", "jsonl"):
         rows = pa.table({name: everything[name] for name in ("id", "text")}).to_pylist()
         if kind == "csv":
-            lines = ['id,text', *(f'{row["id"]},"{row["text"] or ""}"' for row in rows)]
+            lines = ["id,text", *(f'{row["id"]},"{row["text"] or ""}"' for row in rows)]
             return ["\n".join(lines).encode()]
         import json
 
         nested = [{**row, "items": [row["id"]], "fields": {"a": row["text"]}} for row in rows]
-        return [
-            "".join(json.dumps(row) + "\n" for row in each).encode() for each in (rows, nested)
-        ]
+        return ["".join(json.dumps(row) + "\n" for row in each).encode() for each in (rows, nested)]
     if kind == "resp":
         file = io.BytesIO()
         fastresp.dump([(row, EVIL) for row in range(30)], "HSET {0} field {1}", file)
