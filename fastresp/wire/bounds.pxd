@@ -3,4 +3,5 @@ from .cells cimport Cell
 
 
 cdef int check_shape(Cell *cell, ArrowArray *array) except -1
-cdef void keep_sound(Cell *cell) noexcept nogil
+cdef void keep_sound(Cell *cell, int above) noexcept nogil
+cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexcept nogil

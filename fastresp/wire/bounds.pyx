@@ -64,23 +64,24 @@ cdef int check_shape(Cell *cell, ArrowArray *array) except -1:
     return 0
 
 
-cdef void keep_sound(Cell *cell) noexcept nogil:
+cdef void keep_sound(Cell *cell, int above) noexcept nogil:
     """Cut the length of a bound cell to the values before the first that is damaged.
 
     With its children first, so that what points into them is held against what is sound there.
+
+    Args:
+        above: 0 for a column, whose strings are left to sound_rows(), and 1 for the struct of all.
     """
     cdef Py_ssize_t i, n = max(cell.length, 0)
     for i in range(cell.n_children):
-        keep_sound(&cell.children[i])
+        keep_sound(&cell.children[i], above - 1)
     cdef int64_t most = cell.children.length if cell.n_children else INT64_MAX
-    if cell.layout == LAYOUT_FIXED or cell.layout == LAYOUT_DICTIONARY:
-        n = 0 if cell.values is NULL else n
-    elif cell.layout == LAYOUT_STRING or cell.layout == LAYOUT_LIST:
-        n = rising(cell, n, 0 if cell.empty else most)
-    elif cell.layout == LAYOUT_LARGE_STRING or cell.layout == LAYOUT_LARGE_LIST:
-        n = large_rising(cell, n, 0 if cell.empty else most)
-    elif cell.layout == LAYOUT_VIEW:
-        n = 0 if cell.values is NULL else n
+    if cell.layout in (LAYOUT_LIST, LAYOUT_LARGE_LIST, LAYOUT_STRING, LAYOUT_LARGE_STRING):
+        n = n if cell.values is not NULL else 0
+        if above or cell.n_children:
+            n = rising(cell, 0, n, n, 0 if cell.empty else most)
+    elif cell.layout in (LAYOUT_FIXED, LAYOUT_DICTIONARY, LAYOUT_VIEW):
+        n = n if cell.values is not NULL else 0
     elif cell.layout == LAYOUT_LIST_VIEW or cell.layout == LAYOUT_LARGE_LIST_VIEW:
         n = viewed(cell, n, most)
     elif cell.layout == LAYOUT_FIXED_LIST and cell.width > 0:
@@ -93,46 +94,66 @@ cdef void keep_sound(Cell *cell) noexcept nogil:
     cell.length = n
 
 
-cdef Py_ssize_t rising(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
-    """How many of the first values have offsets that don't fall, and end at most there.
+cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    """Where among rows of a column, up to ``last``, the first that is damaged is.
 
-    If some fall, none may be beyond the last of all either: that is where the memory ends.
+    Its offsets are looked at when they are about to be written, and stay in the cache: 0.1 ns a
+    value instead of 0.7.
     """
-    cdef const int32_t *offsets = <const int32_t *>cell.values + cell.offset
-    cdef uint32_t wrong
+    if cell.layout == LAYOUT_STRING or cell.layout == LAYOUT_LARGE_STRING:
+        return rising(cell, first, last, cell.length, 0 if cell.empty else INT64_MAX)
+    return last
+
+
+cdef Py_ssize_t rising(
+    Cell *cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t length, int64_t most
+) noexcept nogil:
+    """Where among some values the first is whose offsets fall, or end beyond the last of all."""
+    if first >= last:
+        return last
+    if cell.layout == LAYOUT_STRING or cell.layout == LAYOUT_LIST:
+        return first + small_rising(
+            <const int32_t *>cell.values + cell.offset + first, last - first, length - first, most
+        )
+    return first + large_rising(
+        <const int64_t *>cell.values + cell.offset + first, last - first, length - first, most
+    )
+
+
+cdef Py_ssize_t small_rising(
+    const int32_t *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
+) noexcept nogil:
+    cdef uint32_t wrong = <uint32_t>offsets[n]
     cdef Py_ssize_t i
-    if cell.values is NULL or n == 0:
-        return 0
-    wrong = <uint32_t>offsets[n]
-    # Without a branch, so that the compiler takes several at once: 0.1 ns a value. If none is
-    # below 0, no difference of two is out of range.
+    # Without a branch, so that the compiler takes several at once. If none is below 0, no
+    # difference of two is out of range.
     for i in range(n):
         wrong |= <uint32_t>offsets[i] | (<uint32_t>offsets[i + 1] - <uint32_t>offsets[i])
     if wrong >> 31:
-        i, most = 0, min(most, offsets[n])
+        i = 0
         while i < n and 0 <= offsets[i] <= offsets[i + 1]:
             i += 1
         n = i
+    most = min(most, offsets[length])
     while n and offsets[n] > most:
         n -= 1
     return n
 
 
-cdef Py_ssize_t large_rising(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
+cdef Py_ssize_t large_rising(
+    const int64_t *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
+) noexcept nogil:
     """The same, of offsets of 64 bits."""
-    cdef const int64_t *offsets = <const int64_t *>cell.values + cell.offset
-    cdef uint64_t wrong
+    cdef uint64_t wrong = <uint64_t>offsets[n]
     cdef Py_ssize_t i
-    if cell.values is NULL or n == 0:
-        return 0
-    wrong = <uint64_t>offsets[n]
     for i in range(n):
         wrong |= <uint64_t>offsets[i] | (<uint64_t>offsets[i + 1] - <uint64_t>offsets[i])
     if wrong >> 63:
-        i, most = 0, min(most, offsets[n])
+        i = 0
         while i < n and 0 <= offsets[i] <= offsets[i + 1]:
             i += 1
         n = i
+    most = min(most, offsets[length])
     while n and offsets[n] > most:
         n -= 1
     return n

@@ -56,6 +56,7 @@ cdef class ColumnWriter(Target):
     cdef Nulls nulls
     cdef bint slow                      # the last batch had to be waited for
     cdef Py_ssize_t at                  # rows of the batch that are written
+    cdef Py_ssize_t looked              # rows of it that were looked at for damage
     cdef Py_ssize_t before              # rows of all batches before it
 
     def __init__(
@@ -104,7 +105,7 @@ cdef class ColumnWriter(Target):
             return False
         self.steps.attach(batch, self.buffer.most)
         self.before += self.at
-        self.at = 0
+        self.at = self.looked = 0
         self.batch = batch
         return True
 
@@ -126,6 +127,10 @@ cdef class ColumnWriter(Target):
         job.ends, job.rows = b.ends.data.as_longlongs, b.rows.data.as_longlongs
         lend(&job, b)
         with nogil:
+            if self.looked < last:
+                steps.look(self.looked, last)
+                self.looked = last
+                last = min(last, steps.root.length)
             fault = put_rows(&job, steps, b, self.before, &self.at, last, self.chunk_bytes)
         give_back(&job, b)
         if not fault and self.at == steps.root.length < self.batch.array.length:

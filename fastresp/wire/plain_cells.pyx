@@ -165,16 +165,14 @@ cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
 
 cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """Up to 12 bytes stand in the view; of more, the number of a buffer and the offset in it."""
-    cdef const int32_t *view = <const int32_t *>cell.values + 4 * (cell.offset + i)
-    cdef int64_t size = view[0], buffer = view[2], start = view[3]
+    cdef const uint32_t *view = <const uint32_t *>cell.values + 4 * (cell.offset + i)
+    cdef int64_t size = view[0]
     n[0] = size
-    if <uint64_t>size <= 12:
+    if size <= 12:
         return <const char *>&view[1]
-    if (
-        size > 0 and 0 <= buffer < cell.n_variadic and start >= 0
-        and size <= cell.sizes[buffer] - start
-    ):
-        return cell.variadic[buffer] + start
+    # Without signs: what is below 0 lies far beyond its buffer.
+    if view[2] < cell.n_variadic and size + view[3] <= cell.sizes[view[2]]:
+        return cell.variadic[view[2]] + view[3]
     n[0] = DAMAGED
     return NULL
 

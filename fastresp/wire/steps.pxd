@@ -66,6 +66,7 @@ cdef class Steps:
     cdef list types
     cdef list kept                      # what C pointers point into
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
+    cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
     cdef Cell *damaged(self) noexcept
     cdef int compile(self, Command *command, arguments) except -1
     cdef list planned(self, arguments)

@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from .arrow cimport ArrowSchema, Batch, Schema
-from .bounds cimport keep_sound
+from .bounds cimport keep_sound, sound_rows
 from .cells cimport (
     FORM_LIST,
     FORM_MAP,
@@ -102,7 +102,7 @@ cdef class Steps:
         cdef Step *step
         bind(&self.root, &batch.array, 0)
         with nogil:
-            keep_sound(&self.root)
+            keep_sound(&self.root, self.named)
         for i in range(self.n_forms):
             self.forms[i].may_be_null = self.forms[i].inner.may_be_null
         for i in range(self.n_commands):
@@ -117,6 +117,14 @@ cdef class Steps:
             step.text = command.counted_start if command.counted else command.start
             step.size = command.counted_size if command.counted else command.size
         return 0
+
+    cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+        """Look at some more rows, and let the batch end before the first that is damaged."""
+        cdef Py_ssize_t i, sound
+        for i in range(self.n_columns):
+            sound = sound_rows(&self.columns[i], first, last)
+            if sound < last:
+                last = self.columns[i].length = self.root.length = sound
 
     cdef Cell *damaged(self) noexcept:
         """The column of the first value that does not lie within its memory."""
