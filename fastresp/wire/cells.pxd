@@ -138,6 +138,7 @@ cdef struct Cell:
 
 cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1
 cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1
+cdef void make_unknown(Cell *cell) noexcept
 cdef void destroy(Cell *cell) noexcept
 cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
 cdef Cell *allocate(Py_ssize_t n) except NULL

@@ -141,6 +141,13 @@ cdef bytes extension_name(ArrowSchema *schema):
     return dict(zip(texts[::2], texts[1::2])).get(b"ARROW:extension:name", b"")
 
 
+cdef void make_unknown(Cell *cell) noexcept:
+    """Let a cell have no text in any form, whatever its storage is."""
+    cell.form, cell.layout = FORM_NONE, LAYOUT_NONE
+    cell.text, cell.write, cell.span, cell.number = NULL, NULL, NULL, NULL
+    cell.json = cell.plain = cell.brief = False
+
+
 cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
     """Whether values are what their storage says, or an extension that has it for its own."""
     if not extension:

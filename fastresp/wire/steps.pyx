@@ -17,6 +17,7 @@ from .cells cimport (
     build,
     destroy,
     inmost,
+    make_unknown,
     name_of,
     room,
     type_name,
@@ -30,6 +31,7 @@ from .plan import Field, Items, Pairs, Row
 
 # An index of pandas that has no name: a column that nobody made.
 cdef str INDEX_NAME = "__index_level_"
+cdef str OBJECTS = "Object, of whose values Arrow gets nothing but addresses in memory"
 # The scratch memory of a form to begin with.
 cdef Py_ssize_t SCRATCH_BYTES = 256
 
@@ -67,6 +69,9 @@ cdef class Steps:
         ]
         for i in range(self.n_columns):
             self.columns[i].hidden = self.names[i].startswith(INDEX_NAME)
+            if self.named and self.names[i] in schema.objects:
+                self.types[i] = OBJECTS
+                make_unknown(&self.columns[i])
         fields = [
             part for command in plan.commands for parts in command for part in parts
             if isinstance(part, Field)
