@@ -64,7 +64,7 @@ def test_series_of_objects(server: LocalServer) -> None:
 def test_objects_of_pandas(values: Any) -> None:
     """What pyarrow raises comes as an error of ours that names the column, where it does."""
     frame = pd.DataFrame({"name": pd.Series(values)})
-    with pytest.raises(SourceError, match="this DataFrame have no form in Arrow: .*convert"):
+    with pytest.raises(SourceError, match=r"this DataFrame have no form in Arrow: .*convert"):
         fastresp.dump(frame, "SET k {name}", io.BytesIO())
 
 

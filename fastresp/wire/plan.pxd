@@ -65,6 +65,7 @@ cdef class Plan:
     cdef object row_type
     cdef int row_kind
     cdef tuple row_names                # names of its fields where the type tells, else None
+    cdef bint by_item                   # the value of a name is an item of the row
     # Where the writing stands, for error messages.
     cdef Py_ssize_t program             # index of the command
     cdef Py_ssize_t op                  # index of the op in its program

@@ -34,7 +34,7 @@ cdef extern from "Python.h":
 cdef enum RowKind:
     ROW_DICT        # an exact dict
     ROW_MAPPING     # by item: anything else with keys()
-    ROW_SEQUENCE    # tuple, list and the like: by position; by attribute where it has names
+    ROW_SEQUENCE    # tuple, list and the like: by position; by attribute or item where it has names
     ROW_VALUE       # a str, a number: is itself field 0
     ROW_OBJECT      # by attribute; is itself field 0
 
@@ -215,11 +215,10 @@ cdef Py_ssize_t put_fields(
                 plan.pair = name
                 put_pair(b, name, value, nulls, default)
         return b.argument - first
-    by_item = plan.row_kind == ROW_MAPPING
     for position, name in enumerate(names_of(plan, field, row)):
         if name not in used and (position not in used or plan.row_kind == ROW_OBJECT):
             plan.pair = name
-            put_pair(b, name, row[name] if by_item else getattr(row, name), nulls, default)
+            put_pair(b, name, row[name] if plan.by_item else getattr(row, name), nulls, default)
     return b.argument - first
 
 
@@ -270,7 +269,7 @@ cdef dict as_dict(Plan plan, Field field, object row):
     if plan.row_kind == ROW_DICT:
         return row
     names = names_of(plan, field, row)
-    if plan.row_kind == ROW_MAPPING:
+    if plan.by_item:
         return {name: row[name] for name in names}
     return {name: getattr(row, name) for name in names}
 
@@ -280,6 +279,11 @@ cdef object look_up(Plan plan, Field field, object row):
         if field.name is not None:
             if plan.row_kind <= ROW_MAPPING:
                 return row[field.name]
+            if plan.by_item:
+                # NumPy raises a ValueError for a name that there is not.
+                if field.name in plan.row_names:
+                    return row[field.name]
+                raise missing(plan, field, row)
             # A tuple's count and index are methods, not fields.
             if plan.row_kind != ROW_VALUE and type(row) is not tuple and type(row) is not list:
                 return getattr(row, field.name)
@@ -343,15 +347,21 @@ cdef int classify(Plan plan, object row) except -1:
     """Find out how to reach the fields of rows of this type."""
     cdef int kind
     plan.row_names = None
+    plan.by_item = False
     if type(row) is dict:
         kind = ROW_DICT
     elif isinstance(row, (str, bytes, bytearray, memoryview, int, float)):
         kind = ROW_VALUE
     elif hasattr(row, "keys") and hasattr(row, "__getitem__"):
         kind = ROW_MAPPING
+        plan.by_item = True
     elif hasattr(row, "__getitem__") and hasattr(row, "__len__"):
         kind = ROW_SEQUENCE
         fields = getattr(row, "_fields", None)
+        if fields is None:
+            # A row of a structured array of NumPy.
+            fields = getattr(getattr(row, "dtype", None), "names", None)
+            plan.by_item = fields is not None
         plan.row_names = None if fields is None else tuple(fields)
     else:
         kind = ROW_OBJECT
