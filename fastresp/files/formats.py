@@ -8,6 +8,7 @@ import io
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -314,9 +315,9 @@ def _header(data: Input, delimiter: str) -> list[str]:
     if not text:
         raise SourceError("it is empty: the first line has to name the columns")
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    for name in names:
-        if name and names.count(name) > 1:
-            raise SourceError(f"two columns are named {name!r} in the first line; rename one")
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if twice is not None:
+        raise SourceError(f"two columns are named {twice!r} in the first line; rename one")
     # pandas writes its index without a name.
     return [name or f"column_{place}" for place, name in enumerate(names, 1)]
 

@@ -63,6 +63,7 @@ cdef class Steps:
     cdef Nulls nulls
     cdef str text                       # the template's
     cdef list names
+    cdef dict places                    # the columns of each name
     cdef list types
     cdef list kept                      # what C pointers point into
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1

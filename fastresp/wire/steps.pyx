@@ -26,6 +26,8 @@ from .json_cells cimport text_of_json
 from .encode cimport NULLS_SKIP, Nulls
 from .vector_cells cimport make_vector
 
+from collections import Counter
+
 from ..errors import TemplateError
 from .plan import Field, Items, Pairs, Row
 
@@ -64,6 +66,9 @@ cdef class Steps:
         self.names = [
             name_of(&self.columns[i]) for i in range(self.n_columns)
         ]
+        self.places = {}
+        for i in range(self.n_columns):
+            self.places.setdefault(self.names[i], []).append(i)
         self.types = [
             type_name(top.children[i] if self.named else top) for i in range(self.n_columns)
         ]
@@ -238,7 +243,7 @@ cdef class Steps:
         found = [i for i in columns if not self.columns[i].hidden]
         names = [self.names[i] for i in found]
         if len(set(names)) < len(names):
-            twice = [name for name in names if names.count(name) > 1][0]
+            twice = Counter(names).most_common(1)[0][0]
             raise TemplateError(
                 f"two columns are named {twice!r}; rename one", self.text, field.at
             )
@@ -342,9 +347,8 @@ cdef class Steps:
 
     cdef Py_ssize_t index(self, field) except -1:
         """Which column a placeholder names: by its name first, for that may be a number."""
-        cdef Py_ssize_t i
         cdef str name = str(field.key)
-        found = [i for i in range(self.n_columns) if self.named and self.names[i] == name]
+        found = self.places.get(name, ()) if self.named else ()
         if len(found) == 1:
             return found[0]
         if found:
