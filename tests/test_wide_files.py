@@ -39,6 +39,7 @@ def test_a_hundred_thousand_columns(tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
     path.write_text(",".join(f"c{i}" for i in range(100_000)) + "\n" + ",".join("1" * 100_000))
     run(
-        f"import fastresp; fastresp.dump(fastresp.read({str(path)!r}), 'HSET k {{**}}', {str(path)!r} + '.resp')"
-    )  # noqa: E501
+        f"import fastresp\npath = {str(path)!r}\n"
+        "fastresp.dump(fastresp.read(path), 'HSET k {**}', path + '.resp')"
+    )
     assert Path(f"{path}.resp").read_bytes().startswith(b"*200002\r\n")

@@ -73,7 +73,8 @@ cdef class ArrowStream:
         except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
             if isinstance(error, FastrespError):
                 raise
-            # What pyarrow's errors are; any other is the source's own. Of pyarrow's errors some have two arguments: what is wrong, and in which column.
+            # What pyarrow's errors are; any other is the source's own. Some have two arguments:
+            # what is wrong, and in which column.
             words = "; ".join([str(argument) for argument in error.args]) or type(error).__name__
             raise SourceError(
                 f"the columns of this {type(data).__name__} have no form in Arrow: {words}; "
