@@ -7,6 +7,7 @@ import csv
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import SourceError
+from .check import checked
 from .input import Input, Watch
 
 __all__ = ["Part", "open_part", "rows_about", "rows_of"]
@@ -48,6 +50,8 @@ NAMES = {
     "parquet": "Parquet",
     "arrow": "Arrow IPC",
 }
+# Formats whose readers trust the lengths and offsets in a file.
+UNCHECKED = ("arrow", "parquet")
 IPC_FILE = b"ARROW1\0\0"
 WRONG_FIELDS = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 WRONG_JSON = re.compile(r"(?:JSON parse error: )?(.*?)(?: in row (\d+))?", re.DOTALL)
@@ -310,9 +314,9 @@ def _header(data: Input, delimiter: str) -> list[str]:
     if not text:
         raise SourceError("it is empty: the first line has to name the columns")
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    for name in names:
-        if name and names.count(name) > 1:
-            raise SourceError(f"two columns are named {name!r} in the first line; rename one")
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if twice is not None:
+        raise SourceError(f"two columns are named {twice!r} in the first line; rename one")
     # pandas writes its index without a name.
     return [name or f"column_{place}" for place, name in enumerate(names, 1)]
 
@@ -392,8 +396,10 @@ def _told_batches(
         while True:
             with _told(name, kind, rows):
                 batch = next(batches, None)
-            if batch is None:
-                return
+                if batch is None:
+                    return
+                if kind in UNCHECKED:
+                    checked(batch, rows)
             rows += batch.num_rows
             yield batch
     finally:

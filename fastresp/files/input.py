@@ -9,6 +9,9 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..blocking import read_now, wait_until
@@ -20,6 +23,8 @@ POLL_MS = 100
 CLOSE_SECONDS = 1.0
 # Taken at once where nobody says how much: a block of CSV.
 TAKEN_BYTES = 2 << 20
+# Blocks of CSV or JSON lines that Arrow has and has not parsed: of itself it would take 32.
+AHEAD_BLOCKS = 3
 # Enough to tell any format or compression.
 MAGIC_BYTES = 16
 
@@ -100,7 +105,7 @@ class Input:
         Arrow takes what a pipe has at the moment for a block, and a row larger than that for one
         that does not fit.
         """
-        if self._unwanted:
+        if self.unwanted:
             return b""
         left = size if size >= 0 else sys.maxsize
         pieces = [self._head[:left]]
@@ -128,10 +133,10 @@ class Input:
             self.lend(handed)
         return handed
 
-    def lend(self, what: Any) -> None:
-        """Note what Arrow has to let go of."""
+    def lend(self, what: Any, returned: Callable[[Any], object] | None = None) -> None:
+        """Note what Arrow has to let go of, and what to call when it has."""
         self._lent = [lent for lent in self._lent if lent() is not None]
-        self._lent.append(weakref.ref(what))
+        self._lent.append(weakref.ref(what, returned))
 
     def close(self) -> None:
         """Read no more, and wait until Arrow has let go of all that it was handed.
@@ -152,7 +157,8 @@ class Input:
         return max(0, self.taken - len(self._head))
 
     @property
-    def _unwanted(self) -> bool:
+    def unwanted(self) -> bool:
+        """Whether nothing more is to be read."""
         return self._over or self.stopped.is_set()
 
     def take(self, size: int) -> bytes:
@@ -161,10 +167,10 @@ class Input:
         while piece is None:
             # Not in the read of a BufferedReader: it holds a lock meanwhile, and an interpreter
             # that ends while it is held is aborted.
-            while self._poll and not self._held and not self._unwanted:
+            while self._poll and not self._held and not self.unwanted:
                 if self._poll.poll(POLL_MS):
                     break
-            if self._unwanted:
+            if self.unwanted:
                 return b""
             piece = self._read(size)
         self._ended = not piece
@@ -197,15 +203,23 @@ class Handed:
     def __init__(self, file: Input, ahead: bool) -> None:
         self._file = file
         self._ahead = ahead
+        # Its put() may be called when any object is let go of, in the midst of anything.
+        self._room: SimpleQueue[object] = SimpleQueue()
+        for _ in range(AHEAD_BLOCKS):
+            self._room.put(None)
 
     def read(self, size: int = -1) -> bytes | Block:
         if not self._ahead:
             return self._file.read(size)
+        while not self._file.unwanted:
+            with suppress(Empty):
+                self._room.get(timeout=POLL_MS / 1000)
+                break
         block = Block(self._file.read(size))
         watch = self._file.stopped
         if watch.first is not None:
             watch.marks.append(watch.first.given)
-        self._file.lend(block)
+        self._file.lend(block, self._room.put)
         return block
 
     def close(self) -> None:

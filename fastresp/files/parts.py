@@ -142,6 +142,14 @@ class Parts:
         part = open_part(
             self._sources[index], self._kinds[index], self._delimiter, self._schema, self._stopped
         )
+        try:
+            _ = part.schema.names
+        except UnicodeDecodeError as error:
+            part.close()
+            raise SourceError(
+                f"{part.name}: the name of a column is not UTF-8: the file is damaged; write it "
+                "again, with names that are"
+            ) from error
         self._firsts.append(self._rows)
         self._names.append(part.name)
         return part

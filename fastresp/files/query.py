@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import SourceError
+from .check import checked
 from .formats import BATCH_ROWS
 from .parts import Parts
 
@@ -91,6 +92,7 @@ class Query:
                     batch = next(self._reader, None)
                 if batch is None:
                     return
+                checked(batch, self._rows)
                 left = None if self._limit is None else self._limit - self._rows
                 if left is not None and left <= batch.num_rows:
                     self._rows += left

@@ -76,6 +76,7 @@ cdef extern from *:
 
 cdef class Schema:
     cdef ArrowSchema schema             # owned
+    cdef object objects                 # the names of columns of Python objects
 
 
 cdef class Batch:

@@ -6,7 +6,33 @@ from libc.string cimport memset
 
 import os
 
-from ..errors import SourceError
+from collections.abc import Mapping
+
+from ..errors import FastrespError, SourceError
+
+
+cdef object object_columns(data):
+    """The names of columns of Python objects, of which polars hands over the addresses as bytes.
+
+    Raises:
+        SourceError: it is a single column of them.
+    """
+    schema = getattr(data, "schema", None)
+    if isinstance(schema, Mapping):
+        return frozenset([name for name, kind in schema.items() if of_objects(kind)])
+    if of_objects(getattr(data, "dtype", None)):
+        raise SourceError(
+            f"this {type(data).__name__} holds Python objects, of which Arrow gets nothing but "
+            "addresses in memory; convert them to text or numbers first, or load them as rows"
+        )
+    return frozenset()
+
+
+cdef bint of_objects(kind) except -1:
+    """Whether a type is polars' Object, or an Array of it, the one that may hold it."""
+    while getattr(kind, "inner", None) is not None:
+        kind = kind.inner
+    return str(kind) == "Object"
 
 
 cdef class Schema:
@@ -38,11 +64,26 @@ cdef class ArrowStream:
     def __init__(self, data):
         self.schema = Schema()
         self.source = data
-        if hasattr(data, "__arrow_c_stream__"):
-            self.open(data.__arrow_c_stream__())
+        self.schema.objects = object_columns(data)
+        try:
+            if hasattr(data, "__arrow_c_stream__"):
+                given = (data.__arrow_c_stream__(),)
+            else:
+                given = data.__arrow_c_array__()
+        except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+            if isinstance(error, FastrespError):
+                raise
+            # What pyarrow's errors are; any other is the source's own. Some have two arguments:
+            # what is wrong, and in which column.
+            words = "; ".join([str(argument) for argument in error.args]) or type(error).__name__
+            raise SourceError(
+                f"the columns of this {type(data).__name__} have no form in Arrow: {words}; "
+                "convert their values to text or numbers first, or load them as rows"
+            ) from error
+        if len(given) == 1:
+            self.open(given[0])
         else:
-            schema, array = data.__arrow_c_array__()
-            self.take(schema, array)
+            self.take(given[0], given[1])
 
     def __dealloc__(self):
         if self.stream.release is not NULL:

@@ -7,6 +7,8 @@ from libc.string cimport memset
 
 from .arrow cimport ArrowArray, ArrowSchema, ArrowStream, Batch
 
+from ..errors import SourceError
+
 
 # What a list array of ours holds on to; the array itself points into it.
 cdef struct Held:
@@ -73,6 +75,8 @@ cdef class ListedStream(ArrowStream):
         if batch is None:
             return None
         top = &batch.array
+        if top.length < 0 or top.offset < 0:
+            raise SourceError("the array has a length or an offset below 0: the data is damaged")
         most = self.values_in_list(top)
         lists = (top.length + most - 1) // most
         held = <Held *>malloc(sizeof(Held))
@@ -103,6 +107,9 @@ cdef class ListedStream(ArrowStream):
         """How many values a list has, so that its bytes stay within bounds on average."""
         cdef int64_t size = 0
         if values.length == 0:
+            return self.most
+        # What is wrong with its memory is found when it is written.
+        if values.n_buffers < 3 or values.buffers[1] is NULL:
             return self.most
         if self.width == 4:
             size = ((<int *>values.buffers[1])[values.offset + values.length]

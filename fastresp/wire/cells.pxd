@@ -39,6 +39,7 @@ cdef enum Fault:
     EMPTY_COMMAND = -12     # not even a name
     NOT_UTF8 = -13          # a text that JSON can't hold
     RAISED = -14            # an exception
+    DAMAGED = -15           # it does not lie within the memory of its column
 
 
 # What a value is, as far as JSON makes a difference.
@@ -54,6 +55,23 @@ cdef enum Form:
     FORM_STRUCT
     FORM_MAP
     FORM_OTHER              # what the value in the dictionary or run is that it stands for
+
+
+# How the values lie in memory.
+cdef enum Layout:
+    LAYOUT_NONE             # not anywhere, or not known
+    LAYOUT_FIXED            # each of the same size
+    LAYOUT_STRING           # strings, or bytes, between offsets of 32 bits,
+    LAYOUT_LARGE_STRING     # or of 64 bits,
+    LAYOUT_VIEW             # or by views
+    LAYOUT_LIST             # lists, or maps
+    LAYOUT_LARGE_LIST
+    LAYOUT_LIST_VIEW
+    LAYOUT_LARGE_LIST_VIEW
+    LAYOUT_FIXED_LIST
+    LAYOUT_STRUCT
+    LAYOUT_DICTIONARY
+    LAYOUT_RUNS
 
 
 cdef struct Scratch:
@@ -84,18 +102,20 @@ cdef struct Cell:
     bint brief              # it writes no more than LONGEST bytes
     int digits              # of the length of the last, where it was written as an argument
     Form form
+    Layout layout
     bint json               # whether it has a form in JSON, with all that is in it
     bint plain              # a string, or bytes, with offsets of 32 bits
-    bint views              # a string, or bytes, by views
     bint lasting            # texts lie in the Arrow memory, and last as long as the batch
     # Of the batch at hand:
     Py_ssize_t offset       # of its first row
     const uint8_t *validity     # NULL where nothing is null
     const void *values      # the buffer of values, or of offsets
     const char *bytes       # of strings
+    bint empty              # no bytes at all, of strings
     const char **variadic   # of views
-    const int64_t *sizes    # of the items of list views
-    Py_ssize_t length       # of the array, offset not counted
+    Py_ssize_t n_variadic
+    const int64_t *sizes    # of these, or of the items of list views
+    Py_ssize_t length       # values from there on that are not damaged, nor behind one that is
     Py_ssize_t run          # the run at hand
     bint may_be_null
     # Of the column:
@@ -119,6 +139,7 @@ cdef struct Cell:
 
 cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1
 cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1
+cdef void make_unknown(Cell *cell) noexcept
 cdef void destroy(Cell *cell) noexcept
 cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
 cdef Cell *allocate(Py_ssize_t n) except NULL
@@ -126,6 +147,7 @@ cdef str name_of(Cell *cell)
 cdef str type_name(ArrowSchema *schema)
 cdef Cell *inmost(Cell *cell) noexcept nogil
 cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1
+cdef Py_ssize_t number_in(str text) except -2
 
 
 cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:

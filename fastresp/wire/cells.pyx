@@ -15,14 +15,26 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from .arrow cimport ArrowArray, ArrowSchema
+from .bounds cimport check_shape
 from .plain_cells cimport make_plain
 from .time_cells cimport make_time
 
+import re
+
 cdef const char *EMPTY = b""        # NULL would be a null
-# The canonical ones that have a text, or whose storage is what anybody would send.
-cdef frozenset KNOWN_EXTENSIONS = frozenset((
-    b"", b"arrow.uuid", b"arrow.json", b"arrow.bool8", b"arrow.fixed_shape_tensor",
-))
+# The canonical ones that have a text, or whose storage is what anybody would send; and the formats
+# that this storage may have.
+cdef dict EXTENSIONS = {
+    b"arrow.uuid": ("w:16",), b"arrow.json": ("u", "U", "vu"), b"arrow.bool8": ("c",),
+    b"arrow.fixed_shape_tensor": ("+w:",),
+}
+cdef dict LAYOUTS = {
+    "u": LAYOUT_STRING, "z": LAYOUT_STRING, "U": LAYOUT_LARGE_STRING, "Z": LAYOUT_LARGE_STRING,
+    "vu": LAYOUT_VIEW, "vz": LAYOUT_VIEW, "+l": LAYOUT_LIST, "+m": LAYOUT_LIST,
+    "+L": LAYOUT_LARGE_LIST, "+vl": LAYOUT_LIST_VIEW, "+vL": LAYOUT_LARGE_LIST_VIEW,
+    "+w": LAYOUT_FIXED_LIST, "+s": LAYOUT_STRUCT, "+r": LAYOUT_RUNS, "n": LAYOUT_NONE,
+    "w:0": LAYOUT_NONE, "+ud": LAYOUT_NONE, "+us": LAYOUT_NONE,
+}
 
 
 cdef Cell *allocate(Py_ssize_t n) except NULL:
@@ -64,20 +76,25 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     cell.digits = 2
     cell.children = allocate(schema.n_children or 1)
     cdef bytes kind = schema.format
-    cdef str text = kind.decode()
+    cdef str text = format_of(schema)
     cdef Py_ssize_t i
+    cdef bytes extension = extension_name(schema)
+    cdef bint known = is_known(schema, extension)
     choose_index(cell, kind)
     if schema.dictionary is not NULL:
         cell.n_children = 1
+        cell.layout = LAYOUT_DICTIONARY
         build(&cell.children[0], schema.dictionary, zones)
-        stand_for(cell, &cell.children[0])
-        cell.text = text_of_dictionary
+        if known and cell.index is not NULL:
+            stand_for(cell, &cell.children[0])
+            cell.text = text_of_dictionary
         return 0
     for i in range(schema.n_children):
         cell.n_children = i + 1
         build(&cell.children[i], schema.children[i], zones)
-    cdef bytes extension = extension_name(schema)
-    if extension not in KNOWN_EXTENSIONS:
+    cell.layout = LAYOUTS.get(text.partition(":")[0] if text[:1] == "+" else text, LAYOUT_FIXED)
+    if not known or not has_children(cell):
+        cell.layout = LAYOUT_NONE
         return 0        # its values mean more than their storage tells
     if text[:1] == "+":
         choose_nested(cell, text)
@@ -85,6 +102,8 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
         make_time(cell, text, zones)
     else:
         make_plain(cell, text, extension)
+    if cell.form == FORM_NONE:
+        cell.layout = LAYOUT_NONE
     if cell.write is not NULL:
         cell.text = text_of_written
         cell.brief = text[:1] != "d"
@@ -93,6 +112,11 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
         for i in range(cell.n_children):
             cell.json = cell.json and cell.children[i].json
     return 0
+
+
+cdef str format_of(ArrowSchema *schema):
+    """The format string of a type, which may end with any bytes where a time zone is."""
+    return schema.format.decode(errors="backslashreplace")
 
 
 cdef bytes extension_name(ArrowSchema *schema):
@@ -113,6 +137,39 @@ cdef bytes extension_name(ArrowSchema *schema):
         texts.append(p[4:4 + size])
         p += 4 + size
     return dict(zip(texts[::2], texts[1::2])).get(b"ARROW:extension:name", b"")
+
+
+cdef void make_unknown(Cell *cell) noexcept:
+    """Let a cell have no text in any form, whatever its storage is."""
+    cell.form, cell.layout = FORM_NONE, LAYOUT_NONE
+    cell.text, cell.write, cell.span, cell.number = NULL, NULL, NULL, NULL
+    cell.json = cell.plain = cell.brief = False
+
+
+cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
+    """Whether values are what their storage says, or an extension that has it for its own."""
+    if not extension:
+        return True
+    cdef str kind = format_of(schema)
+    return schema.dictionary is NULL and any([
+        kind == format or format[-1] == ":" and kind.startswith(format)
+        for format in EXTENSIONS.get(extension, ())
+    ])
+
+
+cdef bint has_children(Cell *cell) noexcept:
+    """Whether a list, a map or runs have the children that make them."""
+    cdef Py_ssize_t n = cell.n_children
+    if cell.layout == LAYOUT_RUNS:
+        return n == 2 and cell.children[0].index is not NULL
+    return n == 1 or cell.layout not in (
+        LAYOUT_LIST, LAYOUT_LARGE_LIST, LAYOUT_LIST_VIEW, LAYOUT_LARGE_LIST_VIEW, LAYOUT_FIXED_LIST
+    )
+
+
+cdef Py_ssize_t number_in(str text) except -2:
+    """The number that a format string has at its end; -1 where it is none."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
 
 
 cdef void stand_for(Cell *cell, Cell *inner) noexcept:
@@ -164,17 +221,19 @@ cdef int choose_nested(Cell *cell, str kind) except -1:
         cell.span = span_of_large_list_view
     elif kind.startswith("+w:"):
         cell.span = span_of_fixed
-        cell.width = int(kind[3:])
+        cell.width = number_in(kind[3:])
+        if cell.width < 0:
+            cell.form, cell.span = FORM_NONE, NULL
     elif kind == "+s":
         cell.form = FORM_STRUCT
-    elif kind == "+m":
+    elif kind == "+m" and cell.children.form == FORM_STRUCT and cell.children.n_children == 2:
         cell.form = FORM_MAP
         cell.span = span_of_list
     elif kind == "+r":
         cell.text = text_of_run
         stand_for(cell, &cell.children[1])
     else:
-        cell.form = FORM_NONE       # a union
+        cell.form = FORM_NONE       # such as a union
     return 0
 
 
@@ -185,9 +244,9 @@ cdef str name_of(Cell *cell):
 
 cdef str type_name(ArrowSchema *schema):
     """What to call a type in an error."""
-    cdef str kind = schema.format.decode()
+    cdef str kind = format_of(schema)
     cdef bytes extension = extension_name(schema)
-    if extension not in KNOWN_EXTENSIONS:
+    if not is_known(schema, extension):
         return f"{extension.decode(errors='backslashreplace')}, an extension of Arrow"
     if schema.dictionary is not NULL:
         return "dictionary"
@@ -213,35 +272,37 @@ cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1:
         base: of a child that goes with its parent row by row, where the parent begins.
     """
     cdef Py_ssize_t i, first
+    check_shape(cell, array)
     cell.offset = array.offset + base
-    cell.length = array.length
+    cell.length = array.length - base
     cell.run = 0
-    if cell.text is text_of_run:
-        bind(&cell.children[0], array.children[0], 0)
-        bind(&cell.children[1], array.children[1], 0)
-        cell.validity = NULL
-        cell.may_be_null = cell.children[1].may_be_null
-        return 0
     cell.validity = NULL
-    if array.n_buffers > 0 and array.null_count != 0:
+    cell.values = NULL
+    if array.n_buffers > 0 and array.buffers is not NULL and array.null_count != 0:
         cell.validity = <const uint8_t *>array.buffers[0]
     cell.may_be_null = cell.validity is not NULL or cell.form == FORM_NULL
     if array.n_buffers > 1:
         cell.values = array.buffers[1]
-    if cell.views:
+    if cell.layout == LAYOUT_VIEW:
         cell.variadic = <const char **>array.buffers + 2
-    elif cell.span is span_of_list_view or cell.span is span_of_large_list_view:
+        cell.n_variadic = array.n_buffers - 3
+        cell.sizes = <const int64_t *>array.buffers[array.n_buffers - 1]
+    elif cell.layout == LAYOUT_LIST_VIEW or cell.layout == LAYOUT_LARGE_LIST_VIEW:
         cell.sizes = <const int64_t *>array.buffers[2]
-    elif array.n_buffers > 2:
+    elif cell.layout == LAYOUT_STRING or cell.layout == LAYOUT_LARGE_STRING:
         # Without any text there may be no memory, and NULL would be a null.
-        cell.bytes = <const char *>array.buffers[2] or EMPTY
+        cell.empty = array.buffers[2] is NULL
+        cell.bytes = EMPTY if cell.empty else <const char *>array.buffers[2]
     if array.dictionary is not NULL:
         bind(&cell.children[0], array.dictionary, 0)
         cell.may_be_null |= cell.children[0].may_be_null
         return 0
-    first = cell.offset if cell.span is NULL else 0
+    first = cell.offset if cell.layout == LAYOUT_STRUCT else 0
     for i in range(cell.n_children):
         bind(&cell.children[i], array.children[i], first)
+    if cell.layout == LAYOUT_RUNS:
+        cell.validity = NULL
+        cell.may_be_null = cell.children[1].may_be_null
     return 0
 
 

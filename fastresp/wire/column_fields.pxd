@@ -18,6 +18,8 @@ cdef class Columns:
     cdef str text                       # the template's
     cdef ArrowSchema *top               # borrowed from the schema, until all cells are found
     cdef list names
+    cdef dict places                    # the columns of each name
+    cdef frozenset objects              # the names of columns of Python objects
     cdef list kept                      # what C pointers point into
     cdef int bind_forms(self) except -1
     cdef list unnamed(self, arguments, field)
@@ -33,3 +35,4 @@ cdef class Columns:
     cdef Found within(self, Found over, field, Py_ssize_t depth) except *
     cdef object missing(self, field)
     cdef Py_ssize_t index(self, field) except -2
+    cdef str described(self, Found found)

@@ -16,6 +16,7 @@ from .cells cimport (
     destroy,
     inmost,
     make_field,
+    make_unknown,
     name_of,
     room,
     type_name,
@@ -23,12 +24,15 @@ from .cells cimport (
 from .json_cells cimport text_of_json, text_of_nested
 from .vector_cells cimport make_vector
 
+from collections import Counter
+
 from ..errors import TemplateError
 from ..hints import listed, meant, spelled
 from .fields import Field, Items, Pairs, Row
 
 # An index of pandas that has no name: a column that nobody made.
 cdef str INDEX_NAME = "__index_level_"
+cdef str OBJECTS = "Object, of whose values Arrow gets nothing but addresses in memory"
 # The scratch memory of a form to begin with.
 cdef Py_ssize_t SCRATCH_BYTES = 256
 
@@ -57,8 +61,13 @@ cdef class Columns:
         self.names = [
             name_of(&self.columns[i]) for i in range(self.n_columns)
         ]
+        self.objects = schema.objects if self.named else frozenset()
+        self.places = {}
         for i in range(self.n_columns):
+            self.places.setdefault(self.names[i], []).append(i)
             self.columns[i].hidden = self.names[i].startswith(INDEX_NAME)
+            if self.names[i] in self.objects:
+                make_unknown(&self.columns[i])
         fields = [
             part for command in plan.commands for parts in command for part in parts
             if isinstance(part, Field)
@@ -97,7 +106,7 @@ cdef class Columns:
             if isinstance(part, Field) and not isinstance(part, (Pairs, Row))
         }
         for part in field.left_out:
-            named = [i for i in range(self.n_columns) if self.names[i] == part.name]
+            named = self.places.get(part.name, [])
             if not named and self.index(part) < 0:
                 raise self.missing(part)
             used.update(named or [self.index(part)])
@@ -108,7 +117,7 @@ cdef class Columns:
         found = [i for i in columns if not self.columns[i].hidden]
         names = [self.names[i] for i in found]
         if len(set(names)) < len(names):
-            twice = [name for name in names if names.count(name) > 1][0]
+            twice = Counter(names).most_common(1)[0][0]
             raise TemplateError(
                 f"two columns are named {twice!r}; rename one", self.text, field.at
             )
@@ -157,7 +166,7 @@ cdef class Columns:
             form.text = text_of_json
         elif not make_vector(form, found.cell, field.convert):
             raise TemplateError(
-                f"{described(found)}, and !{field.convert} takes lists of numbers", self.text,
+                f"{self.described(found)}, and !{field.convert} takes lists of numbers", self.text,
                 field.at,
             )
         return form
@@ -174,7 +183,7 @@ cdef class Columns:
         if inmost(found.cell).form == FORM_NONE:
             hint = "cast it to text first, or leave it out"
         raise TemplateError(
-            f"{described(found)}, which has no form in JSON: {hint}", self.text, field.at
+            f"{self.described(found)}, which has no form in JSON: {hint}", self.text, field.at
         )
 
     cdef Cell *check(self, Found found, field) except NULL:
@@ -190,11 +199,11 @@ cdef class Columns:
                 if isinstance(field, Pairs):
                     hint = f"{{**!json}} makes JSON of it, {{**-{name}}} leaves it out"
             raise TemplateError(
-                f"{described(found)}, which is not one argument: {hint}", self.text, field.at
+                f"{self.described(found)}, which is not one argument: {hint}", self.text, field.at
             )
         if inner.form not in (FORM_LIST, FORM_MAP, FORM_STRUCT):
             raise TemplateError(
-                f"{described(found)}, and {{*{name}}} takes a list; write {{{name}}} for a "
+                f"{self.described(found)}, and {{*{name}}} takes a list; write {{{name}}} for a "
                 "single value", self.text, field.at,
             )
         if inner.form == FORM_MAP:
@@ -202,7 +211,7 @@ cdef class Columns:
         for k in range(inner.n_children):
             if inmost(&inner.children[k]).text is NULL:
                 raise TemplateError(
-                    f"{described(found)}, and what is in it is not one argument each: "
+                    f"{self.described(found)}, and what is in it is not one argument each: "
                     f"{{{name}!json}} makes JSON of it", self.text, field.at,
                 )
         return found.cell
@@ -234,7 +243,7 @@ cdef class Columns:
         cdef Found found
         cdef str before = ".".join(field.path[:depth])
         cdef str name = field.path[depth]
-        has = f"{described(over)}, and a path leads through structs only"
+        has = f"{self.described(over)}, and a path leads through structs only"
         names = []
         if inner.form == FORM_STRUCT:
             names = [name_of(&inner.children[k]) for k in range(inner.n_children)]
@@ -269,7 +278,7 @@ cdef class Columns:
     cdef Py_ssize_t index(self, field) except -2:
         """Which column a placeholder names, by its name first, for that may be a number; or -1."""
         cdef str name = str(field.key)
-        found = [i for i in range(self.n_columns) if self.named and self.names[i] == name]
+        found = self.places.get(name, ()) if self.named else ()
         if len(found) > 1:
             raise TemplateError(
                 f"{len(found)} columns are named {name!r}; rename them, or name this one by "
@@ -279,6 +288,8 @@ cdef class Columns:
             return found[0]
         return field.position if field.name is None and field.position < self.n_columns else -1
 
-
-cdef str described(Found found):
-    return f"the column {name_of(found.cell)!r} is of type {type_name(found.schema)}"
+    cdef str described(self, Found found):
+        cdef str name = name_of(found.cell), kind = type_name(found.schema)
+        if name in self.objects and self.columns <= found.cell < self.columns + self.n_columns:
+            kind = OBJECTS
+        return f"the column {name!r} is of type {kind}"

@@ -8,6 +8,7 @@ from .arrow cimport ArrowStream
 from .buffer cimport Buffer, rollback
 from .cells cimport (
     BAD_INDEX,
+    DAMAGED,
     EMPTY_COMMAND,
     IS_NOT_ALLOWED,
     IS_NULL_ROW,
@@ -25,6 +26,7 @@ from .cells cimport (
 )
 from .column_rows cimport Job, Target, give_back, lend, put_rows
 from .encode cimport Nulls, locate, nulls_policy
+from .json_cells cimport culprit
 from .steps cimport Steps
 
 from time import monotonic
@@ -34,6 +36,7 @@ from .chunks import CHUNK_BYTES
 
 # A source that takes longer for a batch is one to be waited for: what is made goes first.
 cdef double SLOW_SECONDS = 0.0005
+cdef str DAMAGE = "the data is damaged; make the columns, or the file that they come from, again"
 
 
 cdef class ColumnWriter(Target):
@@ -54,6 +57,7 @@ cdef class ColumnWriter(Target):
     cdef Nulls nulls
     cdef bint slow                      # the last batch had to be waited for
     cdef Py_ssize_t at                  # rows of the batch that are written
+    cdef Py_ssize_t looked              # rows of it that were looked at for damage
     cdef Py_ssize_t before              # rows of all batches before it
 
     def __init__(
@@ -103,7 +107,7 @@ cdef class ColumnWriter(Target):
             return False
         self.steps.attach(batch, self.buffer.most)
         self.before += self.at
-        self.at = 0
+        self.at = self.looked = 0
         self.batch = batch
         return True
 
@@ -112,7 +116,7 @@ cdef class ColumnWriter(Target):
         cdef Job job
         cdef Buffer b = self.buffer
         cdef Steps steps = self.steps
-        cdef Py_ssize_t first = self.at, last = self.batch.array.length
+        cdef Py_ssize_t first = self.at, last = steps.root.length
         cdef int fault
         job.large, job.most, job.nulls = b.large, b.most, self.nulls
         job.in_place = b.payloads is not None
@@ -125,8 +129,14 @@ cdef class ColumnWriter(Target):
         job.ends, job.rows = b.ends.data.as_longlongs, b.rows.data.as_longlongs
         lend(&job, b)
         with nogil:
+            if self.looked < last:
+                steps.look(self.looked, last)
+                self.looked = last
+                last = min(last, steps.root.length)
             fault = put_rows(&job, steps, b, self.before, &self.at, last, self.chunk_bytes)
         give_back(&job, b)
+        if not fault and self.at == steps.root.length < self.batch.array.length:
+            fault, job.cell = DAMAGED, steps.damaged()
         if fault:
             error = self.failure(&job, fault)
             rollback(b, job.whole)
@@ -148,6 +158,8 @@ cdef class ColumnWriter(Target):
         name = None
         if job.cell is not NULL:
             cell = job.cell
+            if cell.inner is &self.steps.root and self.steps.named:
+                cell = culprit(cell, self.at)      # of {*!json} one of all columns
             while cell.name is NULL:
                 cell = cell.inner
             name = name_of(cell)
@@ -171,7 +183,9 @@ cdef str described(int fault, Job *job, Py_ssize_t most):
     if fault == OUT_OF_RANGE:
         return "this date or time is not within the years 1 to 9999, so ISO 8601 has no text for it"
     if fault == BAD_INDEX:
-        return "this value points outside of its dictionary: the data is damaged"
+        return f"this value points outside of its dictionary: {DAMAGE}"
+    if fault == DAMAGED:
+        return f"this value, or one in it, lies outside of the memory of its column: {DAMAGE}"
     if fault == NULL_INSIDE:
         return "a vector holds no nulls"
     if fault == OTHER_LENGTH:

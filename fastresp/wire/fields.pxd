@@ -34,7 +34,7 @@ cdef class Row(Field):
 cdef enum RowKind:
     ROW_DICT        # an exact dict
     ROW_MAPPING     # by item: anything else with keys()
-    ROW_SEQUENCE    # tuple, list and the like: by position; by attribute where it has names
+    ROW_SEQUENCE    # tuple, list and the like: by position; by attribute or item where it has names
     ROW_VALUE       # a str, a number: is itself field 0
     ROW_OBJECT      # by attribute; is itself field 0
 
@@ -45,6 +45,7 @@ cdef class Rows:
     cdef object row_type
     cdef int row_kind
     cdef tuple row_names                # names of its fields where the type tells, else None
+    cdef bint by_item                   # the value of a name is an item of the row
 
     cdef int classify(self, object row) except -1
     cdef object look_up(self, Field field, object row, Nulls nulls)

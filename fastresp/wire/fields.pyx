@@ -66,6 +66,7 @@ cdef class Rows:
         """Find out how to reach the fields of rows of this type."""
         cdef int kind
         self.row_names = None
+        self.by_item = False
         if hasattr(row, "__arrow_c_stream__") and hasattr(row, "columns"):
             raise EncodeError(
                 f"this row is a {type(row).__name__}, a whole table; give a list of tables, or "
@@ -77,9 +78,13 @@ cdef class Rows:
             kind = ROW_VALUE
         elif hasattr(row, "keys") and hasattr(row, "__getitem__"):
             kind = ROW_MAPPING
+            self.by_item = True
         elif hasattr(row, "__getitem__") and hasattr(row, "__len__"):
             kind = ROW_SEQUENCE
             fields = getattr(row, "_fields", None)
+            if fields is None:
+                fields = names_of_dtype(row)
+                self.by_item = fields is not None
             self.row_names = None if fields is None else tuple(fields)
         else:
             kind = ROW_OBJECT
@@ -131,6 +136,11 @@ cdef class Rows:
                     return item_of(row, name)
                 return row[str(field.position) if isinstance(row, Mapping) else field.position]
             if name is not None:
+                if self.by_item:
+                    # NumPy raises a ValueError for a name that there is not.
+                    if name in self.row_names:
+                        return row[name]
+                    raise self.missing(whole, row)
                 # A tuple's count and index are methods, not fields.
                 if self.row_kind != ROW_VALUE and type(row) is not tuple and type(row) is not list:
                     return getattr(row, name)
@@ -174,7 +184,7 @@ cdef class Rows:
         if self.row_kind == ROW_DICT:
             return row
         names = self.names(field, row)
-        if self.row_kind == ROW_MAPPING:
+        if self.by_item:
             return {name: row[name] for name in names}
         return {name: getattr(row, name) for name in names}
 
@@ -215,6 +225,11 @@ cdef object item_of(object mapping, object name):
         return ABSENT
 
 
+cdef object names_of_dtype(object row):
+    """The names of the fields in a row of a structured array of NumPy; None for anything else."""
+    return getattr(getattr(row, "dtype", None), "names", None)
+
+
 cdef list names_in(object value):
     """The names of what a value has in it, as text; None where that has none."""
     if hasattr(value, "keys") and hasattr(value, "__getitem__"):
@@ -222,5 +237,5 @@ cdef list names_in(object value):
     elif dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
     else:
-        names = getattr(value, "_fields", getattr(value, "__dict__", None))
+        names = getattr(value, "_fields", getattr(value, "__dict__", names_of_dtype(value)))
     return None if names is None else [str(name) for name in names]

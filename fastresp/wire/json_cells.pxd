@@ -1,6 +1,7 @@
 from .cells cimport Cell
 
 
+cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil
 cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 

@@ -57,6 +57,18 @@ cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
     return text_of_json(cell, i, n)
 
 
+cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
+    """The field of the inner cell whose value has no text; the inner cell itself if none."""
+    cdef Py_ssize_t k
+    cdef Cell *field
+    for k in range(cell.inner.n_children if cell.inner.form == FORM_STRUCT else 0):
+        field = &cell.inner.children[k]
+        cell.scratch.size = 0
+        if not field.hidden and put_json(&cell.scratch, field, i, False):
+            return field
+    return cell.inner
+
+
 cdef int put_json(Scratch *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
     """Write a value; in quotes, whatever it is, where it is the name of a pair."""
     cell = stood_for(cell, &i)

@@ -14,6 +14,7 @@ from libc.stdint cimport (
 
 from .buffer cimport put_digits, put_signed
 from .cells cimport (
+    DAMAGED,
     FORM_BOOL,
     FORM_BYTES,
     FORM_FLOAT,
@@ -23,6 +24,7 @@ from .cells cimport (
     FORM_TEXT,
     IS_NULL,
     Cell,
+    number_in,
     value,
 )
 from .floats cimport half_value, put_double, put_half, put_single
@@ -83,10 +85,11 @@ cdef int choose_string(Cell *cell, str kind) except -1:
         cell.text = text_of_large_string
     elif kind in ("vu", "vz"):
         cell.text = text_of_view
-        cell.views = True
     elif kind.startswith("w:"):
         cell.text = text_of_fixed
-        cell.width = int(kind[2:])
+        cell.width = number_in(kind[2:])
+        if cell.width < 0:
+            cell.form, cell.text = FORM_NONE, NULL
     else:
         cell.form = FORM_NONE
     return 0
@@ -162,9 +165,16 @@ cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
 
 cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """Up to 12 bytes stand in the view; of more, the number of a buffer and the offset in it."""
-    cdef const int32_t *view = <const int32_t *>cell.values + 4 * (cell.offset + i)
-    n[0] = view[0]
-    return <const char *>&view[1] if view[0] <= 12 else cell.variadic[view[2]] + view[3]
+    cdef const uint32_t *view = <const uint32_t *>cell.values + 4 * (cell.offset + i)
+    cdef int64_t size = view[0]
+    n[0] = size
+    if size <= 12:
+        return <const char *>&view[1]
+    # Without signs: what is below 0 lies far beyond its buffer.
+    if view[2] < cell.n_variadic and size + view[3] <= cell.sizes[view[2]]:
+        return cell.variadic[view[2]] + view[3]
+    n[0] = DAMAGED
+    return NULL
 
 
 cdef const char *text_of_fixed(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:

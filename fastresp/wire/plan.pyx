@@ -192,11 +192,10 @@ cdef Py_ssize_t put_fields(
                 plan.pair = name
                 put_pair(b, name, value, nested, nulls, default)
         return b.argument - first
-    by_item = plan.row_kind == ROW_MAPPING
     for position, name in enumerate(plan.names(op.field, row)):
         if name not in used and (position not in used or plan.row_kind == ROW_OBJECT):
             plan.pair = name
-            value = row[name] if by_item else getattr(row, name)
+            value = row[name] if plan.by_item else getattr(row, name)
             put_pair(b, name, value, nested, nulls, default)
     return b.argument - first
 

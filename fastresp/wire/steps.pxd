@@ -57,6 +57,8 @@ cdef class Steps(Columns):
     cdef Py_ssize_t n_commands
     cdef Nulls nulls
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
+    cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
+    cdef Cell *damaged(self) noexcept
     cdef int compile(self, Command *command, arguments) except -1
     cdef list planned(self, arguments)
     cdef int set_parts(self, Step *step, parts) except -1

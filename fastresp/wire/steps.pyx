@@ -4,7 +4,8 @@
 from libc.stdlib cimport calloc, free
 
 from .arrow cimport Batch, Schema
-from .cells cimport bind
+from .bounds cimport keep_sound, sound_rows
+from .cells cimport Cell, bind
 from .column_fields cimport Columns
 from .encode cimport NULLS_SKIP, Nulls
 
@@ -52,6 +53,8 @@ cdef class Steps(Columns):
         cdef Command *command
         cdef Step *step
         bind(&self.root, &batch.array, 0)
+        with nogil:
+            keep_sound(&self.root, self.named)
         self.bind_forms()
         for i in range(self.n_commands):
             command = &self.commands[i]
@@ -65,6 +68,22 @@ cdef class Steps(Columns):
             step.text = command.counted_start if command.counted else command.start
             step.size = command.counted_size if command.counted else command.size
         return 0
+
+    cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+        """Look at some more rows, and let the batch end before the first that is damaged."""
+        cdef Py_ssize_t i, sound
+        for i in range(self.n_columns):
+            sound = sound_rows(&self.columns[i], first, last)
+            if sound < last:
+                last = self.columns[i].length = self.root.length = sound
+
+    cdef Cell *damaged(self) noexcept:
+        """The column of the first value that does not lie within its memory."""
+        cdef Py_ssize_t i
+        for i in range(self.n_columns if self.named else 0):
+            if self.columns[i].length <= self.root.length:
+                return &self.columns[i]
+        return &self.root
 
     cdef int compile(self, Command *command, arguments) except -1:
         """Make the steps of a command."""

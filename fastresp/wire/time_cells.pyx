@@ -16,6 +16,7 @@ from .times cimport (
     put_timestamp,
 )
 
+import re
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -29,6 +30,8 @@ cdef Py_ssize_t SPANS = 1 << 10
 cdef int CHANGES = 1 << 30      # the offset of a span in which it changes
 # One letter of the format string of a type.
 cdef dict UNITS = {"s": 1, "m": 1_000, "u": 1_000_000, "n": 1_000_000_000}
+# Digits, those behind the point, and bits.
+DECIMAL = re.compile(r"d:\d{1,2},(-?\d{1,3})(?:,(32|64|128|256))?")
 
 
 cdef int make_time(Cell *cell, str kind, list zones) except -1:
@@ -38,10 +41,10 @@ cdef int make_time(Cell *cell, str kind, list zones) except -1:
         zones: takes the time zone that the cell refers to.
     """
     cell.form = FORM_TEXT
-    if kind.startswith("d:"):
-        numbers = [int(number) for number in kind[2:].split(",")]
-        cell.scale = numbers[1]
-        cell.width = numbers[2] // 8 if len(numbers) > 2 else 16
+    decimal = DECIMAL.fullmatch(kind)
+    if decimal is not None:
+        cell.scale = int(decimal[1])
+        cell.width = int(decimal[2] or 128) // 8
         cell.write = write_decimal
         if room(&cell.scratch, 100 + abs(cell.scale)):
             raise MemoryError
@@ -49,7 +52,7 @@ cdef int make_time(Cell *cell, str kind, list zones) except -1:
         cell.write = write_date32
     elif kind == "tdm":
         cell.write = write_date64
-    elif kind[:2] in ("tt", "ts", "tD"):
+    elif kind[:2] in ("tt", "ts", "tD") and kind[2:3] in UNITS:
         cell.per_second = UNITS[kind[2]]
         if kind[1] == "t":
             cell.write = write_time32 if kind[2] in "sm" else write_time64
@@ -60,7 +63,7 @@ cdef int make_time(Cell *cell, str kind, list zones) except -1:
             if len(kind) > 4:
                 set_zone(cell, kind[4:], zones)
     else:
-        cell.form = FORM_NONE       # an interval of months and days
+        cell.form = FORM_NONE       # such as an interval of months and days
     return 0
 
 

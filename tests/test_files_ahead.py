@@ -1,0 +1,60 @@
+"""How far a file is read ahead of what takes its rows."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import fastresp
+
+# Blocks that Arrow parses, batches that wait, and what is in somebody's hands.
+MOST_BYTES = 16 << 20
+LINES = {"csv": b"x" * 99 + b"\n", "jsonl": b'{"a": "' + b"x" * 90 + b'"}\n'}
+
+
+class Endless(io.RawIOBase):
+    """A file of 200 MB that counts what was read of it."""
+
+    def __init__(self, kind: str) -> None:
+        self.line = LINES[kind]
+        self.left = 200_000_000
+        self.taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        size = min(size, self.left)
+        start = self.taken % len(self.line)
+        self.taken += size
+        self.left -= size
+        return (self.line * (size // len(self.line) + 2))[start : start + size]
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_reading_ahead_is_bounded(kind: str) -> None:
+    source = Endless(kind)
+    with fastresp.read(source, format=kind) as table:  # type: ignore[arg-type]
+        reader = pa.RecordBatchReader.from_stream(table)
+        rows = 0
+        for _ in range(3):
+            rows += reader.read_next_batch().num_rows
+            before = -1
+            while source.taken != before:  # until nothing more is read
+                before = source.taken
+                time.sleep(0.3)
+            assert source.taken - rows * len(source.line) < MOST_BYTES
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_blocks_that_hold_no_whole_row_do_not_stop_the_reading(tmp_path: Path, kind: str) -> None:
+    """Rows of nearly a block each, so that most of them begin in one block and end in another."""
+    path = tmp_path / f"large.{kind}"
+    text = b"x" * 1_900_000
+    row = b'"' + text + b'"\n' if kind == "csv" else b'{"name": "' + text + b'"}\n'
+    path.write_bytes((b"name\n" if kind == "csv" else b"") + row * 20)
+    assert pa.table(fastresp.read(path)).num_rows == 20
