@@ -19,9 +19,11 @@ from .plain_cells cimport make_plain
 from .time_cells cimport make_time
 
 cdef const char *EMPTY = b""        # NULL would be a null
+# The whole row as the JSON that it was read from: a column that is none of the row's fields.
+DOCUMENT = b"fastresp.document"
 # The canonical ones that have a text, or whose storage is what anybody would send.
 cdef frozenset KNOWN_EXTENSIONS = frozenset((
-    b"", b"arrow.uuid", b"arrow.json", b"arrow.bool8", b"arrow.fixed_shape_tensor",
+    b"", b"arrow.uuid", b"arrow.json", b"arrow.bool8", b"arrow.fixed_shape_tensor", DOCUMENT,
 ))
 
 

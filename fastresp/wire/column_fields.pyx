@@ -14,6 +14,7 @@ from .cells cimport (
     allocate,
     build,
     destroy,
+    extension_name,
     inmost,
     make_field,
     name_of,
@@ -24,6 +25,7 @@ from .json_cells cimport text_of_json, text_of_nested
 from .vector_cells cimport make_vector
 
 from ..errors import TemplateError
+from .cells import DOCUMENT
 from ..hints import listed, meant, spelled
 from .fields import Field, Items, Pairs, Row
 
@@ -54,6 +56,11 @@ cdef class Columns:
         self.named = top.format == b"+s"
         self.columns = self.root.children if self.named else &self.root
         self.n_columns = top.n_children if self.named else 1
+        if self.n_columns and extension_name(
+            top.children[self.n_columns - 1] if self.named else top
+        ) == DOCUMENT:
+            self.n_columns -= 1
+            self.document = &self.columns[self.n_columns]
         self.names = [
             name_of(&self.columns[i]) for i in range(self.n_columns)
         ]
@@ -118,6 +125,8 @@ cdef class Columns:
         """The cell that writes the values of a placeholder."""
         cdef Found found
         if isinstance(field, Row):
+            if self.document is not NULL:
+                return self.document
             if not self.named:
                 raise TemplateError(
                     f"{{{field.key}}} takes the names of columns, and this is a single column, "
