@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
 from .files import Table, read
+from .files.reading import Wanted
 from .files.rejects import RejectsFile
 from .files.resp import RespEncoder, RespFile
 from .frames import frames_of
-from .template import TemplateLike, as_template
+from .template import VECTORS, Template, TemplateLike, as_template
 from .wire.buffer import Chunk
 from .wire.chunks import CHUNK_BYTES
+from .wire.fields import Field, Pairs, Row
 from .wire.writer import Writer
 
 __all__ = [
@@ -171,12 +173,25 @@ def _columns(
             f"a {type(data).__name__} holds columns, and needs a template that makes commands of "
             "its rows, such as 'HSET user:{id} {**}'"
         )
-    stream = ArrowStream(data)
+    stream = ArrowStream(data.for_load(_wanted(template)) if isinstance(data, Table) else data)
     try:
         return ColumnWriter(template, stream, nulls=nulls, chunk_bytes=chunk_bytes), stream
     except BaseException:
         stream.release_columns()
         raise
+
+
+def _wanted(template: Template) -> Wanted:
+    """What a template takes of the rows of a file."""
+    parts = [part for command in template.commands for parts in command for part in parts]
+    fields = [part for part in parts if isinstance(part, Field) and not isinstance(part, Row)]
+    names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
+    whole = len(names) < len(fields) or any(isinstance(field, Pairs) for field in fields)
+    return Wanted(
+        None if whole else frozenset(names),
+        frozenset(str(field.path[0]) for field in fields if field.convert in VECTORS),
+        any(isinstance(part, Row) for part in parts),
+    )
 
 
 def is_columns(source: Any) -> bool:

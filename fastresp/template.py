@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from .errors import EncodeError, TemplateError
 from .wire.encode import pack
@@ -23,6 +24,8 @@ VECTORS = ("f16", "f32", "f64")
 CONVERSIONS = ("json", *VECTORS)
 # What stands between arguments, as in redis-cli; other spaces of Unicode are text.
 BLANKS = " \t\r\v\f"
+# What may be the name of a file, and no command without arguments.
+SUFFIX = re.compile(r"\.\w+\Z")
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
 # A placeholder; a name in double quotes may have braces in it.
@@ -137,9 +140,14 @@ def as_template(template: TemplateLike) -> Template | None:
     """Make a Template of what the user gave: a text, a list of texts, a Template or None."""
     if template is None or isinstance(template, Template):
         return template
-    if isinstance(template, str):
-        return Template(template)
-    texts = list(template) if isinstance(template, Iterable) else [template]
+    one = isinstance(template, str) or not isinstance(template, Iterable)
+    texts: list[Any] = [template] if one else list(template)
+    for text in texts:
+        if isinstance(text, str) and SUFFIX.search(text) and os.path.isfile(text):
+            raise ValueError(
+                f"{text} is a file, and a template is expected here; several files are one source, "
+                "as in read(['a.csv', 'b.csv'])"
+            )
     if not all(isinstance(text, str | Template) for text in texts):
         raise TypeError(
             "a command template is a str, a list of str, a Template or None; a Script becomes one "

@@ -195,6 +195,22 @@ def loads(path: Path, kind: str, data: bytes, template: str) -> bool:
     return True
 
 
+def begins_with(data: bytes, commands: bytes) -> bool:
+    """Whether a file of RESP begins with these commands, but for empty lines between them."""
+    at = start = 0
+    while start < len(commands):
+        end = commands.index(b"\n", start) + 1
+        for _ in range(int(commands[start + 1 : end])):
+            header = commands.index(b"\n", end) + 1
+            end = header + int(commands[end + 1 : header]) + 2
+        while data[at : at + 1] in (b"\r", b"\n"):
+            at += 1
+        if not data.startswith(commands[start:end], at):
+            return False
+        at, start = at + end - start, end
+    return True
+
+
 def wrong_with(path: Path, kind: str, data: bytes, template: str) -> str | None:
     """Load a file; what is wrong with how that ends, or None."""
     out = io.BytesIO()
@@ -206,7 +222,7 @@ def wrong_with(path: Path, kind: str, data: bytes, template: str) -> str | None:
         return f"{type(error).__name__}: {error}"
     written = out.getvalue()
     if kind == "resp":
-        return None if data.startswith(written) else "other bytes than those of the file"
+        return None if begins_with(data, written) else "other bytes than those of the file"
     splitter = CommandSplitter(count_names=True)
     if written:
         splitter.feed(written)

@@ -11,6 +11,7 @@ import types
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastresp import EncodeError, Template, TemplateError, Writer, pack, pack_many
+from fastresp.template import as_template
 
 
 def fill(text: str | Template, *rows: Any, **options: Any) -> bytes:
@@ -340,3 +342,12 @@ def test_random_rows(rows: list[dict[str, Any]], nulls: str) -> None:
     assert fill(text, *rows, nulls=nulls) == expected
     proxies = [types.MappingProxyType(row) for row in rows]
     assert fill(text, *proxies, nulls=nulls) == expected
+
+
+def test_a_file_is_no_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "h2.csv").write_text("id\n1\n")
+    for template in ("h2.csv", ["h2.csv", "SET k v"]):
+        with pytest.raises(ValueError, match=r"h2\.csv is a file, and a template is expected"):
+            as_template(template)
+    assert as_template("h3.csv") is not None

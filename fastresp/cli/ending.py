@@ -71,7 +71,20 @@ OPTIONS = {
     "give format='tsv'": "give --format tsv",
     "give delimiter=": "give --delimiter ",
     "or delimiter=": "or --delimiter ",
+    "give encoding='": "give --encoding '",
+    "give encoding=": "give --encoding",
+    "with encoding=": "with --encoding ",
     "delimiter= is for": "--delimiter is for",
+    "header= is for": "--no-header is for",
+    "columns= is for": "--columns is for",
+    "columns= names": "--columns names",
+    "in columns=": "in --columns",
+    "columns names at least": "--columns names at least",
+    "encoding= is for": "--encoding is for",
+    "encoding is one": "--encoding is one",
+    "null_values= is for": "--null-values is for",
+    "bad_rows= is for": "--bad-rows is for",
+    "bad_rows= names": "--bad-rows names",
     "delimiter is one": "--delimiter is one",
     "format is one of": "--format is one of",
     "to sql=": "to --sql ",
@@ -111,6 +124,7 @@ class Ending:
     Attributes:
         report: of the load, as soon as there is one.
         fields: the JSON of a command that is not a load.
+        bad_rows: how many rows were left out; None where none are.
         json_file: where JSON goes, where that is not stdout.
     """
 
@@ -118,6 +132,7 @@ class Ending:
         self.as_json = as_json
         self.report: Report | None = None
         self.fields: dict[str, Any] | None = None
+        self.bad_rows: int | None = None
         self.json_file: IO[str] | None = None
 
     def end(self, code: Exit, error: str = "") -> NoReturn:
@@ -125,11 +140,15 @@ class Ending:
         error = in_options(error)
         if self.as_json:
             fields = _report_fields(self.report) if self.fields is None else self.fields
+            if self.bad_rows is not None:
+                fields = fields | {"bad_rows": self.bad_rows}
             text = json.dumps(fields | {"exit_code": int(code), "error": error or None})
             print(text, file=self.json_file)
         else:
             if self.report is not None:
                 say(in_options(str(self.report)))
+            if self.bad_rows is not None:
+                say(f"{self.bad_rows:,} bad row{'' if self.bad_rows == 1 else 's'} skipped")
             if error:
                 say(error, failed=True)
         raise Ended(int(code))

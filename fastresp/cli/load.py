@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -27,7 +29,17 @@ from . import options
 from .dry_run import show_dry_run
 from .ending import Ending, Exit, ending, standard_output
 
-__all__ = ["How", "as_template", "load", "opened", "send", "standard_input"]
+__all__ = [
+    "How",
+    "TextOptions",
+    "as_template",
+    "check_templates",
+    "counted_bad_rows",
+    "load",
+    "opened",
+    "send",
+    "standard_input",
+]
 
 
 STDOUT = Path("-")
@@ -59,6 +71,12 @@ def load(
     sql: options.Sql = None,
     format: options.Format = None,  # noqa: A002
     delimiter: options.Delimiter = None,
+    no_header: options.NoHeader = False,
+    columns: options.Columns = None,
+    encoding: options.Encoding = None,
+    null_values: options.NullValues = None,
+    bad_rows: options.BadRows = "error",
+    null: options.Null = False,
     nulls: options.Nulls = "error",
     on_error: options.OnError = "collect",
     max_errors: options.MaxErrors = None,
@@ -86,14 +104,16 @@ def load(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, dry_run, yes, as_json,
     )  # fmt: skip
+    text = TextOptions(
+        delimiter, no_header, columns, encoding, null_values, bad_rows, null
+    )  # fmt: skip
     if retry:
-        beyond = (sql, format, delimiter, skip_truncated or None)
+        beyond = (sql, format, None if text == TextOptions() else text, skip_truncated or None)
         _run(_retried(source, beyond, limit), templates, how)
         return
     data = opened(
-        source, sql=sql, format=format, delimiter=delimiter, limit=limit,
-        skip_truncated=skip_truncated,
-    )  # fmt: skip
+        source, sql=sql, format=format, text=text, limit=limit, skip_truncated=skip_truncated
+    )
     _run(data, templates, how)
 
 
@@ -124,8 +144,23 @@ def send(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, dry_run, yes, as_json,
     )  # fmt: skip
-    data = opened(source, format="resp", limit=limit, skip_truncated=skip_truncated)
+    data = opened(
+        source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
+    )
     _run(data, None, how)
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What the command line says of files of text."""
+
+    delimiter: str | None = None
+    no_header: bool = False
+    columns: str | None = None
+    encoding: str | None = None
+    null_values: str | None = None
+    bad_rows: str = "error"
+    null: bool = False
 
 
 @contextmanager
@@ -135,8 +170,8 @@ def _retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterat
         raise ValueError("--retry reads its source twice; give the path of a file")
     if any(option is not None for option in beyond):
         raise ValueError(
-            "--retry is for what --rejects wrote; leave out --sql, --format, --delimiter and "
-            "--skip-truncated"
+            "--retry is for what --rejects wrote; leave out --sql, --format, --skip-truncated and "
+            "the options of text files"
         )
     yield read_rejects(source, limit=limit)
 
@@ -147,21 +182,37 @@ def opened(
     *,
     sql: str | None = None,
     format: Format | None = None,  # noqa: A002
-    delimiter: str | None = None,
+    text: TextOptions,
     limit: int | None = None,
     skip_truncated: bool = False,
 ) -> Iterator[Any]:
     """Open what the command line names as a source, and end its reading afterwards."""
     where = standard_input() if source == "-" else source
+    if text.null and format != "lines":
+        raise ValueError("--null is for lines: give --format lines")
     data = read(
-        where, sql=sql, format=format, delimiter=delimiter, limit=limit,
+        where,
+        sql=sql,
+        format=format,
+        delimiter="\0" if text.null else text.delimiter,
+        header=not text.no_header,
+        columns=_names(text.columns),
+        encoding=text.encoding,
+        null_values=_names(text.null_values) or (),
+        bad_rows=text.bad_rows,
+        limit=limit,
         skip_truncated=skip_truncated,
-    )  # fmt: skip
+    )
     try:
         yield data
     finally:
         if isinstance(data, Table):
             data.close()
+
+
+def _names(text: str | None) -> list[str] | None:
+    """A list as the command line has it: as a line of CSV."""
+    return None if text is None else next(csv.reader([text]), [])
 
 
 def standard_input() -> IO[bytes]:
@@ -187,15 +238,36 @@ def as_template(source: Any, texts: list[str] | None) -> Template | None:
     return Template(*texts)
 
 
+def check_templates(texts: list[str]) -> None:
+    """Refuse the name of a file, whose words would be a command of every row."""
+    for text in texts:
+        if os.path.exists(text):
+            raise ValueError(
+                f"{text} is a file, and a template is expected here; for several files give one "
+                "pattern in quotes, such as 'part-*.csv'"
+            )
+
+
+@contextmanager
+def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
+    """Say at the end how many rows were left out."""
+    try:
+        yield
+    finally:
+        if isinstance(data, Table) and data.skips_bad_rows:
+            end.bad_rows = data.bad_rows
+
+
 def _run(source: AbstractContextManager[Any], texts: list[str] | None, how: How) -> None:
     with ending(as_json=how.as_json) as end:
         # What is wrong with the command line itself comes first.
         _check_options(how)
         if texts:
+            check_templates(texts)
             Template(*texts)
         if how.dry_run:
             end.fields = {"dry_run": True}
-        with source as data:
+        with source as data, counted_bad_rows(data, end):
             template = as_template(data, texts)
             if how.dry_run:
                 found = dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout)

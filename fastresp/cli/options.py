@@ -53,12 +53,12 @@ Sql: TypeAlias = Annotated[
     ),
 ]
 Format: TypeAlias = Annotated[
-    Literal["csv", "tsv", "jsonl", "parquet", "arrow", "resp"] | None,
+    Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp"] | None,
     typer.Option(
         "--format",
         metavar="F",
         rich_help_panel="Data",
-        help="What the source holds, such as csv, where its name lies.",
+        help="Input format, such as csv; overrides the file extension.",
     ),
 ]
 Delimiter: TypeAlias = Annotated[
@@ -67,8 +67,62 @@ Delimiter: TypeAlias = Annotated[
         "--delimiter",
         metavar="C",
         rich_help_panel="Data",
-        help="What stands between the fields of CSV, such as ';'.",
+        help="The character between the fields of CSV, such as ';'.",
         show_default="a comma",
+    ),
+]
+NoHeader: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--no-header",
+        rich_help_panel="Data",
+        help="The first line of CSV is a row: use {0}, {1}, or {column_1}, {column_2}.",
+    ),
+]
+Columns: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="A,B",
+        rich_help_panel="Data",
+        help="Column names for CSV without a header line.",
+    ),
+]
+Encoding: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        metavar="E",
+        rich_help_panel="Data",
+        help="Encoding of a text file, such as latin-1 or utf-16.",
+        show_default="UTF-8",
+    ),
+]
+NullValues: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--null-values",
+        metavar="X,Y",
+        rich_help_panel="Data",
+        help="Unquoted fields of CSV that are nulls besides empty ones, such as 'NULL,\\N'.",
+    ),
+]
+BadRows: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--bad-rows",
+        metavar="error|skip|FILE",
+        rich_help_panel="Data",
+        help="Fail at a row that can't be read, skip and count it, or also write it to FILE.",
+    ),
+]
+Null: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--null",
+        "-0",
+        rich_help_panel="Data",
+        help="Lines end with a NUL byte, as fastresp pop --null writes them.",
     ),
 ]
 Nulls: TypeAlias = Annotated[

@@ -16,7 +16,14 @@ from ..files.resp import RespFile, RespSummary
 from ..load import dump
 from . import options
 from .ending import Exit, ending, say
-from .load import as_template, opened, standard_input
+from .load import (
+    TextOptions,
+    as_template,
+    check_templates,
+    counted_bad_rows,
+    opened,
+    standard_input,
+)
 
 __all__ = ["check", "pack"]
 
@@ -33,6 +40,12 @@ def pack(
     sql: options.Sql = None,
     format: options.Format = None,  # noqa: A002
     delimiter: options.Delimiter = None,
+    no_header: options.NoHeader = False,
+    columns: options.Columns = None,
+    encoding: options.Encoding = None,
+    null_values: options.NullValues = None,
+    bad_rows: options.BadRows = "error",
+    null: options.Null = False,
     nulls: options.Nulls = "error",
     limit: options.Limit = None,
 ) -> None:
@@ -45,7 +58,12 @@ def pack(
             end.end(Exit.USAGE, "standard output is closed; give -o FILE")
         if output is None and sys.stdout.isatty():
             end.end(Exit.USAGE, "RESP is not for a terminal: write '> FILE' behind it, or -o FILE")
-        with opened(source, sql=sql, format=format, delimiter=delimiter, limit=limit) as data:
+        check_templates(templates or [])
+        text = TextOptions(delimiter, no_header, columns, encoding, null_values, bad_rows, null)
+        with (
+            opened(source, sql=sql, format=format, text=text, limit=limit) as data,
+            counted_bad_rows(data, end),
+        ):
             template = as_template(data, templates)
             _check_not_itself(source, output)
             commands = dump(data, template, output or sys.stdout.buffer, nulls=nulls)

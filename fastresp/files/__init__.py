@@ -7,21 +7,24 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from importlib import import_module
 from typing import IO, Any, Literal, Self, TypeAlias, overload
 
 from ..errors import SourceError
 from .ahead import Ahead, Run
 from .input import name_of
+from .reading import FileOptions, Reading, Wanted, unfit
 from .resp import RespFile
 
 __all__ = ["Format", "SUFFIXES", "Source", "Table", "imported", "read"]
 
 Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
-Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "arrow", "resp"]
+Format: TypeAlias = Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp"]
 
-FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow", "resp")
+AS_IT_IS = FileOptions()
+FORMATS = ("csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp")
 SUFFIXES = {
     ".csv": "csv",
     ".txt": "csv",
@@ -37,6 +40,7 @@ SUFFIXES = {
     ".feather": "arrow",
 }
 PACKED = (".gz", ".zst", ".bz2")
+DELIMITER = '[^"\r\n\0\x80-\U0010ffff]'
 QUERY = re.compile(r"\s*(select|with|from|values)[\s('\"*]", re.IGNORECASE)
 
 
@@ -53,8 +57,13 @@ def read(
     source: Source,
     *,
     sql: str | None = None,
-    format: Literal["csv", "tsv", "jsonl", "parquet", "arrow"],
+    format: Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow"],
     delimiter: str | None = None,
+    header: bool = True,
+    columns: Sequence[str] | None = None,
+    encoding: str | None = None,
+    null_values: Sequence[str] = (),
+    bad_rows: Path = "error",
     limit: int | None = None,
 ) -> Table: ...
 @overload
@@ -64,6 +73,11 @@ def read(
     sql: str,
     format: None = None,
     delimiter: str | None = None,
+    header: bool = True,
+    columns: Sequence[str] | None = None,
+    encoding: str | None = None,
+    null_values: Sequence[str] = (),
+    bad_rows: Path = "error",
     limit: int | None = None,
 ) -> Table: ...
 @overload
@@ -73,6 +87,11 @@ def read(
     sql: str | None = None,
     format: Format | None = None,
     delimiter: str | None = None,
+    header: bool = True,
+    columns: Sequence[str] | None = None,
+    encoding: str | None = None,
+    null_values: Sequence[str] = (),
+    bad_rows: Path = "error",
     limit: int | None = None,
     skip_truncated: bool = False,
 ) -> Table | RespFile: ...
@@ -82,6 +101,11 @@ def read(
     sql: str | None = None,
     format: Format | None = None,  # noqa: A002
     delimiter: str | None = None,
+    header: bool = True,
+    columns: Sequence[str] | None = None,
+    encoding: str | None = None,
+    null_values: Sequence[str] = (),
+    bad_rows: Path = "error",
     limit: int | None = None,
     skip_truncated: bool = False,
 ) -> Table | RespFile:
@@ -96,23 +120,35 @@ def read(
             ``sys.stdin.buffer``; or a query that names its files itself, such as ``SELECT id, name
             FROM 'flights.parquet'``.
         sql: a query over the source, which it calls ``source``.
-        format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"parquet"``, ``"arrow"`` or ``"resp"``, where
-            the name of a path, or the first bytes of a file object, do not tell. CSV, TSV and JSON
-            lines may be compressed with gzip, Zstandard or bzip2.
-        delimiter: the character between the fields of CSV, where that is no comma.
+        format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"`` or
+            ``"resp"``, where the name of a path, or the first bytes of a file object, do not tell.
+            Files of text may be compressed with gzip, Zstandard or bzip2.
+        delimiter: the character between the fields of CSV, where that is no comma; of lines what
+            ends each of them, where that is no line end.
+        header: whether the first line of CSV names the columns. Without one they are
+            ``column_1``, ``column_2``, and so on.
+        columns: names for the columns of CSV that has no line of them.
+        encoding: of a file of text, where that is not UTF-8, such as ``"latin-1"``.
+        null_values: fields of CSV that are nulls, besides empty ones, where they are not quoted.
+        bad_rows: what a row of CSV or JSON lines does that can't be read: ``"error"``;
+            ``"skip"`` leaves it out, and ``Table.bad_rows`` counts it; or the path of a file that
+            takes these rows as they stand.
         limit: stop after so many rows.
         skip_truncated: of a file of RESP, load what comes before an end in the midst of a command.
 
     Every column of CSV is text as it stands in the file: ``00123`` and ``1.10`` stay so, and bytes
     that are not UTF-8 pass. An empty field is a null, and ``""`` an empty string, as in
-    PostgreSQL's COPY. The first line names the columns. JSON lines keep their types; a
-    missing key is a null. The first 2 MiB have to show every column and its type; numbers are
-    64-bit integers or floats. In a query it is DuckDB that reads the files and gives types to
-    their columns, but for those of a file object; times are in UTC.
+    PostgreSQL's COPY. Of JSON lines, or one JSON array, numbers keep their text when they are
+    loaded, and ``{*!json}`` sends a row as it stands. Elsewhere their columns are of 64-bit
+    integers, decimals or floats, and an integer that these can't hold is an error. A missing key is
+    a null. The first 2 MiB have to show every column and its type. Lines have one column of bytes,
+    ``line``. In a query it is DuckDB that reads the files and gives types to their columns, but
+    for those of a file object, or read with options that DuckDB does not have; times are in UTC.
 
     A file of RESP, such as ``dump`` writes, is one path or one file object: see RespFile.
 
-    Files have the same columns, in any order. One without rows is none to load; CSV without even a
+    Files have the same columns, in any order; where their beginnings tell, others are an error
+    before the first is read. One without rows is none to load; CSV without even a
     first line is an error.
 
     Raises:
@@ -126,27 +162,86 @@ def read(
         raise ValueError(f"format is one of {', '.join(map(repr, FORMATS))}, not {format!r}")
     if limit is not None and limit < 0:
         raise ValueError(f"limit is a number of rows of 0 or more, not {limit}")
-    if delimiter is not None and not re.fullmatch('[^"\r\n\0\x80-\U0010ffff]', delimiter):
-        raise ValueError(f"delimiter is one ASCII character and no quote, not {delimiter!r}")
+    options = _options(format, delimiter, header, columns, encoding, null_values, bad_rows)
     if format == "resp" or (format is None and _is_resp(source)):
         if sql is not None:
             raise ValueError("a file of RESP holds commands, and no columns for a query")
-        if delimiter is not None:
-            raise ValueError("delimiter= is for CSV, and this is a file of RESP")
+        if options != AS_IT_IS:
+            raise ValueError(f"{_given(options)}= is for files of text, and this is a file of RESP")
         return RespFile(_one(source), limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
         raise ValueError("skip_truncated is for files of RESP: give format='resp' if this is one")
     imported("pyarrow")
     if sql is None and isinstance(source, str) and QUERY.match(source) and not _exists(source):
-        if delimiter is not None:
-            raise ValueError("delimiter= is for a file; in a query read_csv(..., delim=) says it")
+        if options != AS_IT_IS:
+            raise ValueError(
+                f"{_given(options)}= is for a file; in a query the options of read_csv(...) say it"
+            )
         return Table([], [], sql=source, limit=limit)
     files = _files(source)
     kinds = [format or _named(file) for file in files]
-    other = next((kind for kind in kinds if kind not in (None, "csv")), None)
-    if delimiter is not None and other is not None:
-        raise ValueError(f"delimiter= is for CSV, and this is {other}; leave it out")
-    return Table(files, kinds, sql=sql, delimiter=delimiter, limit=limit)
+    for kind in kinds:
+        words = None if kind is None else unfit(kind, options)
+        if words is not None:
+            raise ValueError(words)
+    _check_not_itself(files, options.bad_rows)
+    return Table(files, kinds, sql=sql, options=options, limit=limit)
+
+
+def _options(
+    format: Format | None,  # noqa: A002
+    delimiter: str | None,
+    header: bool,
+    columns: Sequence[str] | None,
+    encoding: str | None,
+    null_values: Sequence[str],
+    bad_rows: Path,
+) -> FileOptions:
+    """What the user says of files of text.
+
+    Raises:
+        ValueError: it can't be.
+    """
+    ends_lines = delimiter == "\0" and format == "lines"
+    if delimiter is not None and not ends_lines and not re.fullmatch(DELIMITER, delimiter):
+        raise ValueError(f"delimiter is one ASCII character and no quote, not {delimiter!r}")
+    if encoding is not None:
+        try:
+            "".encode(encoding)
+        except LookupError:
+            raise ValueError(
+                f"encoding is one that Python knows, such as 'latin-1', not {encoding!r}"
+            ) from None
+    for name, texts in (("columns", columns), ("null_values", null_values)):
+        if isinstance(texts, str):
+            raise TypeError(f"{name} is a list of texts, not one: give [{texts!r}]")
+    if columns is not None and not columns:
+        raise ValueError("columns names at least one column")
+    return FileOptions(
+        delimiter,
+        header and columns is None,
+        None if columns is None else tuple(columns),
+        encoding,
+        tuple(null_values),
+        bad_rows,
+    )
+
+
+def _given(options: FileOptions) -> str:
+    """The first option that is given."""
+    return next(
+        each.name
+        for each in fields(options)
+        if getattr(options, each.name) != getattr(AS_IT_IS, each.name)
+    )
+
+
+def _check_not_itself(files: list[Any], bad_rows: Path) -> None:
+    """Refuse to write bad rows over what is read."""
+    if bad_rows not in ("error", "skip") and os.path.exists(bad_rows):
+        for file in files:
+            if isinstance(file, str) and os.path.samefile(file, bad_rows):
+                raise ValueError(f"{file} is what is read; bad_rows= names another file")
 
 
 class Table:
@@ -167,13 +262,13 @@ class Table:
         kinds: list[str | None],
         *,
         sql: str | None = None,
-        delimiter: str | None = None,
+        options: FileOptions = AS_IT_IS,
         limit: int | None = None,
     ) -> None:
         self._sources = files
         self._kinds = kinds
         self._sql = sql
-        self._delimiter = delimiter
+        self._options = options
         self._limit = limit
         self._run: Run | None = None
         self._ahead: Ahead | None = None
@@ -235,16 +330,34 @@ class Table:
             raise LookupError(f"row {row:,} has not been read")
         return self._run.place(row)
 
+    @property
+    def bad_rows(self) -> int:
+        """How many rows the last reading left out, for ``bad_rows=`` says so."""
+        count: int = getattr(self._run, "bad_rows", 0)
+        return count
+
+    @property
+    def skips_bad_rows(self) -> bool:
+        """Whether rows that can't be read are left out."""
+        return self._options.bad_rows != "error"
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Begin to read, and give the batches as an Arrow stream.
 
         Raises:
             SourceError, OSError: the first file, or the query, can't be read.
         """
+        return self._stream(None, requested_schema)
+
+    def for_load(self, wanted: Wanted) -> Loaded:
+        """The columns as a load takes them: numbers of JSON have their text, and rows theirs."""
+        return Loaded(self, wanted)
+
+    def _stream(self, wanted: Wanted | None, requested_schema: object = None) -> object:
         import pyarrow as pa
 
         self.close()
-        self._run = self._new_run()
+        self._run = self._new_run(wanted)
         ahead = self._ahead = Ahead(self._run)
         batches = _Batches(ahead)
         # Also when the interpreter ends: it is aborted when a thread is in the midst of Arrow.
@@ -263,7 +376,7 @@ class Table:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _new_run(self) -> Run:
+    def _new_run(self, wanted: Wanted | None) -> Run:
         if self._run is not None and not all(isinstance(file, str) for file in self._sources):
             raise SourceError(
                 f"{self.files[0]} has been read, and can't be read twice; give a path, or a new "
@@ -272,10 +385,11 @@ class Table:
         run: Run
         if self._sql is None:
             parts = imported("pyarrow", ".parts")
-            run = parts.Parts(self._sources, self._kinds, self._delimiter, self._limit)
+            reading = Reading(self._options, wanted)
+            run = parts.Parts(self._sources, self._kinds, reading, self._limit)
         else:
             query = imported("duckdb", ".query")
-            run = query.Query(self._sql, self._sources, self._kinds, self._delimiter, self._limit)
+            run = query.Query(self._sql, self._sources, self._kinds, self._options, self._limit)
         return run
 
     def rows_about(self) -> int | None:
@@ -295,6 +409,27 @@ class Table:
                 return None
             total += rows
         return total if self._limit is None else min(total, self._limit)
+
+
+class Loaded:
+    """The columns of a Table as a load takes them.
+
+    Args:
+        table: the table.
+        wanted: what the template takes.
+    """
+
+    def __init__(self, table: Table, wanted: Wanted) -> None:
+        self._table = table
+        self._wanted = wanted
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the reading, where it was an exception."""
+        return self._table.error
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table._stream(self._wanted, requested_schema)
 
 
 class _Batches:

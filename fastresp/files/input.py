@@ -108,9 +108,10 @@ class Input:
         if self.unwanted:
             return b""
         left = size if size >= 0 else sys.maxsize
-        pieces = [self._head[:left]]
-        self._head = self._head[left:]
-        left -= len(pieces[0])
+        # A single piece is joined without a copy.
+        pieces = [self._head[:left]] if self._head else []
+        left -= len(pieces[0]) if pieces else 0
+        self._head = self._head[size:] if size >= 0 else b""
         while left > 0 and (piece := self.take(min(left, TAKEN_BYTES))):
             pieces.append(piece)
             left -= len(piece)

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import SourceError
-from .formats import Part, open_part
-from .input import Watch
+from .formats import Part, columns_of, open_part
+from .reading import Reading
 
 __all__ = ["Parts"]
 
@@ -23,7 +23,7 @@ class Parts:
     Args:
         sources: paths, or one file object.
         kinds: as which each is to be read; None to tell it by the first bytes.
-        delimiter: of CSV, where that is no comma.
+        reading: how to read them.
         limit: stop after so many rows.
 
     The columns are those of the first file, which those of the others have to be.
@@ -33,12 +33,14 @@ class Parts:
         self,
         sources: list[Any],
         kinds: list[str | None],
-        delimiter: str | None,
+        reading: Reading,
         limit: int | None,
     ) -> None:
         self._sources = sources
         self._kinds = kinds
-        self._delimiter = delimiter
+        if len(set(kinds)) > 1:
+            reading.wanted = None  # the columns of several formats meet in their types
+        self._reading = reading
         self._limit = limit
         self._sizes = [os.stat(path).st_size if isinstance(path, str) else 1 for path in sources]
         self._index = 0
@@ -49,12 +51,22 @@ class Parts:
         # For each batch how many rows there are up to its end, and the share of the files.
         self._shares: deque[tuple[int, float]] = deque()
         self._done = (0, 0.0)
-        self._stopped = Watch()
         self._part: Part
         self._schema: pa.Schema | None = None
 
     def open(self) -> pa.Schema:
-        """Open the first file."""
+        """Open the first file, and look at the columns of the others as far as they tell them.
+
+        Raises:
+            SourceError: they have others.
+        """
+        try:
+            return self._open()
+        except BaseException:
+            self._reading.bad.close()
+            raise
+
+    def _open(self) -> pa.Schema:
         self._part = self._opened(0)
         # JSON lines without a line know no columns.
         while not self._part.schema.names and self._index + 1 < len(self._sources):
@@ -62,6 +74,14 @@ class Parts:
             self._part = self._opened(self._index + 1)
             self._index += 1
         self._schema = self._part.schema
+        try:
+            for index in range(self._index + 1, len(self._sources)):
+                path, kind = self._sources[index], self._kinds[index]
+                if kind is not None and (names := columns_of(path, kind, self._reading)):
+                    self._check_names(path, names)
+        except BaseException:
+            self._part.close()
+            raise
         return self._schema
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
@@ -84,15 +104,21 @@ class Parts:
                 self._part.close()
         finally:
             self._part.close()
+            self._reading.bad.close()
 
     def interrupt(self) -> None:
         """Let a read that waits for a pipe come to its end."""
-        self._stopped.set()
+        self._reading.stopped.set()
 
     @property
     def rows_read(self) -> int:
         """How many rows have been read."""
         return self._rows
+
+    @property
+    def bad_rows(self) -> int:
+        """How many rows were left out."""
+        return self._reading.bad.count
 
     def fraction(self, rows: int | None = None) -> float | None:
         """How much of the files these first rows are, from 0 to 1; None for all that was read.
@@ -112,7 +138,7 @@ class Parts:
 
     def _note_share(self, batch: int) -> None:
         """Note what has been read with a batch of the open file."""
-        share = self._share(self._stopped.position(batch))
+        share = self._share(self._reading.stopped.position(batch))
         if share is not None and (not self._shares or self._shares[-1][0] < self._rows):
             self._shares.append((self._rows, share))
 
@@ -138,10 +164,8 @@ class Parts:
         return self._names[index], row - self._firsts[index]
 
     def _opened(self, index: int) -> Part:
-        self._stopped.begin()
-        part = open_part(
-            self._sources[index], self._kinds[index], self._delimiter, self._schema, self._stopped
-        )
+        self._reading.stopped.begin()
+        part = open_part(self._sources[index], self._kinds[index], self._schema, self._reading)
         try:
             _ = part.schema.names
         except UnicodeDecodeError as error:
@@ -163,12 +187,8 @@ class Parts:
         assert self._schema is not None
         if batch.schema.equals(self._schema):
             return batch
-        names, wanted = batch.schema.names, self._schema.names
-        if sorted(names) != sorted(wanted):
-            raise SourceError(
-                f"{self._part.name} has the columns {', '.join(names)}, and {self._names[0]} "
-                f"{', '.join(wanted)}; load them one by one, or name columns with sql="
-            )
+        self._check_names(self._part.name, batch.schema.names)
+        wanted = self._schema.names
         try:
             return batch.select(wanted).cast(self._schema)
         except pa.ArrowException as error:
@@ -176,3 +196,16 @@ class Parts:
                 f"{self._part.name} has columns of other types than {self._names[0]}: {error}; "
                 "load them one by one, or cast with sql="
             ) from error
+
+    def _check_names(self, name: str, names: list[str]) -> None:
+        """Refuse a file with other columns than those of the first one.
+
+        Raises:
+            SourceError: it has others.
+        """
+        assert self._schema is not None
+        if sorted(names) != sorted(self._schema.names):
+            raise SourceError(
+                f"{name} has the columns {', '.join(names)}, and {self._names[0]} "
+                f"{', '.join(self._schema.names)}; load them one by one, or name columns with sql="
+            )

@@ -17,6 +17,7 @@ from ..errors import SourceError
 from .check import checked
 from .formats import BATCH_ROWS
 from .parts import Parts
+from .reading import FileOptions, Reading
 
 __all__ = ["Query"]
 
@@ -44,7 +45,7 @@ class Query:
         sql: the query.
         sources: paths, or one file object, that it calls ``source``; none where it names its own.
         kinds: as which each of them is to be read.
-        delimiter: of CSV, where DuckDB shall not find it out.
+        options: what the user says of them.
         limit: stop after so many rows.
     """
 
@@ -53,13 +54,13 @@ class Query:
         sql: str,
         sources: list[Any],
         kinds: list[str | None],
-        delimiter: str | None,
+        options: FileOptions,
         limit: int | None,
     ) -> None:
         self._sql = sql
         self._sources = sources
         self._kinds = kinds
-        self._delimiter = delimiter
+        self._options = options
         self._limit = limit
         self._rows = 0
         self._parts: Parts | None = None
@@ -110,6 +111,11 @@ class Query:
         with suppress(duckdb.ConnectionException):  # it has come to its end
             self._connection.interrupt()
 
+    @property
+    def bad_rows(self) -> int:
+        """How many rows were left out."""
+        return 0 if self._parts is None else self._parts.bad_rows
+
     def fraction(self, rows: int | None = None) -> float | None:
         """How much of the result these rows are, which nobody knows of a query."""
         return None
@@ -124,11 +130,13 @@ class Query:
         """Give the name ``source`` to files, or to the columns of what DuckDB does not read."""
         sources, kinds = self._sources, self._kinds
         function = FUNCTIONS.get(kinds[0] or "")
-        if function is not None and kinds[0] == "csv" and self._delimiter is not None:
-            delimiter = self._delimiter.replace("'", "''")
+        given = self._options.delimiter
+        if function is not None and kinds[0] == "csv" and given is not None:
+            delimiter = given.replace("'", "''")
             function = f"read_csv({{}}, union_by_name = true, delim = '{delimiter}')"
-        if function is None or len(set(kinds)) > 1 or not all(map(_readable, sources)):
-            parts = self._parts = Parts(sources, kinds, self._delimiter, None)
+        theirs = all(map(_readable, sources)) and not self._options.only_ours
+        if function is None or len(set(kinds)) > 1 or not theirs:
+            parts = self._parts = Parts(sources, kinds, Reading(self._options), None)
             reader = pa.RecordBatchReader.from_batches(parts.open(), self._watched(parts))
             self._connection.register("source", reader)
             return

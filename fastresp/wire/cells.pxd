@@ -143,6 +143,7 @@ cdef void make_unknown(Cell *cell) noexcept
 cdef void destroy(Cell *cell) noexcept
 cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
 cdef Cell *allocate(Py_ssize_t n) except NULL
+cdef bytes extension_name(ArrowSchema *schema)
 cdef str name_of(Cell *cell)
 cdef str type_name(ArrowSchema *schema)
 cdef Cell *inmost(Cell *cell) noexcept nogil

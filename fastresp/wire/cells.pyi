@@ -1,1 +1,4 @@
-# For the other compiled modules; nothing here is seen from Python.
+# For the other compiled modules; nothing else is seen from Python.
+from typing import Final
+
+DOCUMENT: Final[bytes]

@@ -22,11 +22,13 @@ from .time_cells cimport make_time
 import re
 
 cdef const char *EMPTY = b""        # NULL would be a null
+# The whole row as the JSON that it was read from: a column that is none of the row's fields.
+DOCUMENT = b"fastresp.document"
 # The canonical ones that have a text, or whose storage is what anybody would send; and the formats
 # that this storage may have.
 cdef dict EXTENSIONS = {
     b"arrow.uuid": ("w:16",), b"arrow.json": ("u", "U", "vu"), b"arrow.bool8": ("c",),
-    b"arrow.fixed_shape_tensor": ("+w:",),
+    b"arrow.fixed_shape_tensor": ("+w:",), DOCUMENT: ("z",),
 }
 cdef dict LAYOUTS = {
     "u": LAYOUT_STRING, "z": LAYOUT_STRING, "U": LAYOUT_LARGE_STRING, "Z": LAYOUT_LARGE_STRING,

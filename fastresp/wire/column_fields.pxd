@@ -12,6 +12,7 @@ cdef class Columns:
     cdef Cell root                      # the struct of all columns
     cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
     cdef Py_ssize_t n_columns
+    cdef Cell *document                 # borrowed: the whole row as JSON, where there is such
     cdef bint named                     # the columns have names
     cdef Cell *forms                    # owned: values in another form, and those of paths
     cdef Py_ssize_t n_forms

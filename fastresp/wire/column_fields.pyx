@@ -14,6 +14,7 @@ from .cells cimport (
     allocate,
     build,
     destroy,
+    extension_name,
     inmost,
     make_field,
     make_unknown,
@@ -27,6 +28,7 @@ from .vector_cells cimport make_vector
 from collections import Counter
 
 from ..errors import TemplateError
+from .cells import DOCUMENT
 from ..hints import listed, meant, spelled
 from .fields import Field, Items, Pairs, Row
 
@@ -58,6 +60,11 @@ cdef class Columns:
         self.named = top.format == b"+s"
         self.columns = self.root.children if self.named else &self.root
         self.n_columns = top.n_children if self.named else 1
+        if self.n_columns and extension_name(
+            top.children[self.n_columns - 1] if self.named else top
+        ) == DOCUMENT:
+            self.n_columns -= 1
+            self.document = &self.columns[self.n_columns]
         self.names = [
             name_of(&self.columns[i]) for i in range(self.n_columns)
         ]
@@ -127,6 +134,8 @@ cdef class Columns:
         """The cell that writes the values of a placeholder."""
         cdef Found found
         if isinstance(field, Row):
+            if self.document is not NULL:
+                return self.document
             if not self.named:
                 raise TemplateError(
                     f"{{{field.key}}} takes the names of columns, and this is a single column, "

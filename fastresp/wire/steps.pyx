@@ -72,7 +72,7 @@ cdef class Steps(Columns):
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
         """Look at some more rows, and let the batch end before the first that is damaged."""
         cdef Py_ssize_t i, sound
-        for i in range(self.n_columns):
+        for i in range(self.n_columns + (self.document is not NULL)):
             sound = sound_rows(&self.columns[i], first, last)
             if sound < last:
                 last = self.columns[i].length = self.root.length = sound
@@ -80,7 +80,7 @@ cdef class Steps(Columns):
     cdef Cell *damaged(self) noexcept:
         """The column of the first value that does not lie within its memory."""
         cdef Py_ssize_t i
-        for i in range(self.n_columns if self.named else 0):
+        for i in range(self.n_columns + (self.document is not NULL) if self.named else 0):
             if self.columns[i].length <= self.root.length:
                 return &self.columns[i]
         return &self.root

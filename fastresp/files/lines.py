@@ -1,0 +1,28 @@
+"""Files of lines: each one row with one field, as ``fastresp pop`` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from .input import Input
+from .reading import Batches, Reading, line_blocks
+
+__all__ = ["open_lines"]
+
+COLUMN = "line"
+# What a server takes for one argument, unless it is told otherwise.
+MOST_BYTES = 512 << 20
+
+
+def open_lines(data: Input, reading: Reading) -> Batches:
+    """The lines of a file, without what ends them, as one column of bytes."""
+    end = (reading.options.delimiter or "\n").encode()
+    schema = pa.schema([pa.field(COLUMN, pa.binary())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for block in line_blocks(data, end, MOST_BYTES):
+            yield pa.record_batch([pa.array(block.removesuffix(end).split(end))], schema=schema)
+
+    return Batches(schema, batches())

@@ -1,0 +1,13 @@
+from typing import Final, final
+
+from typing_extensions import Buffer
+
+MARK: Final[bytes]
+
+def mark_numbers(text: bytes, most_depth: int) -> tuple[memoryview, int, int]: ...
+def unmark(offsets: Buffer, text: Buffer) -> tuple[int, bytes | None, bytes | None]: ...
+
+@final
+class ArrayLines:
+    def feed(self, block: bytes) -> bytes: ...
+    def finish(self) -> None: ...

@@ -1,0 +1,341 @@
+"""JSON lines and JSON arrays: numbers keep their text, and documents their bytes."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tables import ROWS, failure, rows_of, write
+
+import fastresp
+
+
+def lines(*rows: str) -> io.BytesIO:
+    return io.BytesIO("".join(row + "\n" for row in rows).encode())
+
+
+def made(source: Any, template: str, **options: Any) -> list[list[bytes]]:
+    """The commands that a load would send."""
+    nulls = options.pop("nulls", "skip")
+    file = io.BytesIO()
+    fastresp.dump(fastresp.read(source, **options), template, file, nulls=nulls)
+    reader = hiredis.Reader()
+    reader.feed(file.getvalue())
+    return list(iter(reader.gets, False))  # type: ignore[arg-type]
+
+
+def values(source: Any, template: str, **options: Any) -> list[str]:
+    return [command[-1].decode() for command in made(source, template, **options)]
+
+
+# Numbers.
+
+LARGE = ["9223372036854775808", "9223372036854775809", "9223372036854775810"]
+NUMBERS = [
+    "9007199254740993", "1.5", "1", "-1", "0", "-0", "-0.0", "1.10", "1.0", "1e5", "1E+5", "1e-7",
+    "18446744073709551616", "170141183460469231731687303715884105728", "123456789012345678.25",
+    "0.1000000000000000055511151231257827", "1" * 80, "1e400", "5e-324",
+]  # fmt: skip
+
+
+def test_large_integers_stay_three_keys() -> None:
+    rows = [f'{{"id": {number}}}' for number in LARGE]
+    assert made(lines(*rows), "SET user:{id} {id}") == [
+        [b"SET", f"user:{number}".encode(), number.encode()] for number in LARGE
+    ]
+
+
+@pytest.mark.parametrize("form", ["{v}", "{v!json}"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_numbers_keep_their_text(form: str, turned: bool) -> None:
+    numbers = NUMBERS[::-1] if turned else NUMBERS
+    rows = [f'{{"id": 1, "v": {number}}}' for number in numbers]
+    assert values(lines(*rows), f"SET k {form}") == numbers
+
+
+def test_numbers_within_objects_and_lists_keep_their_text() -> None:
+    text = f'{{"a":{{"x":[{",".join(NUMBERS)}],"y":{{"z":1.10}}}},"b":[{",".join(NUMBERS)}]}}'
+    assert values(lines(text), "SET k {a!json}") == [
+        f'{{"x":[{",".join(NUMBERS)}],"y":{{"z":1.10}}}}'
+    ]
+    assert made(lines(text), "SADD k {*b}") == [[b"SADD", b"k", *map(str.encode, NUMBERS)]]
+    assert made(lines('{"a":{"x":1.10,"y":2}}'), "HSET k {*a}") == [
+        [b"HSET", b"k", b"x", b"1.10", b"y", b"2"]
+    ]
+    assert made(lines('{"a":1.10,"b":"x","c":null}'), "HSET k {**}") == [
+        [b"HSET", b"k", b"a", b"1.10", b"b", b"x"]
+    ]
+
+
+def test_vectors_take_numbers() -> None:
+    both = made(lines('{"v":[1.5,2],"n":1.10}'), "HSET k v {v!f32} n {n}")
+    assert both == [[b"HSET", b"k", b"v", b"\0\0\xc0\x3f\0\0\0\x40", b"n", b"1.10"]]
+
+
+MANY = [json.dumps({"a": number, "b": "x" * 50}) for number in range(60_000)]
+
+
+def test_numbers_beyond_the_first_block_keep_their_text() -> None:
+    late = [*LARGE, "1.10", "1e5"]
+    source = lines(*MANY, *(f'{{"a": {number}, "b": "y"}}' for number in late))
+    assert values(source, "SET k {a}")[-5:] == late
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["a", "b", "ä", 'c"']),
+            st.one_of(st.integers(), st.floats(), st.none(), st.decimals(allow_nan=False)),
+        ),
+        min_size=1,
+        max_size=9,
+    )
+)
+def test_any_numbers(rows: list[dict[str, Any]]) -> None:
+    texts = [
+        {name: "null" if v is None else json.dumps(v) if not isinstance(v, Decimal) else number(v)
+         for name, v in row.items()}
+        for row in rows
+    ]  # fmt: skip
+    documents = [
+        "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in row.items()) + "}"
+        for row in texts
+    ]
+    found = made(lines(*documents), "RPUSH k {*!json}")
+    assert [command[2].decode() for command in found] == documents
+    names = {name for row in texts for name, text in row.items()}
+    sent = made(lines(*documents), "HSET k x y {**}") if names else []
+    kept = [row for row in texts if set(row.values()) - {"null"}]  # {**} of nothing is no command
+    assert len(sent) == len(kept)
+    for row, command in zip(kept, sent, strict=True):
+        pairs = dict(zip(command[4::2], command[5::2], strict=True))
+        assert pairs == {
+            name.encode(): text.encode() for name, text in row.items() if text != "null"
+        }
+
+
+def number(value: Decimal) -> str:
+    """A decimal as JSON writes it."""
+    return format(value, "f") if value.is_finite() else "0"
+
+
+@pytest.mark.parametrize(
+    "number", ["01", "1.", ".5", "+1", "-", "1e", "1e+", "--1", "1-2", "0x1", "1_0", "1 2", "1a"]
+)
+def test_what_is_no_number(number: str) -> None:
+    said = failure(lines('{"a": 1}', f'{{"a": {number}}}', '{"a": 2}'))
+    assert "row 1 (line 2): " in said
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"a":"x"1}', '{"a" 1}', '{1:2}', '{"a":1,2}', '[1]', '5', '"x"', 'null', '{"a":1}}',
+     '{"a":1} {"a":2}', '{"a":1},', '{"a":[1}', '{"a":tru1}', '{"a":1', '{"a":"x', '{"a":"x\\"}'],
+)  # fmt: skip
+def test_what_is_no_json(line: str) -> None:
+    for template in ("SET k {a}", "SET k {*!json}"):
+        with pytest.raises(fastresp.SourceError, match=r"row 1 \(line 2\): "):
+            made(lines('{"a": 1}', line, '{"a": 2}'), template)
+
+
+def test_bytes_that_are_in_no_text() -> None:
+    """They mark numbers on their way to the parser."""
+    source = io.BytesIO(b'{"a": "\xff5"}\n')
+    with pytest.raises(fastresp.SourceError, match="this is not UTF-8; give encoding="):
+        made(source, "SET k {a}")
+    assert values(lines('{"a": "\\u00ff5"}', '{"a": "ÿ5"}'), "SET k {a}") == ["ÿ5", "ÿ5"]
+
+
+def test_types_for_who_is_no_load() -> None:
+    """Of Arrow data the columns have types, and none of them another value."""
+    rows = [f'{{"i": 1, "d": {LARGE[0]}, "f": {n}, "s": "1"}}' for n in (1, 2.5)]
+    assert rows_of(lines(*rows)) == [
+        {"i": 1, "d": Decimal(LARGE[0]), "f": n, "s": "1"} for n in (1.0, 2.5)
+    ]
+    said = failure(lines('{"a": 9007199254740993}', '{"a": 1.5}'))
+    assert "Column(/a) holds fractions, too, and a float can't hold 9007199254740993" in said
+    assert "row 0 (line 1)" in said
+    said = failure(lines(*MANY, f'{{"a": {LARGE[0]}, "b": "x"}}'))
+    assert "row 60,000 (line 60,001): Column(/a): " in said
+
+
+# Documents.
+
+
+DOCUMENTS = [
+    '{"id": 1, "v": 1.10}',
+    '{"v":1,"id":2}',
+    '{ "id" : 3 }',
+    '{"id":4,"v":null,"x":{"b":1,"a":[1.0, 2]},"s":"\\u00e9\\n"}',
+]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
+def test_documents_keep_their_bytes(pack: Any) -> None:
+    text = "\ufeff" + "\n\n".join(DOCUMENTS) + "\r\n  \n"
+    source = io.BytesIO(pack(text.encode()))
+    assert values(source, "SET event:{id} {*!json}") == DOCUMENTS
+    source = io.BytesIO(pack(text.encode()))
+    assert values(source, "RPUSH k {*!json}") == DOCUMENTS
+
+
+def test_documents_and_all_fields() -> None:
+    rows = ['{"id": 1, "v": 1.10}', '{"v":1,"id":2}']
+    assert made(lines(*rows), "HSET k{id} doc {*!json} {**}") == [
+        [b"HSET", b"k1", b"doc", rows[0].encode(), b"v", b"1.10"],
+        [b"HSET", b"k2", b"doc", rows[1].encode(), b"v", b"1"],
+    ]
+    source = io.BytesIO("\n".join(rows).encode())
+    assert values(source, "SET k{id} {*!json}", limit=1) == rows[:1]
+
+
+def test_documents_of_several_files(tmp_path: Path) -> None:
+    for name, text in enumerate(DOCUMENTS):
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    assert values(tmp_path / "*.jsonl", "SET event:{id} {*!json}") == DOCUMENTS
+    (tmp_path / "4.csv").write_text("id\n5\n")
+    both = [tmp_path / "2.jsonl", tmp_path / "4.csv"]
+    assert values(both, "SET event:{id} {*!json}") == ['{"id":3}', '{"id":5}']
+
+
+def test_fields_that_nobody_asks_for_may_be_anything() -> None:
+    rows = [*MANY, '{"a": 5, "b": {"x": 1}, "late": 1}']
+    assert values(lines(*rows), "SET k {a}")[-1] == "5"
+    assert values(lines(*rows), "SET k{a} {*!json}")[-1] == rows[-1]
+    with pytest.raises(fastresp.SourceError, match=r"row 60,000 \(line 60,001\)"):
+        made(lines(*rows), "HSET k {**}")
+    nested = ['{"a": {"x": 1}}', *MANY]
+    with pytest.raises(fastresp.SourceError, match="unexpected field"):
+        made(lines(*(['{"a": {"x": 1}}'] * 200_000), '{"a": {"late": 1}}'), "SET k {a!json}")
+    assert "Column(/a) changed" in failure(lines(*nested))
+
+
+def test_nothing_of_a_block_is_sent_that_has_a_bad_row() -> None:
+    file = io.BytesIO()
+    table = fastresp.read(lines('{"a": 1}', '{"a": 2', '{"a": 3}'))
+    with pytest.raises(fastresp.SourceError, match=r"row 1 \(line 2\)"):
+        fastresp.dump(table, "SET k {a}", file)
+    assert file.getvalue() == b""
+
+
+def test_documents_need_not_be_columns() -> None:
+    rows = ['{"id": 1, "v": 1.10}', '{"id": 2, "v": "x"}', '{"v": [1, {}], "id": 3}', '{"v": {}}']
+    assert values(lines(*rows), "RPUSH k {*!json}") == rows
+    assert values(lines(*rows[:3]), "SET k{id} {*!json}") == rows[:3]
+    assert values(lines(*rows[:3]), "SET k {id}") == ["1", "2", "3"]
+    with pytest.raises(fastresp.TemplateError, match=r"no column \{nmae\}"):
+        made(lines(*rows), "SET k{nmae} {*!json}")
+
+
+# Depth.
+
+
+@pytest.mark.parametrize("levels", [129, 20_000, 200_000])
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_deep_nesting_is_refused(levels: int, brackets: str) -> None:
+    begin = "[" if brackets == "[]" else '{"x":'
+    deep = f'{{"a":{begin * (levels - 1)}1{brackets[1] * (levels - 1)}}}'
+    for source in (lines('{"a": null}', deep), lines("[", '{"a": null},', deep, "]")):
+        with pytest.raises(fastresp.SourceError, match=r"row 1 .*more than 128 levels deep"):
+            made(source, "SET k {a!json}")
+    assert "more than 128 levels" in failure(lines('{"a": null}', deep))
+    said = failure(lines('{"a": null}', deep), sql="FROM source")
+    assert "more than 128 levels" in said
+
+
+def test_nesting_as_deep_as_it_may_be(tmp_path: Path) -> None:
+    document = '{"a":' + "[" * 127 + "1.10" + "]" * 127 + "}"
+    assert values(lines(document), "SET k {*!json}") == [document]
+    assert values(lines(document), "SET k {a!json}") == [document[5:-1]]
+    brackets = json.dumps({"a": "[{" * 5_000})
+    assert values(lines(brackets), "SET k {*!json}") == [brackets]
+
+
+# Arrays.
+
+
+ARRAYS = [
+    json.dumps(ROWS),
+    json.dumps(ROWS, indent=2),
+    json.dumps(ROWS, indent=2).replace("\n", "\r\n"),
+    "\ufeff \n" + json.dumps(ROWS) + "\n\n",
+]
+
+
+@pytest.mark.parametrize("text", ARRAYS)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_an_array_is_read_as_lines_are(tmp_path: Path, text: str, pack: Any) -> None:
+    path = tmp_path / "users.json"
+    path.write_bytes(pack(text.encode()))
+    assert rows_of(path, format="jsonl") == ROWS
+    assert rows_of(io.BytesIO(pack(text.encode()))) == ROWS
+    assert rows_of([path, write(tmp_path / "more.jsonl")], format="jsonl") == ROWS * 2
+    assert rows_of(path, format="jsonl", limit=3) == ROWS[:3]
+
+
+def test_documents_of_an_array_keep_their_bytes() -> None:
+    odd = [
+        '{"s": "[],{}\\"\\\\", "n": [1.10, [2]]}',
+        '{"s": "a,\\n]", "n": [[], {}]}',
+        '{"n":null}',
+    ]
+    source = io.BytesIO(f"[{odd[0]},{odd[1]} , {odd[2]}]".encode())
+    assert values(source, "RPUSH k {*!json}") == odd
+    large = [f'{{"id": {n}, "v": "{"x" * 100}"}}' for n in range(60_000)]
+    source = io.BytesIO(("[\n" + ",\n".join(large) + "\n]").encode())
+    assert values(source, "SET k{id} {*!json}") == large
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[{"a": 1}', "it ends within its JSON array"),
+        ('[{"a": 1},', "it ends within its JSON array"),
+        ('[{"a": "x', "it ends within its JSON array"),
+        ('[{"a": 1}] {"a": 2}', "something follows the end of its JSON array"),
+        ('[{"a": 1} {"a": 2}]', "something follows its JSON object"),
+        ("[1, 2]", "this is no JSON object"),
+        ('[[{"a": 1}]]', "this is no JSON object"),
+        ('[{"a": 1}, nonsense]', "row 1 (line 2): this is no JSON object"),
+    ],
+)
+def test_faults_of_an_array(text: str, words: str) -> None:
+    assert words in failure(io.BytesIO(text.encode()))
+
+
+@pytest.mark.parametrize("text", ["[]", "[ ]\n", " [\n]"])
+def test_an_array_without_rows(text: str) -> None:
+    assert rows_of(io.BytesIO(text.encode()), format="jsonl") == []
+
+
+# Bad rows.
+
+
+def test_bad_rows_of_json(tmp_path: Path) -> None:
+    bad = ['{"a": 1', "nonsense", '{"a": "text"}', '{"a": 01}', '{"a": 1, "late": {}}']
+    rows = [row for index, row in enumerate(MANY[:500]) for row in ([row, bad[index // 100]]
+            if index % 100 == 99 else [row])]  # fmt: skip
+    target = tmp_path / "bad.jsonl"
+    for policy in ("skip", target):
+        table = fastresp.read(lines(*rows, *MANY[500:], bad[0]), bad_rows=policy)
+        assert isinstance(table, fastresp.files.Table)
+        found = pa.table(table)
+        # All of the first block is looked at for its columns, so `late` is one.
+        assert sorted(row["a"] for row in found.to_pylist()) == sorted([*range(60_000), 1])
+        assert table.bad_rows == 5
+    assert target.read_text().splitlines() == [*bad[:4], bad[0]]
+
+
+def test_bad_rows_at_the_beginning() -> None:
+    assert rows_of(lines("{", '{"a": 1}'), bad_rows="skip") == [{"a": 1}]
+    assert rows_of(lines("{", "}"), bad_rows="skip", format="jsonl") == []

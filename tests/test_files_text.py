@@ -1,0 +1,294 @@
+"""CSV whose quotes are not closed, and the options for files of text."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tables import failure, rows_of
+
+import fastresp
+
+# Quotes that are not closed.
+
+LONG = "".join(f"{n},{'x' * 40}\n" for n in range(100_000))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a,b\n1,x\n2,"y\n3,z\n', 3),
+        ('a,b\n1,x\n2,"y\n3,z', 3),
+        ('a,b\n1,"', 2),
+        ('a,b\r\n1,"y\r\n3,z\r\n', 2),
+        ('a,b\n"1,x\n2,y\n', 2),  # the first field takes in all: too few of them
+        ('a,b\n1,"x\n\n""y""\n', 2),
+        ('"a\nb",c\n1,"x\n', 3),
+        ('a,b\n\n\n1,"x\n', 4),
+        (f'a,b\n{LONG}1,"x\ny\n', 100_002),
+        (f'a,b\n{LONG}1,"x', 100_002),
+    ],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_quote_that_is_not_closed(tmp_path: Path, text: str, line: int, pack: Any) -> None:
+    words = f"the quote that is opened in line {line:,} is not closed: all that follows would be"
+    path = tmp_path / "x.csv"
+    path.write_bytes(pack(text.encode()))
+    for bad_rows in ("error", "skip"):
+        assert words in failure(path, bad_rows=bad_rows)
+        assert words in failure(io.BytesIO(path.read_bytes()), bad_rows=bad_rows, format="csv")
+    path.write_bytes(pack(text.replace(",", "\t").encode()))
+    assert words in failure(path, format="tsv")
+    assert words in failure([path, path], format="tsv")
+
+
+def test_a_single_column_whose_quote_is_not_closed() -> None:
+    words = "the quote that is opened in line 3 is not closed"
+    assert words in failure(io.BytesIO(b'a\n1\n"2\n3\n'), format="csv")
+    assert "quote that is opened in line 1" in failure(io.BytesIO(b'"a,b\n1,2\n'), format="csv")
+
+
+@pytest.mark.parametrize("text", ['a,b\n1,5" x 3"\n2,y\n', 'a,b\n1,"x"\n', 'a,b\n1,"x\n""\n"'])
+def test_quotes_that_are_closed_or_are_text(text: str) -> None:
+    assert rows_of(io.BytesIO(text.encode()), format="csv")[0]["a"] == "1"
+
+
+def test_a_quote_that_is_not_closed_after_the_limit() -> None:
+    text = b'a,b\n1,2\n3,"4\n'
+    assert "line 3" in failure(io.BytesIO(text), limit=2, format="csv")
+    assert len(rows_of(io.BytesIO(f'a,b\n{LONG}1,"x'.encode()), limit=9)) == 9
+
+
+def test_nothing_of_a_field_that_takes_in_the_rest_is_sent() -> None:
+    file = io.BytesIO()
+    source = io.BytesIO(f'a,b\n{LONG}1,"x'.encode())
+    with pytest.raises(fastresp.SourceError, match="is not closed"):
+        fastresp.dump(fastresp.read(source), "SET {a} {b}", file)
+    assert len(file.getvalue()) > 1_000_000
+    assert file.getvalue().endswith(b"x\r\n")
+    assert fastresp.pack("SET", "1", "x") not in file.getvalue()
+
+
+# No header.
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("packing", [bytes, bz2.compress])
+def test_files_without_a_header(delimiter: str, packing: Any) -> None:
+    text = f'1{delimiter}"x{delimiter}\ny"\n2{delimiter}z\n'
+    given = None if delimiter == "," else delimiter
+
+    def source() -> io.BytesIO:
+        return io.BytesIO(packing(text.encode()))
+
+    value = f"x{delimiter}\ny"
+    assert rows_of(source(), header=False, delimiter=given, format="csv") == [
+        {"column_1": "1", "column_2": value},
+        {"column_1": "2", "column_2": "z"},
+    ]
+    assert rows_of(source(), columns=["id", "v"], delimiter=given, format="csv") == [
+        {"id": "1", "v": value},
+        {"id": "2", "v": "z"},
+    ]
+    sql = "SELECT v FROM source WHERE id = '2'"
+    options: Any = {"columns": ["id", "v"], "delimiter": given, "format": "csv"}
+    assert rows_of(source(), sql=sql, **options) == [{"v": "z"}]
+
+
+def test_columns_by_position_without_a_header() -> None:
+    file = io.BytesIO()
+    table = fastresp.read(io.BytesIO(b"1,x\n2,y\n"), header=False, format="csv")
+    assert fastresp.dump(table, "SET k:{0} {1}", file) == 2
+    assert file.getvalue() == fastresp.pack("SET", "k:1", "x") + fastresp.pack("SET", "k:2", "y")
+
+
+def test_names_that_do_not_fit() -> None:
+    source = io.BytesIO(b"1,x\n")
+    said = failure(source, columns=["a", "b", "c"], format="csv")
+    assert "columns= names 3, and the first row has 2 fields" in said
+    assert "two columns are named 'a' in columns=" in failure(
+        io.BytesIO(b"1,x\n"), columns=["a", "a"], format="csv"
+    )
+    with pytest.raises(TypeError, match=r"columns is a list of texts, not one: give \['a'\]"):
+        fastresp.read(io.BytesIO(b""), columns="a")
+    with pytest.raises(ValueError, match="columns names at least one"):
+        fastresp.read(io.BytesIO(b""), columns=[])
+    assert rows_of(io.BytesIO(b""), columns=["a"], format="csv") == []
+
+
+def test_several_files_without_a_header(tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"{n}.csv").write_text(f"{n},x\n")
+    rows = rows_of(tmp_path / "*.csv", columns=["id", "v"])
+    assert [row["id"] for row in rows] == ["0", "1", "2"]
+    (tmp_path / "3.csv").write_text("3,x,y\n")
+    assert "3.csv: columns= names 2, and the first row" in failure(
+        tmp_path / "*.csv", columns=["id", "v"]
+    )
+
+
+# Headers that differ.
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz"])
+def test_other_headers_are_seen_before_the_first_row(tmp_path: Path, suffix: str) -> None:
+    delimiter = "\t" if suffix == "tsv" else ","
+    pack = gzip.compress if suffix.endswith(".gz") else bytes
+    for n, names in enumerate((("id", "name"), ("name", "id"), ("id", "mail"))):
+        text = delimiter.join(names) + f"\n1{delimiter}2\n" * 2
+        (tmp_path / f"{n}.{suffix}").write_bytes(pack(text.encode()))
+    file = io.BytesIO()
+    with pytest.raises(fastresp.SourceError, match=rf"2\.{suffix} has the columns id, mail, and"):
+        fastresp.dump(fastresp.read(tmp_path / f"*.{suffix}"), "HSET k{id} {**}", file)
+    assert file.getvalue() == b""
+
+
+def test_other_columns_of_parquet_are_seen_before_the_first_row(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    for n, name in enumerate(("a", "b")):
+        parquet.write_table(pa.table({name: [1]}), tmp_path / f"{n}.parquet")
+    file = io.BytesIO()
+    with pytest.raises(fastresp.SourceError, match="has the columns b, and"):
+        fastresp.dump(fastresp.read(tmp_path / "*.parquet"), "SET k {0}", file)
+    assert file.getvalue() == b""
+
+
+# Lines.
+
+
+@pytest.mark.parametrize("end", ["\n", "\0"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_lines(end: str, pack: Any) -> None:
+    items = [b"a", b"", b'{"b": 1}', b" c,\td\r", b"\xff\xfe", b'"', b"x" * (5 << 20), b"last"]
+    if end == "\0":
+        items.append(b"two\nlines")
+    delimiter = None if end == "\n" else end
+    for behind in (end, ""):
+        data = end.encode().join(items) + behind.encode()
+        rows = rows_of(io.BytesIO(pack(data)), format="lines", delimiter=delimiter)
+        assert [row["line"] for row in rows] == items
+    assert rows_of(io.BytesIO(pack(data)), format="lines", delimiter=delimiter, limit=2) == [
+        {"line": b"a"},
+        {"line": b""},
+    ]
+
+
+def test_no_lines(tmp_path: Path) -> None:
+    assert rows_of(io.BytesIO(b""), format="lines") == []
+    (tmp_path / "1").write_bytes(b"a\n")
+    (tmp_path / "2").write_bytes(b"b")
+    rows = rows_of([tmp_path / "1", tmp_path / "2"], format="lines")
+    assert rows == [{"line": b"a"}, {"line": b"b"}]
+
+
+# Encodings.
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "cp1252", "utf-8-sig"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_encodings(encoding: str, pack: Any) -> None:
+    text = "id,name\n" + "".join(f"{n},Zoë €\n" for n in range(60_000))
+    text = text.replace("€", "ß") if encoding == "latin-1" else text
+    data = text.encode(encoding)
+    rows = rows_of(io.BytesIO(pack(data)), encoding=encoding)
+    assert len(rows) == 60_000
+    assert rows[-1] == {"id": "59999", "name": text[:-1].rpartition(",")[2]}
+    document = '{"a": "Zoë", "b": 1.10}'
+    file = io.BytesIO()
+    table = fastresp.read(io.BytesIO(pack(document.encode(encoding))), encoding=encoding)
+    fastresp.dump(table, "SET k {*!json}", file)
+    assert file.getvalue() == fastresp.pack("SET", "k", document)
+
+
+def test_an_encoding_that_is_another_one() -> None:
+    said = failure(io.BytesIO(b"a\ncaf\xe9\n"), encoding="utf-8")
+    assert "it is not all utf-8: " in said and "give encoding= as it is" in said
+    assert "not all utf-16" in failure(io.BytesIO(codecs.BOM_UTF16_LE + b"a"), encoding="utf-16")
+    with pytest.raises(ValueError, match="encoding is one that Python knows"):
+        fastresp.read(io.BytesIO(b""), encoding="latin-99")
+
+
+# Nulls.
+
+
+def test_null_values() -> None:
+    text = b'a,b\nNULL,\\N\n"NULL",\nnull,""\n'
+    rows = rows_of(io.BytesIO(text), format="csv", null_values=["NULL", "\\N"])
+    assert rows == [{"a": None, "b": None}, {"a": "NULL", "b": None}, {"a": "null", "b": ""}]
+
+
+# Bad rows.
+
+
+def test_bad_rows_of_csv(tmp_path: Path) -> None:
+    bad = ["1,2,3", "1", '"x,\ny",2,3']
+    text = "a,b\n" + "1,2\n" + "".join(f"{row}\n3,4\n" for row in bad) + LONG + "5,6,7\n8,9\n"
+    target = tmp_path / "bad.csv"
+    for policy in ("skip", target):
+        table = fastresp.read(io.BytesIO(text.encode()), format="csv", bad_rows=policy)
+        assert isinstance(table, fastresp.files.Table)
+        assert pa.table(table).num_rows == 5 + 100_000
+        assert table.bad_rows == 4
+    assert target.read_text() == "".join(f"{row}\n" for row in [*bad, "5,6,7"])
+    rows_of(io.BytesIO(b"a\n1\n"), format="csv", bad_rows=target)
+    assert target.read_bytes() == b""
+
+
+def test_bad_rows_of_several_files(tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"{n}.csv").write_text(f"a,b\n{n},{n},{n}\n1,2\n")
+    table = fastresp.read(tmp_path / "?.csv", bad_rows="skip")
+    assert isinstance(table, fastresp.files.Table)
+    assert pa.table(table).num_rows == table.bad_rows == 3
+
+
+def test_bad_rows_are_not_written_over_the_source(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a\n1\n")
+    with pytest.raises(ValueError, match="is what is read; bad_rows= names another file"):
+        fastresp.read(path, bad_rows=path)
+    assert path.read_text() == "a\n1\n"
+
+
+def test_bad_rows_that_are_not_utf8() -> None:
+    source = io.BytesIO(b"a,b\ncaf\xe9,1,2\n")
+    assert "give encoding= as it is" in failure(source, format="csv", bad_rows="skip")
+    source = io.BytesIO(b"a,b\ncaf\xe9,1,2\n")
+    assert rows_of(source, format="csv", bad_rows="skip", encoding="latin-1") == []
+
+
+# Options for other formats.
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "words"),
+    [
+        ("jsonl", {"header": False}, "header= is for CSV and TSV, and this is JSON lines"),
+        ("jsonl", {"columns": ["a"]}, "header= is for CSV and TSV, and this is JSON lines"),
+        ("parquet", {"encoding": "latin-1"}, "encoding= is for CSV, TSV, JSON lines and lines"),
+        ("arrow", {"null_values": ["x"]}, "null_values= is for CSV and TSV, and this is Arrow IPC"),
+        ("parquet", {"bad_rows": "skip"}, "bad_rows= is for CSV, TSV and JSON lines, and this is"),
+    ],
+)  # fmt: skip
+def test_options_that_a_format_does_not_have(
+    tmp_path: Path, suffix: str, options: Any, words: str
+) -> None:
+    from tables import write
+
+    path = write(tmp_path / f"x.{suffix}")
+    with pytest.raises(ValueError, match=words):
+        fastresp.read(path, **options)
+    if suffix == "jsonl":
+        assert words in failure(io.BytesIO(Path(path).read_bytes()), **options)
+    with pytest.raises(ValueError, match="is for a file; in a query the options of read_csv"):
+        fastresp.read("SELECT 1 AS a", **options)
+    (tmp_path / "x.resp").write_bytes(b"")
+    with pytest.raises(ValueError, match="is for files of text, and this is a file of RESP"):
+        fastresp.read(tmp_path / "x.resp", **options)
