@@ -21,6 +21,7 @@ from .command_info import check_spread
 from .errors import TransportError
 from .fetch import BATCH_ROWS, Keys
 from .files.resp import RespFile
+from .forks import Inherited, is_own, own
 from .lists.aio import ListBuffer
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
@@ -348,9 +349,17 @@ class _Chunks:
         self._ready: deque[Chunk] = deque()
         self._failure: Exception | None = None
         self._more = True
+        own(self)
 
     async def next(self) -> Chunk | None:
-        """The next chunk; None when there is none."""
+        """The next chunk; None when there is none.
+
+        Raises:
+            TransportError: this is a child of the process that opened the connection. Its event
+                loop does not run here, so that nothing can be waited for.
+        """
+        if not is_own(self):
+            raise TransportError(str(Inherited("connection")))
         while self._more and not self._ready:
             if self._async is None:
                 if self._columns:

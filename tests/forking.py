@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow
 import redis
 
 import fastresp
@@ -368,6 +369,13 @@ def table(fork: Fork, sql: str | None = None) -> bool:
         data, "RPUSH q {id}", server=URL, transport="socket", progress=fork
     )
     return exact(report) and stored()
+
+
+def aio_table(fork: Fork) -> bool:
+    """Columns, which are encoded in another thread."""
+    table = pyarrow.table({"id": range(COUNT), "text": ["x" * 1000] * COUNT})
+    load = fastresp.aio.mass_insert(table, "RPUSH q {id}", server=URL, progress=fork)
+    return exact(in_a_loop(load)) and stored()
 
 
 def query(fork: Fork) -> bool:
