@@ -142,6 +142,8 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         nested: whether it is part of the reply, as within that of EXEC, and not the whole of it.
     """
 
+    redacted = False
+
     def __init__(
         self,
         text: str,
@@ -152,15 +154,18 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         arguments: tuple[bytes, ...] | None = None,
         nested: bool = False,
     ) -> None:
-        text = without_passwords(text, arguments or ())
+        if arguments:
+            sent, arguments = arguments, redacted(arguments)
+            if arguments is not sent:
+                text = without_passwords(text, sent)
+                self.redacted = True
         super().__init__(text)
         self.text = text
         self.code = text.partition(" ")[0]
         self.index = index
         self.row = row
         self.file = file
-        self.arguments = None if arguments is None else redacted(arguments)
-        self.redacted = self.arguments != arguments
+        self.arguments = arguments
         self.nested = nested
 
     def __str__(self) -> str:

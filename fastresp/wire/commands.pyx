@@ -9,19 +9,20 @@ from .encode cimport check_command
 
 from ..errors import EncodeError, ProtocolError
 
-# A header is '*' or '$', up to 19 digits and CRLF.
-cdef Py_ssize_t HEADER_BYTES = 22
-# Of a name that no server knows no more than this is kept, to count it by.
-cdef Py_ssize_t NAME_BYTES = 32
-# And of names no more than these, lest a file of nonsense fills the memory.
-cdef Py_ssize_t NAMES = 1000
-# A longer name no command has.
-cdef Py_ssize_t LONGEST_NAME = 65536
-# Of a command that is only looked at so much is held: its name, and what of it can be shown.
-cdef Py_ssize_t LOOKED_AT = LONGEST_NAME + 8192
-# What header() returns where there is no number.
-cdef long long NOT_WHOLE = -1
-cdef long long NO_HEADER = -3
+cdef enum:
+    # A header is '*' or '$', up to 19 digits and CRLF.
+    HEADER_BYTES = 22
+    # Of a name that no server knows no more than this is kept, to count it by.
+    NAME_BYTES = 32
+    # And of names no more than these, lest a file of nonsense fills the memory.
+    NAMES = 1000
+    # A longer name no command has.
+    LONGEST_NAME = 65536
+    # Of a command that is only looked at so much is held: its name, and what can be shown of it.
+    LOOKED_AT = LONGEST_NAME + 8192
+    # What header() returns where there is no number.
+    NOT_WHOLE = -1
+    NO_HEADER = -3
 
 
 cdef class CommandSplitter:
@@ -53,7 +54,6 @@ cdef class CommandSplitter:
     cdef readonly Py_ssize_t whole
     cdef readonly Py_ssize_t last
     cdef bint only_look
-    cdef bint unnamed               # the header of its name is next
     cdef long long arguments        # how many arguments this command still misses; 0 before it
     cdef readonly object fault
     cdef long long payload          # bytes of the argument at hand; -1 when its header is next
@@ -190,10 +190,8 @@ cdef class CommandSplitter:
         if number < 0:
             return number == NO_HEADER
         if self.arguments:
-            if number > LONGEST_NAME and self.unnamed:
-                self.at = self.start
-                raise self.error(f"a name of {number:,} bytes, which no command has")
-            self.unnamed = False
+            if number > LONGEST_NAME:
+                self.check_name(number)
             self.payload = number
             if number > self.largest:
                 self.weigh(number)
@@ -203,38 +201,54 @@ cdef class CommandSplitter:
         else:
             self.begun = self.taken + self.start
             self.arguments = number
-            self.unnamed = True
         return True
 
     cdef long long header(self, char kind) except -2:
         """Read '*n' or '$n'; NOT_WHOLE, or NO_HEADER for an empty line between commands."""
         cdef Buffer b = self.buffer
         cdef const char *p = b.data + self.at
-        cdef Py_ssize_t i, have = min(b.size - self.at, HEADER_BYTES)
+        cdef Py_ssize_t i = 1, have = min(b.size - self.at, HEADER_BYTES)
         cdef long long number = 0
-        if have == 0:
-            return NOT_WHOLE
-        if p[0] != kind:
-            if kind == c'*' and p[0] == c'\r' and have == 1:
+        if have > 0 and p[0] != kind:
+            return self.no_header(kind, p, have)
+        while i < have and i <= 18 and c'0' <= p[i] <= c'9':
+            number = number * 10 + (p[i] - 48)
+            i += 1
+        if i + 1 < have and p[i] == c'\r' and p[i + 1] == c'\n' and i > 1:
+            if p[1] != c'0' or i == 2:
+                self.at += i + 2
+                return number
+        return self.no_number(p, i, have)
+
+    cdef int no_header(self, char kind, const char *p, Py_ssize_t have) except -2:
+        """Pass over an empty line between commands, and refuse all else."""
+        cdef Py_ssize_t i = p[0] == c'\r'
+        if kind == c'*':
+            if i == have:
                 return NOT_WHOLE
-            i = p[0] == c'\r'
-            if kind == c'*' and p[i] == c'\n':
+            if p[i] == c'\n':
                 self.at += i + 1
                 self.start = self.at
                 return NO_HEADER
-            raise self.error(f"expected '{chr(kind)}' and found {<bytes>p[:min(have, 12)]!r}")
-        if memchr(p, c'\n', have) is NULL:
-            if have == HEADER_BYTES:
-                raise self.error("this header has no end")
-            return NOT_WHOLE
-        for i in range(1, have):
-            if p[i] == c'\r' and i > 1 and p[i + 1] == c'\n' and (p[1] != c'0' or i == 2):
-                self.at += i + 2
-                return number
-            if not c'0' <= p[i] <= c'9' or i > 18:
-                raise self.error(f"this header has no proper number: {<bytes>p[:i + 1]!r}")
-            number = number * 10 + (p[i] - 48)
+        raise self.error(f"expected '{chr(kind)}' and found {<bytes>p[:min(have, 12)]!r}")
+
+    cdef int no_number(self, const char *p, Py_ssize_t i, Py_ssize_t have) except -2:
+        """Refuse a header whose number does not end as it should at i, once it is whole."""
+        if memchr(p, c'\n', have) is not NULL:
+            raise self.error(f"this header has no proper number: {<bytes>p[:i + 1]!r}")
+        if have == HEADER_BYTES:
+            raise self.error("this header has no end")
         return NOT_WHOLE
+
+    cdef int check_name(self, long long number) except -1:
+        """Refuse an argument of so many bytes, whose header was just read, if it is a name."""
+        cdef const char *p = self.buffer.data + self.start
+        cdef const char *end = self.buffer.data + self.at
+        p = <const char *>memchr(p, c'\n', end - p) + 1
+        if <const char *>memchr(p, c'\n', end - p) + 1 == end:
+            self.at = self.start
+            raise self.error(f"a name of {number:,} bytes, which no command has")
+        return 0
 
     cdef int weigh(self, long long number) except -1:
         """Take a note of the largest argument so far."""
