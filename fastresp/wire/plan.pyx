@@ -16,7 +16,7 @@ from .encode cimport (
     shown,
     usual_text,
 )
-from .fields cimport ROW_DICT, ROW_MAPPING, ROW_OBJECT, Field, Items, Pairs, Row, Rows, peek
+from .fields cimport ROW_DICT, ROW_OBJECT, Field, Items, Pairs, Row, Rows, peek
 from .vectors cimport put_vector, width_of
 
 import json
