@@ -349,11 +349,6 @@ class Server:
             raise
         except (redis.RedisError, OSError) as error:
             raise self.failure(error) from error
-        except (TypeError, ValueError, AttributeError) as error:
-            raise TransportError(
-                f"can't use the server at {self}: its answers make no sense ({error}); check that "
-                "it is Redis or Valkey, and what is between here and there"
-            ) from error
         replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
         if replica and not self.reading:
             raise TransportError(

@@ -22,6 +22,7 @@ from fastresp import FastrespError, aio
 from fastresp.doctor import doctor, watch
 from fastresp.dry_run import dry_run
 from fastresp.programs import LocalServer
+from fastresp.server import DEFAULT_BULK_BYTES, Server
 from fastresp.template import Template
 from fastresp.transports.redis_cli import RedisCli
 
@@ -169,8 +170,8 @@ CALLERS: dict[str, Callable[[str], Any]] = {
 @pytest.fixture
 def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
     """A server with what the callers read; they have less time and memory than as a rule."""
-    monkeypatch.setattr("fastresp.lists.core.REPLY_BYTES", 8 << 20)
-    monkeypatch.setattr("fastresp.lists.core.ITEM_BYTES", 8 << 10)
+    monkeypatch.setattr("fastresp.lists.calls.REPLY_BYTES", 8 << 20)
+    monkeypatch.setattr("fastresp.lists.calls.ITEM_BYTES", 8 << 10)
     monkeypatch.setattr("fastresp.server.ASK_TIMEOUT_S", TIMEOUT_S)
     commands: list[tuple[Any, ...]] = [("SET", f"k:{i}", text) for i, text in ROWS]
     commands += [("HSET", f"h:{i}", "a", f"a{i}", "b", f"b{i}") for i in (1, 2)]
@@ -251,13 +252,76 @@ def test_right_results(
     assert (results["push"].length, results["push"].dropped) == (5, 5)
 
 
-# Evils whose way through all callers takes some seconds.
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "list for INFO", "numbers in INFO",
+        "number for CONFIG", "nonsense for CONFIG", "lists for CONFIG",
+    ],
+)  # fmt: skip
+def test_load_into_a_server_that_does_not_know_itself(
+    filled: LocalServer, tmp_path: Path, evil: str
+) -> None:
+    """Nothing of these answers is needed: the largest argument is then what it is as a rule."""
+    template = Template("SET own:{0} {1}")
+    with EvilServer(filled.socket, tmp_path / "socket", evil) as server:
+        assert Server(server.url).ask(5).max_bulk_bytes == DEFAULT_BULK_BYTES
+        reports = [
+            fastresp.mass_insert(ROWS, template, server=server.url, transport="socket"),
+            fastresp.mass_insert([("SET", "own", 1)], server=server.url, transport="redis-cli"),
+            asyncio.run(aio.mass_insert([("SET", "own", 2)], server=server.url)),
+        ]
+    assert [report.replies for report in reports] == [300, 1, 1]
+    assert fastresp.execute("GET", "own", server=filled.url) == b"2"
+
+
+def test_wrong_answer_to_echo(filled: LocalServer, tmp_path: Path) -> None:
+    with (
+        EvilServer(filled.socket, tmp_path / "socket", "wrong ECHO") as server,
+        pytest.raises(fastresp.TransportError, match="it answers ECHO fastresp by b'other'"),
+    ):
+        fastresp.mass_insert(ROWS, "SET own:{0} {1}", server=server.url)
+    assert fastresp.execute("EXISTS", "own:1", server=filled.url) == 0
+
+
+# Evils that take longer, are much like another, or are about what none of these callers reads.
 SLOW = (
     "endless errors in an array",
     "endless arrays in an array",
     "endless pushes",
     "endless array",
     "endless errors",
+    "endless error",
+    "endless number",
+    "endless line ends",
+    "line end alone",
+    "negative array",
+    "null of RESP3",
+    "closes after 1 byte",
+    "MOVED, cut short",
+    "BUSY",
+    "OOM",
+    "array of nulls",
+    "negative integer",
+    "null array",
+    "many items",
+    *(name for name in CONTENT if name.endswith(("INFO", "CONFIG"))),
+    "endless replies",
+    "never a line end",
+    "huge bulk",
+    "double of RESP3",
+    "attribute",
+    "cut in an array",
+    "closes after a reply",
+    "ASK",
+    "LOADING",
+    "NOAUTH",
+    "bulk",
+    "names for COMMAND",
+    "nonsense for TYPE",
+    "nonsense for SLOWLOG",
+    "nonsense for LATENCY",
+    "nonsense for CLIENT",
 )
 CASES = [
     pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
