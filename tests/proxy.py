@@ -176,7 +176,7 @@ class Proxy:
         sink.sendall(data[slow:])
 
     def _close(self, end: socket.socket) -> None:
-        other, _ = self._pairs.pop(end)
+        other, _ = self._pairs.pop(end, (end, ""))  # its direction may have ended before
         self._pairs.pop(other, None)
         for each in (end, other):
             with suppress(OSError):

@@ -32,6 +32,10 @@ PIPE_BYTES = 4096
 UNBUFFERED = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 
 
+def slow(*values: object) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def _url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "client" in request.fixturenames:
@@ -77,8 +81,10 @@ def test_pop(unbuffered: str, client: redis.Redis) -> None:
     assert client.keys("*") == []
 
 
-@UNBUFFERED
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("kind", "unbuffered"),
+    [("csv", ""), ("jsonl", "1"), slow("csv", "1"), slow("jsonl", "")],
+)
 def test_unload(kind: str, unbuffered: str, client: redis.Redis) -> None:
     fastresp.mass_insert(({"id": i, "name": "x" * 90} for i in range(4000)), HSET)
     command = ["unload", "user:{id}", "--fields", "name", "--format", kind]
@@ -138,8 +144,15 @@ def test_output_that_stops_to_block_on_the_way(client: redis.Redis) -> None:
     assert data.split() == [b"%d" % i for i in range(100_000)]
 
 
-@UNBUFFERED
-@pytest.mark.parametrize("output", ["/dev/full", "closed reader"])
+@pytest.mark.parametrize(
+    ("output", "unbuffered"),
+    [
+        ("/dev/full", ""),
+        ("closed reader", "1"),
+        slow("/dev/full", "1"),
+        slow("closed reader", ""),
+    ],
+)
 def test_output_that_fails(output: str, unbuffered: str, client: redis.Redis) -> None:
     """Items that were not written are still in the list, and the exit code says so."""
     client.rpush("q", *range(3000))
@@ -443,7 +456,7 @@ def terminal() -> Iterator[tuple[int, int]]:
     ("command", "typed"),
     [
         (["load", "-", "SADD s {id}", "--format", "csv"], b"id\n1\n2\n"),
-        (["load", "-", "SADD s {id}", "--format", "jsonl"], b'{"id": 1}\n{"id": 2}\n'),
+        slow(["load", "-", "SADD s {id}", "--format", "jsonl"], b'{"id": 1}\n{"id": 2}\n'),
         (["load", "-", "SADD s {id}", "--sql", "FROM source"], b"id\n1\n2\n"),
         (["send", "-"], b"*3\n$4\nSADD\n$1\ns\n$1\n1\n*3\n$4\nSADD\n$1\ns\n$1\n2\n"),
     ],
