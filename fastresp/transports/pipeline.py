@@ -171,7 +171,8 @@ class PipelineCore:
         stream = self._usable_stream()
         moved = stream.receive(self.most_reads)
         self.understand()
-        self._usable_stream()  # what a user's function did in between may have been a fork
+        if stream.lost is not None or self.stream is None:
+            self._usable_stream()  # what a user's function did in between may have been a fork
         if stream.lost is None:
             moved |= stream.send(self._allowed())
         if stream.lost is not None:
