@@ -195,7 +195,8 @@ class Calls:
         """
         core = self.core
         assert core is not None
-        self.expect(list, "a pop", items)
+        if not isinstance(items, list):
+            self.misunderstood("a pop", items)
         if len(items) > most:
             self.misunderstood(f"a pop of {most:,} items", items)
         if core.reader.others != self._others:

@@ -26,7 +26,8 @@ class Held:
         self.batch: list[bytes] = []
 
     def __len__(self) -> int:
-        return len(self.column or ()) + len(self.singly) + len(self.batch)
+        count = len(self.singly) + len(self.batch)
+        return count if self.column is None else count + len(self.column)
 
     def forget(self) -> None:
         """Hold nothing any more."""

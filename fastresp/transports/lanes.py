@@ -76,12 +76,11 @@ class Lanes:
             for _ in range(connections)
         ]
         self.pace = None if rate_limit is None else Pace(rate_limit)
-        # When bytes last moved over any of them.
-        self.moved = self._started = 0.0
+        self._started = 0.0
 
     def attach(self, connections: Sequence[Any]) -> None:
         """Take over connected redis-py connections, as many as there are lanes."""
-        self.moved = self._started = time.monotonic()
+        self._started = time.monotonic()
         if self.pace is not None:
             self.pace.start = self._started
         for lane, connection in zip(self.lanes, connections, strict=True):
@@ -330,10 +329,6 @@ class Lane(PipelineCore):
         sent = load.sent
         return self.window.sent + max(0, load.pace.allowed(sent) - sent)
 
-    def progress(self) -> None:
-        super().progress()
-        self._load.moved = self.moved
-
     def overdue(self) -> float | None:
         """As of any pipeline; but what moves over another connection is progress of the load.
 
@@ -341,9 +336,10 @@ class Lane(PipelineCore):
         the next, and answers some of each.
         """
         timeout = super().overdue()
-        if timeout is None or time.monotonic() - self._load.moved > timeout:
+        lanes = self._load.lanes
+        if timeout is None or time.monotonic() - max(lane.moved for lane in lanes) > timeout:
             return timeout
-        timeout *= sum(not lane.finished for lane in self._load.lanes)
+        timeout *= sum(not lane.finished for lane in lanes)
         return timeout if time.monotonic() - self.since > timeout else None
 
     def understand(self) -> None:

@@ -107,10 +107,6 @@ class PipelineCore:
         """Count the time without progress from now: what others took of it does not count."""
         self.since = time.monotonic()
 
-    def progress(self) -> None:
-        """Note that bytes have moved."""
-        self.moved = self.since = time.monotonic()
-
     def tend(self) -> None:
         """Move what can be moved, from outside of the generators.
 
@@ -168,10 +164,13 @@ class PipelineCore:
             LostConnection: to be turned into a TransportError by ``loss()``.
             TransportError: this connection can't be used any more.
         """
-        stream = self._usable_stream()
+        stream = self.stream
+        if stream is None or stream.lost is not None or not stream.sure:
+            stream = self._usable_stream()
         moved = stream.receive(self.most_reads)
         self.understand()
-        self._usable_stream()  # what a user's function did in between may have been a fork
+        if stream.lost is not None or self.stream is None:
+            self._usable_stream()  # what a user's function did in between may have been a fork
         if stream.lost is None:
             moved |= stream.send(self._allowed())
         if stream.lost is not None:
@@ -184,7 +183,7 @@ class PipelineCore:
             self._pause = time.monotonic() - self.moved
             raise LostConnection
         if moved:
-            self.progress()
+            self.moved = self.since = time.monotonic()
 
     def _usable_stream(self) -> Stream:
         """The connection; refuse to use one that is closed, torn, or another process's."""
