@@ -106,7 +106,7 @@ def test_commands_nulls_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", ["SET a b", b"SET a b", bytearray(b"x"), {"a": 1}], ids=lambda data: type(data).__name__
+    "data", [b"SET a b", bytearray(b"x"), {"a": 1}], ids=lambda data: type(data).__name__
 )
 def test_not_an_iterable_of_rows(tmp_path: Path, data: Any) -> None:
     with pytest.raises(TypeError, match="data is an iterable of rows"):

@@ -494,7 +494,9 @@ def test_key_that_is_no_list(open_buffer: Open, client: redis.Redis, delivery: s
     with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE") as caught:
         buffer.push(map(str, range(2500)))
     assert "=" not in str(caught.value)  # no options that push() has not
-    assert [error.row for error in caught.value.report.errors] == [0, 1000, 2000]
+    # A chunk that takes longer than 2 ms is cut, so on a slow machine there are more of them.
+    rows = [error.row for error in caught.value.report.errors]
+    assert rows[0] == 0 and rows == sorted(set(rows)) and 3 <= len(rows) <= 2500
     client.delete("q")
     assert buffer.push(["a"]).length == 1
     assert buffer.pop(5) == [b"a"]

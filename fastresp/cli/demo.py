@@ -137,6 +137,8 @@ def _failures_as_sentences() -> Iterator[None]:
     with ending():
         try:
             yield
+        except FastrespError:  # some of which are redis-py's, too
+            raise
         except redis.RedisError as error:
             raise FastrespError(
                 f"the demo's server was lost: {error}; check the free memory"

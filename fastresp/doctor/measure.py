@@ -66,7 +66,8 @@ It writes up to {WRITES:,} times, which replicas and the append-only file get, t
 SET of 100 bytes on 100 keys, and one list, by MULTI, RPUSH, EXPIRE and EXEC,
 which LRANGE reads. They are under {SCRATCH}<random>:, expire after
 a minute, and DEL removes them at the end. That is 5 MB on the wire, and less
-than 1 MB of memory. No setting is changed, and none of your keys.
+than 1 MB of memory. No setting is changed, and none of your keys. One SET is
+queued and thrown away by DISCARD, to see whether the server takes it.
 They count toward the server's next save (BGSAVE). Where they would start it
 within {WRITING_S:.0f} s, by its `save` points, and it has more than
 {SMALL_BYTES >> 20} MiB to save, nothing is written; where the server does not tell these
