@@ -139,6 +139,35 @@ def test_damaged_file(server: LocalServer, client: redis.Redis, tmp_path: Path, 
     assert client.dbsize() == 0  # nothing was sent
 
 
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [("MULTI",), ("LPUSH", "text", "b"), ("EXEC",)],  # an error within the reply
+        [("exec",)],  # the reply itself is an error
+        [("EVAL", "return {redis.error_reply('ERR x')}", "0")],
+    ],
+    ids=lambda commands: commands[-1][0],
+)
+def test_errors_of_transactions_are_not_sent_again(
+    server: LocalServer, client: redis.Redis, insert: Insert, tmp_path: Path, commands: Any
+) -> None:
+    client.set("text", "x")
+    path = tmp_path / "rejects.jsonl"
+    report = insert(
+        [("LPUSH", "text", "a"), *commands],
+        server=server.url, connections=1, rejects=path, on_error="collect",
+    )  # fmt: skip
+    assert report.failed == 2
+    client.delete("text")
+    with pytest.raises(SourceError, match=r"line 2: .*send .* again from where it came from"):
+        insert(fastresp.read_rejects(path), server=server.url)
+    for options in ([], ["--dry-run"]):
+        done = run("load", path, "--retry", *options, REDIS_URL=server.url)
+        assert (done.exit_code, "remove the line" in done.stderr) == (1, True)
+    assert client.dbsize() == 0  # nothing was sent
+    assert list(fastresp.read_rejects(path, limit=1)) == [["LPUSH", "text", "a"]]
+
+
 # Commands that may hold passwords, and the places of these.
 SECRETS: list[tuple[list[str], list[int]]] = [
     (["AUTH", SECRET], [1]),
