@@ -12,7 +12,7 @@ from typing import IO, Any, Self, TypeAlias
 from .blocking import write_all
 from .descriptors import needed_for
 from .errors import CommandError, EncodeError, TemplateError
-from .report import CODE_CHARACTERS, ERRORS_KEPT, Report
+from .report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from .window import Window
 from .wire.commands import arguments
 
@@ -107,7 +107,7 @@ class ErrorPolicy:
             raise
         finally:
             report.count_errors(
-                text[:CODE_CHARACTERS].decode(errors="replace") for _, text, _ in errors[:done]
+                text[:EXAMPLE_CHARACTERS].decode(errors="replace") for _, text, _ in errors[:done]
             )
             del errors[:done]
 
