@@ -50,8 +50,8 @@ def mass_insert(
             columns: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (a DataFrame of
             pandas or polars, a table or reader of pyarrow, a relation of DuckDB), a list of these,
             a Dataset or Scanner of pyarrow, a LazyFrame of polars, or what pandas'
-            ``read_csv(chunksize=)`` returns; they are never made into Python objects. Or a path or
-            query, which ``read`` reads.
+            ``read_csv(chunksize=)`` returns; they are never made into Python objects. Or a path, a
+            list of Path objects, or a query, which ``read`` reads.
         template: a command template such as ``"HSET user:{id} {**}"``, a Template, what
             ``Script.command()`` gives, a list of these, or None when ``data`` holds commands.
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
