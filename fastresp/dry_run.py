@@ -132,6 +132,12 @@ class DryRun:
     problems: list[str]
 
     @property
+    def rights_unknown(self) -> bool:
+        """Whether the server was asked, and did not say whether its ACL allows the commands."""
+        asked = not self.inquiry.unreachable and bool(self.sample.commands)
+        return asked and self.inquiry.allowed is None
+
+    @property
     def commands(self) -> int | None:
         """How many commands there are, about; None where that can't be known."""
         times = self.sample.times
