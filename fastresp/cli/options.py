@@ -30,7 +30,7 @@ Url: TypeAlias = Annotated[
         "--server",
         metavar="URL",
         rich_help_panel="Server",
-        help="redis://, rediss:// or unix://; from REDIS_URL where it is not given.",
+        help="redis://, rediss://, valkey://, valkeys:// or unix://; default: REDIS_URL.",
         show_default="REDIS_URL, else redis://localhost:6379/0",
     ),
 ]
