@@ -68,7 +68,7 @@ def mass_insert(
             ``"1%"`` for a share of the replies (looked at from the 100th on).
         rejects: a path for the failed commands, as JSON lines written as they happen, which
             ``read_rejects()`` gives back, or a callable that takes each CommandError.
-        rate_limit: send at most so many commands a second.
+        rate_limit: send at most this many commands per second.
         connections: how many connections to use, from 1 to 64. Rows then arrive in no fixed order
             (the commands of a row stay together), and it takes the socket. It helps where a
             connection is the limit: a long way to the server, or one with several I/O threads.
