@@ -46,7 +46,7 @@ __all__ = ["ListBuffer", "execute", "fetch_hashes", "iter_replies", "mass_insert
 # Rows of an async source that are gathered before they are encoded: a call of the encoder costs
 # as much as some rows.
 GATHERED_ROWS = 32
-# A source that lets wait so long for a row makes a pause.
+# A source idle this long counts as paused.
 PAUSE_SECONDS = 0.02
 
 

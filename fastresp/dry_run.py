@@ -123,13 +123,19 @@ class DryRun:
         inquiry: what the server says of them.
         estimate: the memory that the whole load takes; of the sample alone where nobody knows how
             long the source is.
-        problems: what stands against the load, a sentence each.
+        problems: what was found wrong, a sentence each.
     """
 
     sample: Sample
     inquiry: Inquiry
     estimate: Estimate
     problems: list[str]
+
+    @property
+    def rights_unknown(self) -> bool:
+        """Whether the server was asked, and did not say whether its ACL allows the commands."""
+        asked = not self.inquiry.unreachable and bool(self.sample.commands)
+        return asked and self.inquiry.allowed is None
 
     @property
     def commands(self) -> int | None:
@@ -355,7 +361,7 @@ def _ask(
 
 
 def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]:
-    """What stands against the load."""
+    """The problems that were found."""
     problems = [sample.fault] if sample.fault else []
     if inquiry.unreachable:
         problems.append(inquiry.unreachable)

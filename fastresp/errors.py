@@ -154,11 +154,10 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         arguments: tuple[bytes, ...] | None = None,
         nested: bool = False,
     ) -> None:
+        text = without_passwords(text, arguments or ())
         if arguments:
             sent, arguments = arguments, redacted(arguments)
-            if arguments is not sent:
-                text = without_passwords(text, sent)
-                self.redacted = True
+            self.redacted = arguments is not sent
         super().__init__(text)
         self.text = text
         self.code = text.partition(" ")[0]

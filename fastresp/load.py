@@ -50,8 +50,8 @@ def mass_insert(
             columns: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (a DataFrame of
             pandas or polars, a table or reader of pyarrow, a relation of DuckDB), a list of these,
             a Dataset or Scanner of pyarrow, a LazyFrame of polars, or what pandas'
-            ``read_csv(chunksize=)`` returns; they are never made into Python objects. Or a path or
-            query, which ``read`` reads.
+            ``read_csv(chunksize=)`` returns; they are never made into Python objects. Or a path, a
+            list of Path objects, or a query, which ``read`` reads.
         template: a command template such as ``"HSET user:{id} {**}"``, a Template, what
             ``Script.command()`` gives, a list of these, or None when ``data`` holds commands.
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
@@ -68,7 +68,7 @@ def mass_insert(
             ``"1%"`` for a share of the replies (looked at from the 100th on).
         rejects: a path for the failed commands, as JSON lines written as they happen, which
             ``read_rejects()`` gives back, or a callable that takes each CommandError.
-        rate_limit: send at most so many commands a second.
+        rate_limit: send at most this many commands per second.
         connections: how many connections to use, from 1 to 64. Rows then arrive in no fixed order
             (the commands of a row stay together), and it takes the socket. It helps where a
             connection is the limit: a long way to the server, or one with several I/O threads.

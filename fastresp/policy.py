@@ -12,7 +12,7 @@ from typing import IO, Any, Self, TypeAlias
 from .blocking import write_all
 from .descriptors import needed_for
 from .errors import CommandError, EncodeError, TemplateError
-from .report import CODE_CHARACTERS, ERRORS_KEPT, Report
+from .report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from .window import Window
 from .wire.commands import arguments
 
@@ -107,7 +107,7 @@ class ErrorPolicy:
             raise
         finally:
             report.count_errors(
-                text[:CODE_CHARACTERS].decode(errors="replace") for _, text, _ in errors[:done]
+                text[:EXAMPLE_CHARACTERS].decode(errors="replace") for _, text, _ in errors[:done]
             )
             del errors[:done]
 
@@ -169,12 +169,8 @@ class ErrorPolicy:
         return report
 
     def _located(self, index: int, text: bytes, nested: bool, window: Window) -> CommandError:
-        """The error with its command, but for arguments that nobody will see."""
+        """The error with its command."""
         held, at = window.locate(index)
-        wanted = self._rejects is not None
-        if not wanted:
-            self._kept_bytes += held.command_size(at)
-            wanted = self._kept_bytes <= KEPT_BYTES
         file, row = None, held.row(at)
         if self._place is not None:
             file, row = self._place(row)
@@ -183,15 +179,14 @@ class ErrorPolicy:
             index=held.source_index(at),
             row=row,
             file=file,
-            arguments=arguments(held.command(at)) if wanted else None,
+            arguments=arguments(held.command(at)),
             nested=nested,
         )
 
     def _lightened(self, error: CommandError) -> CommandError:
         """The error to be kept: without its arguments when all that are kept take too much."""
-        if self._rejects is not None:
-            self._kept_bytes += sum(map(len, error.arguments or ()))
-        if error.arguments is None or self._kept_bytes <= KEPT_BYTES:
+        self._kept_bytes += sum(map(len, error.arguments or ()))
+        if self._kept_bytes <= KEPT_BYTES:
             return error
         return CommandError(
             error.text, index=error.index, row=error.row, file=error.file, nested=error.nested

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 __all__ = ["REDACTED", "hidden_arguments", "holds_passwords", "redacted", "without_passwords"]
@@ -12,6 +13,16 @@ NAMES = frozenset((b"AUTH", b"ACL", b"CONFIG", b"HELLO", b"MIGRATE", b"SENTINEL"
 # How the names of such settings end: requirepass, masterauth, primaryuser, tls-key-file-pass,
 # sentinel-pass. Source: SENSITIVE_CONFIG in config.c of Redis and of Valkey.
 SETTINGS = (b"pass", b"password", b"auth", b"user", b"secret")
+# Error replies that quote such an argument. What is quoted may itself hold quotes, or be cut off.
+# Source: acl.c, server.c, sentinel.c of Redis 7.0, and config.c of Redis 6.2.
+QUOTED = re.compile(
+    r"(?s)(?<=ACL SETUSER modifier ')(?:.*(?=': )|.*)"
+    r"|(?<=acl selector starting at ')(?:.*(?='\.)|.*)"
+    r"|(?i:(?<=Invalid argument ').*(?=' (?:for CONFIG|to SENTINEL) SET '[\w-]*"
+    rf"(?:{b'|'.join(SETTINGS).decode()})'))"
+    rf"|(?i:(?<=unknown command )(['`](?:{b'|'.join(sorted(NAMES)).decode()})['`], "
+    r"with args beginning with: ).+)"
+)
 
 
 def holds_passwords(name: bytes) -> bool:
@@ -54,11 +65,17 @@ def redacted(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return tuple(REDACTED if i in hidden else word for i, word in enumerate(words))
 
 
-def without_passwords(text: str, words: Sequence[bytes]) -> str:
-    """Take out of an error reply the passwords of its command, which servers put in quotes."""
+def without_passwords(text: str, words: Sequence[bytes] = ()) -> str:
+    """Take passwords, which servers put in quotes, out of an error reply.
+
+    Args:
+        text: the error reply.
+        words: its command, where it is known. That of a transaction is EXEC, and with redis-cli
+            there is none, so the replies that are known to quote passwords are always cleaned.
+    """
     for i in hidden_arguments(words):
         text = text.replace(f"'{words[i].decode(errors='backslashreplace')}'", "'(redacted)'")
-    return text
+    return QUOTED.sub(lambda found: f"{found[1] or ''}(redacted)", text)
 
 
 def _is_secret(setting: bytes) -> bool:

@@ -22,8 +22,8 @@ from .wire.objects import ReplyReader
 
 __all__ = ["More", "ReplyCore", "execute", "iter_replies", "one_command", "one_reply", "reply_core"]
 
-# The replies to the commands in flight shall not be more than this, as far as the size of those
-# that have come lets foresee: what nobody takes piles up in the server's memory.
+# Caps in-flight reply bytes, predicted from recent reply sizes: unread replies pile up in the
+# server's memory.
 REPLY_BYTES = 4 << 20
 # How many commands are in flight before anything is known of the size of their replies: those of
 # a transaction of a ListBuffer, which then takes one way there and back.
@@ -285,7 +285,7 @@ class ReplyCore(PipelineCore):
         if count:
             size = (self.received - self._counted) / count
             self._counted = self.received
-            # Small replies after large ones are believed only by and by.
+            # The average decays slowly after large replies.
             self._average = max(size, 0.75 * self._average, 1.0)
             most = self._most + MORE_IN_FLIGHT * count
             self._most = max(min(most, int(REPLY_BYTES / self._average), MOST_IN_FLIGHT), 1)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .errors import CommandError, LoadErrors
+from .redacted import without_passwords
 from .show import shortened
 
 __all__ = ["ERRORS_KEPT", "Report", "size_text"]
@@ -17,6 +18,8 @@ KINDS_SHOWN = 5
 # And their codes, of a server that invents them; a code is a word.
 CODES_KEPT = 100
 CODE_CHARACTERS = 40
+# What is kept of an example of each.
+EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
 
 
@@ -58,6 +61,8 @@ class Report:
     stopped: str = ""
     bytes_sent: int = 0
     seconds: float = 0.0
+    # The beginning of the first error of each code.
+    _examples: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def acknowledged(self) -> int:
@@ -80,14 +85,16 @@ class Report:
         return self.bytes_sent / self.seconds if self.seconds else 0.0
 
     def count_errors(self, texts: Iterable[str]) -> None:
-        """Count error replies by their codes."""
+        """Count error replies, of which the beginning suffices, by their codes."""
         codes = self.errors_by_code
-        for code, count in Counter(
-            text[:CODE_CHARACTERS].partition(" ")[0] for text in texts
-        ).items():
-            if code not in codes and len(codes) >= CODES_KEPT:
-                code = OTHER_CODES
-            codes[code] = codes.get(code, 0) + count
+        for text in texts:
+            code = text[:CODE_CHARACTERS].partition(" ")[0]
+            if code not in codes:
+                if len(codes) >= CODES_KEPT:
+                    code = OTHER_CODES
+                if code not in codes:
+                    self._examples[code] = without_passwords(text[:EXAMPLE_CHARACTERS])
+            codes[code] = codes.get(code, 0) + 1
 
     def raise_for_errors(self) -> None:
         """Raise LoadErrors if the server answered any command with an error."""
@@ -124,9 +131,11 @@ class Report:
         if not self.errors:
             return []
         first: dict[str, CommandError] = {}
+        kept: dict[str, list[str]] = {}
         for error in self.errors:
             first.setdefault(error.text, error)
             first.setdefault(error.code, error)
+            kept.setdefault(error.code, []).append(error.text)
         texts = Counter(error.text for error in self.errors)
         by_text = len(texts) <= KINDS_SHOWN and sum(self.errors_by_code.values()) <= len(
             self.errors
@@ -135,11 +144,7 @@ class Report:
         lines = []
         for kind, count in kinds.most_common(KINDS_SHOWN):
             one = first.get(kind)
-            words = (
-                shortened(kind)
-                if by_text or one is None
-                else f"{kind}, such as: {shortened(one.text)}"
-            )
+            words = kind if by_text else self._words_of(kind, kept.get(kind, []))
             where = f", first for row {one.row:,}" if one and one.row is not None else ""
             where += f" of {one.file}" if one and one.file is not None else ""
             lines.append(f"{count:>6,} x {shortened(words)}{where}")
@@ -150,6 +155,13 @@ class Report:
                 f"{self.transport} can't say which rows these were; transport='socket' names them"
             )
         return lines
+
+    def _words_of(self, code: str, kept: list[str]) -> str:
+        """The words of the errors of a code: those kept where they are equal, else an example."""
+        if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
+            return kept[0]
+        example = kept[0] if kept else self._examples.get(code, "")
+        return f"{code}, such as: {shortened(example)}" if example else code
 
 
 def _count(count: int, one: str, several: str = "") -> str:

@@ -68,7 +68,7 @@ class Encoder(Protocol):
 
 
 def as_source(data: Any) -> Any:
-    """Turn a path or a query into its table, and what holds tables into one stream of columns.
+    """Turn paths or a query into a table, and what holds tables into one stream of columns.
 
     Raises:
         OSError, ValueError: there is no such file, or its name does not tell its format.
@@ -83,6 +83,8 @@ def as_source(data: Any) -> Any:
                 "list, as its arguments: [('SET', 'key', 'value')]"
             )
             raise
+    if isinstance(data, list | tuple) and data and all(isinstance(p, os.PathLike) for p in data):
+        return read(list(data))
     if hasattr(data, "__arrow_c_stream__"):
         return data
     columns = frames_of(data)

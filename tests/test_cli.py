@@ -732,7 +732,7 @@ class TestDryRun:
             "Rows: 3; commands: 3; bytes to send: ",
             "Memory in the server: about ",
             "without a maxmemory",
-            "Nothing stands against this load",
+            "No problems found.",
             "nothing was sent",
         ):
             assert words in done.stderr
@@ -747,6 +747,19 @@ class TestDryRun:
         assert fields["wrong_types"] == ['"user:2" holds a string, and HSET expects a hash']
         assert len(fields["problems"]) == 1
         assert client.dbsize() == 1
+
+    def test_rights_that_could_not_be_checked(self, client, users: Path) -> None:
+        client.execute_command(
+            "ACL", "SETUSER", "nomulti", "on", ">p", "~*", "+@all", "-multi", "-acl"
+        )
+        path = client.connection_pool.connection_kwargs["path"]
+        try:
+            done = run("load", users, HSET, "--dry-run", "--server", f"unix://nomulti:p@{path}")
+        finally:
+            client.execute_command("ACL", "DELUSER", "nomulti")
+        assert done.returncode == 0
+        assert "No problems found; rights could not be checked." in done.stderr
+        assert "Allowed by the ACL: could not be checked" in done.stderr
 
     def test_deleting_commands_are_not_asked_about(self, client, users: Path) -> None:
         client.set("user:1", 1)

@@ -80,6 +80,24 @@ def test_errors_name_the_file(
     ]
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_paths_are_their_rows(
+    client: redis.Redis, insert: Insert, kind: Any, tmp_path: Path, server: LocalServer
+) -> None:
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for number, path in enumerate(paths):
+        path.write_text(f"id,name\n{number},n{number}\n")
+    report = insert(kind(paths), "SET {id} {name}", server=server.url)
+    assert (report.rows, client.get("0"), client.get("1")) == (2, b"n0", b"n1")
+    fastresp.dump(kind(paths), "SET {id} {name}", tmp_path / "x.resp")
+    assert b"n1" in (tmp_path / "x.resp").read_bytes()
+    # Texts may be rows, so they are no paths.
+    with pytest.raises(fastresp.TemplateError, match=r"give read\(\['.*a.csv', ...\]\)"):
+        insert([str(path) for path in paths], "SET {id} {name}", server=server.url)
+    with pytest.raises(fastresp.TemplateError, match=r"which is \{0\}\n"):
+        insert(["none.csv"], "SET {id} {name}", server=server.url)
+
+
 def test_errors_of_one_file_do_not(
     insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:

@@ -139,6 +139,35 @@ def test_damaged_file(server: LocalServer, client: redis.Redis, tmp_path: Path, 
     assert client.dbsize() == 0  # nothing was sent
 
 
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [("MULTI",), ("LPUSH", "text", "b"), ("EXEC",)],  # an error within the reply
+        [("exec",)],  # the reply itself is an error
+        [("EVAL", "return {redis.error_reply('ERR x')}", "0")],
+    ],
+    ids=lambda commands: commands[-1][0],
+)
+def test_errors_of_transactions_are_not_sent_again(
+    server: LocalServer, client: redis.Redis, insert: Insert, tmp_path: Path, commands: Any
+) -> None:
+    client.set("text", "x")
+    path = tmp_path / "rejects.jsonl"
+    report = insert(
+        [("LPUSH", "text", "a"), *commands],
+        server=server.url, connections=1, rejects=path, on_error="collect",
+    )  # fmt: skip
+    assert report.failed == 2
+    client.delete("text")
+    with pytest.raises(SourceError, match=r"line 2: .*send .* again from where it came from"):
+        insert(fastresp.read_rejects(path), server=server.url)
+    for options in ([], ["--dry-run"]):
+        done = run("load", path, "--retry", *options, REDIS_URL=server.url)
+        assert (done.exit_code, "remove the line" in done.stderr) == (1, True)
+    assert client.dbsize() == 0  # nothing was sent
+    assert list(fastresp.read_rejects(path, limit=1)) == [["LPUSH", "text", "a"]]
+
+
 # Commands that may hold passwords, and the places of these.
 SECRETS: list[tuple[list[str], list[int]]] = [
     (["AUTH", SECRET], [1]),
@@ -224,6 +253,57 @@ def test_wrong_password_in_an_error_reply(server: LocalServer, insert: Insert) -
     data = [("ACL", "SETUSER", "bob", f"#{SECRET}")]
     report = insert(data, server=server.url, on_error="collect")
     assert SECRET not in str(report) and "modifier '(redacted)'" in report.errors[0].text
+
+
+# How a command that quotes its password fails, and the transport it goes over.
+QUOTING: dict[str, tuple[list[tuple[object, ...]], Any]] = {
+    "socket": ([], "socket"),
+    "redis-cli": ([], "redis-cli"),
+    "after 8 MiB of failed commands": ([("RPUSH", "text", b"x" * (9 << 20))], "socket"),
+}
+
+
+@pytest.mark.parametrize("way", QUOTING)
+@pytest.mark.parametrize("password", [SECRET, f"a' b': {SECRET}'", f"({SECRET}", SECRET * 400])
+def test_quoted_password(server: LocalServer, way: str, password: str) -> None:
+    before, transport = QUOTING[way]
+    data = [("SET", "text", 1), *before, ("ACL", "SETUSER", "bob", password)]
+    report = fastresp.mass_insert(
+        data, server=server.url, transport=transport, connections=1, on_error="collect"
+    )
+    assert report.failed == 1 + len(before)
+    shown = str(report) + repr([vars(each) for each in report.errors])
+    assert SECRET not in shown and "'(redacted)" in report.errors[-1].text
+
+
+def test_quoted_password_in_a_transaction(server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / "rejects.jsonl"
+    data = [("MULTI",), ("ACL", "SETUSER", "bob", SECRET), ("EXEC",)]
+    report = fastresp.mass_insert(data, server=server.url, rejects=path, on_error="collect")
+    assert SECRET not in path.read_text() + str(report)
+    assert "modifier '(redacted)': Syntax error" in report.errors[0].text
+    *_, answers = fastresp.iter_replies(data, server=server.url, on_error="collect")
+    assert SECRET not in repr([vars(each) for each in answers])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ERR Invalid argument 'a' b' for CONFIG SET 'masterauth' - bad", "ERR Invalid argument "
+         "'(redacted)' for CONFIG SET 'masterauth' - bad"),
+        ("ERR Invalid argument 'x' to SENTINEL SET 'auth-pass'", "ERR Invalid argument "
+         "'(redacted)' to SENTINEL SET 'auth-pass'"),
+        ("ERR unknown command 'config', with args beginning with: 'SET' 'requirepass' 'x' ",
+         "ERR unknown command 'config', with args beginning with: (redacted)"),
+        ("ERR unknown command `AUTH`, with args beginning with: `x`, ",
+         "ERR unknown command `AUTH`, with args beginning with: (redacted)"),
+        ("ERR Invalid argument 'x' for CONFIG SET 'maxmemory' - bad", ""),
+        ("ERR unknown command 'SETT', with args beginning with: 'a' 'b' ", ""),
+    ],
+)  # fmt: skip
+def test_quoted_password_without_a_command(text: str, shown: str) -> None:
+    """The words of other versions, and of servers that have such commands renamed."""
+    assert CommandError(text).text == (shown or text)
 
 
 def test_other_callers(server: LocalServer) -> None:

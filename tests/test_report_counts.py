@@ -90,9 +90,25 @@ def test_errors_by_code(client: redis.Redis, server: LocalServer, transport: Any
     assert report.errors_by_code == {"WRONGTYPE": 300, "ERR": 200}
     assert report.failed == 500 and len(report.errors) == 100
     text = str(report)
-    assert "   300 x WRONGTYPE, such as: WRONGTYPE Operation against" in text
-    assert "   200 x ERR, such as: ERR value is not an integer" in text
+    assert "   300 x WRONGTYPE Operation against" in text
+    assert "   200 x ERR value is not an integer" in text
     assert "of the first" not in text
+
+
+@pytest.mark.parametrize("transport", ["socket", "redis-cli"])
+def test_codes_after_the_errors_that_are_kept(
+    client: redis.Redis, server: LocalServer, transport: Any
+) -> None:
+    """Their words are shown, too, without a password in them."""
+    client.set("text", "x")
+    secret = [("ACL", "SETUSER", "bob", "hunter2")] * 2
+    report = fastresp.mass_insert(
+        [("LPUSH", "text", 1)] * 300 + secret,
+        server=server.url, on_error="collect", transport=transport, connections=1,
+    )  # fmt: skip
+    assert len(report.errors) == 100
+    assert "     2 x ERR, such as: ERR Error in ACL SETUSER modifier '(red" in str(report)
+    assert "hunter2" not in str(report)
 
 
 def test_errors_by_code_in_each_way(

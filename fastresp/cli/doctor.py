@@ -37,7 +37,7 @@ def diagnose(
         str | None,
         typer.Argument(
             metavar="URL",
-            help="redis://, rediss:// or unix://; from REDIS_URL where it is not given.",
+            help="redis://, rediss://, valkey://, valkeys:// or unix://; default: REDIS_URL.",
             show_default=False,
         ),
     ] = None,

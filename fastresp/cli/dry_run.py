@@ -12,7 +12,7 @@ __all__ = ["show_dry_run"]
 
 
 def show_dry_run(found: DryRun, asked: str, end: Ending) -> NoReturn:
-    """Show what a load would do; end with OK only when nothing stands against it.
+    """Show what a load would do; end with OK only when no problem was found.
 
     Args:
         asked: what the load would ask about first; empty for nothing.
@@ -54,10 +54,11 @@ def _lines(found: DryRun, asked: str) -> list[str]:
     if asked:
         lines.append(f"Asked about before the load, or allowed by --yes: {asked}")
     if found.problems:
-        lines += ["", "What stands against this load:", *_problems(found)]
+        lines += ["", "Problems found:", *_problems(found)]
     else:
         part = "" if sample.whole else f" in its first {sample.rows:,} rows"
-        lines.append(f"Nothing stands against this load{part}.")
+        but = "; rights could not be checked" if found.rights_unknown else ""
+        lines.append(f"No problems found{part}{but}.")
     return [*lines, "This was a dry run: nothing was sent."]
 
 
@@ -71,7 +72,7 @@ def _server_lines(inquiry: Inquiry) -> list[str]:
     else:
         most = f"of {size_text(inquiry.maxmemory)}" if inquiry.maxmemory else "without a maxmemory"
         used = f"{size_text(inquiry.used_memory)} {most} ({inquiry.policy})"
-    allowed = {True: "yes", False: "no", None: "not known, the server does not tell"}
+    allowed = {True: "yes", False: "no", None: "could not be checked"}
     user = f" as user {inquiry.user}" if inquiry.user else ""
     return [
         f"Memory in use there: {used}",

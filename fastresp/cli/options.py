@@ -30,7 +30,7 @@ Url: TypeAlias = Annotated[
         "--server",
         metavar="URL",
         rich_help_panel="Server",
-        help="redis://, rediss:// or unix://; from REDIS_URL where it is not given.",
+        help="redis://, rediss://, valkey://, valkeys:// or unix://; default: REDIS_URL.",
         show_default="REDIS_URL, else redis://localhost:6379/0",
     ),
 ]
@@ -174,7 +174,7 @@ RateLimit: TypeAlias = Annotated[
         "--rate-limit",
         metavar="N",
         rich_help_panel="Server",
-        help="Send at most so many commands a second.",
+        help="Send at most N commands per second.",
     ),
 ]
 Connections: TypeAlias = Annotated[
@@ -202,7 +202,7 @@ Timeout: TypeAlias = Annotated[
         "--timeout",
         metavar="S",
         rich_help_panel="Server",
-        help="Give up when nothing moves so long; 0 for never.",
+        help="Give up after S seconds without progress; 0 for never.",
     ),
 ]
 DryRun: TypeAlias = Annotated[

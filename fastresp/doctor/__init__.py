@@ -132,7 +132,7 @@ def diagnose(findings: Findings) -> Diagnosis:
 
 @contextmanager
 def _understanding(server: Server) -> Iterator[None]:
-    """Say in a sentence that what a server tells of itself is nonsense.
+    """Turn what a server says of itself, and can't be understood, into a TransportError.
 
     Raises:
         TransportError: it is.

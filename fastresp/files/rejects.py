@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from ..errors import SourceError
 
@@ -25,8 +26,8 @@ def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> R
 
     Raises:
         FileNotFoundError: there is no such file.
-        SourceError: later, when the commands are taken: a line is not one of rejects, or its
-            command had a password, which is not written down.
+        SourceError: later, when the commands are taken: a line is not one of rejects, its command
+            had a password, which is not written down, or it is an error of a transaction.
     """
     return RejectsFile(path, limit=limit)
 
@@ -58,9 +59,7 @@ class RejectsFile:
             OSError: the file can't be read.
         """
         if self._names is None:
-            firsts = (command[0] for command in self._commands())
-            texts = (n if isinstance(n, str) else n.decode(errors="replace") for n in firsts)
-            self._names = list(dict.fromkeys(text.upper() for text in texts))
+            self._names = list(dict.fromkeys(map(_name, self._commands())))
         return self._names
 
     def _commands(self) -> Iterator[list[str | bytes]]:
@@ -72,17 +71,37 @@ class RejectsFile:
     def _read(self, number: int, line: bytes) -> list[str | bytes]:
         try:
             fields = json.loads(line)
-            if not fields.get("redacted"):
-                return _command(fields["arguments"])
+            command = _command(fields["arguments"])
+            why = _not_to_be_sent(fields, command)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise SourceError(
                 f"{self.name}, line {number:,}, is not what rejects= writes: a JSON object whose "
                 '"arguments" are a command, each of them text or {"base64": "..."}'
             ) from None
-        raise SourceError(
-            f"{self.name}, line {number:,}: this command had a password, which rejects do not "
-            "hold; send it again from where it came from, and remove the line (nothing was sent)"
+        if why:
+            raise SourceError(f"{self.name}, line {number:,}: {why} (nothing was sent)")
+        return command
+
+
+def _not_to_be_sent(fields: dict[str, Any], command: list[str | bytes]) -> str:
+    """Why a command can't be sent again as it is; empty where it can."""
+    if fields.get("redacted"):
+        return (
+            "this command had a password, which rejects do not hold; send it again from where it "
+            "came from, and remove the line"
         )
+    if fields.get("nested") or _name(command) == "EXEC":
+        return (
+            "this error is of a transaction or a script, which may have done a part of its work, "
+            "and rejects do not hold the commands of a transaction; check the keys, send it again "
+            "from where it came from, and remove the line"
+        )
+    return ""
+
+
+def _name(command: list[str | bytes]) -> str:
+    first = command[0]
+    return (first if isinstance(first, str) else first.decode(errors="replace")).upper()
 
 
 def _command(arguments: object) -> list[str | bytes]:

@@ -113,7 +113,7 @@ class Calls:
         """
         if self.busy:
             raise RuntimeError(
-                "this ListBuffer is in the midst of another call; make one for each task or thread"
+                "this ListBuffer is already running another call; make one for each task or thread"
             )
 
     def loss(self) -> TransportError:

@@ -95,7 +95,7 @@ class AioTransport:
         policy: what error replies do.
         connections: how many there are.
         timeout: give up when nothing moves for so many seconds; None for never.
-        rate_limit: send at most so many commands a second; None for no limit.
+        rate_limit: send at most this many commands per second; None for no limit.
         scripts: what is to be loaded before, and to be sent again if the server forgets it.
 
     Attributes:

@@ -44,7 +44,7 @@ class Lanes:
         policy: what error replies do.
         connections: how many there are, from 1 to 64; each may hold 3 MB.
         timeout: give up when nothing moves for so many seconds; None for never.
-        rate_limit: send at most so many commands a second in all; None for no limit.
+        rate_limit: send at most this many commands per second in all; None for no limit.
         scripts: what the commands run that may have to be sent again.
 
     Raises:

@@ -51,7 +51,7 @@ class PipelineCore:
     Args:
         server: whose connection it is, for messages.
         timeout: give up when nothing moves for so many seconds; None for never.
-        rate_limit: send at most so many commands a second; None for no limit.
+        rate_limit: send at most this many commands per second; None for no limit.
         window: what bounds the commands in flight.
     """
 

@@ -19,6 +19,7 @@ from ..descriptors import needed_for
 from ..errors import CommandError, TransportError, TransportTimeout
 from ..forks import Inherited, own
 from ..programs import end_group, need_program
+from ..redacted import without_passwords
 from ..report import ERRORS_KEPT, Report
 from ..server import Answers, Server, ServerLike
 from ..window import Sending
@@ -332,8 +333,9 @@ class RedisCli(Transport):
             )
         message = f"nothing was seen to move for {self.timeout:g} s between redis-cli and "
         if self._last_error and not self._level:
+            error = without_passwords(self._last_error)
             message += (
-                f"{self.server}, after the error reply {self._last_error!r}: if that answered the "
+                f"{self.server}, after the error reply {error!r}: if that answered the "
                 "ECHO that redis-cli ends with, all commands were run"
             )
         else:

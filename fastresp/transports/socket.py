@@ -30,7 +30,7 @@ class SocketTransport(Transport):
         connections: how many connections, from 1 to 64; what is written in one piece goes over
             one of them.
         timeout: give up when nothing moves for so many seconds; None for never.
-        rate_limit: send at most so many commands a second; None for no limit.
+        rate_limit: send at most this many commands per second; None for no limit.
         scripts: what is to be loaded before, and to be sent again if the server forgets it.
     """
 

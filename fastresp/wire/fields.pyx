@@ -4,6 +4,7 @@
 from .encode cimport NULLS_ERROR, Nulls, shown
 
 import dataclasses
+import os
 from collections.abc import Mapping
 
 from ..errors import EncodeError, TemplateError
@@ -195,6 +196,8 @@ cdef class Rows:
         first = field if field.head is None else field.head
         if self.row_kind == ROW_VALUE:
             has = f"it is a single {kind}, which is {{0}}"
+            if isinstance(row, str) and os.path.isfile(row):
+                has += f"; to load the rows of that file, give read([{row!r}, ...])"
         elif names:
             has = "its fields are " + listed(names)
             if first.name is not None:
