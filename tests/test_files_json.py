@@ -209,6 +209,14 @@ def test_infinity_stays_infinity() -> None:
     assert [row["v"] for row in found] == [float("inf"), float("-inf"), 1.1]
 
 
+@pytest.mark.parametrize("last", ['{"v": 1.5}', '{"v": 1, "new": 2}'])
+def test_a_last_line_without_a_line_end_shows_columns_too(last: str) -> None:
+    for end in (b"\n", b""):
+        source = io.BytesIO(b'{"v": 1}\n' + last.encode() + end)
+        assert rows_of(source) == [{"v": 1, **({"new": None} if "new" in last else {})},
+                                   json.loads(last)]  # fmt: skip
+
+
 # Documents.
 
 

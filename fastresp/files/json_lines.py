@@ -35,8 +35,8 @@ LARGE_INTEGERS = pa.decimal128(38, 0)
 FITS_LARGE = "^-?[0-9]{1,38}$"
 SHOWN_DIGITS = 40
 SHOWN = (
-    f"the first {BLOCK_BYTES >> 20} MiB show the columns and their types; "
-    'sql="SELECT * FROM source" looks at more than that'
+    f"the first {BLOCK_BYTES >> 20} MiB show the columns and their types; move a row that shows "
+    "this to the beginning, or write the values of a column as one type"
 )
 PARSE_ERROR = re.compile(r"(?:JSON parse error: )?(.*?)(?: in row \d+)?", re.DOTALL)
 
