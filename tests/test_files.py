@@ -270,7 +270,7 @@ def test_json_later_in_the_file() -> None:
         ('{"b":5}', "row 60,000 (line 60,001): Column(/b) changed from string to number; the"),
         (
             '{"c":1}',
-            'unexpected field; the first 2 MiB show the columns and their types; sql="',
+            "unexpected field; the first 2 MiB show the columns and their types; move a row",
         ),
         ('{"a":1.5}', "row 60,000 (line 60,001): Column(/a): Failed to parse string: '1.5' as"),
         ('{"a":1', "row 60,000 (line 60,001): the line ends within its JSON object; fix it"),

@@ -169,6 +169,54 @@ def test_types_for_who_is_no_load() -> None:
     assert "row 60,000 (line 60,001): Column(/a): " in said
 
 
+@pytest.mark.parametrize(
+    "number", ["1" * 39, "-" + "1" * 40, "1" * 41, str(2**1024), "1" * 400, "1" * 5_000]
+)
+@pytest.mark.parametrize("first", ["1", str(2**64)])
+def test_integers_of_more_than_38_digits_are_refused_as_numbers(number: str, first: str) -> None:
+    said = failure(lines(f'{{"id": {first}}}', f'{{"id": {number}}}'))
+    assert "row 1 (line 2): Column(/id) is of integers of up to 38 digits, and " in said
+    assert f"and {number[:39]}" in said
+    assert said.endswith("is none; write it as a string")
+    assert len(said) < 200
+    assert values(lines(f'{{"id": {number}}}'), "SET k {id}") == [number]
+
+
+def test_integers_of_more_than_38_digits_beyond_the_first_block() -> None:
+    late = [*MANY, f'{{"a": {2**1024}, "b": "x"}}']
+    assert "row 60,000 (line 60,001): Column(/a): " in failure(lines(*late))
+    first = f'{{"a": {2**64}, "b": "x"}}'
+    assert "row 60,001 (line 60,002): Column(/a) is of integers" in failure(lines(first, *late))
+
+
+@pytest.mark.parametrize("number", ["9" * 38, "-" + "9" * 38])
+def test_integers_of_38_digits(number: str) -> None:
+    assert rows_of(lines(f'{{"id": {number}}}')) == [{"id": Decimal(number)}]
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1.5E+309", "1" * 400, "1" * 5_000])
+def test_numbers_that_are_too_large_for_floats_are_refused(number: str) -> None:
+    said = failure(lines('{"v": 1.5}', f'{{"v": {number}}}'))
+    assert "row 1 (line 2): Column(/v) is of floats, and " in said
+    assert said.endswith("is too large for one; write it as a string")
+    with pytest.raises(fastresp.SourceError, match="is too large for one"):
+        made(lines(f'{{"v": [1.5, {number}]}}'), "SET k {v!f32}")
+    assert values(lines('{"v": 1.5}', f'{{"v": {number}}}'), "SET k {v}") == ["1.5", number]
+
+
+def test_infinity_stays_infinity() -> None:
+    found = rows_of(lines('{"v": Infinity}', '{"v": -Infinity}', '{"v": 1.10}'))
+    assert [row["v"] for row in found] == [float("inf"), float("-inf"), 1.1]
+
+
+@pytest.mark.parametrize("last", ['{"v": 1.5}', '{"v": 1, "new": 2}'])
+def test_a_last_line_without_a_line_end_shows_columns_too(last: str) -> None:
+    for end in (b"\n", b""):
+        source = io.BytesIO(b'{"v": 1}\n' + last.encode() + end)
+        assert rows_of(source) == [{"v": 1, **({"new": None} if "new" in last else {})},
+                                   json.loads(last)]  # fmt: skip
+
+
 # Documents.
 
 

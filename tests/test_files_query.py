@@ -6,6 +6,7 @@ import io
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -43,6 +44,65 @@ def test_a_query_over_what_duckdb_does_not_read(tmp_path: Path) -> None:
     once = once.replace("source a", "s a").replace("source b", "s b")
     assert rows_of(io.BytesIO(csv_bytes(ROWS)), sql=once) == [{"n": 100}]
     assert "row 0: 1 fields" in failure(io.BytesIO(b"a,b\n1\n"), sql="FROM source")
+
+
+def json_file(path: Path, *rows: str) -> Path:
+    text = ",\n".join(rows) if path.suffix == ".json" else "\n".join(rows)
+    path.write_text(f"[{text}]" if path.suffix == ".json" else text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
+@pytest.mark.parametrize("form", [Path, Path.open, str, lambda path: [path]])
+def test_no_query_over_json_changes_numbers(tmp_path: Path, name: str, form: Any) -> None:
+    """Paths, lists of them, and file objects: lines and arrays."""
+
+    def source(*rows: str) -> Any:
+        path = json_file(tmp_path / name, *rows)
+        return io.BytesIO(path.read_bytes()) if form is Path.open else form(path)
+
+    ids = [9223372036854775808, 9223372036854775809, 2**126, 10**38 - 1]
+    rows = [f'{{"id": {number}}}' for number in ids]
+    found = rows_of(source(*rows), sql="SELECT id FROM source")
+    assert [int(row["id"]) for row in found] == ids
+    sent = io.BytesIO()
+    fastresp.dump(fastresp.read(source(*rows), sql="FROM source"), "SET {id} x", sent)
+    assert all(b"%d\r\n" % number in sent.getvalue() for number in ids)
+    said = failure(source('{"v": 9007199254740993}', '{"v": 1.5}'), sql="FROM source")
+    assert "a float can't hold 9007199254740993; write it as a string" in said
+    said = failure(source(f'{{"id": {10**38}}}'), sql="FROM source")
+    assert "row 0 (line 1): Column(/id) is of integers of up to 38 digits" in said
+    assert "too large" in failure(source('{"v": 1.5}', '{"v": 1e400}'), sql="FROM source")
+    assert rows_of(source('{"v": 9007199254740993}', '{"v": null}'), sql="FROM source") == [
+        {"v": 9007199254740993}, {"v": None}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.bz2", "x.csv.bz2"])
+def test_a_query_that_uses_a_source_of_paths_twice(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name)
+    query = "SELECT count(*) AS n FROM source a JOIN source b USING (id)"
+    assert rows_of(path, sql=query) == [{"n": 100}]
+    table = fastresp.read(path, sql=query, bad_rows="skip")
+    assert [pa.table(table).to_pylist() for _ in range(2)] == [[{"n": 100}]] * 2
+    assert "WITH s AS MATERIALIZED" in failure(path, sql=query, bad_rows=tmp_path / "bad")
+    once = "WITH s AS MATERIALIZED (FROM source) SELECT count(*) AS n FROM s JOIN s b USING (id)"
+    assert rows_of(path, sql=once, bad_rows=tmp_path / "bad") == [{"n": 100}]
+
+
+def test_bad_rows_of_a_query_are_counted_once(tmp_path: Path) -> None:
+    path = json_file(tmp_path / "x.jsonl", '{"a": 1}', "{", '{"a": 2}')
+    table = fastresp.read(path, sql="FROM source JOIN source b USING (a)", bad_rows="skip")
+    assert pa.table(table).num_rows == 2
+    assert table.bad_rows == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]"])
+def test_a_query_over_json_without_rows(text: str) -> None:
+    said = failure(io.BytesIO(text.encode()), sql="FROM source", format="jsonl")
+    assert (
+        said == "the query failed: the source has no rows, and so no columns; leave out the query"
+    )
 
 
 @pytest.mark.parametrize(

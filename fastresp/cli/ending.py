@@ -98,9 +98,6 @@ OPTIONS = {
     "timeout is": "--timeout is",
     "lease is a": "--lease is a",
     "above 0, or None, not": "above 0, not",
-    'sql="': '--sql "',
-    "with sql=": "with --sql",
-    "cast with sql=": "cast with --sql",
     "in binary=": "after --binary",
     "binary names": "--binary names",
 }

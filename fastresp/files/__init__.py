@@ -140,10 +140,15 @@ def read(
     that are not UTF-8 pass. An empty field is a null, and ``""`` an empty string, as in
     PostgreSQL's COPY. Of JSON lines, or one JSON array, numbers keep their text when they are
     loaded, and ``{*!json}`` sends a row as it stands. Elsewhere their columns are of 64-bit
-    integers, decimals or floats, and an integer that these can't hold is an error. A missing key is
-    a null. The first 2 MiB have to show every column and its type. Lines have one column of bytes,
-    ``line``. In a query it is DuckDB that reads the files and gives types to their columns, but
-    for those of a file object, or read with options that DuckDB does not have; times are in UTC.
+    integers, decimals of up to 38 digits or 64-bit floats. A fraction becomes the nearest float; an
+    integer that its column can't hold is an error, and so is a number that would become infinite.
+    A missing key is a null. The first 2 MiB have to show every column and its type. Lines have one
+    column of bytes, ``line``.
+
+    In a query DuckDB reads CSV and Parquet and gives types to their columns, but not where they
+    come from a file object or have options that DuckDB does not know. JSON lines in ``source`` are
+    read as above, and those that a query names itself by DuckDB, which makes floats of large
+    integers. Times are in UTC.
 
     A file of RESP, such as ``dump`` writes, is one path or one file object: see RespFile.
 

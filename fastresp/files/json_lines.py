@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -29,9 +30,13 @@ DOCUMENT = pa.field("document", pa.binary(), metadata={"ARROW:extension:name": "
 NUMBER = {b"ARROW:extension:name": b"arrow.json"}
 BLANKS = b" \t\r"
 EXACT_INTEGERS = 2**53
+LARGE_INTEGERS = pa.decimal128(38, 0)
+# Of integers with more digits Arrow's cast makes other numbers, without an error.
+FITS_LARGE = "^-?[0-9]{1,38}$"
+SHOWN_DIGITS = 40
 SHOWN = (
-    f"the first {BLOCK_BYTES >> 20} MiB show the columns and their types; "
-    'sql="SELECT * FROM source" looks at more than that'
+    f"the first {BLOCK_BYTES >> 20} MiB show the columns and their types; move a row that shows "
+    "this to the beginning, or write the values of a column as one type"
 )
 PARSE_ERROR = re.compile(r"(?:JSON parse error: )?(.*?)(?: in row \d+)?", re.DOTALL)
 
@@ -292,11 +297,10 @@ def _type(numbers: pa.StringArray) -> pa.DataType:
     """The type for numbers, where they are not to have their text."""
     if pc.any(pc.match_substring_regex(numbers, "[.eEIN]")).as_py():
         return pa.float64()
-    for kind in (pa.int64(), pa.decimal128(38, 0)):
-        with suppress(pa.ArrowException):
-            numbers.cast(kind)
-            return kind
-    return pa.float64()
+    with suppress(pa.ArrowException):
+        numbers.cast(pa.int64())
+        return pa.int64()
+    return LARGE_INTEGERS
 
 
 # The values of the columns.
@@ -346,6 +350,13 @@ def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str) -> pa.Array:
     Raises:
         SourceError: it does not hold one.
     """
+    if kind == LARGE_INTEGERS:
+        unfit = numbers.filter(pc.invert(pc.match_substring_regex(numbers, FITS_LARGE)))
+        for number in unfit.drop_null().to_pylist():
+            raise SourceError(
+                f"Column(/{path}) is of integers of up to 38 digits, and {_shown(number)} is none; "
+                "write it as a string"
+            )
     try:
         typed = numbers.cast(kind)
     except pa.ArrowException as error:
@@ -354,9 +365,31 @@ def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str) -> pa.Array:
     if pa.types.is_float64(kind):
         large = pc.greater_equal(pc.abs(typed), EXACT_INTEGERS)
         for number in numbers.filter(large).to_pylist():
-            if number.lstrip("-").isdigit() and int(number) != int(float(number)):
-                raise SourceError(
-                    f"Column(/{path}) holds fractions, too, and a float can't hold {number}; "
-                    "write it as a string"
-                )
+            _check_float(number, path)
     return typed
+
+
+def _check_float(number: str, path: str) -> None:
+    """Refuse a number that becomes infinite as a float, and an integer that becomes another one.
+
+    Raises:
+        SourceError: it is one.
+    """
+    if math.isinf(float(number)):
+        if "I" not in number:
+            raise SourceError(
+                f"Column(/{path}) is of floats, and {_shown(number)} is too large for one; "
+                "write it as a string"
+            )
+    elif number.lstrip("-").isdigit() and int(number) != int(float(number)):
+        raise SourceError(
+            f"Column(/{path}) holds fractions, too, and a float can't hold {_shown(number)}; "
+            "write it as a string"
+        )
+
+
+def _shown(number: str) -> str:
+    """A number for an error: its beginning, where it is long."""
+    if len(number) <= SHOWN_DIGITS:
+        return number
+    return f"{number[:SHOWN_DIGITS]}... ({len(number):,} characters)"

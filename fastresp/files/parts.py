@@ -194,7 +194,7 @@ class Parts:
         except pa.ArrowException as error:
             raise SourceError(
                 f"{self._part.name} has columns of other types than {self._names[0]}: {error}; "
-                "load them one by one, or cast with sql="
+                "load them one by one, or cast in a query that names them"
             ) from error
 
     def _check_names(self, name: str, names: list[str]) -> None:
@@ -207,5 +207,6 @@ class Parts:
         if sorted(names) != sorted(self._schema.names):
             raise SourceError(
                 f"{name} has the columns {', '.join(names)}, and {self._names[0]} "
-                f"{', '.join(self._schema.names)}; load them one by one, or name columns with sql="
+                f"{', '.join(self._schema.names)}; load them one by one, or name columns in a "
+                "query that names its files"
             )

@@ -30,10 +30,10 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     # A name in a query is that of a file, or source: never a variable of the caller's.
     "python_enable_replacements": "false",
 }
+# JSON is not among them: read_json makes floats of its large integers, without an error.
 FUNCTIONS = {
     "csv": "read_csv({}, union_by_name = true)",
     "tsv": r"read_csv({}, union_by_name = true, delim = '\t')",
-    "jsonl": "read_json({}, union_by_name = true)",
     "parquet": "read_parquet({}, union_by_name = true)",
 }
 
@@ -63,8 +63,7 @@ class Query:
         self._options = options
         self._limit = limit
         self._rows = 0
-        self._parts: Parts | None = None
-        self._failure: BaseException | None = None
+        self._source: _Source | None = None
         # What does not fit into memory goes there; DuckDB makes it, and takes it away.
         spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
         self._connection = duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": spill})
@@ -106,15 +105,15 @@ class Query:
 
     def interrupt(self) -> None:
         """Let the query come to its end."""
-        if self._parts is not None:
-            self._parts.interrupt()
+        if self._source is not None:
+            self._source.interrupt()
         with suppress(duckdb.ConnectionException):  # it has come to its end
             self._connection.interrupt()
 
     @property
     def bad_rows(self) -> int:
         """How many rows were left out."""
-        return 0 if self._parts is None else self._parts.bad_rows
+        return 0 if self._source is None else self._source.bad_rows
 
     def fraction(self, rows: int | None = None) -> float | None:
         """How much of the result these rows are, which nobody knows of a query."""
@@ -136,22 +135,13 @@ class Query:
             function = f"read_csv({{}}, union_by_name = true, delim = '{delimiter}')"
         theirs = all(map(_readable, sources)) and not self._options.only_ours
         if function is None or len(set(kinds)) > 1 or not theirs:
-            parts = self._parts = Parts(sources, kinds, Reading(self._options), None)
-            reader = pa.RecordBatchReader.from_batches(parts.open(), self._watched(parts))
-            self._connection.register("source", reader)
+            self._source = _Source(sources, kinds, self._options)
+            self._connection.register("source", self._source)
             return
         paths = ", ".join("'" + path.replace("'", "''") + "'" for path in sources)
         self._connection.execute(
             f"CREATE VIEW source AS SELECT * FROM {function.format(f'[{paths}]')}"
         )
-
-    def _watched(self, parts: Parts) -> Iterator[pa.RecordBatch]:
-        """The batches; DuckDB hands on no more of an exception than its text."""
-        try:
-            yield from parts.batches()
-        except BaseException as error:
-            self._failure = error
-            raise
 
     def _check(self) -> None:
         statements = self._connection.extract_statements(self._sql)
@@ -166,20 +156,85 @@ class Query:
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            if self._failure is not None:
-                raise self._failure from None
+            if self._source is not None and self._source.failure is not None:
+                raise self._source.failure from None
             # What comes behind an empty line is the query itself, or settings of a reader.
             words = str(error).partition("\n\n")[0].replace("\n", "; ")
-            if "already been consumed" in words:
-                words = "it takes source twice; begin it with WITH s AS MATERIALIZED (FROM source)"
             raise SourceError(f"the query failed: {words}") from error
+
+
+class _Source:
+    """The columns of files that DuckDB does not read itself, as it takes Arrow data.
+
+    A query may use ``source`` several times: paths are read again each time.
+
+    Args:
+        sources: paths, or one file object.
+        kinds: as which each of them is to be read.
+        options: what the user says of them.
+
+    Attributes:
+        failure: what ended the reading; DuckDB passes on no more than its text.
+    """
+
+    def __init__(self, sources: list[Any], kinds: list[str | None], options: FileOptions) -> None:
+        self.failure: BaseException | None = None
+        self._sources = sources
+        self._kinds = kinds
+        self._options = options
+        self._readings: list[Parts] = []
+        self._first: Parts | None = self._new_reading()
+        self._schema = self._first.open()
+        if not self._schema.names:
+            raise SourceError(
+                "the query failed: the source has no rows, and so no columns; leave out the query"
+            )
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def interrupt(self) -> None:
+        """Let reads that wait for a pipe come to their end."""
+        for reading in self._readings:
+            reading.interrupt()
+
+    @property
+    def bad_rows(self) -> int:
+        """How many rows were left out."""
+        return max(reading.bad_rows for reading in self._readings)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            reading, self._first = self._first, None
+            if reading is None:
+                reading = self._new_reading()
+                reading.open()
+            yield from reading.batches()
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _new_reading(self) -> Parts:
+        once = self._options.bad_rows not in ("error", "skip")
+        if self._readings and (once or not all(map(_is_file, self._sources))):
+            raise SourceError(
+                "the query failed: it uses source twice; begin it with "
+                "WITH s AS MATERIALIZED (FROM source)"
+            )
+        reading = Parts(self._sources, self._kinds, Reading(self._options), None)
+        self._readings.append(reading)
+        return reading
+
+
+def _is_file(source: Any) -> bool:
+    """Whether this can be read again."""
+    return isinstance(source, str) and os.path.isfile(source)
 
 
 def _readable(source: Any) -> bool:
     """Whether DuckDB reads it: a file, not packed with bzip2, whose name is no pattern."""
-    return (
-        isinstance(source, str)
-        and os.path.isfile(source)
-        and not source.lower().endswith(".bz2")
-        and not glob.has_magic(source)
-    )
+    return _is_file(source) and not source.lower().endswith(".bz2") and not glob.has_magic(source)

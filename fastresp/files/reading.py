@@ -195,9 +195,11 @@ def line_blocks(data: Input, end: bytes = b"\n", most: int = BLOCK_BYTES) -> Ite
     """
     pieces: list[bytes] = []
     size = 0
-    while block := data.read(BLOCK_BYTES - size if size < BLOCK_BYTES else BLOCK_BYTES):
+    while block := data.read(wanted := BLOCK_BYTES - size if size < BLOCK_BYTES else BLOCK_BYTES):
         cut = block.rfind(end) + 1
         if cut:
+            if len(block) < wanted:  # the end: the last line is in the same block
+                cut = len(block)
             yield b"".join([*pieces, block[:cut]])
             pieces.clear()
             block, size = block[cut:], 0
