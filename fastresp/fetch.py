@@ -577,7 +577,7 @@ class Found:
         try:
             column = string_column(keys, head=pattern.head, tail=pattern.tail, text=text)
         except UnicodeDecodeError as error:
-            key = next(key for key in keys if not _is_text(key))
+            key = next(key for key in keys if not is_text(key))
             raise not_text(f"key {shown_key(key)}", key, pattern.column) from error
         return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
 
@@ -613,7 +613,8 @@ def not_text(what: str, key: bytes, column: str) -> DecodeError:
     )
 
 
-def _is_text(value: bytes) -> bool:
+def is_text(value: bytes) -> bool:
+    """Whether it is UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -631,4 +632,4 @@ def shown_key(key: bytes) -> str:
     """A key for a message: its beginning if it is long."""
     if len(key) > SHOWN_BYTES:
         return f"{key[:SHOWN_BYTES]!r}..."
-    return repr(key.decode() if _is_text(key) else key)
+    return repr(key.decode() if is_text(key) else key)

@@ -206,7 +206,7 @@ class ReplyCore(PipelineCore):
                 taken += 1
                 yield reply
             if self.reader.failure is not None:
-                raise not_text(taken, self.reader.failure) from None
+                raise undecodable(taken, self.reader.failure) from None
         finally:
             self.acknowledge(taken)
 
@@ -294,7 +294,7 @@ class ReplyCore(PipelineCore):
             self._most = 1  # a reply that large is on its way
 
 
-def not_text(index: int, failure: UnicodeDecodeError) -> DecodeError:
+def undecodable(index: int, failure: UnicodeDecodeError) -> DecodeError:
     """The exception for a reply that can't be decoded."""
     return DecodeError(
         f"the reply to command {index:,} is not {failure.encoding}: byte {failure.start:,} is "

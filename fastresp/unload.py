@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, Self
 
 from .errors import CommandError, SourceError
-from .fetch import Hashes, Pattern, as_pattern, fetch_hashes, not_text, scan, shown_key
+from .fetch import Hashes, Pattern, as_pattern, fetch_hashes, is_text, not_text, scan, shown_key
 from .replies import iter_replies
 from .server import Server, ServerLike
 from .wire.arrow_out import StringBatch, schema
@@ -328,7 +328,7 @@ class Entries:
             try:
                 columns.append(string_column(values, head=cut[0], tail=cut[1], text=text))
             except UnicodeDecodeError as error:
-                row = next(row for row, value in enumerate(values) if not _is_text(value))
+                row = next(row for row, value in enumerate(values) if not is_text(value))
                 key, name = lists[0][row], self.names[place]
                 what = f"{name} of key {shown_key(key)}" if place else f"key {shown_key(key)}"
                 raise not_text(what, key, name) from error
@@ -399,11 +399,3 @@ def _next_count(entries: list[bytes]) -> int:
     """How many entries to ask for next, by the size of those that came."""
     size = sum(map(len, entries)) / max(len(entries), 1)
     return max(1, min(MOST_ENTRIES, int(MORE_BYTES / max(size, 1))))
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

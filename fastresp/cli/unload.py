@@ -25,7 +25,7 @@ from .ending import ending, say, standard_output
 
 __all__ = ["unload"]
 
-KINDS = ("csv", "jsonl", "parquet")
+FORMATS = ("csv", "jsonl", "parquet")
 
 Output: TypeAlias = Annotated[
     Path | None,
@@ -184,7 +184,7 @@ def _kind(path: Path | None, kind: str | None) -> str:
             raise ValueError("Parquet is for a file: name one after -o")
         return kind or "csv"
     kind = kind or SUFFIXES.get(path.suffix.lower())
-    if kind not in KINDS:
+    if kind not in FORMATS:
         raise ValueError(
             f"the name of {path} does not tell a format that can be written; give --format "
             "csv, --format jsonl or --format parquet"

@@ -39,7 +39,7 @@ SUFFIXES = {
     ".ipc": "arrow",
     ".feather": "arrow",
 }
-PACKED = (".gz", ".zst", ".bz2")
+PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
 DELIMITER = '[^"\r\n\0\x80-\U0010ffff]'
 QUERY = re.compile(r"\s*(select|with|from|values)[\s('\"*]", re.IGNORECASE)
 
@@ -497,7 +497,7 @@ def _named(file: Any) -> str | None:
     if not isinstance(file, str) or not os.path.isfile(file):
         return None
     stem, suffix = os.path.splitext(file.lower())
-    packed = suffix in PACKED
+    packed = suffix in PACKED_SUFFIXES
     if packed:
         suffix = os.path.splitext(stem)[1]
     kind = SUFFIXES.get(suffix)

@@ -34,7 +34,7 @@ PLACE_BYTES = 1 << 16
 # and the system's malloc make it 11 MiB less, so the pool stays as it is.
 PARQUET_BUFFER_BYTES = 256 << 10
 
-PACKED = {
+PACKED_BEGINNINGS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
     "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
@@ -179,7 +179,7 @@ def rows_about(path: str, kind: str) -> int | None:
     size, read, lines = os.path.getsize(path), 0, 0
     with open(path, "rb") as file:
         head = file.read(16)
-        if any(magic.match(head) for magic in PACKED.values()):
+        if any(magic.match(head) for magic in PACKED_BEGINNINGS.values()):
             return None
         if kind == "jsonl" and head.lstrip()[:1] == b"[":
             return None  # its lines are no rows
@@ -198,7 +198,7 @@ def _begins(path: str, magic: bytes) -> bool:
 
 
 def _unpacked(file: Input, head: bytes) -> Input:
-    for compression, magic in PACKED.items():
+    for compression, magic in PACKED_BEGINNINGS.items():
         if magic.match(head):
             stream = pa.CompressedInputStream(pa.PythonFile(file.handed(), "r"), compression)
             return Input(stream, file.stopped)
