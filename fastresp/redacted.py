@@ -15,14 +15,17 @@ NAMES = frozenset((b"AUTH", b"ACL", b"CONFIG", b"HELLO", b"MIGRATE", b"SENTINEL"
 SETTINGS = (b"pass", b"password", b"auth", b"user", b"secret")
 # Error replies that quote such an argument. What is quoted may itself hold quotes, or be cut off.
 # Source: acl.c, server.c, sentinel.c of Redis 7.0, and config.c of Redis 6.2.
-QUOTED = re.compile(
-    r"(?s)(?<=ACL SETUSER modifier ')(?:.*(?=': )|.*)"
-    r"|(?<=acl selector starting at ')(?:.*(?='\.)|.*)"
-    r"|(?i:(?<=Invalid argument ').*(?=' (?:for CONFIG|to SENTINEL) SET '[\w-]*"
-    rf"(?:{b'|'.join(SETTINGS).decode()})'))"
-    rf"|(?i:(?<=unknown command )(['`](?:{b'|'.join(sorted(NAMES)).decode()})['`], "
-    r"with args beginning with: ).+)"
-)
+QUOTED = {
+    "ACL SETUSER modifier '": re.compile(r"(?s)().*(?=': )|.+"),
+    "acl selector starting at '": re.compile(r"(?s)().*(?='\.)|.+"),
+    "Invalid argument '": re.compile(
+        r"(?is)().*(?=' (?:for CONFIG|to SENTINEL) SET '[\w-]*"
+        rf"(?:{b'|'.join(SETTINGS).decode()})')"
+    ),
+    "unknown command ": re.compile(
+        rf"(?is)(['`](?:{b'|'.join(sorted(NAMES)).decode()})['`], with args beginning with: ).+"
+    ),
+}
 
 
 def holds_passwords(name: bytes) -> bool:
@@ -75,7 +78,11 @@ def without_passwords(text: str, words: Sequence[bytes] = ()) -> str:
     """
     for i in hidden_arguments(words):
         text = text.replace(f"'{words[i].decode(errors='backslashreplace')}'", "'(redacted)'")
-    return QUOTED.sub(lambda found: f"{found[1] or ''}(redacted)", text)
+    for words_before, quoted in QUOTED.items():
+        before, _, after = text.partition(words_before)
+        if after and (found := quoted.match(after)):
+            text = f"{before}{words_before}{found[1] or ''}(redacted){after[found.end() :]}"
+    return text
 
 
 def _is_secret(setting: bytes) -> bool:
