@@ -217,6 +217,15 @@ def test_a_last_line_without_a_line_end_shows_columns_too(last: str) -> None:
                                    json.loads(last)]  # fmt: skip
 
 
+@pytest.mark.parametrize("template", ["SET k {a}", "SET k{a} {*!json}", "HSET k {**}"])
+def test_a_key_that_an_object_has_twice(template: str) -> None:
+    with pytest.raises(fastresp.SourceError) as caught:
+        made(lines('{"a": 1}', '{"a": 1, "a": 2}'), template)
+    assert str(caught.value).endswith(
+        "row 1 (line 2): Column(/a) was specified twice; fix it: the keys of an object differ"
+    )
+
+
 # Documents.
 
 
