@@ -396,3 +396,11 @@ def test_bad_rows_of_json(tmp_path: Path) -> None:
 def test_bad_rows_at_the_beginning() -> None:
     assert rows_of(lines("{", '{"a": 1}'), bad_rows="skip") == [{"a": 1}]
     assert rows_of(lines("{", "}"), bad_rows="skip", format="jsonl") == []
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"[]"])
+@pytest.mark.parametrize(
+    "template", ["SET {id} 1", "SET {a.b} {0}", "HSET k {**}", "RPUSH k {*!json}", "HSET k {*a}"]
+)
+def test_json_without_rows_is_none_to_load(text: bytes, template: str) -> None:
+    assert made(io.BytesIO(text), template, format="jsonl") == []

@@ -343,6 +343,11 @@ class Table:
         return count
 
     @property
+    def has_no_columns(self) -> bool:
+        """Whether the last reading found none: JSON without rows names no columns."""
+        return self._ahead is not None and not self._ahead.schema.names
+
+    @property
     def skips_bad_rows(self) -> bool:
         """Whether rows that can't be read are left out."""
         return self._options.bad_rows != "error"
