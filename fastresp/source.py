@@ -176,6 +176,9 @@ def _columns(
             "its rows, such as 'HSET user:{id} {**}'"
         )
     stream = ArrowStream(data.for_load(_wanted(template)) if isinstance(data, Table) else data)
+    if isinstance(data, Table) and data.has_no_columns:
+        stream.release_columns()
+        return row_writer(template, nulls=nulls, default=None), iter(())
     try:
         return ColumnWriter(template, stream, nulls=nulls, chunk_bytes=chunk_bytes), stream
     except BaseException:

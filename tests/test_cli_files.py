@@ -126,3 +126,13 @@ def test_json_documents_and_large_ids(client: redis.Redis) -> None:
         assert done.exit_code == 0
         assert [client.get(f"event:{2**63 + n}") for n in range(3)] == [r.encode() for r in rows]
         client.flushall()
+
+
+@pytest.mark.parametrize("text", ["", "[]"])
+def test_json_without_rows(text: str) -> None:
+    Path("x.jsonl").write_text(text)
+    said = invoke("load", "x.jsonl", "SET {id} 1")
+    assert said.exit_code == 0
+    assert "0 commands (0 bytes, 0 rows)" in said.output
+    said = invoke("load", "-", "SET {id} 1", "--format", "jsonl", stdin=text)
+    assert said.exit_code == 0

@@ -217,6 +217,15 @@ def test_a_last_line_without_a_line_end_shows_columns_too(last: str) -> None:
                                    json.loads(last)]  # fmt: skip
 
 
+@pytest.mark.parametrize("template", ["SET k {a}", "SET k{a} {*!json}", "HSET k {**}"])
+def test_a_key_that_an_object_has_twice(template: str) -> None:
+    with pytest.raises(fastresp.SourceError) as caught:
+        made(lines('{"a": 1}', '{"a": 1, "a": 2}'), template)
+    assert str(caught.value).endswith(
+        "row 1 (line 2): Column(/a) was specified twice; fix it: the keys of an object differ"
+    )
+
+
 # Documents.
 
 
@@ -387,3 +396,11 @@ def test_bad_rows_of_json(tmp_path: Path) -> None:
 def test_bad_rows_at_the_beginning() -> None:
     assert rows_of(lines("{", '{"a": 1}'), bad_rows="skip") == [{"a": 1}]
     assert rows_of(lines("{", "}"), bad_rows="skip", format="jsonl") == []
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"[]"])
+@pytest.mark.parametrize(
+    "template", ["SET {id} 1", "SET {a.b} {0}", "HSET k {**}", "RPUSH k {*!json}", "HSET k {*a}"]
+)
+def test_json_without_rows_is_none_to_load(text: bytes, template: str) -> None:
+    assert made(io.BytesIO(text), template, format="jsonl") == []

@@ -157,3 +157,23 @@ def test_queries_only_read(tmp_path: Path) -> None:
     path = write(tmp_path / "users.csv")
     assert "is not; run others" in failure(path, sql=f"COPY source TO '{target}'")
     assert not target.exists()
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("x.csv", ","), ("x.tsv", "\t"), ("x.csv", ";")])
+def test_a_quote_that_is_not_closed_fails_a_query(
+    tmp_path: Path, name: str, delimiter: str
+) -> None:
+    path = tmp_path / name
+    options = {"delimiter": delimiter} if delimiter == ";" else {}
+    path.write_text('id,name\n1,Ann\n2,"Bo\n3,Cy\n'.replace(",", delimiter))
+    said = failure(path, sql="FROM source", **options)
+    assert said.endswith("look for a quote that is not closed, or a row with other fields")
+    path.write_text('id,name\n1,"A ""x"""\n2,"B\no"\n'.replace(",", delimiter))
+    assert rows_of(path, sql="SELECT name FROM source", **options) == [
+        {"name": 'A "x"'}, {"name": "B\no"}
+    ]  # fmt: skip
+
+
+def test_duckdb_finds_a_delimiter_that_is_not_named(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("id;name\n1;Ann\n")
+    assert rows_of(tmp_path / "x.csv", sql="FROM source") == [{"id": 1, "name": "Ann"}]

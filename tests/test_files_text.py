@@ -271,7 +271,7 @@ def test_bad_rows_that_are_not_utf8() -> None:
     ("suffix", "options", "words"),
     [
         ("jsonl", {"header": False}, "header= is for CSV and TSV, and this is JSON lines"),
-        ("jsonl", {"columns": ["a"]}, "header= is for CSV and TSV, and this is JSON lines"),
+        ("jsonl", {"columns": ["a"]}, "columns= is for CSV and TSV, and this is JSON lines"),
         ("parquet", {"encoding": "latin-1"}, "encoding= is for CSV, TSV, JSON lines and lines"),
         ("arrow", {"null_values": ["x"]}, "null_values= is for CSV and TSV, and this is Arrow IPC"),
         ("parquet", {"bad_rows": "skip"}, "bad_rows= is for CSV, TSV and JSON lines, and this is"),
@@ -292,3 +292,16 @@ def test_options_that_a_format_does_not_have(
     (tmp_path / "x.resp").write_bytes(b"")
     with pytest.raises(ValueError, match="is for files of text, and this is a file of RESP"):
         fastresp.read(tmp_path / "x.resp", **options)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "lines", "parquet", "resp"])
+def test_names_of_columns_are_what_is_refused(tmp_path: Path, kind: Any) -> None:
+    """And not the header, which they take away."""
+    path = tmp_path / "x"
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"^columns= is for "):
+        fastresp.read(path, format=kind, columns=["x"])
+    with pytest.raises(ValueError, match=r"^header= is for "):
+        fastresp.read(path, format=kind, header=False)
+    with pytest.raises(ValueError, match=r"^columns= is for a file"):
+        fastresp.read("SELECT 1", columns=["x"])

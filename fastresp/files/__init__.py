@@ -233,12 +233,13 @@ def _options(
 
 
 def _given(options: FileOptions) -> str:
-    """The first option that is given."""
-    return next(
+    """The first option that is given; columns come before header, which they take away."""
+    names = [
         each.name
         for each in fields(options)
         if getattr(options, each.name) != getattr(AS_IT_IS, each.name)
-    )
+    ]
+    return "columns" if names[0] == "header" and options.columns is not None else names[0]
 
 
 def _check_not_itself(files: list[Any], bad_rows: Path) -> None:
@@ -340,6 +341,11 @@ class Table:
         """How many rows the last reading left out, for ``bad_rows=`` says so."""
         count: int = getattr(self._run, "bad_rows", 0)
         return count
+
+    @property
+    def has_no_columns(self) -> bool:
+        """Whether the last reading found none: JSON without rows names no columns."""
+        return self._ahead is not None and not self._ahead.schema.names
 
     @property
     def skips_bad_rows(self) -> bool:

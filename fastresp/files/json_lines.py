@@ -143,7 +143,9 @@ def _read(marked: Any, options: json.ParseOptions | None = None) -> pa.Table:
         found = PARSE_ERROR.fullmatch(str(error))
         words = (found[1] if found else str(error)).rstrip(".")
         advice = "fix it: a line is one JSON object"
-        if words.startswith(("Column(/", "unexpected field")):
+        if "was specified twice" in words:
+            advice = "fix it: the keys of an object differ"
+        elif words.startswith(("Column(/", "unexpected field")):
             advice = SHOWN
         raise SourceError(f"{words}; {advice}") from error
 

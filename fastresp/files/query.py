@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..errors import SourceError
 from .check import checked
-from .formats import BATCH_ROWS
+from .formats import BATCH_ROWS, columns_of
 from .parts import Parts
 from .reading import FileOptions, Reading
 
@@ -30,10 +30,12 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     # A name in a query is that of a file, or source: never a variable of the caller's.
     "python_enable_replacements": "false",
 }
+# Of itself it takes a quote that is not closed for text.
+QUOTED = """union_by_name = true, quote = '"', escape = '"', strict_mode = true"""
 # JSON is not among them: read_json makes floats of its large integers, without an error.
 FUNCTIONS = {
-    "csv": "read_csv({}, union_by_name = true)",
-    "tsv": r"read_csv({}, union_by_name = true, delim = '\t')",
+    "csv": f"read_csv({{}}, {QUOTED})",
+    "tsv": rf"read_csv({{}}, {QUOTED}, delim = '\t')",
     "parquet": "read_parquet({}, union_by_name = true)",
 }
 
@@ -130,9 +132,11 @@ class Query:
         sources, kinds = self._sources, self._kinds
         function = FUNCTIONS.get(kinds[0] or "")
         given = self._options.delimiter
+        if given is None and kinds[0] == "csv" and all(map(_has_commas, sources)):
+            given = ","
         if function is not None and kinds[0] == "csv" and given is not None:
             delimiter = given.replace("'", "''")
-            function = f"read_csv({{}}, union_by_name = true, delim = '{delimiter}')"
+            function = f"read_csv({{}}, {QUOTED}, delim = '{delimiter}')"
         theirs = all(map(_readable, sources)) and not self._options.only_ours
         if function is None or len(set(kinds)) > 1 or not theirs:
             self._source = _Source(sources, kinds, self._options)
@@ -160,6 +164,9 @@ class Query:
                 raise self._source.failure from None
             # What comes behind an empty line is the query itself, or settings of a reader.
             words = str(error).partition("\n\n")[0].replace("\n", "; ")
+            words, *candidates = words.split("; The search space used was:")
+            if candidates:
+                words += "; look for a quote that is not closed, or a row with other fields"
             raise SourceError(f"the query failed: {words}") from error
 
 
@@ -228,6 +235,16 @@ class _Source:
         reading = Parts(self._sources, self._kinds, Reading(self._options), None)
         self._readings.append(reading)
         return reading
+
+
+def _has_commas(source: Any) -> bool:
+    """Whether the first line of CSV has commas; else DuckDB finds the delimiter."""
+    if not _readable(source):
+        return False
+    try:
+        return len(columns_of(source, "csv", Reading(FileOptions())) or ()) > 1
+    except SourceError:
+        return False
 
 
 def _is_file(source: Any) -> bool:

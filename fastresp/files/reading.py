@@ -68,8 +68,8 @@ def unfit(kind: str, options: FileOptions) -> str | None:
     delimited, other = ("csv", "tsv"), FileOptions()
     fits = {
         "delimiter": ("csv", "lines"),
+        "columns": delimited,  # which mean that there is no header
         "header": delimited,
-        "columns": delimited,
         "null_values": delimited,
         "encoding": (*delimited, "jsonl", "lines"),
         "bad_rows": (*delimited, "jsonl"),
