@@ -25,6 +25,8 @@ Place: TypeAlias = Callable[[int], tuple[str, int]]
 
 # Errors are kept with their arguments until these take so much memory in all.
 KEPT_BYTES = 8 << 20
+# A command of this size is always looked at for passwords.
+SMALL_BYTES = 1 << 16
 # A percentage of fewer replies means nothing. Source: DataStax dsbulk, which waits for 100, too.
 PERCENT_SAMPLE = 100
 
@@ -169,8 +171,15 @@ class ErrorPolicy:
         return report
 
     def _located(self, index: int, text: bytes, nested: bool, window: Window) -> CommandError:
-        """The error with its command."""
+        """The error with its command, but for arguments of a large one that nobody will see."""
         held, at = window.locate(index)
+        size = held.command_size(at)
+        self._kept_bytes += size
+        wanted = (
+            self._rejects is not None
+            or self._kept_bytes <= KEPT_BYTES
+            or size <= SMALL_BYTES  # it may hold a password, which the text may quote
+        )
         file, row = None, held.row(at)
         if self._place is not None:
             file, row = self._place(row)
@@ -179,14 +188,13 @@ class ErrorPolicy:
             index=held.source_index(at),
             row=row,
             file=file,
-            arguments=arguments(held.command(at)),
+            arguments=arguments(held.command(at)) if wanted else None,
             nested=nested,
         )
 
     def _lightened(self, error: CommandError) -> CommandError:
         """The error to be kept: without its arguments when all that are kept take too much."""
-        self._kept_bytes += sum(map(len, error.arguments or ()))
-        if self._kept_bytes <= KEPT_BYTES:
+        if error.arguments is None or self._kept_bytes <= KEPT_BYTES:
             return error
         return CommandError(
             error.text, index=error.index, row=error.row, file=error.file, nested=error.nested

@@ -239,7 +239,8 @@ def in_options(text: str) -> str:
 def _report_fields(report: Report | None) -> dict[str, Any]:
     """A report for JSON; one of nothing where there is none, so that the fields are the same."""
     report = report or Report("")
-    fields = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
+    names = [each.name for each in dataclasses.fields(report) if not each.name.startswith("_")]
+    fields = {name: getattr(report, name) for name in names}
     return fields | {
         "in_doubt": report.in_doubt,
         "commands_per_second": report.commands_per_second,
