@@ -113,12 +113,16 @@ def test_descriptors_for_a_server_of_our_own(server: LocalServer) -> None:
     code = """
 from fastresp.programs import LocalServer
 from fastresp.stage import Stage
+def begin_and_end(server):
+    with server:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # its folder is removed
+
 spare = max(map(int, os.listdir("/proc/self/fd")))
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 for left in range(0, 6):
     for open_one in (LocalServer, Stage.open):
         resource.setrlimit(resource.RLIMIT_NOFILE, (spare + left, most))
-        tell(lambda: open_one().__enter__() and None)
+        tell(lambda: begin_and_end(open_one()))
 """
     answers = told(code, server.url)
     assert answers
