@@ -111,8 +111,12 @@ for left in range(0, 4):
 
 def test_descriptors_for_a_server_of_our_own(server: LocalServer) -> None:
     code = """
+import tempfile
 from fastresp.programs import LocalServer
 from fastresp.stage import Stage
+# A folder of its own: without descriptors the servers' can't be removed, and other tests look.
+tempfile.tempdir = tempfile.mkdtemp(prefix="limits-")
+
 def begin_and_end(server):
     with server:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # its folder is removed
