@@ -204,7 +204,7 @@ class Handed:
     def __init__(self, file: Input, ahead: bool) -> None:
         self._file = file
         self._ahead = ahead
-        # Its put() may be called when any object is let go of, in the midst of anything.
+        # Its put() may be called whenever an object is released, in any code.
         self._room: SimpleQueue[object] = SimpleQueue()
         for _ in range(AHEAD_BLOCKS):
             self._room.put(None)

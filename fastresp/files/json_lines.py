@@ -162,7 +162,7 @@ class _Fault:
     words: str
 
     def error(self, rows: int, lines: int) -> SourceError:
-        """The error for it, behind so many rows and lines."""
+        """The error for it, after these rows and lines."""
         return SourceError(f"row {rows:,} (line {lines + self.line + 1:,}): {self.words}")
 
 

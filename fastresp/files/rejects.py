@@ -22,7 +22,7 @@ def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> R
 
     Args:
         path: the file.
-        limit: stop after so many commands.
+        limit: stop after this many commands.
 
     Raises:
         FileNotFoundError: there is no such file.

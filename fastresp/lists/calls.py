@@ -262,7 +262,7 @@ class Calls:
                 yield chunk
 
     def _receiving(self, count: int) -> Steps[list[Any]]:
-        """Wait for so many replies; give them."""
+        """Wait for this many replies; return them."""
         core = self.core
         assert core is not None
         core.touch()
@@ -281,7 +281,7 @@ class Calls:
         return [self._replies.popleft() for _ in range(count)]
 
     def _have(self, count: int) -> bool:
-        """Take the replies that have come; return whether there are so many now."""
+        """Take the replies that have come; return whether there are enough now."""
         assert self.core is not None
         self._replies.extend(self.core.take())
         return len(self._replies) >= count

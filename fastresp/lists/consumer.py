@@ -96,7 +96,7 @@ class Consumer:
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, given)
 
     def can_have(self, arrived: int) -> bool:
-        """Whether so many of its items can be acknowledged."""
+        """Whether this number of its items can be acknowledged."""
         return 0 <= arrived <= self._returned + self.given
 
     def rejoined(self, arrived: int) -> None:
