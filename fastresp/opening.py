@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import socket
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from contextlib import suppress
 from typing import Any, Self
 
 from .errors import TransportError, TransportTimeout
+from .threads import in_thread
 
 __all__ = ["Opening"]
 
@@ -35,8 +36,7 @@ class Opening:
         self._seconds = seconds
         self._late = False
         self._connections: list[Any] = []
-        self._timer = threading.Timer(seconds, self._be_late)
-        self._timer.daemon = True
+        self._ended = _thread.allocate_lock()
 
     def add(self, connection: Any) -> None:
         """Take a redis-py connection that is about to connect.
@@ -50,11 +50,12 @@ class Opening:
 
     def __enter__(self) -> Self:
         with suppress(RuntimeError):  # no thread can be had: then each read has its timeout
-            self._timer.start()
+            self._ended.acquire()
+            in_thread(self._watch)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._timer.cancel()
+        self._ended.release()
         if error is None:
             return
         self.end()
@@ -72,18 +73,28 @@ class Opening:
         Raises:
             TransportError: there are no threads for it; others as ``open_one()`` does.
         """
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            try:
-                tasks = [pool.submit(open_one) for _ in range(count)]
-                return [task.result() for task in tasks]
-            except BaseException as error:
-                pool.shutdown(wait=False, cancel_futures=True)
-                self.end()  # the others are not waited for
-                if type(error) is RuntimeError:  # of threading
-                    raise TransportError(
-                        f"can't open {count} connections at once: {error}; use fewer"
-                    ) from error
-                raise
+        left = iter(range(count))
+        made = []
+
+        def work() -> None:
+            for _ in left:
+                made.append(open_one())
+
+        tasks = []
+        try:
+            for _ in range(min(count, AT_ONCE)):
+                tasks.append(in_thread(work))
+            for task in tasks:
+                task.result()
+        except BaseException as error:
+            self.end()  # the others come to their end
+            wait(tasks)
+            if type(error) is RuntimeError:  # of a thread
+                raise TransportError(
+                    f"can't open {count} connections at once: {error}; use fewer"
+                ) from error
+            raise
+        return made
 
     def end(self) -> None:
         """Let whoever reads from one of the connections find its end."""
@@ -94,6 +105,8 @@ class Opening:
                     # Not that of TLS, which has a say in it.
                     socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
 
-    def _be_late(self) -> None:
+    def _watch(self) -> None:
+        if self._ended.acquire(timeout=self._seconds):
+            return
         self._late = True
         self.end()

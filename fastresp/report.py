@@ -96,6 +96,15 @@ class Report:
                     self._examples[code] = without_passwords(text[:EXAMPLE_CHARACTERS])
             codes[code] = codes.get(code, 0) + 1
 
+    def uncount_error(self, text: str) -> None:
+        """Take an error reply off the count: it turned out to answer no command of the load."""
+        codes = self.errors_by_code
+        code = text[:CODE_CHARACTERS].partition(" ")[0]
+        code = code if code in codes else OTHER_CODES
+        codes[code] -= 1
+        if not codes[code]:
+            del codes[code]
+
     def raise_for_errors(self) -> None:
         """Raise LoadErrors if the server answered any command with an error."""
         if self.failed:

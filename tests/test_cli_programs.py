@@ -72,7 +72,16 @@ def test_counts_that_cannot_be_right(
     error = failed_load(server)
     assert error.report is not None
     assert error.report.in_doubt == in_doubt
+    assert error.report.failed <= error.report.replies
     assert f"redis-cli counted {int(replies):,} replies to 3 commands" in str(error)
+
+
+def test_errors_and_no_count(server: LocalServer, fake: Fake) -> None:
+    """An error is a reply, also where redis-cli does not come to count it."""
+    fake("cat > /dev/null; echo WRONGTYPE one >&2; exit 1")
+    report = failed_load(server).report
+    assert report is not None
+    assert (report.failed, report.replies, report.in_doubt) == (1, 1, 2)
 
 
 def test_count_of_thousands_of_digits(server: LocalServer, fake: Fake) -> None:
@@ -213,6 +222,7 @@ def test_closing_echo_not_allowed_any_more(server: LocalServer, client: redis.Re
         client.acl_deluser("loader")
     assert (report.replies, report.failed, report.in_doubt) == (100, 1, 0)
     assert [error.code for error in report.errors] == ["WRONGTYPE"]
+    assert report.errors_by_code == {"WRONGTYPE": 1}
     assert client.dbsize() == 100
 
 

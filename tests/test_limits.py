@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
+from pyarrow import csv, feather, parquet
 
 import fastresp
 from fastresp.programs import LocalServer
@@ -159,8 +161,37 @@ MEMORY_ERRORS = {None, "MemoryError", "TransportError", "TransportTimeout"}
 
 
 @pytest.mark.parametrize("load", MEMORY_LOADS)
-def test_memory(load: str, server: LocalServer, client: redis.Redis) -> None:
-    assert limited(load, 25, server, client) in MEMORY_ERRORS - {None}
+@pytest.mark.parametrize("megabytes", [0, 25])
+def test_memory(megabytes: int, load: str, server: LocalServer, client: redis.Redis) -> None:
+    assert limited(load, megabytes, server, client) in MEMORY_ERRORS - {None}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
+def test_memory_for_a_file(suffix: str, server: LocalServer, tmp_path: Path) -> None:
+    """A thread that has no memory to begin in can't be waited for without end."""
+    path = tmp_path / f"rows.{suffix}"
+    table = pa.table({"id": list(range(1000)), "text": ["x" * 1000] * 1000})
+    if suffix == "csv":
+        csv.write_csv(table, path)
+    elif suffix == "parquet":
+        parquet.write_table(table, path)
+    elif suffix == "arrow":
+        feather.write_feather(table, str(path), "uncompressed")
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    code = """
+path = sys.argv[2]
+LOAD = lambda: fastresp.mass_insert(path, "SET key:{id} {text}", server=url)
+LOAD()
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+for megabytes in range(0, 12, 3):
+    resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20), -1))
+    tell(LOAD)
+"""
+    answers = told(code, server.url, str(path))
+    assert len(answers) == 4
+    assert {each["error"] for each in answers} <= MEMORY_ERRORS | {"SourceError"}
 
 
 @pytest.mark.slow

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
+from concurrent.futures import wait
 from contextlib import suppress
 from typing import Any, Protocol
 
 from ..errors import SourceError
 from ..forks import Inherited, is_own, own
+from ..threads import in_thread
 
 __all__ = ["Ahead", "Run"]
 
@@ -51,6 +53,7 @@ class Ahead:
         error: what ended the batches, or the wait for them, where it was an exception.
 
     Raises:
+        SourceError: no thread can be had.
         Exception: what opening the source raised.
     """
 
@@ -63,8 +66,11 @@ class Ahead:
         self._open = self._ended = self._closed = False
         self._changed = threading.Condition()
         own(self, Ahead._let_go)
-        self._thread = threading.Thread(target=self._read, name="fastresp-read", daemon=True)
-        self._thread.start()
+        self._thread = 0
+        try:
+            self._reading = in_thread(self._read)
+        except RuntimeError as error:
+            raise SourceError(f"can't read the source: {error}") from error
         try:
             with self._changed:
                 while not self._open and not self._ended:
@@ -107,8 +113,8 @@ class Ahead:
             self._changed.notify_all()
         self._run.interrupt()
         # The last reference may be dropped by the thread itself.
-        if self._thread is not threading.current_thread():
-            self._thread.join(CLOSE_SECONDS)
+        if self._thread != threading.get_ident():
+            wait([self._reading], CLOSE_SECONDS)
 
     def _let_go(self) -> None:
         """Come to an end, in a child of the process that the thread is in."""
@@ -118,6 +124,7 @@ class Ahead:
         self._ended = True
 
     def _read(self) -> None:
+        self._thread = threading.get_ident()
         try:
             schema = self._run.open()
             with self._changed:

@@ -11,6 +11,7 @@ from ..policy import ErrorPolicy
 from ..report import Report
 from ..server import Answers, Server
 from ..template import NO_SCRIPTS, Scripts
+from ..threads import in_thread
 from ..wire.buffer import Chunk
 from .base import add_report
 from .lanes import Lanes, Waits
@@ -29,9 +30,8 @@ async def connect(
         CommandError: the server refuses a script.
         TransportError: the server can't be used, or no thread can be had.
     """
-    loop = asyncio.get_running_loop()
     try:
-        opening = loop.run_in_executor(None, server.open_all, count, timeout, scripts)
+        opening = asyncio.wrap_future(in_thread(lambda: server.open_all(count, timeout, scripts)))
     except RuntimeError as error:
         raise TransportError(f"can't open a connection to {server}: {error}") from error
     try:
@@ -50,7 +50,10 @@ def _close_late(opening: asyncio.Future[tuple[list[Any], Answers]]) -> None:
 
 async def told(loss: Callable[[], TransportError]) -> TransportError:
     """What ``loss()`` says, in a thread; it is waited for even by who is cancelled meanwhile."""
-    telling = asyncio.ensure_future(asyncio.to_thread(loss))
+    try:
+        telling = asyncio.wrap_future(in_thread(loss))
+    except RuntimeError:
+        return loss()  # without a thread the event loop waits
     try:
         return await asyncio.shield(telling)
     except asyncio.CancelledError:

@@ -93,6 +93,7 @@ class RedisCli(Transport):
         self._stderr: list[bytes] = []
         self._own_words: list[str] = []
         self._errors = 0  # error replies on stderr
+        self._replies = 0  # as it counts them at its end
         self._last_error = ""
         self._pause = 0.0  # the longest in which there was nothing to send
         self._started = self._moved = time.monotonic()
@@ -118,6 +119,8 @@ class RedisCli(Transport):
             report.rows, report.commands, report.bytes_sent = sending.totals()
             report.unsent = self.made - report.commands
         report.failed = min(self._errors, report.commands)
+        # It counts its replies at its end; of one that came to no end the errors are known.
+        report.replies = max(self._replies, report.failed)
         if self._process is not None:
             report.seconds = time.monotonic() - self._started
         return report
@@ -263,8 +266,9 @@ class RedisCli(Transport):
                 echo_asked = True
                 if self._echo_is_refused():
                     self._errors -= 1  # that one is the ECHO's
+                    self._report.uncount_error(self._last_error)
                     del self._report.errors[self._errors :]
-                    self._report.replies = self.report.commands
+                    self._replies = self.report.commands
                     return
             self._look_for_progress()
         totals = TOTALS.search(b"".join(self._stdout))
@@ -281,12 +285,13 @@ class RedisCli(Transport):
         Raises:
             TransportError: it can't be right.
         """
-        self._errors = failed
+        commands = self.report.commands
+        self._replies = min(replies, commands)
+        self._errors = min(failed, self._replies)
         report = self.report
-        report.replies = min(replies, report.commands)
-        if replies != report.commands or failed > replies:
+        if replies != commands or failed > replies:
             raise TransportError(
-                f"redis-cli counted {replies:,} replies to {report.commands:,} commands, "
+                f"redis-cli counted {replies:,} replies to {commands:,} commands, "
                 f"{failed:,} of them errors; some other program may answer for it or for the "
                 "server (transport='socket' goes without redis-cli)",
                 report,
