@@ -274,8 +274,8 @@ def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) 
     source = tmp_path / f"x.{kind}"
     source.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
     target = tmp_path / "bad"
-    for rows in (fastresp.read(source, encoding=encoding, bad_rows=target),
-                 fastresp.read(source, sql="FROM source", encoding=encoding, bad_rows=target)):  # fmt: skip
+    for sql in (None, "FROM source"):
+        rows = fastresp.read(source, sql=sql, encoding=encoding, bad_rows=target)
         assert isinstance(rows, fastresp.files.Table)
         assert pa.table(rows).to_pylist() == [{"a": "\xe9", "b": "1"}] * 2
         assert target.read_bytes() == "".join(f"{line}\n" for line in bad).encode(encoding)
