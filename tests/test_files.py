@@ -265,9 +265,12 @@ def test_json_later_in_the_file() -> None:
     [
         (
             '{"a":"x"}',
-            "row 60,000 (line 60,001): Column(/a) changed from number to string; the first 2 MiB",
+            "row 60,000 (line 60,001): Column(/a) changed from number to string; write its numbers",
         ),
-        ('{"b":5}', "row 60,000 (line 60,001): Column(/b) changed from string to number; the"),
+        (
+            '{"b":5}',
+            "row 60,000 (line 60,001): Column(/b) changed from string to number; write its",
+        ),
         (
             '{"c":1}',
             "unexpected field; the first 2 MiB show the columns and their types; move a row",

@@ -404,3 +404,17 @@ def test_bad_rows_at_the_beginning() -> None:
 )
 def test_json_without_rows_is_none_to_load(text: bytes, template: str) -> None:
     assert made(io.BytesIO(text), template, format="jsonl") == []
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("template", ["SET k {v}", "SET k {v!json}", "SET k {w!json}"])
+def test_numbers_and_strings_in_one_column_have_a_way_out(order: int, template: str) -> None:
+    rows = [{"v": 1, "w": {"v": 1}}, {"v": "a", "w": {"v": "a"}}][::order]
+    lines = [json.dumps(row) for row in rows]
+    source = io.BytesIO("\n".join(lines).encode())
+    words = "write its numbers as strings, or load the rows from Python, as with json.loads"
+    with pytest.raises(fastresp.SourceError, match=words):
+        fastresp.dump(fastresp.read(source, format="jsonl"), template, io.BytesIO())
+    out = io.BytesIO()
+    fastresp.dump(map(json.loads, lines), "RPUSH k {v}", out)
+    assert out.getvalue() == fastresp.pack_many([("RPUSH", "k", row["v"]) for row in rows])

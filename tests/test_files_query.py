@@ -174,6 +174,37 @@ def test_a_quote_that_is_not_closed_fails_a_query(
     ]  # fmt: skip
 
 
-def test_duckdb_finds_a_delimiter_that_is_not_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
+@pytest.mark.parametrize("text", ['id,name\n1,Ann\n2,"Bo\n3,Cy\n', 'id,name\n1,Ann\n2,"Bo\n'])
+def test_a_quote_that_is_not_closed_beside_a_delimiter_that_is_not_named(
+    tmp_path: Path, delimiter: str, text: str
+) -> None:
+    (tmp_path / "x.csv").write_text(text.replace(",", delimiter))
+    said = failure(tmp_path / "x.csv", sql="FROM source")
+    assert said.endswith("look for a quote that is not closed, or a row with other fields")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_quote_that_is_not_closed_in_the_first_line_of_a_query(
+    tmp_path: Path, delimiter: str
+) -> None:
+    (tmp_path / "x.csv").write_text('id,"name\n1,Ann\n'.replace(",", delimiter))
+    said = failure(tmp_path / "x.csv", sql="FROM source")
+    assert "a quote that is opened in line 1, with the names of the columns, is not closed" in said
+
+
+def test_single_columns_in_a_query(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('id\n"a,\nn"\nb c\n')
+    assert rows_of(tmp_path / "x.csv", sql="FROM source") == [{"id": "a,\nn"}, {"id": "b c"}]
+    (tmp_path / "x.csv").write_text('id\na\n"b\nc\n')
+    assert "a quote that is not closed" in failure(tmp_path / "x.csv", sql="FROM source")
+
+
+def test_columns_of_the_same_name_in_a_query(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,a\n1,2\n")
+    assert rows_of(tmp_path / "x.csv", sql="FROM source") == [{"a": 1, "a_1": 2}]
+
+
+def test_a_query_finds_a_delimiter_that_is_not_named(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("id;name\n1;Ann\n")
     assert rows_of(tmp_path / "x.csv", sql="FROM source") == [{"id": 1, "name": "Ann"}]

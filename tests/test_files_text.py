@@ -264,6 +264,23 @@ def test_bad_rows_that_are_not_utf8() -> None:
     assert rows_of(source, format="csv", bad_rows="skip", encoding="latin-1") == []
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp037"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) -> None:
+    """So what becomes of them is loaded with the same options."""
+    bad = ["caf\xe9,1,2", "\xfc"] if kind == "csv" else ['{"a": "caf\xe9"', "\xfc"]
+    good = "\xe9,1" if kind == "csv" else '{"a": "\xe9", "b": "1"}'
+    lines = ["a,b"] * (kind == "csv") + [good, bad[0], good, bad[1]]
+    source = tmp_path / f"x.{kind}"
+    source.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
+    target = tmp_path / "bad"
+    for sql in (None, "FROM source"):
+        rows = fastresp.read(source, sql=sql, encoding=encoding, bad_rows=target)
+        assert isinstance(rows, fastresp.files.Table)
+        assert pa.table(rows).to_pylist() == [{"a": "\xe9", "b": "1"}] * 2
+        assert target.read_bytes() == "".join(f"{line}\n" for line in bad).encode(encoding)
+
+
 # Options for other formats.
 
 

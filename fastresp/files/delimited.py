@@ -18,7 +18,7 @@ from ..errors import SourceError
 from .input import Input
 from .reading import BLOCK_BYTES, Batches, Converted, FileOptions, Reading
 
-__all__ = ["header_of", "open_delimited"]
+__all__ = ["OTHER_DELIMITERS", "header_of", "open_delimited"]
 
 # What people put between fields besides commas.
 OTHER_DELIMITERS = ";\t|"
@@ -40,8 +40,8 @@ def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
 
 
 def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
-    """The names of the columns."""
-    return _names(data, kind, options)[0]
+    """The names of the columns; several may be the same."""
+    return _taken(data, kind, options)[0]
 
 
 def _delimiter(kind: str, options: FileOptions) -> str:
@@ -57,14 +57,19 @@ def _names(data: Input, kind: str, options: FileOptions) -> tuple[list[str], int
     Raises:
         SourceError: there are none, or two columns have the same.
     """
-    if options.header:
-        names, lines = _header(data, kind, options)
-    else:
-        names, lines = _numbered(data, kind, options), 0
+    names, lines = _taken(data, kind, options)
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if twice is not None:
         where = "in the first line; rename one" if options.header else "in columns="
         raise SourceError(f"two columns are named {twice!r} {where}")
+    return names, lines
+
+
+def _taken(data: Input, kind: str, options: FileOptions) -> tuple[list[str], int]:
+    if options.header:
+        names, lines = _header(data, kind, options)
+    else:
+        names, lines = _numbered(data, kind, options), 0
     # pandas writes its index without a name.
     return [name or f"column_{place}" for place, name in enumerate(names, 1)], lines
 

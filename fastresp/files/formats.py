@@ -19,6 +19,7 @@ from .delimited import header_of, open_delimited
 from .input import Input
 from .json_lines import open_json
 from .lines import open_lines
+from .own_bytes import NotRead, OwnBytes
 from .reading import NAMES, Batches, Converted, Reading, unfit
 
 __all__ = ["Part", "columns_of", "open_part", "rows_about", "rows_of"]
@@ -166,9 +167,8 @@ def rows_of(path: str, kind: str) -> int | None:
 
             return int(parquet.read_metadata(path).num_rows)
         if kind == "arrow" and _begins(path, IPC_FILE):
-            from pyarrow import dataset
-
-            return int(dataset.dataset(path, format="ipc").count_rows())
+            with open(path, "rb", buffering=0) as file:
+                return _counted(file)
     return None
 
 
@@ -252,25 +252,29 @@ def _parquet(source: Any, name: str) -> Part:
 
 
 def _ipc_file(path: str) -> Part:
-    with _told(path, "arrow"):
-        mapped = pa.memory_map(path)
-        file = pa.ipc.open_file(mapped)
-    batches = (file.get_batch(index) for index in range(file.num_record_batches))
-    return Part(
-        path,
-        file.schema,
-        _told_batches(batches, path, "arrow"),
-        rows_of(path, "arrow"),
-        None,
-        mapped.close,
-    )
+    file = open(path, "rb", buffering=0)  # noqa: SIM115
+    try:
+        with _told(path, "arrow"):
+            reader = pa.ipc.open_file(pa.PythonFile(OwnBytes(file), "r"))
+            rows = _counted(file)
+    except BaseException:
+        file.close()
+        raise
+    batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
+    return Part(path, reader.schema, _told_batches(batches, path, "arrow"), rows, None, file.close)
+
+
+def _counted(file: Any) -> int:
+    """How many rows a file of IPC has."""
+    reader = pa.ipc.open_file(pa.PythonFile(NotRead(file), "r"))
+    return sum(reader.get_batch(index).num_rows for index in range(reader.num_record_batches))
 
 
 def _ipc_stream(data: Input) -> pa.RecordBatchReader:
     # A file of IPC is a stream between a magic number and an index.
     if data.peek().startswith(IPC_FILE):
         data.read(len(IPC_FILE))
-    return pa.ipc.open_stream(pa.PythonFile(data.handed(), "r"))
+    return pa.ipc.open_stream(pa.PythonFile(OwnBytes(data.handed()), "r"))
 
 
 def _told_batches(

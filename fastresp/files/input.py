@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..blocking import read_now, wait_until
+from ..errors import SourceError
 
 __all__ = ["Input", "Watch", "name_of"]
 
@@ -175,6 +176,8 @@ class Input:
                 return b""
             piece = self._read(size)
         self._ended = not piece
+        if self._ended and self.size is not None and self.taken < self.size:
+            raise SourceError("it was cut short while it was read; load it again when it is whole")
         self.taken += len(piece)
         return bytes(piece)
 

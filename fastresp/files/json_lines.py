@@ -38,6 +38,7 @@ SHOWN = (
     f"the first {BLOCK_BYTES >> 20} MiB show the columns and their types; move a row that shows "
     "this to the beginning, or write the values of a column as one type"
 )
+MIXED = "write its numbers as strings, or load the rows from Python, as with json.loads"
 PARSE_ERROR = re.compile(r"(?:JSON parse error: )?(.*?)(?: in row \d+)?", re.DOTALL)
 
 Result = TypeVar("Result")
@@ -329,7 +330,7 @@ def _converted(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     numbers = field.metadata == NUMBER or not pa.types.is_string(kind)
     if marked != (len(array) - array.null_count if numbers else 0):
         types = ("number", "string") if numbers else ("string", "number")
-        raise SourceError(f"Column(/{path}) changed from {types[0]} to {types[1]}; {SHOWN}")
+        raise SourceError(f"Column(/{path}) changed from {types[0]} to {types[1]}; {MIXED}")
     return text if pa.types.is_string(kind) else _typed(text, kind, path)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ..errors import SourceError
 from .check import checked
+from .delimited import OTHER_DELIMITERS
 from .formats import BATCH_ROWS, columns_of
 from .parts import Parts
 from .reading import FileOptions, Reading
@@ -34,9 +35,9 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 QUOTED = """union_by_name = true, quote = '"', escape = '"', strict_mode = true"""
 # JSON is not among them: read_json makes floats of its large integers, without an error.
 FUNCTIONS = {
-    "csv": f"read_csv({{}}, {QUOTED})",
-    "tsv": rf"read_csv({{}}, {QUOTED}, delim = '\t')",
-    "parquet": "read_parquet({}, union_by_name = true)",
+    "csv": f"read_csv({{}}, {QUOTED}",
+    "tsv": f"read_csv({{}}, {QUOTED}",
+    "parquet": "read_parquet({}, union_by_name = true",
 }
 
 
@@ -131,20 +132,17 @@ class Query:
         """Give the name ``source`` to files, or to the columns of what DuckDB does not read."""
         sources, kinds = self._sources, self._kinds
         function = FUNCTIONS.get(kinds[0] or "")
-        given = self._options.delimiter
-        if given is None and kinds[0] == "csv" and all(map(_has_commas, sources)):
-            given = ","
-        if function is not None and kinds[0] == "csv" and given is not None:
-            delimiter = given.replace("'", "''")
-            function = f"read_csv({{}}, {QUOTED}, delim = '{delimiter}')"
         theirs = all(map(_readable, sources)) and not self._options.only_ours
         if function is None or len(set(kinds)) > 1 or not theirs:
             self._source = _Source(sources, kinds, self._options)
             self._connection.register("source", self._source)
             return
-        paths = ", ".join("'" + path.replace("'", "''") + "'" for path in sources)
+        if kinds[0] in ("csv", "tsv"):
+            delimiter = _delimiter(sources, kinds[0], self._options.delimiter)
+            function += f", delim = {_quoted(delimiter)}"
+        paths = ", ".join(map(_quoted, sources))
         self._connection.execute(
-            f"CREATE VIEW source AS SELECT * FROM {function.format(f'[{paths}]')}"
+            f"CREATE VIEW source AS SELECT * FROM {function.format(f'[{paths}]')})"
         )
 
     def _check(self) -> None:
@@ -237,14 +235,26 @@ class _Source:
         return reading
 
 
-def _has_commas(source: Any) -> bool:
-    """Whether the first line of CSV has commas; else DuckDB finds the delimiter."""
-    if not _readable(source):
-        return False
-    try:
-        return len(columns_of(source, "csv", Reading(FileOptions())) or ()) > 1
-    except SourceError:
-        return False
+def _delimiter(sources: list[str], kind: str, given: str | None) -> str:
+    """The delimiter that makes several columns of the first line of each file, or the usual one.
+
+    DuckDB itself takes another one where a quote that is not closed is at odds with the right one.
+
+    Raises:
+        SourceError: a first line can't be read.
+    """
+    usual = given or ("\t" if kind == "tsv" else ",")
+    others = OTHER_DELIMITERS if given is None and kind == "csv" else ""
+    for each in usual + others:
+        reading = Reading(FileOptions(delimiter=each))
+        if all(len(columns_of(source, "csv", reading) or ()) > 1 for source in sources):
+            return each
+    return usual
+
+
+def _quoted(text: str) -> str:
+    """A text as a query has it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _is_file(source: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -102,12 +103,15 @@ class BadRows:
 
     Args:
         policy: ``"error"``, ``"skip"``, or the path of the file that takes them.
+        encoding: of the source, which that file gets, too; None for UTF-8.
 
     Attributes:
         count: how many were left out.
     """
 
-    def __init__(self, policy: str | os.PathLike[str]) -> None:
+    def __init__(self, policy: str | os.PathLike[str], encoding: str | None = None) -> None:
+        # One for all rows: UTF-16 begins with a mark.
+        self._encoder = codecs.getincrementalencoder(encoding)() if encoding else None
         self.skip = policy != "error"
         self.count = 0
         self._file: IO[bytes] | None = None
@@ -118,7 +122,8 @@ class BadRows:
         """Leave out a row."""
         self.count += 1
         if self._file is not None:
-            self._file.write(row.rstrip(b"\r\n") + b"\n")
+            line = row.rstrip(b"\r\n") + b"\n"
+            self._file.write(line if self._encoder is None else self._encoder.encode(line.decode()))
 
     def close(self) -> None:
         """Close the file of them."""
@@ -143,7 +148,7 @@ class Reading:
     bad: BadRows = field(init=False)
 
     def __post_init__(self) -> None:
-        self.bad = BadRows(self.options.bad_rows)
+        self.bad = BadRows(self.options.bad_rows, self.options.encoding)
 
 
 class Batches(NamedTuple):

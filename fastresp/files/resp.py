@@ -185,6 +185,10 @@ class RespFile:
                     break
                 self._read += len(block)
                 yield block
+        if size is not None and self._read < size:
+            raise SourceError(
+                f"{self.name}: it was cut short while it was read; load it again when it is whole"
+            )
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
