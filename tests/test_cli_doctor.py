@@ -103,13 +103,16 @@ def test_without_hiredis(start_server: Callable[..., LocalServer]) -> None:
 def test_watch(start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
     with client_at_work("sequential", server.url):
-        done = run("doctor", "--watch", 1, server.url)
-        in_json = run("doctor", "--watch", 1, server.url, "--json")
+        for seconds in (1, 4, 10):  # on a busy machine one connection may wait hardly ever
+            done = run("doctor", "--watch", seconds, server.url)
+            in_json = run("doctor", "--watch", seconds, server.url, "--json")
+            if done.returncode == in_json.returncode == Exit.ADVICE:
+                break
     assert done.returncode == in_json.returncode == Exit.ADVICE, done
     assert "Commands are sent one at a time" in done.stdout
     assert "commands a read" in done.stdout and "SET" in done.stdout
     assert fits(done.stdout)
-    assert done.stderr.startswith("Watching for 1 s.\n") and fits(done.stderr)
+    assert done.stderr.startswith(f"Watching for {seconds} s.\n") and fits(done.stderr)
     fields = json.loads(in_json.stdout)
     assert fields["measured"] is None and fields["use"]["commands"] > 100
     assert 0.9 < fields["use"]["commands_per_read"] < 1.1

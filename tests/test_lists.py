@@ -36,6 +36,7 @@ from fastresp.lists.core import WAIT_S
 from fastresp.lists.settings import Settings as ListSettings
 from fastresp.programs import LocalServer
 from fastresp.report import ERRORS_KEPT
+from fastresp.window import Window
 
 Open: TypeAlias = Callable[..., Any]
 
@@ -555,6 +556,26 @@ def test_item_that_has_no_form(
     assert caught.value.report.rows == pushed  # type: ignore[attr-defined]
     assert client.lrange("q", 0, -1) == numbers(pushed)
     assert buffer.push(["a"]).length == pushed + 1
+
+
+def test_interruption_before_the_first_item(
+    open_buffer: Open, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays what it is, and nothing was pushed."""
+    buffer = open_buffer()
+    assert len(buffer) == 0  # connected
+    totals = Window.totals
+
+    def interrupted(window: Window) -> Any:
+        monkeypatch.setattr(Window, "totals", totals)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Window, "totals", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        buffer.push(["a"])
+    assert caught.value.report.rows == 0  # type: ignore[attr-defined]
+    assert client.llen("q") == 0
+    assert buffer.push(["b"]).length == 1
 
 
 def test_source_that_fails(open_buffer: Open, client: redis.Redis) -> None:
