@@ -195,7 +195,7 @@ def on_terminal(*arguments: object, answer: bytes = b"") -> tuple[int, bytes, by
     os.close(theirs)
     assert process.stdout is not None
     screen = b""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while time.monotonic() < deadline:
         if not select.select([ours], [], [], 0.1)[0]:
             continue
@@ -397,7 +397,7 @@ class Endless:
 
 def wait_for_keys(url: str, count: int = 1000) -> None:
     with redis.Redis.from_url(url) as client:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while client.dbsize() < count:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -459,7 +459,7 @@ class TestInterruptions:
             _, words = process.communicate(timeout=30)
         assert process.returncode == Exit.INTERRUPTED
         assert words.startswith(f"{client.dbsize():,} commands (")
-        assert client.dbsize() - sent < 1000
+        assert client.dbsize() - sent < 5000
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_under_a_rate_limit_that_takes_for_ever(
@@ -499,17 +499,27 @@ class TestInterruptions:
             process.communicate(timeout=30)
         assert (process.returncode, client.dbsize()) == (Exit.OK, 1000)
 
-    def test_silent_input(self, server) -> None:
+    def test_silent_input(self, server, tmp_path) -> None:
         """Nothing has come yet, and nothing will: there is no read to be waited for."""
         reader, writer = os.pipe()
-        command = [*PROGRAM, "load", "-", "SET {id} 1", "--server", server.url]
-        with subprocess.Popen(command, stdin=reader, stderr=subprocess.PIPE) as process:
-            time.sleep(2)
+        said = tmp_path / "said"
+        command = [sys.executable, "-X", "importtime", "-m", "fastresp"]
+        command += ["load", "-", "SET {id} 1", "--server", server.url]
+        with (
+            said.open("wb") as file,
+            subprocess.Popen(command, stdin=reader, stderr=file) as process,
+        ):
+            before = ""
+            # Our handler is there from typer on; and it waits when it imports no more.
+            while "typer" not in before or before != said.read_text():
+                before = said.read_text()
+                time.sleep(1)
             process.send_signal(signal.SIGINT)
-            _, words = process.communicate(timeout=30)
+            process.wait(30)
         os.close(reader)
         os.close(writer)
-        assert (process.returncode, words) == (4, b"fastresp: interrupted\n")
+        words = [each for each in said.read_text().splitlines() if not each.startswith("import ")]
+        assert (process.returncode, words) == (4, ["fastresp: interrupted"])
 
 
 @pytest.mark.usefixtures("server")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import random
@@ -495,7 +494,7 @@ def test_frozen_server(
 
 def test_slow_source_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
     data = commands(100_000, 50_000, lambda: time.sleep(1.5))
-    assert insert(data, server=server.url, timeout=0.5).replies == 100_000
+    assert insert(data, server=server.url, timeout=1.0).replies == 100_000
 
 
 # By the server's clock: how long a number of loops takes is a matter of the machine.
@@ -761,14 +760,17 @@ def test_rate_limit(insert: Insert, server: LocalServer) -> None:
 
 def test_rate_limit_is_not_made_up_for(insert: Insert, server: LocalServer) -> None:
     """After a pause of the source the rate is what it was, not a storm."""
-    seen: list[tuple[float, int]] = []
-    data = commands(2000, 1000, lambda: time.sleep(1))
-    insert(
-        data, server=server.url, rate_limit=1000,
-        progress=lambda report: seen.append((time.monotonic(), report.commands)),
-    )  # fmt: skip
-    for (t1, n1), (t2, n2) in itertools.pairwise(seen):
-        assert n2 - n1 <= 1000 * (t2 - t1) + 100
+    resumed = 0.0
+
+    def pause() -> None:
+        nonlocal resumed
+        time.sleep(1)
+        resumed = time.monotonic()
+
+    report = insert(commands(2000, 1000, pause), server=server.url, rate_limit=1000)
+    assert report.replies == 2000
+    # A thousand at this rate, but for what a slow machine may have kept from before.
+    assert time.monotonic() - resumed > 0.85
 
 
 def test_slow_rate_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
