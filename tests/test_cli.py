@@ -47,7 +47,7 @@ def run(
         [*PROGRAM, *map(str, arguments)],
         input=stdin,
         capture_output=True,
-        timeout=60,
+        timeout=200,
         env=os.environ | {"COLUMNS": "80"} | environment,
     )
     output, words = done.stdout.decode(errors="replace"), done.stderr.decode()
@@ -657,7 +657,7 @@ class TestResp:
             f"{' '.join(PROGRAM)} pack {path} 'SET {{id}} x' | head -c 10",
             shell=True,
             capture_output=True,
-            timeout=60,
+            timeout=200,
         )
         assert done.stdout == b"*3\r\n$3\r\nSE"
         assert done.stderr == b""
@@ -830,7 +830,7 @@ def test_streams_that_are_closed(server, users: Path) -> None:
         assert words in done.stderr
     for how in ("load - 'SET {id} 1' <&-", f"pack {users} 'SET {{id}} 1' >&-"):
         command = f"{' '.join(PROGRAM)} {how}"
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=200)
         assert (done.returncode, "is closed; give" in done.stderr) == (Exit.USAGE, True), done
 
 
@@ -862,7 +862,7 @@ def test_completion(shell: str) -> None:
     if (program := shutil.which(shell)) is None:
         pytest.skip(f"{shell} is not installed")
     command = f"{' '.join(PROGRAM)} --show-completion; true"
-    done = subprocess.run([program, "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program, "-c", command], capture_output=True, text=True, timeout=200)
     assert "_FASTRESP_COMPLETE=complete_" in done.stdout
 
 

@@ -90,7 +90,7 @@ def test_advice(start_server: Callable[..., LocalServer], port: int) -> None:
 def test_without_hiredis(start_server: Callable[..., LocalServer]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_HIREDIS, "doctor", start_server().url, "--json"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == Exit.ADVICE, done
     fields = json.loads(done.stdout)
@@ -241,7 +241,7 @@ def test_interrupted_before_the_first_reply(
     server = start_server()
     with late_replies(server, 0.05) as url, at_work(server, url) as process:
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=200)
     assert process.returncode == Exit.INTERRUPTED
     with redis.Redis.from_url(server.url) as client:
         assert client.dbsize() == 0

@@ -51,7 +51,7 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
         [sys.executable, "-m", "fastresp", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         env=os.environ | {"COLUMNS": "80"} | environment,
     )
 
