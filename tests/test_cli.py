@@ -624,7 +624,7 @@ class TestResp:
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr == f"3 commands written to {path}\n"
         streamed = subprocess.run(
-            [*PROGRAM, "pack", str(users), HSET], capture_output=True, timeout=60
+            [*PROGRAM, "pack", str(users), HSET], capture_output=True, timeout=200
         )
         assert streamed.stdout == path.read_bytes()
         assert streamed.stdout.startswith(b"*6\r\n$4\r\nHSET\r\n$6\r\nuser:1\r\n")
@@ -639,7 +639,7 @@ class TestResp:
     def test_pack_refuses_a_terminal(self, users: Path) -> None:
         ours, theirs = pty.openpty()
         done = subprocess.run(
-            [*PROGRAM, "pack", str(users), HSET], stdout=theirs, stderr=subprocess.PIPE, timeout=60
+            [*PROGRAM, "pack", str(users), HSET], stdout=theirs, stderr=subprocess.PIPE, timeout=200
         )
         os.close(theirs)
         os.close(ours)
@@ -824,7 +824,7 @@ def test_streams_that_are_closed(server, users: Path) -> None:
         ("2> /dev/full", 0, ""),
     ):
         done = subprocess.run(
-            ["bash", "-c", f"{load} {how}"], capture_output=True, text=True, timeout=60
+            ["bash", "-c", f"{load} {how}"], capture_output=True, text=True, timeout=200
         )
         assert (done.returncode, "Traceback" in done.stderr) == (code, False), (how, done.stderr)
         assert words in done.stderr

@@ -27,17 +27,15 @@ ALL_RIGHT = "exception right\nexit right\nat once right\non right\n"
 def run(scenario: str, url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     script = str(Path(__file__).with_name("forking.py"))
     command = [sys.executable, "-W", "error", script, scenario, url, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, timeout=250)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_fork(server: LocalServer, tmp_path: Path, scenario: str) -> None:
     done = run(scenario, server.url, tmp_path)
     assert (done.stdout, done.returncode) == (ALL_RIGHT, 0), done.stderr
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("scenario", ["socket", "pop_safely", "aio"])
 def test_fork_with_tls(tls: Callable[..., str], tmp_path: Path, scenario: str) -> None:
     done = run(scenario, tls(), tmp_path)

@@ -895,7 +895,6 @@ with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=20
 """
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_killed_consumers(

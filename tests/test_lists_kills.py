@@ -111,7 +111,6 @@ class Producer(threading.Thread):
         buffer.close()
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("seconds", [3, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_kills(
