@@ -7,9 +7,12 @@ import contextlib
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import redis
 
 import fastresp.aio
 
@@ -18,6 +21,21 @@ DELIVERIES = ("at-most-once", "at-least-once")
 
 def numbers(count: int, start: int = 0) -> list[bytes]:
     return [b"%d" % i for i in range(start, start + count)]
+
+
+def end_leases(client: redis.Redis) -> None:
+    """Let the leases of all consumers be over, as after a long silence."""
+    leases = client.keys("*:lease:*")
+    if leases:
+        client.delete(*leases)
+
+
+def wait_for_silence(client: redis.Redis) -> None:
+    """Wait until all other connections have ended, and all leases with them."""
+    deadline = time.monotonic() + 60
+    while len(client.client_list()) > 1 or client.keys("*:lease:*"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 class Awaited:

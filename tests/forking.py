@@ -254,6 +254,31 @@ def aio_fetch_hashes(fork: Fork) -> bool:
     return sorted(in_a_loop(main())) == rows
 
 
+def aio_fetch_hashes_slowly(fork: Fork) -> bool:
+    """With keys that let wait: the rows of those before come meanwhile."""
+    rows = [(i, f"name {i}") for i in range(COUNT)]
+    fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=URL, transport="socket")
+    paused = False
+
+    async def keys() -> AsyncIterator[str]:
+        nonlocal paused
+        for i in range(COUNT):
+            if i == COUNT // 2:
+                await asyncio.sleep(0.3)
+                paused = True
+            yield f"user:{i}"
+
+    async def main() -> list[str]:
+        found: list[str] = []
+        async for row in fastresp.aio.fetch_hashes(keys(), ["name"], server=URL, batch_rows=100):
+            found.append(row["name"])
+            if paused:
+                fork()
+        return found
+
+    return in_a_loop(main()) == [name for _, name in rows]
+
+
 def pop(fork: Fork, delivery: Any = "at-most-once") -> bool:
     """With items that are held, and on their way."""
     expected = fill()

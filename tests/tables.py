@@ -61,7 +61,7 @@ def as_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def run(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, **options
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, **options
     )
     assert done.returncode == 0, done.stderr
     return done

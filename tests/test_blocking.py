@@ -165,7 +165,7 @@ def test_output_that_fails(output: str, unbuffered: str, client: redis.Redis) ->
             os.close(out)
         os.set_blocking(into, False)
         done = subprocess.run(
-            [*PROGRAM, *command.split()], stdout=into, stderr=subprocess.PIPE, timeout=60,
+            [*PROGRAM, *command.split()], stdout=into, stderr=subprocess.PIPE, timeout=200,
             env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
         )  # fmt: skip
         os.close(into)
@@ -288,7 +288,7 @@ else:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    done = subprocess.run(command, preexec_fn=limited, capture_output=True, timeout=60)
+    done = subprocess.run(command, preexec_fn=limited, capture_output=True, timeout=200)
     assert done.returncode == 1, done
     assert b"File too large" in done.stderr
     if what == "unload":
@@ -350,7 +350,7 @@ def test_send_from_a_pipe_that_does_not_block(client: redis.Redis) -> None:
         client.flushall()
         with Late(RESP) as stdin:
             words = [*PROGRAM, *command.split(), "--json"]
-            done = subprocess.run(words, stdin=stdin, capture_output=True, timeout=60)
+            done = subprocess.run(words, stdin=stdin, capture_output=True, timeout=200)
         assert done.returncode == Code.OK, done
         assert json.loads(done.stdout)["commands"] == 300
         assert client.dbsize() == (0 if command == "check -" else 300)
@@ -360,7 +360,7 @@ def test_send_from_a_pipe_that_does_not_block(client: redis.Redis) -> None:
 def test_load_from_a_pipe_that_does_not_block(kind: str, client: redis.Redis) -> None:
     with Late(SOURCES[kind]) as stdin:
         command = [*PROGRAM, "load", "-", "SET {id} {n}", "--format", kind]
-        done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=60)
+        done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=200)
     assert done.returncode == Code.OK, done
     assert client.dbsize() == 300
 

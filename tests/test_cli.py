@@ -47,7 +47,7 @@ def run(
         [*PROGRAM, *map(str, arguments)],
         input=stdin,
         capture_output=True,
-        timeout=60,
+        timeout=200,
         env=os.environ | {"COLUMNS": "80"} | environment,
     )
     output, words = done.stdout.decode(errors="replace"), done.stderr.decode()
@@ -195,7 +195,7 @@ def on_terminal(*arguments: object, answer: bytes = b"") -> tuple[int, bytes, by
     os.close(theirs)
     assert process.stdout is not None
     screen = b""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while time.monotonic() < deadline:
         if not select.select([ours], [], [], 0.1)[0]:
             continue
@@ -397,7 +397,7 @@ class Endless:
 
 def wait_for_keys(url: str, count: int = 1000) -> None:
     with redis.Redis.from_url(url) as client:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while client.dbsize() < count:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -459,7 +459,7 @@ class TestInterruptions:
             _, words = process.communicate(timeout=30)
         assert process.returncode == Exit.INTERRUPTED
         assert words.startswith(f"{client.dbsize():,} commands (")
-        assert client.dbsize() - sent < 1000
+        assert client.dbsize() - sent < 5000
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_under_a_rate_limit_that_takes_for_ever(
@@ -499,17 +499,27 @@ class TestInterruptions:
             process.communicate(timeout=30)
         assert (process.returncode, client.dbsize()) == (Exit.OK, 1000)
 
-    def test_silent_input(self, server) -> None:
+    def test_silent_input(self, server, tmp_path) -> None:
         """Nothing has come yet, and nothing will: there is no read to be waited for."""
         reader, writer = os.pipe()
-        command = [*PROGRAM, "load", "-", "SET {id} 1", "--server", server.url]
-        with subprocess.Popen(command, stdin=reader, stderr=subprocess.PIPE) as process:
-            time.sleep(2)
+        said = tmp_path / "said"
+        command = [sys.executable, "-X", "importtime", "-m", "fastresp"]
+        command += ["load", "-", "SET {id} 1", "--server", server.url]
+        with (
+            said.open("wb") as file,
+            subprocess.Popen(command, stdin=reader, stderr=file) as process,
+        ):
+            before = ""
+            # Our handler is there from typer on; and it waits when it imports no more.
+            while "typer" not in before or before != said.read_text():
+                before = said.read_text()
+                time.sleep(1)
             process.send_signal(signal.SIGINT)
-            _, words = process.communicate(timeout=30)
+            process.wait(30)
         os.close(reader)
         os.close(writer)
-        assert (process.returncode, words) == (4, b"fastresp: interrupted\n")
+        words = [each for each in said.read_text().splitlines() if not each.startswith("import ")]
+        assert (process.returncode, words) == (4, ["fastresp: interrupted"])
 
 
 @pytest.mark.usefixtures("server")
@@ -614,7 +624,7 @@ class TestResp:
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr == f"3 commands written to {path}\n"
         streamed = subprocess.run(
-            [*PROGRAM, "pack", str(users), HSET], capture_output=True, timeout=60
+            [*PROGRAM, "pack", str(users), HSET], capture_output=True, timeout=200
         )
         assert streamed.stdout == path.read_bytes()
         assert streamed.stdout.startswith(b"*6\r\n$4\r\nHSET\r\n$6\r\nuser:1\r\n")
@@ -629,7 +639,7 @@ class TestResp:
     def test_pack_refuses_a_terminal(self, users: Path) -> None:
         ours, theirs = pty.openpty()
         done = subprocess.run(
-            [*PROGRAM, "pack", str(users), HSET], stdout=theirs, stderr=subprocess.PIPE, timeout=60
+            [*PROGRAM, "pack", str(users), HSET], stdout=theirs, stderr=subprocess.PIPE, timeout=200
         )
         os.close(theirs)
         os.close(ours)
@@ -647,7 +657,7 @@ class TestResp:
             f"{' '.join(PROGRAM)} pack {path} 'SET {{id}} x' | head -c 10",
             shell=True,
             capture_output=True,
-            timeout=60,
+            timeout=200,
         )
         assert done.stdout == b"*3\r\n$3\r\nSE"
         assert done.stderr == b""
@@ -814,13 +824,13 @@ def test_streams_that_are_closed(server, users: Path) -> None:
         ("2> /dev/full", 0, ""),
     ):
         done = subprocess.run(
-            ["bash", "-c", f"{load} {how}"], capture_output=True, text=True, timeout=60
+            ["bash", "-c", f"{load} {how}"], capture_output=True, text=True, timeout=200
         )
         assert (done.returncode, "Traceback" in done.stderr) == (code, False), (how, done.stderr)
         assert words in done.stderr
     for how in ("load - 'SET {id} 1' <&-", f"pack {users} 'SET {{id}} 1' >&-"):
         command = f"{' '.join(PROGRAM)} {how}"
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=200)
         assert (done.returncode, "is closed; give" in done.stderr) == (Exit.USAGE, True), done
 
 
@@ -852,7 +862,7 @@ def test_completion(shell: str) -> None:
     if (program := shutil.which(shell)) is None:
         pytest.skip(f"{shell} is not installed")
     command = f"{' '.join(PROGRAM)} --show-completion; true"
-    done = subprocess.run([program, "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program, "-c", command], capture_output=True, text=True, timeout=200)
     assert "_FASTRESP_COMPLETE=complete_" in done.stdout
 
 

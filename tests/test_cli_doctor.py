@@ -90,7 +90,7 @@ def test_advice(start_server: Callable[..., LocalServer], port: int) -> None:
 def test_without_hiredis(start_server: Callable[..., LocalServer]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_HIREDIS, "doctor", start_server().url, "--json"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == Exit.ADVICE, done
     fields = json.loads(done.stdout)
@@ -103,13 +103,16 @@ def test_without_hiredis(start_server: Callable[..., LocalServer]) -> None:
 def test_watch(start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
     with client_at_work("sequential", server.url):
-        done = run("doctor", "--watch", 1, server.url)
-        in_json = run("doctor", "--watch", 1, server.url, "--json")
+        for seconds in (1, 4, 10):  # on a busy machine one connection may wait hardly ever
+            done = run("doctor", "--watch", seconds, server.url)
+            in_json = run("doctor", "--watch", seconds, server.url, "--json")
+            if done.returncode == in_json.returncode == Exit.ADVICE:
+                break
     assert done.returncode == in_json.returncode == Exit.ADVICE, done
     assert "Commands are sent one at a time" in done.stdout
     assert "commands a read" in done.stdout and "SET" in done.stdout
     assert fits(done.stdout)
-    assert done.stderr.startswith("Watching for 1 s.\n") and fits(done.stderr)
+    assert done.stderr.startswith(f"Watching for {seconds} s.\n") and fits(done.stderr)
     fields = json.loads(in_json.stdout)
     assert fields["measured"] is None and fields["use"]["commands"] > 100
     assert 0.9 < fields["use"]["commands_per_read"] < 1.1
@@ -238,7 +241,7 @@ def test_interrupted_before_the_first_reply(
     server = start_server()
     with late_replies(server, 0.05) as url, at_work(server, url) as process:
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=200)
     assert process.returncode == Exit.INTERRUPTED
     with redis.Redis.from_url(server.url) as client:
         assert client.dbsize() == 0
@@ -285,11 +288,13 @@ def test_interrupted_at_random(start_server: Callable[..., LocalServer], count: 
 def test_killed(start_server: Callable[..., LocalServer]) -> None:
     """What is left goes within a minute."""
     server = start_server()
-    with at_work(server) as process:
-        process.kill()
-        process.communicate(timeout=30)
     with redis.Redis.from_url(server.url) as client:
-        keys = client.keys("*")
+        keys: list[bytes] = []
+        while not keys:  # it may have removed them a moment before
+            with at_work(server) as process:
+                process.kill()
+                process.communicate(timeout=30)
+            keys = client.keys("*")
         assert keys and all(key.startswith(SCRATCH.encode()) for key in keys)
         assert all(0 < client.ttl(key) <= 60 for key in keys)
 

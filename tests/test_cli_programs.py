@@ -42,12 +42,12 @@ def _runs(process: psutil.Process, folder: Path) -> bool:
     return any(str(folder) in word for word in process.cmdline())
 
 
-def load(server: LocalServer, timeout: float = 0.5) -> fastresp.Report:
+def load(server: LocalServer, timeout: float = 30.0) -> fastresp.Report:
     data = [("SET", f"key:{i}", i) for i in range(COMMANDS)]
     return fastresp.mass_insert(data, server=server.url, transport="redis-cli", timeout=timeout)
 
 
-def failed_load(server: LocalServer, timeout: float = 0.5) -> fastresp.TransportError:
+def failed_load(server: LocalServer, timeout: float = 30.0) -> fastresp.TransportError:
     """The error of a load whose account can't be more than was sent."""
     started = time.monotonic()
     with pytest.raises(fastresp.TransportError) as caught:
@@ -92,7 +92,7 @@ def test_count_of_thousands_of_digits(server: LocalServer, fake: Fake) -> None:
 @pytest.mark.parametrize("reads", ["", "cat > /dev/null; "], ids=["deaf", "reading"])
 def test_outputs_closed_and_no_end(server: LocalServer, fake: Fake, reads: str) -> None:
     fake(f"{reads}exec sleep 600 >&- 2>&-")
-    error = failed_load(server)
+    error = failed_load(server, 1.5)
     assert isinstance(error, fastresp.TransportTimeout)
     assert "redis-cli closed its outputs" in str(error)
 
@@ -101,7 +101,7 @@ def test_outputs_closed_while_it_is_written_to(server: LocalServer, fake: Fake) 
     fake("exec sleep 600 >&- 2>&-")
     data = (("SET", f"key:{i}", "x" * 10_000) for i in range(1_000))
     with pytest.raises(fastresp.TransportTimeout, match="closed its outputs") as caught:
-        fastresp.mass_insert(data, server=server.url, transport="redis-cli", timeout=0.5)
+        fastresp.mass_insert(data, server=server.url, transport="redis-cli", timeout=1.5)
     report = caught.value.report
     assert report is not None
     assert report.in_doubt == report.commands < 1_000
@@ -118,7 +118,7 @@ def test_all_counted_and_no_end(
 
 def test_outputs_held_open_by_another_process(server: LocalServer, fake: Fake) -> None:
     fake("cat > /dev/null; sleep 600 & exit 0")
-    assert isinstance(failed_load(server), fastresp.TransportTimeout)
+    assert isinstance(failed_load(server, 1.0), fastresp.TransportTimeout)
 
 
 def test_program_that_left_its_group(server: LocalServer, fake: Fake) -> None:

@@ -373,13 +373,15 @@ def test_cancelled(after_s: float, server: LocalServer, client: redis.Redis) -> 
     def pause(index: int) -> None:
         if index == 5:
             waits.set()
-            time.sleep(0.3)
+            time.sleep(1.0)
 
     async def cancelled() -> None:
         task = asyncio.create_task(
             fastresp.aio.mass_insert(source, "SET {id} {v}", server=server.url)
         )
         await asyncio.sleep(after_s)
+        while after_s == 0.2 and not waits.is_set():
+            await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -389,38 +391,49 @@ def test_cancelled(after_s: float, server: LocalServer, client: redis.Redis) -> 
     gc.collect()
     assert source.open == 0
     if after_s == 0.2:
-        assert waits.is_set()
         assert source.given < 10
 
 
 def test_aio_does_not_block_for_a_batch(server: LocalServer) -> None:
-    async def main() -> int:
-        turns = 0
+    """Each batch comes only when others have had some turns."""
+    turns = 0
 
-        async def clock() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0.01)
+    async def clock() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0.01)
 
+    def wait_for_turns(index: int) -> None:
+        until, deadline = turns + 10, time.monotonic() + 30
+        while turns < until:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    async def main() -> fastresp.Report:
         ticking = asyncio.create_task(clock())
-        source = Counted(batches(2), on_batch=lambda _: time.sleep(0.2))
-        await fastresp.aio.mass_insert(source, "SET {id} {v}", server=server.url)
+        source = Counted(batches(2), on_batch=wait_for_turns)
+        report = await fastresp.aio.mass_insert(source, "SET {id} {v}", server=server.url)
         ticking.cancel()
-        return turns
+        return report
 
-    assert asyncio.run(main()) > 20
+    report = asyncio.run(main())
+    assert report.replies == report.rows > 0
 
 
 def test_batches_go_before_one_that_is_waited_for(server: LocalServer, client: redis.Redis) -> None:
     seen = []
 
+    # The first batch that is waited for has not yet shown that the source is slow.
     def pause(index: int) -> None:
         if index:
             time.sleep(0.3)
+        if index == 3:
+            deadline = time.monotonic() + 30
+            while client.dbsize() < 4 and time.monotonic() < deadline:
+                time.sleep(0.01)
             seen.append(client.dbsize())
 
-    # The first batch that is waited for has not yet shown that the source is slow.
     source = Counted(batches(4), on_batch=pause)
     fastresp.mass_insert(source, "SET {id} {v}", server=server.url, transport="socket")
     assert seen[-1] >= 4
@@ -464,7 +477,7 @@ def test_stream_is_released_only_after_the_batch_that_another_thread_waits_for()
 
     def wait(index: int) -> None:
         began.set()
-        go_on.wait(10)
+        go_on.wait(60)
         assert source.streams_released == 0
 
     source = Counted(batches(), on_batch=wait)
@@ -472,11 +485,11 @@ def test_stream_is_released_only_after_the_batch_that_another_thread_waits_for()
     writer = ColumnWriter(fastresp.Template("SET {id} {v}"), stream)
     thread = threading.Thread(target=writer.fill, args=(stream,))
     thread.start()
-    began.wait(10)
+    began.wait(60)
     stream.release_columns()
     assert source.streams_released == 0
     go_on.set()
-    thread.join(10)
+    thread.join(60)
     assert source.streams_released == 1
     assert not writer.fill(stream)
     del writer, stream

@@ -47,7 +47,7 @@ def test_evil_file_runs_no_command(
     client.set("kept", "1")
     done = subprocess.run(
         [sys.executable, "-m", "fastresp", "load", path, "SET {id} v", "--server", server.url],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert client.keys() == [b"kept"]
     assert done.returncode not in (0, 64), done.stderr

@@ -65,7 +65,7 @@ class Shell:
         done = subprocess.run(
             ["bash", "-c", self.start + command],
             cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200, check=False,
         )  # fmt: skip
         return done.stdout
 

@@ -28,7 +28,7 @@ def test_example(example: Path, server: LocalServer, client: redis.Redis, tmp_pa
     done = subprocess.run(
         [sys.executable, str(example), *ARGUMENTS.get(example.name, ())],
         cwd=tmp_path, env={**os.environ, "REDIS_URL": server.url},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

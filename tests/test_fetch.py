@@ -52,7 +52,7 @@ def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def only_we_are_connected(client: redis.Redis) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while len(client.client_list()) > 1:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -357,7 +357,7 @@ def test_server_frozen(pattern: bool, start_server: Callable[..., LocalServer]) 
     server = start_server()
     loaded(server, 50_000)
     keys: Any = "user:*" if pattern else [f"user:{i}" for i in range(50_000)]
-    hashes = fetch_hashes(keys, FIELDS, server=server.url, batch_rows=1000, timeout=0.5)
+    hashes = fetch_hashes(keys, FIELDS, server=server.url, batch_rows=1000, timeout=1.0)
     batches = hashes.batches()
     next(batches)
     os.kill(server.process.pid, signal.SIGSTOP)
@@ -369,10 +369,11 @@ def test_server_frozen(pattern: bool, start_server: Callable[..., LocalServer]) 
 def test_slow_consumer_is_not_a_timeout(server: LocalServer) -> None:
     loaded(server, 5000)
     rows = 0
-    hashes = fetch_hashes("user:*", FIELDS, server=server.url, batch_rows=2000, timeout=0.3)
+    hashes = fetch_hashes("user:*", FIELDS, server=server.url, batch_rows=2000, timeout=1.0)
     for batch in hashes.batches():
         rows += len(batch)
-        time.sleep(0.5)
+        if rows < 5000:
+            time.sleep(1.3)
     assert rows == 5000
 
 

@@ -17,8 +17,8 @@ from fastresp.programs import LocalServer
 SCENARIOS = (
     "socket", "lanes", "redis_cli", "progress", "bar", "rejects", "rejects_file", "dump", "aio",
     "aio_source", "iter_replies", "iter_replies_taken", "aio_iter_replies", "fetch_hashes",
-    "aio_fetch_hashes", "pop", "pop_safely", "aio_pop", "push", "aio_push", "processes", "table",
-    "aio_table", "resp_file", "local_server",
+    "aio_fetch_hashes", "aio_fetch_hashes_slowly", "pop", "pop_safely", "aio_pop", "push",
+    "aio_push", "processes", "table", "aio_table", "resp_file", "local_server",
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("doctor", "query")),
 )  # fmt: skip
 ALL_RIGHT = "exception right\nexit right\nat once right\non right\n"
@@ -27,17 +27,15 @@ ALL_RIGHT = "exception right\nexit right\nat once right\non right\n"
 def run(scenario: str, url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     script = str(Path(__file__).with_name("forking.py"))
     command = [sys.executable, "-W", "error", script, scenario, url, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, timeout=250)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_fork(server: LocalServer, tmp_path: Path, scenario: str) -> None:
     done = run(scenario, server.url, tmp_path)
     assert (done.stdout, done.returncode) == (ALL_RIGHT, 0), done.stderr
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("scenario", ["socket", "pop_safely", "aio"])
 def test_fork_with_tls(tls: Callable[..., str], tmp_path: Path, scenario: str) -> None:
     done = run(scenario, tls(), tmp_path)

@@ -157,7 +157,7 @@ def test_a_reader_that_stops_stops_the_sender(server: LocalServer, client: redis
     used = client.info("memory")["mem_clients_normal"]
     assert used < 20 << 20
     replies.close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while len(client.client_list()) > 1:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -272,16 +272,16 @@ def test_server_frozen(execute: Execute, start_server: Callable[..., LocalServer
             yield "ECHO", i
 
     with pytest.raises(fastresp.TransportTimeout):
-        execute(source(), server=server.url, timeout=0.5)
+        execute(source(), server=server.url, timeout=1.0)
 
 
 def test_slow_consumer_is_not_a_timeout(server: LocalServer) -> None:
     for i, reply in enumerate(
-        fastresp.iter_replies(range(200), "ECHO {0}", server=server.url, timeout=0.2)
+        fastresp.iter_replies(range(200), "ECHO {0}", server=server.url, timeout=1.0)
     ):
         assert reply == b"%d" % i
-        if i % 100 == 50:
-            time.sleep(0.5)
+        if i == 50:
+            time.sleep(1.5)
 
 
 def test_asyncio_left_early(server: LocalServer, client: redis.Redis) -> None:
@@ -297,7 +297,7 @@ def test_asyncio_left_early(server: LocalServer, client: redis.Redis) -> None:
         return got
 
     assert asyncio.run(take()) == [b"%d" % i for i in range(1000)]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while len(client.client_list()) > 1:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -64,7 +64,7 @@ def told(code: str, *arguments: str) -> list[dict[str, Any]]:
     """What a child process prints; it must not crash."""
     done = subprocess.run(
         [sys.executable, "-c", CHILD + code, *arguments],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr[-3000:]

@@ -22,7 +22,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import redis
-from buffers import DELIVERIES, Awaited, numbers
+from buffers import DELIVERIES, Awaited, end_leases, numbers, wait_for_silence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from peak import PEAK
@@ -31,8 +31,12 @@ from test_matrix import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio
+from fastresp.lists import push
+from fastresp.lists.core import WAIT_S
 from fastresp.lists.settings import Settings as ListSettings
 from fastresp.programs import LocalServer
+from fastresp.report import ERRORS_KEPT
+from fastresp.window import Window
 
 Open: TypeAlias = Callable[..., Any]
 
@@ -282,7 +286,7 @@ def test_wait_for_items(open_buffer: Open, server: LocalServer, client: redis.Re
         buffer = open_buffer(delivery=delivery, timeout=1.0)
         started = time.monotonic()
         assert list(buffer.consume(block=0.3)) == []
-        assert 0.25 < time.monotonic() - started < 5
+        assert 0.25 < time.monotonic() - started < WAIT_S
         timer = threading.Timer(1.5, lambda: client.rpush("q", *range(5000)))
         timer.start()
         assert list(buffer.consume(5000, block=20)) == numbers(5000)
@@ -290,11 +294,26 @@ def test_wait_for_items(open_buffer: Open, server: LocalServer, client: redis.Re
         buffer.close()
 
 
-def test_waiting_keeps_the_lease(open_buffer: Open, server: LocalServer) -> None:
-    buffer = open_buffer(delivery="at-least-once", lease=0.6)
+def test_waiting_keeps_the_lease(
+    open_buffer: Open, server: LocalServer, client: redis.Redis
+) -> None:
+    buffer = open_buffer(delivery="at-least-once", lease=4.5)
     buffer.push(["a"])
     assert buffer.pop(1) == [b"a"]
-    assert list(buffer.consume(block=1.5)) == []
+    with client.monitor() as monitor:
+        assert list(buffer.consume(block=1.6)) == []
+        client.echo("over")
+        said = iter(lambda: monitor.next_command()["command"].split(" "), ["ECHO", "over"])
+        # Of the scripts only that of ack() ends with the lease; what they call is told, too.
+        asked = [
+            words
+            for words in said
+            if words[0] == "BLMOVE" or (words[0], words[-1]) == ("EVAL", "4500")
+        ]
+    waits, renewals = asked[::2], asked[1::2]
+    assert {words[0] for words in waits} == {"BLMOVE"}
+    assert max(float(words[-1]) for words in waits) <= 1.5
+    assert len(renewals) == len(waits) and {words[0] for words in renewals} == {"EVAL"}
     with fastresp.ListBuffer("q", server=server.url) as other:
         assert other.recover() == 0
     assert buffer.ack() == 0
@@ -302,18 +321,19 @@ def test_waiting_keeps_the_lease(open_buffer: Open, server: LocalServer) -> None
 
 def test_recover(open_buffer: Open, server: LocalServer, client: redis.Redis) -> None:
     for order in ("fifo", "lifo"):
-        buffer = open_buffer(delivery="at-least-once", lease=0.2, order=order)
+        buffer = open_buffer(delivery="at-least-once", lease=30.0, order=order)
         client.rpush("q", *range(5000))
         before = client.lrange("q", 0, -1)
         assert len(buffer.pop(3000)) == 3000
         assert buffer.ack(1000) == 2000
         with fastresp.ListBuffer("q", server=server.url, order=order) as other:
             assert other.recover() == 0  # it lives
-            time.sleep(0.4)
+            assert all(0 < client.pttl(key) <= 30_000 for key in client.keys("*:lease:*"))
+            end_leases(client)
             assert other.recover() == 2000
             assert other.recover() == 0
         assert client.lrange("q", 0, -1) == (before[1000:] if order == "fifo" else before[:-1000])
-        with pytest.raises(fastresp.LeaseError, match=r"silent for more than lease=0.2 s"):
+        with pytest.raises(fastresp.LeaseError, match=r"silent for more than lease=30 s"):
             buffer.ack()
         assert buffer.ack() == 0  # nothing is waited for
         assert len(buffer.pop(10)) == 10  # as a new consumer
@@ -321,14 +341,18 @@ def test_recover(open_buffer: Open, server: LocalServer, client: redis.Redis) ->
         client.delete("q")
 
 
-def test_silent_consumer_that_asks_again(open_buffer: Open, server: LocalServer) -> None:
-    buffer = open_buffer(delivery="at-least-once", lease=0.2)
+def test_silent_consumer_that_asks_again(
+    open_buffer: Open, server: LocalServer, client: redis.Redis
+) -> None:
+    buffer = open_buffer(delivery="at-least-once")
     buffer.push(map(str, range(5000)))
     source = buffer.drain()
     first = next(source)
-    time.sleep(0.4)
     with fastresp.ListBuffer("q", server=server.url) as other:
-        assert other.recover() >= 1000
+        # What it has asked for and the server has not read yet begins the lease anew.
+        while not (recovered := other.recover()):
+            end_leases(client)
+        assert recovered >= 1000
     with pytest.raises(fastresp.LeaseError):
         for _ in source:
             pass
@@ -385,12 +409,12 @@ def test_full_server(open_buffer: Open, client: redis.Redis) -> None:
 
 def test_lists_with_like_names(server: LocalServer, client: redis.Redis) -> None:
     def open_one(key: str) -> fastresp.ListBuffer:
-        return fastresp.ListBuffer(key, server=server.url, delivery="at-least-once", lease=0.1)
+        return fastresp.ListBuffer(key, server=server.url, delivery="at-least-once")
 
     dead = open_one("{x}")
     dead.push("abc"[i] for i in range(3))
     assert len(dead.pop(3)) == 3
-    time.sleep(0.2)
+    end_leases(client)
     with open_one("x") as other:
         assert other.recover() == 0
     with open_one("{x}") as other:
@@ -402,10 +426,10 @@ def test_lists_with_like_names(server: LocalServer, client: redis.Redis) -> None
 
 def test_recovered_by_one_of_another_order(server: LocalServer, client: redis.Redis) -> None:
     client.rpush("q", *range(10))
-    options = {"server": server.url, "delivery": "at-least-once", "lease": 0.1}
+    options = {"server": server.url, "delivery": "at-least-once"}
     dead = fastresp.ListBuffer("q", order="lifo", **options)
     assert dead.pop(3) == [b"9", b"8", b"7"]
-    time.sleep(0.2)
+    end_leases(client)
     with fastresp.ListBuffer("q", server=server.url) as other:
         assert other.recover() == 3
     assert client.lrange("q", 0, -1) == numbers(10)
@@ -437,20 +461,22 @@ def test_one_call_at_a_time(open_buffer: Open, server: LocalServer) -> None:
 
 def test_async_source_that_is_slow(server: LocalServer, client: redis.Redis) -> None:
     """What comes slowly goes as it comes, and not only with a whole batch."""
-    seen: list[int] = []
 
     async def items() -> Any:
-        for i in range(5):
-            seen.append(client.llen("q"))
+        deadline = time.monotonic() + 30
+        for i in range(6):
             yield str(i)
             await asyncio.sleep(0.01)
+            # The first of a batch is asked for its age when the next one comes.
+            while i % 2 and client.llen("q") <= i:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
 
     async def main() -> None:
         async with fastresp.aio.ListBuffer("q", server=server.url) as buffer:
-            assert (await buffer.push(items())).report.rows == 5
+            assert (await buffer.push(items())).report.rows == 6
 
     asyncio.run(main())
-    assert max(seen) >= 2
 
 
 def test_reply_that_is_no_list(server: LocalServer, client: redis.Redis) -> None:
@@ -484,7 +510,16 @@ def test_clear_of_what_was_given(open_buffer: Open, client: redis.Redis) -> None
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_key_that_is_no_list(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
+@pytest.mark.parametrize("slow", [False, True])
+def test_key_that_is_no_list(
+    open_buffer: Open,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    delivery: str,
+    slow: bool,
+) -> None:
+    """Each error names the first item of its command, however many a slow machine makes of them."""
+    monkeypatch.setattr(push, "CHUNK_SECONDS", 0 if slow else 60)
     client.set("q", 1)
     buffer = open_buffer(delivery=delivery)
     with pytest.raises(fastresp.CommandError, match="WRONGTYPE"):
@@ -494,23 +529,53 @@ def test_key_that_is_no_list(open_buffer: Open, client: redis.Redis, delivery: s
     with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE") as caught:
         buffer.push(map(str, range(2500)))
     assert "=" not in str(caught.value)  # no options that push() has not
-    # A chunk that takes longer than 2 ms is cut, so on a slow machine there are more of them.
-    rows = [error.row for error in caught.value.report.errors]
-    assert rows[0] == 0 and rows == sorted(set(rows)) and 3 <= len(rows) <= 2500
+    report = caught.value.report
+    assert report.failed == report.commands == (2500 if slow else 3)
+    rows = list(range(ERRORS_KEPT)) if slow else [0, 1000, 2000]
+    assert [error.row for error in report.errors] == rows
     client.delete("q")
     assert buffer.push(["a"]).length == 1
     assert buffer.pop(5) == [b"a"]
 
 
-def test_item_that_has_no_form(open_buffer: Open, client: redis.Redis) -> None:
+@pytest.mark.parametrize(("seconds", "pushed"), [(60, 2000), (0, 2500)])
+def test_item_that_has_no_form(
+    open_buffer: Open,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    pushed: int,
+) -> None:
+    """Whole commands are pushed, of as many items as the source gives in a time."""
+    monkeypatch.setattr(push, "CHUNK_SECONDS", seconds)
     buffer = open_buffer(maxlen=100_000)
     items = [*map(str, range(2500)), None, *map(str, range(10))]
     with pytest.raises(fastresp.EncodeError, match=r"item 2,500: .*cannot send None") as caught:
         buffer.push(items)
     assert caught.value.row == 2500
-    assert caught.value.report.rows == 2000  # type: ignore[attr-defined]
-    assert client.llen("q") == 2000
-    assert buffer.push(["a"]).length == 2001
+    assert caught.value.report.rows == pushed  # type: ignore[attr-defined]
+    assert client.lrange("q", 0, -1) == numbers(pushed)
+    assert buffer.push(["a"]).length == pushed + 1
+
+
+def test_interruption_before_the_first_item(
+    open_buffer: Open, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays what it is, and nothing was pushed."""
+    buffer = open_buffer()
+    assert len(buffer) == 0  # connected
+    totals = Window.totals
+
+    def interrupted(window: Window) -> Any:
+        monkeypatch.setattr(Window, "totals", totals)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Window, "totals", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        buffer.push(["a"])
+    assert caught.value.report.rows == 0  # type: ignore[attr-defined]
+    assert client.llen("q") == 0
+    assert buffer.push(["b"]).length == 1
 
 
 def test_source_that_fails(open_buffer: Open, client: redis.Redis) -> None:
@@ -594,14 +659,14 @@ def test_lost_connection(open_buffer: Open, client: redis.Redis, delivery: str) 
 
 
 def test_lost_connection_and_lease(open_buffer: Open, client: redis.Redis) -> None:
-    buffer = open_buffer(delivery="at-least-once", lease=0.2)
+    buffer = open_buffer(delivery="at-least-once")
     other = open_buffer()
     buffer.push(map(str, range(10)))
     assert len(buffer.pop(3)) == 3
     client.client_kill_filter(_type="normal", skipme=True)
     with pytest.raises(fastresp.TransportError):
         buffer.pop(1)
-    time.sleep(0.3)
+    end_leases(client)
     assert other.recover() == 3
     with pytest.raises(fastresp.LeaseError, match="3 items that it had"):
         buffer.ack(3)
@@ -609,28 +674,33 @@ def test_lost_connection_and_lease(open_buffer: Open, client: redis.Redis) -> No
     assert buffer.ack() == 0
 
 
-def test_heartbeat(open_buffer: Open) -> None:
-    """An item that takes longer than the lease."""
-    buffer, other = open_buffer(delivery="at-least-once", lease=0.4), open_buffer()
-    buffer.push(["a"])
+def test_heartbeat(open_buffer: Open, client: redis.Redis) -> None:
+    """Items that take longer than the lease: each of these calls begins it anew."""
+    buffer, other = open_buffer(delivery="at-least-once", lease=100.0), open_buffer()
+    buffer.push(["a", "b", "c"])
     assert buffer.pop(1) == [b"a"]
-    for _ in range(8):
-        time.sleep(0.1)
-        assert buffer.ack(0) == 1
+    [lease] = client.keys("*:lease:*")
+    for call, result in (
+        (lambda: buffer.ack(0), 1), (lambda: buffer.pop(1), [b"b"]), (buffer.ack, 0),
+        (lambda: buffer.pop_arrow(1).to_bytes(), [b"c"]),
+    ):  # fmt: skip
+        client.pexpire(lease, 30_000)
+        assert call() == result
+        assert 30_000 < client.pttl(lease) <= 100_000
         assert other.recover() == 0
     assert buffer.ack() == 0
 
 
 def test_waiting_for_an_item_after_the_lease(server: LocalServer, client: redis.Redis) -> None:
     """A consumer that was taken for dead in its sleep takes nothing that nobody would find."""
-    options = {"server": server.url, "delivery": "at-least-once", "lease": 0.1}
+    options = {"server": server.url, "delivery": "at-least-once"}
     with fastresp.ListBuffer("q", **options) as dead, fastresp.ListBuffer("q", **options) as other:
         client.rpush("q", "a")
         assert dead.pop(1) == [b"a"]
-        time.sleep(0.2)
+        end_leases(client)
         assert other.recover() == 1
         with pytest.raises(fastresp.LeaseError):
-            dead._run(dead._core.waiting(1.0))
+            dead._run(dead._core.waiting(60.0))
         assert other.pop(10) == [b"a"]
         other.ack()
     assert client.keys("*") == []
@@ -638,10 +708,15 @@ def test_waiting_for_an_item_after_the_lease(server: LocalServer, client: redis.
 
 def test_close_while_another_call_is_under_way(server: LocalServer, client: redis.Redis) -> None:
     got: list[list[bytes]] = []
+
+    def waits() -> bool:
+        return client.info("clients")["blocked_clients"] > 0
+
     buffer = fastresp.ListBuffer("q", server=server.url)
-    thread = threading.Thread(target=lambda: got.append(list(buffer.consume(1, block=5.0))))
+    thread = threading.Thread(target=lambda: got.append(list(buffer.consume(1, block=60.0))))
     thread.start()
-    time.sleep(0.3)
+    while not waits():
+        time.sleep(0.01)
     with pytest.raises(RuntimeError, match="is already running another call"):
         buffer.close()
     client.rpush("q", "a")
@@ -650,21 +725,26 @@ def test_close_while_another_call_is_under_way(server: LocalServer, client: redi
     buffer.close()
 
     async def main() -> None:
+        asked = asyncio.Event()
+
         async def never() -> Any:
-            await asyncio.sleep(10)
+            asked.set()
+            await asyncio.sleep(100)
             yield "x"
 
         async def consume() -> list[bytes]:
-            return [item async for item in buffer.consume(1, block=5.0)]
+            return [item async for item in buffer.consume(1, block=60.0)]
 
         buffer = fastresp.aio.ListBuffer("q", server=server.url)
         consuming = asyncio.create_task(consume())
         pushing = asyncio.create_task(buffer.push(never()))
-        await asyncio.sleep(0.3)
+        await asked.wait()
+        while not waits():
+            await asyncio.sleep(0.01)
         with pytest.raises(RuntimeError, match="is already running another call"):
             await buffer.close()
         pushing.cancel()  # between its calls: the other one's connection is not its own
-        await asyncio.sleep(0.1)
+        await asyncio.wait([pushing])
         client.rpush("q", "b")
         assert await consuming == [b"b"]
         await buffer.close()
@@ -733,7 +813,7 @@ def test_interruptions_leave_it_in_step(
     """The reply to a call that was interrupted is not taken for that to another."""
     client.rpush("q", *range(100_000))
     command = [sys.executable, "-c", INTERRUPTED, "q", server.url, delivery]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.stdout == "all well\n", done.stderr
 
 
@@ -743,13 +823,17 @@ def test_interruptions_leave_it_in_step(
 def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.Redis) -> None:
     """With LRANGE and LTRIM outside of a transaction two of them get the same items."""
     count, got = 200_000, [[] for _ in range(8)]
+    pushed = threading.Event()
 
     def consume(place: int, counted: bool) -> None:
         with fastresp.ListBuffer("q", server=server.url, batch=100) as buffer:
             buffer.pop(0)
             len(buffer)
             buffer._core._counted = counted
-            got[place] = list(buffer.consume(block=1.0))
+            over = False
+            while not over:
+                over = pushed.is_set()
+                got[place] += buffer.consume(block=0.3)
 
     threads = [
         threading.Thread(target=consume, args=(i, i % 2 == 0)) for i in range(8)
@@ -758,6 +842,7 @@ def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.R
         thread.start()
     with fastresp.ListBuffer("q", server=server.url) as buffer:
         buffer.push(map(str, range(count)))
+    pushed.set()
     for thread in threads:
         thread.join()
     assert sorted(map(int, itertools.chain(*got))) == list(range(count))
@@ -810,7 +895,6 @@ with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=20
 """
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_killed_consumers(
@@ -841,7 +925,7 @@ def test_killed_consumers(
             thread.start()
         deadline = time.monotonic() + seconds
         kills = 0
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or kills < 2 * seconds:
             time.sleep(0.1 + 0.3 * chance.random())
             place = chance.randrange(8)
             consumers[place].kill()
@@ -855,7 +939,7 @@ def test_killed_consumers(
         for consumer in consumers:
             consumer.kill()
             consumer.wait()
-    time.sleep(1.2)  # all leases are over
+    wait_for_silence(client)
     with fastresp.ListBuffer("q", server=server.url) as buffer:
         buffer.recover()
         left = list(buffer.consume())
@@ -863,7 +947,6 @@ def test_killed_consumers(
     for path in out:
         got.update(path.read_bytes().split(b"\n")[:-1] if path.exists() else [])
     made = {b"%d:%d" % (which, i) for which in range(2) for i in range(pushed[which])}
-    assert kills >= seconds / 2
     assert got.keys() <= made
     if delivery == "at-least-once":
         assert got.keys() == made
@@ -902,10 +985,10 @@ print(count, checksum.hexdigest(), peak)
 
 
 RANDOMLY = """
-import random, signal, sys, threading, time, fastresp
+import random, signal, sys, threading, time, fastresp, redis
 key, url, way, where = sys.argv[1:]
 random.seed(3)
-COUNT = 30_000
+made = 0
 got, interruptions = [], 0
 
 def interrupt(number, frame):
@@ -931,8 +1014,13 @@ safe = way == "pop_arrow" or where == "idle"
 delivery = "at-least-once" if safe else "at-most-once"
 with fastresp.ListBuffer(key, server=url, batch=50, delivery=delivery, timeout=5.0) as buffer:
     len(buffer)
+    client = redis.Redis.from_url(url)
     threading.Thread(target=disturb, daemon=True).start()
-    while len(got) < COUNT:
+    # On a fast machine it takes more items until there were some interruptions.
+    while len(got) < made or made < 30_000 or interruptions < 10:
+        if len(got) == made:
+            client.rpush(key, *range(made, made + 30_000))
+            made += 30_000
         try:
             if way == "pop":
                 got += buffer.pop(200)
@@ -954,8 +1042,7 @@ with fastresp.ListBuffer(key, server=url, batch=50, delivery=delivery, timeout=5
         except KeyboardInterrupt:
             interruptions += 1
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
-assert interruptions >= 10, interruptions
-print(got == [b"%d" % i for i in range(COUNT)], interruptions)
+print(got == [b"%d" % i for i in range(made)], interruptions)
 """
 
 
@@ -965,7 +1052,6 @@ def test_interruptions_at_random_lose_nothing(
     server: LocalServer, client: redis.Redis, way: str, where: str
 ) -> None:
     """Wherever in a call they come, and whichever thread the kernel gives them to."""
-    client.rpush("q", *range(30_000))
     command = [sys.executable, "-c", RANDOMLY, "q", server.url, way, where]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.stdout.startswith("True "), done.stderr[-2000:]

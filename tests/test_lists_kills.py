@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from buffers import DELIVERIES
+from buffers import DELIVERIES, wait_for_silence
 
 import fastresp
 from fastresp.programs import LocalServer
@@ -111,7 +111,6 @@ class Producer(threading.Thread):
         buffer.close()
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("seconds", [3, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_kills(
@@ -133,7 +132,7 @@ def test_kills(
         for producer in producers:
             producer.start()
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or len(kills) < 3:
             time.sleep(0.05 + 0.2 * chance.random())
             what = chance.choices(["server", "connections", "consumer"], [2, 5, 2])[0]
             kills[what] += 1
@@ -159,7 +158,8 @@ def test_kills(
             consumer.kill()
             consumer.wait()
     assert all(alive)
-    time.sleep(1.6)  # all leases are over
+    with redis.Redis.from_url(server.url) as client:
+        wait_for_silence(client)
     with fastresp.ListBuffer("q", server=server.url) as buffer:
         buffer.recover()
         got = Counter(buffer.consume())
@@ -168,7 +168,6 @@ def test_kills(
         got.update(path.read_bytes().split(b"\n")[:-1] if path.exists() else [])
     sure = set.union(*(producer.sure for producer in producers))
     doubtful = set.union(*(producer.doubtful for producer in producers))
-    assert set(kills) == {"server", "connections", "consumer"}
     assert not [item for item in got if item.startswith(b"WRONG")]
     assert got.keys() <= sure | doubtful
     if delivery == "at-least-once":

@@ -130,7 +130,7 @@ def test_bar(server: LocalServer, tmp_path: Path) -> None:
     thread.start()
     command = [*PROGRAM, "load", str(path), "SET user:{id} {note}", "--rate-limit", "1500"]
     done = subprocess.run(
-        [*command, "--server", server.url], stderr=theirs, timeout=60, check=False,
+        [*command, "--server", server.url], stderr=theirs, timeout=200, check=False,
         env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
     )  # fmt: skip
     os.close(theirs)

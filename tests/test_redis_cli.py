@@ -122,7 +122,7 @@ def test_frozen_redis_cli(server: LocalServer) -> None:
 
 def test_slow_source_is_not_a_timeout(server: LocalServer, client: redis.Redis) -> None:
     data = commands(100_000, 50_000, lambda: time.sleep(1.5))
-    report = fastresp.mass_insert(data, server=server.url, timeout=0.5)
+    report = fastresp.mass_insert(data, server=server.url, timeout=1.0)
     assert report.replies == 100_000
 
 

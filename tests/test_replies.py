@@ -8,7 +8,7 @@ import socket
 import sys
 from ast import literal_eval
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from time import process_time
 
 import hiredis
 import psutil
@@ -361,10 +361,10 @@ def test_byte_by_byte_is_linear() -> None:
     """An endless error line costs no more a byte at its end than at its beginning."""
 
     def seconds(scanner: ReplyScanner) -> float:
-        begin = perf_counter()
+        begin = process_time()
         for _ in range(50_000):
             scanner.feed(b"x")
-        return perf_counter() - begin
+        return process_time() - begin
 
     for start in (b"-", b"+", b"!9999999\r\n"):
         scanner = ReplyScanner()

@@ -233,12 +233,12 @@ def test_a_large_value_in_small_pieces() -> None:
     seconds = {}
     for size in (16_384, 1 << 20):
         columns = ReplyColumns(["a", "b"], text=False)
-        start = time.perf_counter()
+        start = time.process_time()
         for at in range(0, len(stream), size):
             columns.feed(stream[at : at + size])
             if at == 0:
                 assert rows_of(columns.take()) == [(b"first", b"")]
-        seconds[size] = time.perf_counter() - start
+        seconds[size] = time.process_time() - start
         assert rows_of(columns.take()) == [(b"x", value)]
     assert seconds[16_384] < 20 * seconds[1 << 20] + 0.5
 

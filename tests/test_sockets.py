@@ -1,8 +1,11 @@
 """``wire.sockets``: what has come over a socket, waited for and fed on in one call."""
 
+import fcntl
 import os
 import signal
 import socket
+import struct
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -22,12 +25,22 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def later(theirs: socket.socket, *pieces: bytes) -> threading.Thread:
-    """Send pieces from another thread, with pauses."""
+def unread(ours: socket.socket) -> int:
+    """How many bytes have come and were not received."""
+    return struct.unpack("i", fcntl.ioctl(ours, termios.FIONREAD, b"\0" * 4))[0]
+
+
+def later(
+    pair: tuple[socket.socket, socket.socket], *pieces: bytes, pause: float = 0.05
+) -> threading.Thread:
+    """Send pieces from another thread, with pauses, each when the one before was received."""
+    ours, theirs = pair
 
     def send() -> None:
         for piece in pieces:
-            time.sleep(0.05)
+            while unread(ours):
+                time.sleep(0.001)
+            time.sleep(pause)
             theirs.sendall(piece)
 
     thread = threading.Thread(target=send)
@@ -70,15 +83,15 @@ def test_no_more_reads_than_it_may(pair: tuple[socket.socket, socket.socket]) ->
 
 def test_waits_for_the_rest_of_a_reply(pair: tuple[socket.socket, socket.socket]) -> None:
     """And no longer: what comes behind it is left to the next call."""
-    ours, theirs = pair
+    ours, _ = pair
     reader = ReplyReader()
-    thread = later(theirs, b"*2\r\n$3\r\nab", b"c\r\n:", b"7\r\n", b"+late\r\n")
+    thread = later(pair, b"*2\r\n$3\r\nab", b"c\r\n:", b"7\r\n", b"+late\r\n")
     receive(ours.fileno(), reader, 9, LONG_MS)
     assert reader.take() == [[b"abc", 7]]
     thread.join()
     receive(ours.fileno(), reader, 9, LONG_MS)
     assert reader.take() == [b"late"]
-    thread = later(theirs, b"$2\r\n", b"o", b"k\r\n")
+    thread = later(pair, b"$2\r\n", b"o", b"k\r\n")
     receive(ours.fileno(), reader, 2, LONG_MS)
     assert (reader.take(), reader.pending) == ([], True)
     thread.join()
@@ -144,7 +157,7 @@ def test_tells_what_came_soon(pair: tuple[socket.socket, socket.socket]) -> None
     reader = ReplyReader()
     theirs.sendall(b"+OK\r\n")
     assert receive(ours.fileno(), reader, 9, LONG_MS)
-    thread = later(theirs, b"+late\r\n")
+    thread = later(pair, b"+late\r\n", pause=0.4)
     assert not receive(ours.fileno(), reader, 9, LONG_MS, soon=True)
     thread.join()
     assert reader.take() == [b"OK", b"late"]

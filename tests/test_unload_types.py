@@ -247,7 +247,7 @@ def test_large_list_in_little_memory(client: redis.Redis, tmp_path: Path) -> Non
     path = tmp_path / "x.jsonl"
     done = subprocess.run(
         [sys.executable, "-c", code, "unload", "k:1", "-o", str(path)],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == Exit.OK, done.stderr
     assert path.stat().st_size > 100_000_000
@@ -257,10 +257,10 @@ def test_large_list_in_little_memory(client: redis.Redis, tmp_path: Path) -> Non
 def test_pop_is_the_inverse_of_a_load_of_lines(client: redis.Redis) -> None:
     """An item a line; what holds line ends is told, and --null keeps it apart."""
     client.rpush("q", "a", "", " b ", "ü")
-    done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=60)
+    done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == "a\n\n b \nü\n".encode()
     client.rpush("q", "a\nb", "c", "\n")
-    done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=60)
+    done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == b"a\nb\nc\n\n\n"
     assert b"2 of them hold line ends, so they are several lines; --null keeps" in done.stderr
 

@@ -80,8 +80,9 @@ class Push:
             self.writer = Writer(template)
         self.writer.max_bulk_bytes = max_bulk_bytes
         if self._core is None:
-            self._core, self._started = core, time.monotonic()
+            self._started = time.monotonic()
             self._before = core.window.totals()
+            self._core = core  # at last: an interruption may come before
         return source
 
     def _template(self) -> Template:

@@ -63,7 +63,8 @@ async def told(loss: Callable[[], TransportError]) -> TransportError:
 
 async def wait_for(waits: Sequence[tuple[Stream, Wait]]) -> None:
     """Wait until any of some connections has what it waits for."""
-    if any(wait.read and stream.has_input for stream, wait in waits):
+    # One that is lost is so since a fork, behind which no loop runs: the next step says it.
+    if any(stream.lost or (wait.read and stream.has_input) for stream, wait in waits):
         await asyncio.sleep(0)
         return
     loop = asyncio.get_running_loop()
