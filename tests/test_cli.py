@@ -650,6 +650,13 @@ class TestResp:
         assert run("pack", users, HSET, "-o", users).returncode == Exit.USAGE
         assert users.read_text(encoding="utf-8") == CSV
 
+    def test_pack_of_a_pattern_or_a_query_again(self, users: Path, tmp_path: Path) -> None:
+        path = tmp_path / "old.resp"
+        for source in (f"{users.parent}/user*.csv", f"SELECT * FROM '{users}'"):
+            path.write_text("what an earlier one wrote")
+            done = run("pack", source, HSET, "-o", path)
+            assert (done.returncode, done.stderr) == (0, f"3 commands written to {path}\n")
+
     def test_pack_into_a_closed_pipe(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("id\n" + "".join(f"{i}\n" for i in range(200_000)))
