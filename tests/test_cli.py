@@ -763,7 +763,12 @@ class TestDryRun:
         assert (fields["rows"], fields["commands"], fields["exact"]) == (3, 3, True)
         assert fields["wrong_types"] == ['"user:2" holds a string, and HSET expects a hash']
         assert len(fields["problems"]) == 1
+        assert fields["rights_unknown"] is False
         assert client.dbsize() == 1
+        page = Path(__file__).parent.parent / "docs" / "cli.md"
+        rows = page.read_text().partition("## The JSON of a dry run")[2].partition("\n## ")[0]
+        names = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", rows, re.MULTILINE)))
+        assert set(names) == {*fields, "bad_rows"}
 
     def test_rights_that_could_not_be_checked(self, client, users: Path) -> None:
         client.execute_command(
@@ -771,12 +776,15 @@ class TestDryRun:
         )
         path = client.connection_pool.connection_kwargs["path"]
         try:
-            done = run("load", users, HSET, "--dry-run", "--server", f"unix://nomulti:p@{path}")
+            command = ["load", users, HSET, "--dry-run", "--server", f"unix://nomulti:p@{path}"]
+            done, as_json = run(*command), run(*command, "--json")
         finally:
             client.execute_command("ACL", "DELUSER", "nomulti")
-        assert done.returncode == 0
+        assert done.returncode == as_json.returncode == 0
         assert "No problems found; rights could not be checked." in done.stderr
         assert "Allowed by the ACL: could not be checked" in done.stderr
+        fields = json.loads(as_json.stdout)
+        assert (fields["allowed"], fields["rights_unknown"], fields["problems"]) == (None, True, [])
 
     def test_deleting_commands_are_not_asked_about(self, client, users: Path) -> None:
         client.set("user:1", 1)
