@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import io
+import json
 import sqlite3
 import types
 from collections.abc import Callable
@@ -564,3 +566,30 @@ def test_json_that_default_cuts_short_is_an_error() -> None:
     assert dumped([{"t": [shared, shared]}], "SET k {t!json}", default=lambda _: [7]) == pack(
         "SET", "k", "[[1,[7]],[1,[7]]]"
     )
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns", "JSON lines"])
+def test_missing_key_within_a_field(kind: str) -> None:
+    rows: list[Any] = [{"id": 1, "at": {"x": 1, "y": 2}}, {"id": 2, "at": {"x": 3}}]
+    rows.append({"id": 3, "at": None})
+
+    def data() -> Any:
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        return {
+            "rows": lambda: rows,
+            "columns": lambda: pa.Table.from_pylist(rows),
+            "JSON lines": lambda: fastresp.read(io.BytesIO(lines), format="jsonl"),
+        }[kind]()
+
+    for text, prefix in (("SET {id} {at.y}", ""), ("SET {id} k:{at.y}", "k:")):
+        with pytest.raises(fastresp.FastrespError, match=r"^row 1"):
+            dumped(data(), text)
+        first = pack("SET", 1, f"{prefix}2")
+        assert dumped(data(), text, nulls="skip") == first
+        empty = pack("SET", 2, prefix) + pack("SET", 3, prefix)
+        assert dumped(data(), text, nulls="empty") == first + empty
+    second = '{"x":3}' if kind == "rows" else '{"x":3,"y":null}'
+    for nulls in ("error", "skip", "empty"):
+        assert dumped(data(), "SET {id} {at!json}", nulls=nulls) == pack_many(
+            [("SET", 1, '{"x":1,"y":2}'), ("SET", 2, second), ("SET", 3, "null")]
+        )
