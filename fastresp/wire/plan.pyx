@@ -16,7 +16,7 @@ from .encode cimport (
     shown,
     usual_text,
 )
-from .fields cimport ROW_DICT, ROW_SEQUENCE, Field, Items, Pairs, Row, Rows, peek
+from .fields cimport ROW_DICT, ROW_MAPPING, ROW_SEQUENCE, Field, Items, Pairs, Row, Rows, peek
 from .vectors cimport put_vector, width_of
 
 import json
@@ -195,8 +195,9 @@ cdef Py_ssize_t put_fields(
                 plan.pair = name
                 put_pair(b, name, value, nested, nulls, default)
         return b.argument - first
+    cdef bint by_position = has_positions(plan, row)
     for position, name in enumerate(plan.names(op.field, row)):
-        if name not in used and (position not in used or plan.row_kind != ROW_SEQUENCE):
+        if name not in used and not (by_position and position in used):
             plan.pair = name
             value = row[name] if plan.by_item else getattr(row, name)
             put_pair(b, name, value, nested, nulls, default)
@@ -208,11 +209,18 @@ cdef int check_left_out(Plan plan, Op op, object row) except -1:
     names = list(plan.names(op.field, row))
     for field in op.left_out:
         found = field.key in names or str(field.key) in names
-        if plan.row_kind == ROW_SEQUENCE:
+        if has_positions(plan, row):
             found = found or 0 <= field.position < len(names)
         if not found:
             raise plan.missing(field, row, True)
     return 0
+
+
+cdef bint has_positions(Plan plan, object row) except -1:
+    """Whether fields with names go by position, too: those of a sqlite3.Row do."""
+    return plan.row_kind == ROW_SEQUENCE or (
+        plan.row_kind == ROW_MAPPING and not isinstance(row, Mapping)
+    )
 
 
 cdef inline int put_pair(
