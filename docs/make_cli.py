@@ -34,12 +34,42 @@ report, errors. What is for programs goes to stdout: `--json`, and the RESP of
 `pack`.
 """
 
+DRY_RUN = """\
+## The JSON of a dry run
+
+`load` and `send` with `--dry-run --json` print one object with these fields; `null` is not known.
+
+| Field | |
+|---|---|
+| `dry_run` | `true`. |
+| `exit_code`, `error` | As of each command: the exit code, and what ended it. |
+| `bad_rows` | Rows that `--bad-rows` left out; only with that option. |
+| `sample_rows` | How many rows were looked at. |
+| `rows`, `commands`, `bytes` | How many there are in all, `bytes` to send. |
+| `exact` | Whether these are counted, and not estimated. |
+| `shown` | The first commands, as redis-cli would show them. |
+| `keys`, `memory` | Keys, and bytes of memory, that the data takes in the server. |
+| `memory_without` | Commands for which there is no formula. |
+| `used_memory`, `maxmemory`, `maxmemory_policy` | Of the server, in bytes. |
+| `user` | Who the load would be. |
+| `allowed` | Whether the ACL lets that user run the commands of the sample. |
+| `rights_unknown` | `true` where the server was asked, and did not say whether they are allowed. |
+| `refused` | The ACL's words about commands that are not allowed. |
+| `unknown_commands` | Names of commands that the server does not have. |
+| `wrong_arity` | Commands with too many or too few arguments. |
+| `wrong_types` | Keys that hold another type than the command expects. |
+| `checked_keys` | How many keys were looked at. |
+| `problems` | All that was found wrong, a sentence each; empty with exit code 0. |
+| `asked` | What the load would ask about first, if anything: commands that delete. |
+"""
+
 
 def page() -> str:
     """The whole page."""
     pieces = [HEAD, _exit_codes()]
     pieces += [_command(command) for command in app.registered_commands]
     assert app.registered_callback is not None
+    pieces.append(DRY_RUN)
     pieces += ["## Options of all commands\n", "Before the name of the command:\n"]
     pieces += [_table("Option", _rows(app.registered_callback.callback)["Options"])]
     return "\n".join(pieces)

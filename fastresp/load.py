@@ -11,13 +11,14 @@ from typing import IO, Any, Literal
 from .blocking import write_all
 from .command_info import check_spread
 from .errors import TransportError
+from .files.input import check_not_read
 from .forks import Inherited, is_own, own
 from .policy import ErrorPolicy, MaxErrors, Rejects
 from .progress import Progress, reporting
 from .rehearsal import rehearsal_of
 from .report import Report
 from .server import ServerLike
-from .source import Data, Encoder, as_source, encoding, place_of, released
+from .source import Data, Encoder, as_source, encoding, files_of, place_of, released
 from .template import NO_SCRIPTS, TemplateLike, as_template
 from .transports.base import Transport
 from .transports.choice import check_cluster, choose
@@ -175,11 +176,15 @@ def dump(
     Raises:
         EncodeError, TemplateError: as ``mass_insert``.
         OSError: the file can't be written.
+        ValueError: it is a file that is read.
     """
     template = as_template(template)
     if template is not None and template.scripts:
         template = template.self_contained()
-    writer, source = encoding(as_source(data), template, nulls=nulls, default=default)
+    data = as_source(data)
+    if isinstance(file, (str, os.PathLike)):
+        check_not_read(file, files_of(data))
+    writer, source = encoding(data, template, nulls=nulls, default=default)
     with released(source):
         if isinstance(file, (str, os.PathLike)):
             with open(file, "wb", buffering=0) as opened:

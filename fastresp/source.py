@@ -23,6 +23,7 @@ __all__ = [
     "Encoder",
     "as_source",
     "encoding",
+    "files_of",
     "is_columns",
     "place_of",
     "release",
@@ -208,6 +209,13 @@ def release(source: Any) -> None:
     """Let go of a source's columns; rows are the user's."""
     if is_columns(source):
         source.release_columns()
+
+
+def files_of(data: Any) -> list[str]:
+    """The names of the files that a source is read from, where these are known."""
+    if isinstance(data, Table):
+        return data.files
+    return [data.name] if isinstance(data, (RespFile, RejectsFile)) else []
 
 
 def place_of(data: Any) -> Callable[[int], tuple[str, int]] | None:

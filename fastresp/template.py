@@ -54,7 +54,7 @@ class Template(Plan):
                             ``!f32`` or ``!f64``; all vectors of a load have the same length there
     ``{*tags}``             a list as several arguments; a dict as name-value pairs
     ``{**}``                all fields not named in the same command, as name-value pairs
-    ``{**-a,b}``            the same without the fields ``a`` and ``b``
+    ``{**-a,b}``            the same without the fields ``a`` and ``b``, which the first row has
     ``{**!json}``           the same with lists, dicts and structs as JSON: ``{**-a!json}``
     ``{{`` and ``}}``       a literal brace; so a hash tag is ``user:{{{id}}}``
     ``;`` or a new line     the end of a command, when a row makes several

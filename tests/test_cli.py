@@ -650,6 +650,13 @@ class TestResp:
         assert run("pack", users, HSET, "-o", users).returncode == Exit.USAGE
         assert users.read_text(encoding="utf-8") == CSV
 
+    def test_pack_of_a_pattern_or_a_query_again(self, users: Path, tmp_path: Path) -> None:
+        path = tmp_path / "old.resp"
+        for source in (f"{users.parent}/user*.csv", f"SELECT * FROM '{users}'"):
+            path.write_text("what an earlier one wrote")
+            done = run("pack", source, HSET, "-o", path)
+            assert (done.returncode, done.stderr) == (0, f"3 commands written to {path}\n")
+
     def test_pack_into_a_closed_pipe(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("id\n" + "".join(f"{i}\n" for i in range(200_000)))
@@ -756,7 +763,12 @@ class TestDryRun:
         assert (fields["rows"], fields["commands"], fields["exact"]) == (3, 3, True)
         assert fields["wrong_types"] == ['"user:2" holds a string, and HSET expects a hash']
         assert len(fields["problems"]) == 1
+        assert fields["rights_unknown"] is False
         assert client.dbsize() == 1
+        page = Path(__file__).parent.parent / "docs" / "cli.md"
+        rows = page.read_text().partition("## The JSON of a dry run")[2].partition("\n## ")[0]
+        names = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", rows, re.MULTILINE)))
+        assert set(names) == {*fields, "bad_rows"}
 
     def test_rights_that_could_not_be_checked(self, client, users: Path) -> None:
         client.execute_command(
@@ -764,12 +776,15 @@ class TestDryRun:
         )
         path = client.connection_pool.connection_kwargs["path"]
         try:
-            done = run("load", users, HSET, "--dry-run", "--server", f"unix://nomulti:p@{path}")
+            command = ["load", users, HSET, "--dry-run", "--server", f"unix://nomulti:p@{path}"]
+            done, as_json = run(*command), run(*command, "--json")
         finally:
             client.execute_command("ACL", "DELUSER", "nomulti")
-        assert done.returncode == 0
+        assert done.returncode == as_json.returncode == 0
         assert "No problems found; rights could not be checked." in done.stderr
         assert "Allowed by the ACL: could not be checked" in done.stderr
+        fields = json.loads(as_json.stdout)
+        assert (fields["allowed"], fields["rights_unknown"], fields["problems"]) == (None, True, [])
 
     def test_deleting_commands_are_not_asked_about(self, client, users: Path) -> None:
         client.set("user:1", 1)

@@ -6,7 +6,7 @@ import gzip
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +183,24 @@ def test_file_cut_off_by_the_system(tmp_path: Path) -> None:
     assert splitter.pending == 0
     assert chunk is not None
     assert written == pack_many(("SET", i, "v" * 100) for i in range(len(chunk.ends)))
+
+
+@pytest.mark.parametrize("kind", ["path", "pattern", "several", "query", "RESP", "file object"])
+def test_not_over_what_is_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(fastresp.pack("SET", "a", "1") if kind == "RESP" else b"a\n1\n")
+    (tmp_path / "y.csv").write_text("a\n2\n")
+    template = None if kind == "RESP" else "SET {a} v"
+    content = path.read_bytes()
+    with path.open("rb") as file:
+        sources: dict[str, Callable[[], Any]] = {
+            "path": lambda: path,
+            "pattern": lambda: fastresp.read(str(tmp_path / "?.csv")),
+            "several": lambda: [tmp_path / "y.csv", path],
+            "query": lambda: fastresp.read(str(path), sql="SELECT a FROM source"),
+            "RESP": lambda: fastresp.read(path, format="resp"),
+            "file object": lambda: fastresp.read(file, format="csv"),
+        }
+        with pytest.raises(ValueError, match=r"x\.csv is what is read; write to another file"):
+            fastresp.dump(sources[kind](), template, path)
+    assert path.read_bytes() == content

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import io
+import json
 import sqlite3
 import types
 from collections.abc import Callable
@@ -290,10 +292,6 @@ def test_all_but_some() -> None:
             name = "lon" if isinstance(each, Geo) else "city"
             assert dumped([each], f"HSET k {{**-{name}}}").count(b"\r\n") == 9
     assert dumped([Geo(5, 1)], "HSET k {**-1}") == pack("HSET", "k", "lat", 5)
-    # Rows may differ, columns may not.
-    assert dumped([{"a": 1}], "HSET k {**-b}") == pack("HSET", "k", "a", 1)
-    refused(BASE, "HSET k ^{**-nam}", "the data has no column {nam}: its columns are id, at, vec, "
-            "name; did you mean {name}?")  # fmt: skip
     twice = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "b", "a"])
     assert dumped(twice, "HSET k {**-a}") == pack("HSET", "k", "b", 2)
     for nulls, expected in (
@@ -303,6 +301,61 @@ def test_all_but_some() -> None:
     ):
         for data in ([{"a": 1}], pa.table({"a": [1]})):
             assert dumped(data, "HSET k {**-a}", nulls=nulls) == expected
+
+
+@pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
+def test_left_out_is_what_there_is(nulls: Any) -> None:
+    """A name with a typo would send what it was to keep back."""
+    columns = "the data has no column {nam}: its columns are id, at, vec, name; did you mean {name}"
+    refused(BASE, "HSET k ^{**-nam}", columns, nulls)
+    words = "the first row has no field {secrt}, and a field to leave out has to be there, even as "
+    words += "None: its fields are "
+    row = {"id": 1, "secret": 2}
+    for each in (row, collections.UserDict(row), types.SimpleNamespace(**row)):
+        for text in ("HSET k ^{**-secrt}", "HSET {id} ^{**-secrt!json}", "HSET k ^{**-id,secrt}"):
+            refused([each], text, words + "id, secret; did you mean {secret}?", nulls)
+    refused([Geo(5, 1)], "HSET k ^{**-secrt}", words + "lat, lon", nulls)
+    refused([Address("Ulm")], "HSET k ^{**-secrt}", words + "city, geo", nulls)
+    refused([{}], "HSET k x 1 ^{**-secrt}", words.replace("its fields are ", "the dict has"), nulls)
+    for each in (Geo(5, 1), Address("Ulm"), {"a": 1}, collections.UserDict({"a": 1})):
+        with pytest.raises(TemplateError, match=r"the first row has no field \{2\}"):
+            dumped([each], "HSET k {**-2}", nulls=nulls)
+
+
+def test_left_out_may_be_missing_in_later_rows() -> None:
+    rows = [{"id": 1, "secret": None}, {"id": 2}, {"id": 3, "secret": "s"}]
+    expected = pack_many([("HSET", i, "n", i) for i in (1, 2, 3)])
+    for kind in (dict, collections.UserDict, lambda row: types.SimpleNamespace(**row)):
+        data = [kind({**row, "n": row["id"]}) for row in rows]
+        assert dumped(data, "HSET {id} {**-secret}") == expected
+    # One that is skipped as a whole says nothing.
+    data = [{"id": None, "n": 0}, *data]
+    template = Template("HSET {id} {**-secret}")
+    with pytest.raises(TemplateError, match=r"row 1: the first row has no field \{secret\}"):
+        dumped([data[0], {"id": 1}], template, nulls="skip")
+    # Each load has a first row of its own.
+    assert dumped([{"id": 1, "secret": 1, "n": 1}], template) == pack("HSET", 1, "n", 1)
+    with pytest.raises(TemplateError, match=r"row 0: the first row has no field \{secret\}"):
+        dumped([{"id": 1, "n": 1}], template)
+
+
+def test_left_out_before_anything_is_sent(client: Any, server: Any) -> None:
+    def load(rows: list[Any]) -> None:
+        fastresp.mass_insert(rows, "HSET k {**-secrt}", server=server.url)
+
+    async def load_later(rows: list[Any]) -> None:
+        await fastresp.aio.mass_insert(rows, "HSET k {**-secrt}", server=server.url)
+
+    for call in (load, lambda rows: asyncio.run(load_later(rows))):
+        with pytest.raises(TemplateError, match=r"did you mean \{secret\}"):
+            call([{"secret": 1}])
+    assert client.dbsize() == 0
+
+
+def test_position_is_none_of_a_mapping() -> None:
+    for kind in (dict, collections.UserDict, types.MappingProxyType):
+        assert dumped([kind({"x": 1, "0": 2})], "HSET {0} {**}") == pack("HSET", 2, "x", 1)
+        assert dumped([kind({"x": 1, "0": 2})], "HSET k {**-0}") == pack("HSET", "k", "x", 1)
 
 
 NESTED = {
@@ -463,7 +516,80 @@ def test_a_list_that_default_cuts_short_is_an_error() -> None:
         items.append(object())
         return "x"
 
+    class Items(list[Any]):
+        pass
+
     for default in (cutting, adding):
-        items: list[Any] = [1, object(), 2, 3]
-        with pytest.raises(EncodeError, match=r"the list of \{\*t\} changed while it was being"):
-            dumped([{"t": items}], "SADD s {*t}", default=default)
+        for kind in (list, Items):
+            items = kind([1, object(), 2, 3])
+            with pytest.raises(
+                EncodeError, match=r"the list of \{\*t\} changed while it was being"
+            ):
+                dumped([{"t": items}], "SADD s {*t}", default=default)
+
+
+def test_json_that_default_cuts_short_is_an_error() -> None:
+    def cutting(_: object) -> str:
+        items.pop()
+        return "x"
+
+    def adding(_: object) -> str:
+        items.append(object())
+        return "x"
+
+    class Holder:
+        def __init__(self) -> None:
+            self.items = items
+
+    def opening(value: Any) -> Any:
+        return vars(value)["items"] if isinstance(value, Holder) else cutting(value)
+
+    class Items(list[Any]):
+        pass
+
+    for text in ("SET k {t!json}", "SET k {*!json}", "HSET k {**!json}", "SET k {t.in!json}"):
+        for kind in (list, Items):
+            for default in (cutting, adding, opening):
+                items = kind([1, object(), 2, 3])
+                inner: Any = Holder() if default is opening else items
+                row = {"t": {"in": [0, inner]}}
+                with pytest.raises(EncodeError, match=f"a {kind.__name__} changed while JSON was"):
+                    dumped([row], text, default=default)
+    removed: dict[str, Any] = {"a": object(), "b": 1, "c": 2}
+    with pytest.raises(EncodeError, match="changed"):
+        dumped([{"t": removed}], "SET k {t!json}", default=lambda _: str(removed.popitem()))
+    circle: list[Any] = [object()]
+    circle.append(circle)
+    with pytest.raises(EncodeError, match="Circular"):
+        dumped([{"t": circle}], "SET k {t!json}", default=str)
+    shared = [1, object()]
+    assert dumped([{"t": [shared, shared]}], "SET k {t!json}", default=lambda _: [7]) == pack(
+        "SET", "k", "[[1,[7]],[1,[7]]]"
+    )
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns", "JSON lines"])
+def test_missing_key_within_a_field(kind: str) -> None:
+    rows: list[Any] = [{"id": 1, "at": {"x": 1, "y": 2}}, {"id": 2, "at": {"x": 3}}]
+    rows.append({"id": 3, "at": None})
+
+    def data() -> Any:
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        return {
+            "rows": lambda: rows,
+            "columns": lambda: pa.Table.from_pylist(rows),
+            "JSON lines": lambda: fastresp.read(io.BytesIO(lines), format="jsonl"),
+        }[kind]()
+
+    for text, prefix in (("SET {id} {at.y}", ""), ("SET {id} k:{at.y}", "k:")):
+        with pytest.raises(fastresp.FastrespError, match=r"^row 1"):
+            dumped(data(), text)
+        first = pack("SET", 1, f"{prefix}2")
+        assert dumped(data(), text, nulls="skip") == first
+        empty = pack("SET", 2, prefix) + pack("SET", 3, prefix)
+        assert dumped(data(), text, nulls="empty") == first + empty
+    second = '{"x":3}' if kind == "rows" else '{"x":3,"y":null}'
+    for nulls in ("error", "skip", "empty"):
+        assert dumped(data(), "SET {id} {at!json}", nulls=nulls) == pack_many(
+            [("SET", 1, '{"x":1,"y":2}'), ("SET", 2, second), ("SET", 3, "null")]
+        )

@@ -252,7 +252,7 @@ def test_bad_rows_of_several_files(tmp_path: Path) -> None:
 def test_bad_rows_are_not_written_over_the_source(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a\n1\n")
-    with pytest.raises(ValueError, match="is what is read; bad_rows= names another file"):
+    with pytest.raises(ValueError, match="is what is read; write to another file"):
         fastresp.read(path, bad_rows=path)
     assert path.read_text() == "a\n1\n"
 

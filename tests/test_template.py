@@ -118,6 +118,7 @@ ROWS = [
     ("HSET {0} {**}", Point(1, "b"), ("HSET", 1, "y", "b")),
     ("HSET {x} {**}", Point(1, "b"), ("HSET", 1, "y", "b")),
     ("HSET {0} {**}", sqlite_row(), ("HSET", 7, "name", "né")),
+    ("HSET u {**-0}", sqlite_row(), ("HSET", "u", "name", "né")),
     ("HSET {id} {**}", User(7, "né"), ("HSET", 7, "name", "né")),
     ("HSET u {**}", {}, ("HSET", "u")),
     ("SADD s {*t}", {"t": ["a", 1, 2.5, b"\x00"]}, ("SADD", "s", "a", 1, 2.5, b"\x00")),

@@ -100,6 +100,7 @@ def _fields(found: DryRun) -> dict[str, Any]:
         "maxmemory_policy": inquiry.policy,
         "user": inquiry.user,
         "allowed": inquiry.allowed,
+        "rights_unknown": found.rights_unknown,
         "refused": inquiry.refused,
         "unknown_commands": inquiry.unknown,
         "wrong_arity": inquiry.wrong_arity,

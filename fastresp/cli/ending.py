@@ -84,7 +84,6 @@ OPTIONS = {
     "encoding is one": "--encoding is one",
     "null_values= is for": "--null-values is for",
     "bad_rows= is for": "--bad-rows is for",
-    "bad_rows= names": "--bad-rows names",
     "delimiter is one": "--delimiter is one",
     "format is one of": "--format is one of",
     "to sql=": "to --sql ",

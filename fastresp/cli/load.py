@@ -32,13 +32,13 @@ from .ending import Ending, Exit, ending, standard_output
 __all__ = [
     "How",
     "TextOptions",
-    "as_template",
     "check_templates",
     "counted_bad_rows",
     "load",
     "opened",
     "send",
     "standard_input",
+    "template_for",
 ]
 
 
@@ -225,7 +225,7 @@ def standard_input() -> IO[bytes]:
         return sys.stdin.buffer
 
 
-def as_template(source: Any, texts: list[str] | None) -> Template | None:
+def template_for(source: Any, texts: list[str] | None) -> Template | None:
     """The template of the command line, which all but RESP needs."""
     if isinstance(source, (RespFile, RejectsFile)):
         if texts:
@@ -268,7 +268,7 @@ def _run(source: AbstractContextManager[Any], texts: list[str] | None, how: How)
         if how.dry_run:
             end.fields = {"dry_run": True}
         with source as data, counted_bad_rows(data, end):
-            template = as_template(data, texts)
+            template = template_for(data, texts)
             if how.dry_run:
                 found = dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout)
                 asked = "" if found.inquiry.unreachable else _deletes(data, template, how)

@@ -18,11 +18,11 @@ from . import options
 from .ending import Exit, ending, say
 from .load import (
     TextOptions,
-    as_template,
     check_templates,
     counted_bad_rows,
     opened,
     standard_input,
+    template_for,
 )
 
 __all__ = ["check", "pack"]
@@ -64,8 +64,7 @@ def pack(
             opened(source, sql=sql, format=format, text=text, limit=limit) as data,
             counted_bad_rows(data, end),
         ):
-            template = as_template(data, templates)
-            _check_not_itself(source, output)
+            template = template_for(data, templates)
             commands = dump(data, template, output or sys.stdout.buffer, nulls=nulls)
         say(f"{commands:,} commands written" + (f" to {output}" if output else ""))
 
@@ -89,12 +88,6 @@ def check(
             Console(highlight=False).print(_table(file.name, summary))
         if summary.fault is not None:
             end.end(Exit.ERRORS, str(summary.fault))
-
-
-def _check_not_itself(source: str, output: Path | None) -> None:
-    """Refuse to write over what is being read."""
-    if output is not None and output.exists() and source != "-" and output.samefile(source):
-        raise ValueError(f"{output} is what is to be read; name another file after -o")
 
 
 def _table(name: str, summary: RespSummary) -> Table:

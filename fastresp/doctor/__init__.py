@@ -141,7 +141,10 @@ def _understanding(server: Server) -> Iterator[None]:
         yield
     except FastrespError:
         raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+    except (
+        ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
+        RecursionError, MemoryError,
+    ) as error:  # fmt: skip
         words = shortened(f"{type(error).__name__}: {error}")
         raise TransportError(
             f"the server at {server} answers the doctor's questions with what can't be understood "

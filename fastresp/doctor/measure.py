@@ -18,7 +18,7 @@ from ..wire.encode import pack
 from ..wire.signals import Undisturbed
 from ..wire.writer import Writer
 from .facts import SCRATCH, Facts, unix_server
-from .link import PING, Link, rate_of
+from .link import PING, BoundedSocket, Link, rate_of
 
 __all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Show", "measure"]
 
@@ -417,11 +417,22 @@ def _encoder(measured: Measured) -> None:
 
 @contextmanager
 def _client(server: Server) -> Iterator[Any]:
-    """redis-py over one connection, with the user's own settings."""
+    """redis-py over one connection, with the user's own settings, and bounded."""
     import redis
 
+    connected = server.settings.get("redis_connect_func")
+
+    def bound(connection: Any) -> None:
+        # Before redis-py's parser takes the socket.
+        connection._sock = BoundedSocket(connection._sock)
+        if connected is None:
+            connection.on_connect()
+        else:
+            connected(connection)
+
+    settings = server.settings | {"redis_connect_func": bound, "socket_timeout": TIMEOUT_S}
     pool = redis.ConnectionPool(
-        connection_class=server.connection_class, max_connections=1, **server.settings
+        connection_class=server.connection_class, max_connections=1, **settings
     )
     try:
         with redis.Redis(connection_pool=pool) as client:

@@ -13,7 +13,7 @@ from typing import IO, Any, Literal, Self, TypeAlias, overload
 
 from ..errors import SourceError
 from .ahead import Ahead, Run
-from .input import name_of
+from .input import check_not_read, name_of
 from .reading import FileOptions, Reading, Wanted, unfit
 from .resp import RespFile
 
@@ -189,8 +189,10 @@ def read(
         words = None if kind is None else unfit(kind, options)
         if words is not None:
             raise ValueError(words)
-    _check_not_itself(files, options.bad_rows)
-    return Table(files, kinds, sql=sql, options=options, limit=limit)
+    table = Table(files, kinds, sql=sql, options=options, limit=limit)
+    if options.bad_rows not in ("error", "skip"):
+        check_not_read(options.bad_rows, table.files)
+    return table
 
 
 def _options(
@@ -240,14 +242,6 @@ def _given(options: FileOptions) -> str:
         if getattr(options, each.name) != getattr(AS_IT_IS, each.name)
     ]
     return "columns" if names[0] == "header" and options.columns is not None else names[0]
-
-
-def _check_not_itself(files: list[Any], bad_rows: Path) -> None:
-    """Refuse to write bad rows over what is read."""
-    if bad_rows not in ("error", "skip") and os.path.exists(bad_rows):
-        for file in files:
-            if isinstance(file, str) and os.path.samefile(file, bad_rows):
-                raise ValueError(f"{file} is what is read; bad_rows= names another file")
 
 
 class Table:

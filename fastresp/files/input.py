@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from ..blocking import read_now, wait_until
 from ..errors import SourceError
 
-__all__ = ["Input", "Watch", "name_of"]
+__all__ = ["Input", "Watch", "check_not_read", "name_of"]
 
 # How often a wait for a pipe looks whether it is still wanted.
 POLL_MS = 100
@@ -228,6 +228,21 @@ class Handed:
 
     def close(self) -> None:
         """Leave the file open: it is closed by who opened it."""
+
+
+def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
+    """Refuse to write over a file that is read.
+
+    Args:
+        path: of the file to write.
+        files: the names of those that are read.
+
+    Raises:
+        ValueError: it is one of them.
+    """
+    for file in files if os.path.exists(path) else ():
+        if os.path.exists(file) and os.path.samefile(path, file):
+            raise ValueError(f"{os.fspath(path)} is what is read; write to another file")
 
 
 def name_of(file: Any) -> str:

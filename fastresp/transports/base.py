@@ -11,10 +11,15 @@ from ..server import Answers, Server, ServerLike
 from ..wire.buffer import Chunk
 from ..wire.commands import CommandSplitter
 
-__all__ = ["Transport", "add_report", "idle_cause"]
+__all__ = ["LIKELY_CAUSES", "Transport", "add_report", "idle_cause"]
 
 # The setting 'timeout' of a server is in whole seconds.
 LEAST_IDLE_S = 1.0
+# Of a connection that was lost without a word.
+LIKELY_CAUSES = (
+    "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
+    "query buffer limit"
+)
 
 
 class Transport:

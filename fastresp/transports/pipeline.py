@@ -16,15 +16,11 @@ from ..report import Report
 from ..server import Server
 from ..window import Window
 from ..wire.buffer import Chunk
-from .base import idle_cause
+from .base import LIKELY_CAUSES, idle_cause
 from .stream import Sink, Stream, Wait
 
 __all__ = ["LostConnection", "PipelineCore"]
 
-LIKELY_CAUSES = (
-    "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
-    "query buffer limit"
-)
 # While there is something to send, replies are looked for so often: waking for each of the
 # server's small writes would cost more than all the rest. A unix socket holds 7 ms of them.
 READ_EVERY_S = 0.003

@@ -24,7 +24,7 @@ from ..report import ERRORS_KEPT, Report
 from ..server import Answers, Server, ServerLike
 from ..window import Sending
 from ..wire.buffer import Chunk
-from .base import Transport, idle_cause
+from .base import LIKELY_CAUSES, Transport, idle_cause
 from .cli_options import beyond_redis_cli, cli_options
 
 __all__ = ["RedisCli"]
@@ -51,10 +51,6 @@ OWN_WORDS = re.compile(
 )
 # What a server says to the ECHO that redis-cli ends with, when the ACL does not allow it any more.
 ECHO_REFUSED = re.compile(r"NOPERM .*'echo'", re.IGNORECASE)
-LIKELY_CAUSES = (
-    "the server was stopped or killed, the connection was ended by CLIENT KILL or an output or "
-    "query buffer limit, or a value is larger than proto-max-bulk-len"
-)
 
 
 class RedisCli(Transport):
@@ -407,7 +403,8 @@ class RedisCli(Transport):
         message = f"redis-cli lost the server at {self.server} (it ended {how})"
         if self._sending is not None and self._sending.underway:
             message += f", while a command of {self._sending.underway:,} bytes was being sent"
-        message += f": {'; '.join(words)}" if words else f" without a word: {LIKELY_CAUSES}"
+        causes = f"{LIKELY_CAUSES}, or by a value larger than the server's proto-max-bulk-len"
+        message += f": {'; '.join(words)}" if words else f" without a word: {causes}"
         message += idle_cause(self._pause)
         if any("invalid bulk length" in each for each in words):
             message += " (a value is larger than the server's proto-max-bulk-len)"

@@ -53,7 +53,7 @@ cdef class Rows:
     cdef object within(self, Field field, object holder, Py_ssize_t depth)
     cdef object names(self, Field field, object row)
     cdef dict as_dict(self, Field field, object row)
-    cdef object missing(self, Field field, object row)
+    cdef object missing(self, Field field, object row, bint left_out=*)
     cdef object missing_within(self, Field field, object holder, Py_ssize_t depth)
 
 

@@ -189,9 +189,19 @@ cdef class Rows:
             return {name: row[name] for name in names}
         return {name: getattr(row, name) for name in names}
 
-    cdef object missing(self, Field field, object row):
-        """The error for a field that a row does not have: what it does have, what was meant."""
+    cdef object missing(self, Field field, object row, bint left_out=False):
+        """The error for a field that a row does not have: what it does have, what was meant.
+
+        Args:
+            left_out: it is the first row, and the field would not be sent.
+        """
         kind = type(row).__name__
+        words = f"the row has no field {{{field.key}}}"
+        if left_out:
+            words = (
+                f"the first row has no field {{{field.key}}}, and a field to leave out has to be "
+                "there, even as None"
+            )
         names = names_in(row)
         first = field if field.head is None else field.head
         if self.row_kind == ROW_VALUE:
@@ -208,7 +218,7 @@ cdef class Rows:
             has = f"the {kind} has no fields"
         else:
             has = f"it is a {kind} of {len(row)} values without names, counted from {{0}}"
-        return TemplateError(f"the row has no field {{{field.key}}}: {has}", self.text, field.at)
+        return TemplateError(f"{words}: {has}", self.text, field.at)
 
     cdef object missing_within(self, Field field, object holder, Py_ssize_t depth):
         """The same for a name of a path that what comes before it does not have."""

@@ -28,6 +28,7 @@ cdef class Op:
     cdef Py_ssize_t arguments           # how many arguments it writes; 0 where the row decides
     cdef int digits                     # OP_JOINED: digits of the last length
     cdef frozenset used                 # OP_PAIRS: names and positions of what is not among them
+    cdef tuple left_out                 # those that the first row has to have; None behind it
     cdef int width                      # OP_VECTOR: bytes of an item
     cdef Py_ssize_t length              # items of its first vector, -1 before that
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """A parsed template as a program that writes one row's commands."""
 
-from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cpython.list cimport PyList_Check, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
@@ -16,7 +16,7 @@ from .encode cimport (
     shown,
     usual_text,
 )
-from .fields cimport ROW_DICT, ROW_OBJECT, Field, Items, Pairs, Row, Rows, peek
+from .fields cimport ROW_DICT, ROW_MAPPING, ROW_SEQUENCE, Field, Items, Pairs, Row, Rows, peek
 from .vectors cimport put_vector, width_of
 
 import json
@@ -168,7 +168,7 @@ cdef Py_ssize_t put_items(
             f"write {{{field.key}}} for a single value"
         )
     else:
-        size = PyList_GET_SIZE(value) if PyList_CheckExact(value) else -1
+        size = PyList_GET_SIZE(value) if PyList_Check(value) else -1
         for item in value:
             b.argument += put_argument(b, item, nulls, default)
             if size >= 0 and PyList_GET_SIZE(value) != size:
@@ -186,18 +186,41 @@ cdef Py_ssize_t put_fields(
     cdef Py_ssize_t first = b.argument
     cdef bint nested = op.field.convert is not None
     cdef frozenset used = op.used
+    if op.left_out is not None:
+        check_left_out(plan, op, row)
+        op.left_out = None
     if plan.row_kind == ROW_DICT:
         for name, value in (<dict>row).items():
             if name not in used:
                 plan.pair = name
                 put_pair(b, name, value, nested, nulls, default)
         return b.argument - first
+    cdef bint by_position = has_positions(plan, row)
     for position, name in enumerate(plan.names(op.field, row)):
-        if name not in used and (position not in used or plan.row_kind == ROW_OBJECT):
+        if name not in used and not (by_position and position in used):
             plan.pair = name
             value = row[name] if plan.by_item else getattr(row, name)
             put_pair(b, name, value, nested, nulls, default)
     return b.argument - first
+
+
+cdef int check_left_out(Plan plan, Op op, object row) except -1:
+    """Refuse to leave out a field that the first row does not have: a typo would send a secret."""
+    names = list(plan.names(op.field, row))
+    for field in op.left_out:
+        found = field.key in names or str(field.key) in names
+        if has_positions(plan, row):
+            found = found or 0 <= field.position < len(names)
+        if not found:
+            raise plan.missing(field, row, True)
+    return 0
+
+
+cdef bint has_positions(Plan plan, object row) except -1:
+    """Whether fields with names go by position, too: those of a sqlite3.Row do."""
+    return plan.row_kind == ROW_SEQUENCE or (
+        plan.row_kind == ROW_MAPPING and not isinstance(row, Mapping)
+    )
 
 
 cdef inline int put_pair(
@@ -223,8 +246,11 @@ cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object defaul
 
 cdef str as_json(object value, object default):
     """A value as compact JSON text, a null as 'null'. NaN and infinity have no JSON form."""
+    cdef Watched watched = None
+    if default is not None:
+        watched = default = Watched(value, default)
     try:
-        return json.dumps(
+        text = json.dumps(
             value, ensure_ascii=False, allow_nan=False, separators=(",", ":"),
             default=json_text if default is None else default,
         )
@@ -232,6 +258,58 @@ cdef str as_json(object value, object default):
         if not str(error).startswith("Out of range float"):
             raise
         raise EncodeError("NaN and infinity have no form in JSON") from None
+    if watched is not None:
+        watched.check()
+    return text
+
+
+cdef class Watched:
+    """A default= for JSON, which may not change what is being written.
+
+    json.dumps looks at the size of a list anew behind each item, and ends early without a word.
+    """
+
+    cdef object value
+    cdef object default
+    cdef dict sizes         # by address: each list and dict, and how many items it had
+    cdef Py_ssize_t calls
+
+    def __init__(self, value, default):
+        self.value = value
+        self.default = default
+
+    def __call__(self, value):
+        if self.sizes is None:
+            self.sizes = {}
+            self.look(self.value)
+        result = self.default(value)
+        self.look(result)
+        # At the powers of two: a list that grows with each call would never end.
+        self.calls += 1
+        if self.calls & (self.calls - 1) == 0:
+            self.check()
+        return result
+
+    cdef int look(self, object value) except -1:
+        """Take a note of the sizes of all that is in a value."""
+        cdef list left = [value]
+        while left:
+            value = left.pop()
+            if isinstance(value, NESTED) and id(value) not in self.sizes:
+                self.sizes[id(value)] = value, len(value)
+                left.extend(value.values() if isinstance(value, dict) else value)
+        return 0
+
+    cdef int check(self) except -1:
+        """Refuse a text in which something may be missing."""
+        if self.sizes is not None:
+            for value, size in self.sizes.values():
+                if len(value) != size:
+                    raise EncodeError(
+                        f"a {type(value).__name__} changed while JSON was made of it; neither "
+                        "default= nor another thread may change a row"
+                    )
+        return 0
 
 
 def json_text(value):
@@ -263,7 +341,8 @@ cdef Program compile_command(command):
         else:
             op = field_op(tuple(argument))
             if op.kind == OP_PAIRS:
-                op.used = names_of([*fields, *(<Pairs>op.field).left_out])
+                op.left_out = (<Pairs>op.field).left_out
+                op.used = names_of([*fields, *op.left_out])
         ops.append(op)
     program.ops = tuple(ops)
     if all([isinstance(part, bytes) for part in command[0]]):

@@ -1,0 +1,111 @@
+"""The doctor against a server whose replies to redis-py's own client do not end."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from peak import PEAK
+
+from fastresp.programs import LocalServer
+
+# In place of the reply to LRANGE, which nobody but redis-py's client asks for: once, then again.
+FLOODS = {
+    "bulk": (b"$400000000\r\n", b"x"),
+    "array": (b"*40000000\r\n", b"$1\r\nx\r\n"),
+    "errors in an array": (b"*40000000\r\n", b"-ERR no\r\n"),
+    "status": (b"+", b"x"),
+    "pushes": (b"", b">2\r\n+message\r\n+x\r\n"),
+}
+# So much is sent at most: enough to be seen.
+FLOOD_BYTES = 256 << 20
+# 3 MB of errors are 160 MB of exceptions.
+MOST_KILOBYTES = 192 << 10
+CODE = """
+import sys
+from fastresp import TransportError
+from fastresp.doctor import doctor, link
+link.CLIENT_S = float(sys.argv[2])
+start = peak()
+try:
+    doctor(sys.argv[1])
+except TransportError as error:
+    print(peak() - start, error)
+"""
+
+
+@contextmanager
+def flooding(server: LocalServer, path: Path, first: bytes, again: bytes) -> Iterator[str]:
+    """A way to a server, on which LRANGE is answered by a flood."""
+    over = threading.Event()
+
+    def flood(client: socket.socket) -> None:
+        client.sendall(first)
+        block = again * (65536 // len(again)) if again else b""
+        for _ in range(FLOOD_BYTES // 65536 if block else 0):
+            client.sendall(block)
+        while not block and not over.wait(0.05):
+            client.sendall(b"x")
+
+    def relay(source: socket.socket, target: socket.socket, *, up: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if up and b"LRANGE" in data:
+                    flood(source)
+                else:
+                    target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client, real = listener.accept()[0], socket.socket(socket.AF_UNIX)
+                real.connect(str(server.socket))
+                for source, target, up in ((client, real, True), (real, client, False)):
+                    threading.Thread(
+                        target=relay, args=(source, target), kwargs={"up": up}, daemon=True
+                    ).start()
+
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"unix://{path}"
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def run(url: str, seconds: float) -> tuple[int, str]:
+    """By how many kilobytes the doctor grew, and what it said."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK + CODE, url, str(seconds)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    grown, _, words = done.stdout.partition(" ")
+    return int(grown), words
+
+
+@pytest.mark.parametrize(
+    "kind", ["bulk", *(pytest.param(k, marks=pytest.mark.slow) for k in FLOODS if k != "bulk")]
+)
+def test_flood(server: LocalServer, tmp_path: Path, kind: str) -> None:
+    with flooding(server, tmp_path / "socket", *FLOODS[kind]) as url:
+        grown, words = run(url, 30.0)
+    assert grown < MOST_KILOBYTES
+    assert "it sends replies that do not end" in words or "can't be understood" in words
+
+
+def test_reply_that_drips_for_ever(server: LocalServer, tmp_path: Path) -> None:
+    with flooding(server, tmp_path / "socket", b"+", b"") as url:
+        assert "it sends replies that do not end" in run(url, 1.0)[1]
