@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -316,10 +317,20 @@ class Late:
 
     def _write(self, into: int, data: bytes, size: int, wait: float) -> None:
         with open(into, "wb", buffering=0) as file:
+            time.sleep(wait)
             for start in range(0, len(data), size):
-                time.sleep(0.1 if start else wait)
                 file.write(data[start : start + size])
-            time.sleep(0.05)
+                self._wait_for_reader()
+                time.sleep(0.1)
+
+    def _wait_for_reader(self) -> None:
+        """Wait until the pipe is empty: a reader that begins late would see no pause otherwise."""
+        end = time.monotonic() + 20
+        nothing = bytes(4)
+        while fcntl.ioctl(self.out, termios.FIONREAD, nothing) != nothing:
+            if time.monotonic() > end:
+                return
+            time.sleep(0.01)
 
     def __enter__(self) -> int:
         return self.out
@@ -468,8 +479,6 @@ def test_one_end_of_input_is_enough(
     ours, theirs = terminal
     if command[0] == "send":
         typed = typed.replace(b"\n", b"\r\n")
-        import termios
-
         mode = termios.tcgetattr(theirs)
         mode[0] &= ~termios.ICRNL
         termios.tcsetattr(theirs, termios.TCSANOW, mode)

@@ -141,7 +141,8 @@ def test_other_headers_are_seen_before_the_first_row(tmp_path: Path, suffix: str
     delimiter = "\t" if suffix == "tsv" else ","
     pack = gzip.compress if suffix.endswith(".gz") else bytes
     for n, names in enumerate((("id", "name"), ("name", "id"), ("id", "mail"))):
-        text = delimiter.join(names) + f"\n1{delimiter}2\n" * 2
+        # More rows than a chunk holds: the first would be sent before the other file is opened.
+        text = delimiter.join(names) + "\n" + f"1{delimiter}2\n" * 60_000
         (tmp_path / f"{n}.{suffix}").write_bytes(pack(text.encode()))
     file = io.BytesIO()
     with pytest.raises(fastresp.SourceError, match=rf"2\.{suffix} has the columns id, mail, and"):
@@ -153,7 +154,7 @@ def test_other_columns_of_parquet_are_seen_before_the_first_row(tmp_path: Path) 
     from pyarrow import parquet
 
     for n, name in enumerate(("a", "b")):
-        parquet.write_table(pa.table({name: [1]}), tmp_path / f"{n}.parquet")
+        parquet.write_table(pa.table({name: [1] * 60_000}), tmp_path / f"{n}.parquet")
     file = io.BytesIO()
     with pytest.raises(fastresp.SourceError, match="has the columns b, and"):
         fastresp.dump(fastresp.read(tmp_path / "*.parquet"), "SET k {0}", file)
