@@ -36,6 +36,9 @@ from .chunks import CHUNK_BYTES
 
 # A source that takes longer for a batch is one to be waited for: what is made goes first.
 cdef double SLOW_SECONDS = 0.0005
+# Rows that are looked at for damage, and then written while the next offsets are fetched.
+cdef enum:
+    LOOK_ROWS = 128
 cdef str DAMAGE = "the data is damaged; make the columns, or the file that they come from, again"
 
 
@@ -116,7 +119,7 @@ cdef class ColumnWriter(Target):
         cdef Job job
         cdef Buffer b = self.buffer
         cdef Steps steps = self.steps
-        cdef Py_ssize_t first = self.at, last = steps.root.length
+        cdef Py_ssize_t first = self.at, last = steps.root.length, end
         cdef int fault
         job.large, job.most, job.nulls = b.large, b.most, self.nulls
         job.in_place = b.payloads is not None
@@ -129,11 +132,16 @@ cdef class ColumnWriter(Target):
         job.ends, job.rows = b.ends.data.as_longlongs, b.rows.data.as_longlongs
         lend(&job, b)
         with nogil:
-            if self.looked < last:
-                steps.look(self.looked, last)
-                self.looked = last
-                last = min(last, steps.root.length)
-            fault = put_rows(&job, steps, b, self.before, &self.at, last, self.chunk_bytes)
+            while True:
+                end = min(self.at + LOOK_ROWS, last)
+                if self.looked < end:
+                    steps.look(self.looked, end)
+                    self.looked = end
+                    last = min(last, steps.root.length)
+                    end = min(end, last)
+                fault = put_rows(&job, steps, b, self.before, &self.at, end, self.chunk_bytes)
+                if fault or self.at < end or end == last:
+                    break
         give_back(&job, b)
         if not fault and self.at == steps.root.length < self.batch.array.length:
             fault, job.cell = DAMAGED, steps.damaged()
