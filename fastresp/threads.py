@@ -34,12 +34,15 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
     begun.acquire()
 
     def run() -> None:
+        nonlocal function
         begun.release()
         try:
             result = function()
         except BaseException as error:
+            del function
             future.set_exception(error)
         else:
+            del function  # who waits finds nothing held by this thread, which is still to end
             future.set_result(result)
 
     # Held by the thread only, and not a function: of one that there is no memory to call,

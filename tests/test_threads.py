@@ -1,0 +1,40 @@
+"""Functions in threads of their own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+
+import pytest
+
+from fastresp.threads import in_thread
+
+
+class Source:
+    def thread(self) -> int:
+        return threading.get_ident()
+
+    def fail(self) -> None:
+        raise ArithmeticError("no")
+
+
+def test_result_and_exception() -> None:
+    assert in_thread(Source().thread).result() != threading.get_ident()
+    with pytest.raises(ArithmeticError, match="no"):
+        in_thread(Source().fail).result()
+
+
+def test_nothing_is_held_once_the_result_is_there() -> None:
+    """Of a lost load the source was sometimes held on to for a moment more."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(3000):
+            source = Source()
+            held, task = weakref.ref(source), in_thread(source.thread)
+            del source
+            task.result()
+            assert held() is None
+    finally:
+        sys.setswitchinterval(interval)
