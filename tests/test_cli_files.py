@@ -97,7 +97,7 @@ def test_bad_rows(client: redis.Redis, suffix: str) -> None:
     done = invoke("pack", *arguments[1:], "-o", "x.resp", "--bad-rows", "skip")
     assert "1 bad row skipped" in done.output
     done = invoke(*arguments, "--bad-rows", f"x.{suffix}")
-    assert "is what is read; --bad-rows names another file" in done.output
+    assert "is what is read; write to another file" in done.output
 
 
 def test_headers_that_differ(client: redis.Redis) -> None:

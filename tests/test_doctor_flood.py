@@ -15,7 +15,8 @@ from peak import PEAK
 
 from fastresp.programs import LocalServer
 
-# In place of the reply to LRANGE, which nobody but redis-py's client asks for: once, then again.
+LRANGE = b"*4\r\n$6\r\nLRANGE\r\n"
+# In place of the reply to it, which nobody but redis-py's client asks for: once, then again.
 FLOODS = {
     "bulk": (b"$400000000\r\n", b"x"),
     "array": (b"*40000000\r\n", b"$1\r\nx\r\n"),
@@ -56,7 +57,7 @@ def flooding(server: LocalServer, path: Path, first: bytes, again: bytes) -> Ite
     def relay(source: socket.socket, target: socket.socket, *, up: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                if up and b"LRANGE" in data:
+                if up and LRANGE in data:
                     flood(source)
                 else:
                     target.sendall(data)
