@@ -31,7 +31,8 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
     _replies: ReplyReader | None = None
 
     def on_connect(self, connection: Any, **options: Any) -> None:
-        super().on_connect(connection, **options)
+        # Without a reader of hiredis, as redis-py's own has: where no memory is left for one, it
+        # ends the process.
         self._raw = connection._sock
         self._replies = ReplyReader(max_reply_bytes=ANSWER_BYTES)
         self._come: deque[Any] = deque()
@@ -44,9 +45,6 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
     def surplus(self) -> bool:
         """Whether more has come than was asked for."""
         return self._replies is not None and bool(self._come or self._replies.pending)
-
-    def can_read(self, timeout: float = 0) -> bool:
-        return self.surplus or bool(super().can_read(timeout))
 
     def _error(self, words: str) -> Exception:
         try:
