@@ -7,6 +7,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+HERE = Path(__file__).parent
 compile_args = [] if sys.platform == "win32" else ["-O3"]
 
 setup(
@@ -14,11 +15,11 @@ setup(
     ext_modules=cythonize(
         [
             Extension(
-                f"fastresp.wire.{path.stem}",
-                [f"fastresp/wire/{path.name}"],
+                ".".join(path.with_suffix("").parts),
+                [str(path)],
                 extra_compile_args=compile_args,
             )
-            for path in sorted(Path(__file__).parent.glob("fastresp/wire/*.pyx"))
+            for path in sorted(found.relative_to(HERE) for found in HERE.glob("fastresp/**/*.pyx"))
         ],
     ),
 )

@@ -45,9 +45,19 @@ from redis_py_client import PARSERS, redis_py
 from results import Result
 from turns import arguments, finish, server_seconds, show
 
-from fastresp import ListBuffer, RedisCli, mass_insert, pack_many
-from fastresp.generators import PAYLOAD, by_concatenation, by_named_format, by_text_substitution
-from fastresp.programs import LocalServer, need_program
+from fastresp import (
+    ListBuffer,
+    RedisCli,
+    mass_insert,
+    pack_many,
+)
+from fastresp.cli.demo.generators import (
+    PAYLOAD,
+    by_concatenation,
+    by_named_format,
+    by_text_substitution,
+)
+from fastresp.server.programs import LocalServer, need_program
 
 OPERATIONS = 100_000
 DIVISOR = 1_000

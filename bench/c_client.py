@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fastresp.generators import PAYLOAD
-from fastresp.programs import LocalServer
+from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.server.programs import LocalServer
 
 __all__ = ["CClient", "NotAvailable", "compiled"]
 

@@ -39,10 +39,10 @@ import redis
 from common import commands, print_ratios, timed
 
 from fastresp import Template
-from fastresp.generators import by_substitution, chunks
-from fastresp.wire.arrow import ArrowStream
-from fastresp.wire.chunks import CHUNK_BYTES
-from fastresp.wire.columns import ColumnWriter
+from fastresp.cli.demo.generators import by_substitution, chunks
+from fastresp.encode.chunk_writer import CHUNK_BYTES
+from fastresp.encode.columns.arrow import ArrowStream
+from fastresp.encode.columns.column_writer import ColumnWriter
 
 COMMANDS = 500_000
 VECTORS = 20_000

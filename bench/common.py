@@ -12,7 +12,7 @@ import pyperf
 from rich.console import Console
 from rich.table import Table
 
-from fastresp.generators import PAYLOAD
+from fastresp.cli.demo.generators import PAYLOAD
 
 __all__ = ["KINDS", "commands", "print_ratios", "timed"]
 

@@ -32,7 +32,7 @@ from common import KINDS, commands, print_ratios, timed
 from redis.connection import PythonRespSerializer
 
 from fastresp import Template, Writer, pack_many
-from fastresp.generators import AS_LISTED, GENERATORS, chunks
+from fastresp.cli.demo.generators import AS_LISTED, GENERATORS, chunks
 
 COMMANDS = 100_000
 BASE = "fastresp rows"

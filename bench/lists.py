@@ -30,8 +30,8 @@ from results import Result
 from turns import Contender, arguments, finish, measure
 
 from fastresp import FastrespError, ListBuffer, mass_insert
-from fastresp.generators import PAYLOAD
-from fastresp.programs import LocalServer
+from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.server.programs import LocalServer
 
 ITEM = PAYLOAD.encode()
 KEY = "key"

@@ -35,8 +35,8 @@ from results import Result
 from turns import Contender, arguments, finish, show, take
 
 import fastresp
-from fastresp.generators import PAYLOAD
-from fastresp.stage import Stage
+from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import Stage
 
 COMMANDS = 100_000
 BATCH = 1_000

@@ -38,7 +38,7 @@ from results import Result
 from turns import Contender, arguments, finish, measure, take
 
 import fastresp
-from fastresp.stage import Stage
+from fastresp.cli.demo.methods import Stage
 
 PINGS = 10_000
 COUNTERS = 10_000

@@ -27,8 +27,13 @@ from common import KINDS, commands
 from results import Result
 from turns import Contender, arguments, finish, measure
 
-from fastresp import FastrespError, aio, dump, mass_insert
-from fastresp.stage import FASTRESP, Stage
+from fastresp import (
+    FastrespError,
+    aio,
+    dump,
+    mass_insert,
+)
+from fastresp.cli.demo.methods import FASTRESP, Stage
 
 
 def methods(stage: Stage, kind: str, count: int) -> dict[str, Contender]:

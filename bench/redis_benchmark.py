@@ -40,9 +40,9 @@ from results import Result
 from turns import arguments, finish, show
 
 from fastresp import TransportError, mass_insert
-from fastresp.generators import PAYLOAD
-from fastresp.programs import find_program
-from fastresp.stage import Stage
+from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.cli.demo.methods import Stage
+from fastresp.server.programs import find_program
 
 BENCHMARK = "redis-benchmark"
 MISSING = (

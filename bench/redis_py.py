@@ -23,8 +23,8 @@ from redis.connection import PythonRespSerializer
 from results import Result
 from turns import Contender, arguments, finish, measure
 
-from fastresp.programs import LocalServer
 from fastresp.redis_py import speed_up
+from fastresp.server.programs import LocalServer
 
 COUNT = 10_000
 OURS = "fastresp"

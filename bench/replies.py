@@ -16,8 +16,8 @@ from time import perf_counter
 import hiredis
 import pyperf
 
-from fastresp.generators import PAYLOAD
-from fastresp.wire.replies import ReplyScanner
+from fastresp.cli.demo.generators import PAYLOAD
+from fastresp.resp.scan import ReplyScanner
 
 REPLIES = 10_000
 PIECE_BYTES = 65_536

@@ -33,7 +33,7 @@ from pathlib import Path
 import psutil
 from results import missing_path
 
-from fastresp.programs import find_program
+from fastresp.server.programs import find_program
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

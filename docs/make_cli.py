@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from fastresp.cli import app
-from fastresp.cli.ending import EPILOG
+from fastresp.cli.app import app
+from fastresp.cli.exit_codes import EPILOG
 
 # An option in a help text.
 OPTION = re.compile(r"(--[a-z][a-z-]*(?: stop)?)")

@@ -2,7 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from .errors import (
+from .encode.row_writer import Writer, pack_many
+from .encode.template import Template
+from .lists import ListBuffer, Pushed
+from .load.mass_insert import dump, mass_insert
+from .outcome.errors import (
     CommandError,
     DecodeError,
     EncodeError,
@@ -15,21 +19,17 @@ from .errors import (
     TransportError,
     TransportTimeout,
 )
-from .fetch import Hashes, fetch_hashes
-from .files import Table, read
-from .files.rejects import read_rejects
-from .files.resp import RespFile
-from .lists import ListBuffer, Pushed
-from .load import dump, mass_insert
-from .replies import execute, iter_replies
-from .report import Report
-from .script import Script
-from .template import Template
+from .outcome.report import Report
+from .replies.arrow_out import StringColumn
+from .replies.fetch_hashes import Hashes, fetch_hashes
+from .replies.stream import execute, iter_replies
+from .resp.buffer import Chunk
+from .resp.values import pack
+from .sources.files import Table, read
+from .sources.files.rejects import read_rejects
+from .sources.files.resp import RespFile
 from .transports.redis_cli import RedisCli
-from .wire.arrow_out import StringColumn
-from .wire.buffer import Chunk
-from .wire.encode import pack
-from .wire.writer import Writer, pack_many
+from .transports.script import Script
 
 if TYPE_CHECKING:
     __version__: str

@@ -1,6 +1,6 @@
 """``python -m fastresp``, and the command ``fastresp``."""
 
-from .interruption import end_at_once
+from .cli.interruption import end_at_once
 
 __all__ = ["main"]
 
@@ -8,7 +8,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line."""
     end_at_once()
-    from .cli import main as run
+    from .cli.app import main as run
 
     run()
 

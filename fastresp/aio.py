@@ -16,30 +16,49 @@ from collections.abc import (
 from contextlib import aclosing, closing, suppress
 from typing import Any, Literal
 
-from . import fetch
-from .command_info import check_spread
-from .errors import TransportError
-from .fetch import BATCH_ROWS, Keys
-from .files.resp import RespFile
-from .forks import Inherited, is_own, own
+from .encode.row_writer import CHUNK_SECONDS
+from .encode.template import NO_SCRIPTS, TemplateLike, as_template
 from .lists.aio import ListBuffer
-from .policy import ErrorPolicy, MaxErrors, Rejects
-from .progress import Progress, reporting
-from .rehearsal import rehearsal_of
-from .replies import More, one_command, one_reply, reply_core
-from .report import Report
-from .server import Server, ServerLike
-from .source import Data, Encoder, as_source, encoding, is_columns, place_of, release, row_writer
-from .template import NO_SCRIPTS, TemplateLike, as_template
-from .transports.aio import AioTransport, connect, told, wait_for
+from .load.command_info import check_spread
+from .load.progress import Progress, reporting
+from .outcome.errors import TransportError
+from .outcome.report import Report
+from .replies import fetch_hashes as fetch
+from .replies.arrow_out import StringBatch
+from .replies.fetch_hashes import BATCH_ROWS, Keys
+from .replies.stream import (
+    More,
+    one_command,
+    one_reply,
+    reply_core,
+)
+from .resp.buffer import Chunk
+from .server.forks import Inherited, is_own, own
+from .server.rehearsal import rehearsal_of
+from .server.settings import Server, ServerLike
+from .sources.files.resp import RespFile
+from .sources.source import (
+    Data,
+    Encoder,
+    as_source,
+    encoding,
+    is_columns,
+    place_of,
+    release,
+    row_writer,
+)
+from .transports.aio import (
+    AioTransport,
+    connect,
+    told,
+    wait_for,
+)
 from .transports.base import add_report
 from .transports.choice import check_cluster
+from .transports.connection import LostConnection, PipelineCore
+from .transports.error_policy import ErrorPolicy, MaxErrors, Rejects
 from .transports.lanes import Lanes
-from .transports.pipeline import LostConnection, PipelineCore
 from .transports.stream import Wait
-from .wire.arrow_out import StringBatch
-from .wire.buffer import Chunk
-from .wire.writer import CHUNK_SECONDS
 
 __all__ = ["ListBuffer", "execute", "fetch_hashes", "iter_replies", "mass_insert"]
 

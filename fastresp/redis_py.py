@@ -15,8 +15,8 @@ from redis.connection import (
     PythonRespSerializer,
 )
 
-from .errors import EncodeError
-from .wire.pipeline import pack_pipeline
+from .outcome.errors import EncodeError
+from .resp.redis_pipeline import pack_pipeline
 
 __all__ = ["CommandPacker", "fast", "speed_up"]
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyarrow import types
 
 import fastresp
-from fastresp.template import Template
-from fastresp.wire.arrow import ArrowStream
-from fastresp.wire.columns import ColumnWriter
+from fastresp.encode.columns.arrow import ArrowStream
+from fastresp.encode.columns.column_writer import ColumnWriter
+from fastresp.encode.template import Template
 
 
 def as_python(kind: pa.DataType, value: Any, form: str = "text") -> Any:

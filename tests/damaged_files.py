@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 import fastresp
-from fastresp.wire.commands import CommandSplitter
+from fastresp.resp.split import CommandSplitter
 
 KINDS = ("arrow", "arrows", "parquet", "csv", "jsonl", "resp")
 REFUSALS = (

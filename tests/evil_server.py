@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import hiredis
 
-from fastresp.wire.commands import CommandSplitter, arguments
+from fastresp.resp.split import CommandSplitter, arguments
 
 __all__ = ["CONTENT", "ENDLESS", "ERRORS", "EVILS", "EvilServer", "Hangup", "Talk"]
 

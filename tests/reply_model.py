@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fastresp import ProtocolError
-from fastresp.wire.replies import ReplyScanner
+from fastresp.resp.scan import ReplyScanner
 
 DEPTH = 1024
 KEPT_BYTES = 4096

@@ -24,9 +24,9 @@ import redis
 from test_cli import PROGRAM, Exit
 
 import fastresp
-from fastresp.cli.ending import Exit as Code
-from fastresp.files.resp import RespFile
-from fastresp.programs import LocalServer
+from fastresp.cli.exit_codes import Exit as Code
+from fastresp.server.programs import LocalServer
+from fastresp.sources.files.resp import RespFile
 
 HSET = "HSET user:{id} {**}"
 PIPE_BYTES = 4096

@@ -21,8 +21,8 @@ import redis
 from typer.testing import CliRunner, Result
 
 import fastresp
-from fastresp.cli import app
-from fastresp.cli.ending import Exit
+from fastresp.cli.app import app
+from fastresp.cli.exit_codes import Exit
 
 PROGRAM = [str(Path(sys.executable).with_name("fastresp"))]
 if not Path(PROGRAM[0]).exists():

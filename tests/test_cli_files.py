@@ -10,8 +10,8 @@ import pytest
 import redis
 from test_cli import invoke, run
 
-from fastresp.cli.ending import Exit
-from fastresp.programs import LocalServer
+from fastresp.cli.exit_codes import Exit
+from fastresp.server.programs import LocalServer
 
 
 @pytest.fixture(autouse=True)

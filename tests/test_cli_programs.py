@@ -15,8 +15,9 @@ import redis
 from peak import PEAK
 
 import fastresp
-from fastresp import programs, stage
-from fastresp.programs import LocalServer, find_program
+from fastresp.cli.demo import methods as stage
+from fastresp.server import programs
+from fastresp.server.programs import LocalServer, find_program
 
 COMMANDS = 3
 Fake = Callable[[str], str]

@@ -13,7 +13,12 @@ import pytest
 from columns import Array, as_rows, dumped, outcome, written
 
 import fastresp
-from fastresp import EncodeError, TemplateError, pack, pack_many
+from fastresp import (
+    EncodeError,
+    TemplateError,
+    pack,
+    pack_many,
+)
 
 HALVES = np.array([1.5, 0.1, -0.0, 65504, np.inf], "f2")
 SINGLES = np.array([0.1, 1e16, 16777216, -1e-7, np.nan], "f4")

@@ -29,11 +29,17 @@ from columns import Array, Counted, Stream, capsule_of, dumped
 
 import fastresp
 import fastresp.aio
-from fastresp import EncodeError, SourceError, TemplateError, TransportError, pack_many
-from fastresp.frames import Frames, frames_of
-from fastresp.programs import LocalServer
-from fastresp.wire.arrow import ArrowStream
-from fastresp.wire.columns import ColumnWriter
+from fastresp import (
+    EncodeError,
+    SourceError,
+    TemplateError,
+    TransportError,
+    pack_many,
+)
+from fastresp.encode.columns.arrow import ArrowStream
+from fastresp.encode.columns.column_writer import ColumnWriter
+from fastresp.server.programs import LocalServer
+from fastresp.sources.frames import Frames, frames_of
 
 NAMES = ["ann", None, "dä"]
 TABLE = pa.table({"id": pa.array([1, 2, 3]), "name": NAMES})

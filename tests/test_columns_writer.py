@@ -12,9 +12,14 @@ from columns import Array, Counted, Stream, as_rows, dumped, outcome, written
 from peak import PEAK
 
 import fastresp
-from fastresp import EncodeError, Template, pack, pack_many
-from fastresp.wire.arrow import ArrowStream
-from fastresp.wire.columns import ColumnWriter
+from fastresp import (
+    EncodeError,
+    Template,
+    pack,
+    pack_many,
+)
+from fastresp.encode.columns.arrow import ArrowStream
+from fastresp.encode.columns.column_writer import ColumnWriter
 
 MIB = 1 << 20
 BIG = "x" * MIB

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastresp import Chunk, EncodeError, ProtocolError, pack, pack_many
-from fastresp.wire.commands import CommandSplitter
+from fastresp import (
+    Chunk,
+    EncodeError,
+    ProtocolError,
+    pack,
+    pack_many,
+)
+from fastresp.resp.split import CommandSplitter
 
 COMMANDS = [
     ("SET", "a", b"\r\n$1\r\n*1\r\n"),

@@ -18,8 +18,8 @@ from raw_arrays import Raw, frame, int32, int64, strings, view
 import fastresp
 from fastresp import EncodeError, SourceError, TemplateError
 from fastresp.lists import ListBuffer
-from fastresp.programs import LocalServer
-from fastresp.wire.commands import CommandSplitter
+from fastresp.resp.split import CommandSplitter
+from fastresp.server.programs import LocalServer
 
 EVIL = b"\r\n*1\r\n$8\r\nFLUSHALL\r\n"
 TEXT = b"x" * 150 + EVIL * 10

@@ -17,10 +17,10 @@ from loads import Insert
 
 import fastresp
 import fastresp.aio
-from fastresp import server as server_module
-from fastresp.command_info import command_info
-from fastresp.dry_run import dry_run
-from fastresp.programs import LocalServer
+from fastresp.load.command_info import command_info
+from fastresp.load.dry_run import dry_run
+from fastresp.server import settings as server_module
+from fastresp.server.programs import LocalServer
 from fastresp.transports.socket import SocketTransport
 
 SET = "SET key:{0} {1}"

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fastresp.generators import GENERATORS
+from fastresp.cli.demo.generators import GENERATORS
 
 TEMPLATE = "HSET user:{id} {**}"
 ODD_CSV = """id,name,note

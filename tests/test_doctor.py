@@ -21,16 +21,24 @@ import redis
 from test_matrix import WHEEL_SERVERS, located
 
 import fastresp
-from fastresp.doctor import PLAN, WATCH_PLAN, Diagnosis, Verdict, diagnose, doctor, watch
-from fastresp.doctor.asker import Asker
+from fastresp.doctor import (
+    PLAN,
+    WATCH_PLAN,
+    Diagnosis,
+    Verdict,
+    diagnose,
+    doctor,
+    watch,
+)
 from fastresp.doctor.facts import Facts, usable_socket
 from fastresp.doctor.findings import Findings
 from fastresp.doctor.logs import SCRATCH, Slow, latency_spikes
 from fastresp.doctor.measure import WRITES, Measured, _no_writing
+from fastresp.doctor.questions import Asker
 from fastresp.doctor.watch import Use
-from fastresp.errors import TransportError
-from fastresp.programs import LocalServer
-from fastresp.server import Server
+from fastresp.outcome.errors import TransportError
+from fastresp.server.programs import LocalServer
+from fastresp.server.settings import Server
 
 CARELESS = Path(__file__).with_name("careless.py")
 SERVERS = pytest.mark.parametrize("program", ["redis-server", *WHEEL_SERVERS])

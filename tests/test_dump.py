@@ -135,7 +135,7 @@ def test_error_leaves_whole_commands(
     assert EXPECTED.startswith(written)
     if before == 19_999:
         assert len(written) > 1 << 20
-    splitter = fastresp.wire.commands.CommandSplitter()
+    splitter = fastresp.resp.split.CommandSplitter()
     splitter.feed(written)
     assert splitter.pending == 0
 
@@ -178,7 +178,7 @@ def test_file_cut_off_by_the_system(tmp_path: Path) -> None:
     assert done.stdout == "File too large\n"
     written = path.read_bytes()
     assert 1 << 20 < len(written) < 2_500_000
-    splitter = fastresp.wire.commands.CommandSplitter()
+    splitter = fastresp.resp.split.CommandSplitter()
     chunk = splitter.feed(written)
     assert splitter.pending == 0
     assert chunk is not None

@@ -22,8 +22,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fastresp import EncodeError, Template, pack, pack_many
-from fastresp.wire.writer import Writer
+from fastresp import (
+    EncodeError,
+    Template,
+    pack,
+    pack_many,
+)
+from fastresp.encode.row_writer import Writer
 
 COMPARED_COMMANDS = 100_000
 

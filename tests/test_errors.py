@@ -25,6 +25,8 @@ from fastresp import (
     TemplateError,
     TransportError,
     TransportTimeout,
+)
+from fastresp.outcome import (
     errors,
 )
 

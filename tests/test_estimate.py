@@ -9,7 +9,14 @@ import pytest
 import redis
 
 import fastresp
-from fastresp.estimate import LIMITS, Model, entry_size, sds_size, size_class, string_size
+from fastresp.load.memory_estimate import (
+    LIMITS,
+    Model,
+    entry_size,
+    sds_size,
+    size_class,
+    string_size,
+)
 
 COMMANDS = 40_000
 RANDOM = random.Random(5)

@@ -20,10 +20,10 @@ from peak import PEAK
 import fastresp
 from fastresp import FastrespError, aio
 from fastresp.doctor import doctor, watch
-from fastresp.dry_run import dry_run
-from fastresp.programs import LocalServer
-from fastresp.server import DEFAULT_BULK_BYTES, Server
-from fastresp.template import Template
+from fastresp.encode.template import Template
+from fastresp.load.dry_run import dry_run
+from fastresp.server.programs import LocalServer
+from fastresp.server.settings import DEFAULT_BULK_BYTES, Server
 from fastresp.transports.redis_cli import RedisCli
 
 TIMEOUT_S = 0.5
@@ -172,7 +172,7 @@ def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
     """A server with what the callers read; they have less time and memory than as a rule."""
     monkeypatch.setattr("fastresp.lists.calls.REPLY_BYTES", 8 << 20)
     monkeypatch.setattr("fastresp.lists.calls.ITEM_BYTES", 8 << 10)
-    monkeypatch.setattr("fastresp.server.ASK_TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr("fastresp.server.settings.ASK_TIMEOUT_S", TIMEOUT_S)
     commands: list[tuple[Any, ...]] = [("SET", f"k:{i}", text) for i, text in ROWS]
     commands += [("HSET", f"h:{i}", "a", f"a{i}", "b", f"b{i}") for i in (1, 2)]
     commands += [("RPUSH", key, *range(100)) for key in ("items", "more", "safe", "aio")]
@@ -238,7 +238,7 @@ def test_right_results(
     # Byte by byte to all of them at once takes as long as the machine takes.
     monkeypatch.setitem(BOUNDS, "timeout", 30.0)
     monkeypatch.setattr("test_evil_server.TIMEOUT_S", 30.0)
-    monkeypatch.setattr("fastresp.server.ASK_TIMEOUT_S", 30.0)
+    monkeypatch.setattr("fastresp.server.settings.ASK_TIMEOUT_S", 30.0)
     results = against(evil, filled, tmp_path, False)
     for name, result in results.items():
         assert not isinstance(result, BaseException), f"{name}: {result!r}"

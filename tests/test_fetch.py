@@ -24,10 +24,16 @@ from conftest import need
 from peak import PEAK
 
 import fastresp
-from fastresp import CommandError, DecodeError, TransportError, TransportTimeout, fetch_hashes
-from fastresp.fetch import as_pattern
-from fastresp.programs import LocalServer
-from fastresp.wire import arrow_out
+from fastresp import (
+    CommandError,
+    DecodeError,
+    TransportError,
+    TransportTimeout,
+    fetch_hashes,
+)
+from fastresp.replies import arrow_out
+from fastresp.replies.fetch_hashes import as_pattern
+from fastresp.server.programs import LocalServer
 
 FIELDS = ["name", "city"]
 

@@ -15,8 +15,15 @@ import redis
 import redis.asyncio
 from test_fetch import FIELDS, by_id, loaded, only_we_are_connected
 
-from fastresp import CommandError, DecodeError, SourceError, TransportError, TransportTimeout, aio
-from fastresp.programs import LocalServer
+from fastresp import (
+    CommandError,
+    DecodeError,
+    SourceError,
+    TransportError,
+    TransportTimeout,
+    aio,
+)
+from fastresp.server.programs import LocalServer
 
 
 def rows_of(*arguments: Any, **options: Any) -> list[dict[str, Any]]:

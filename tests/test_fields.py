@@ -19,7 +19,13 @@ from columns import Array, dumped, outcome
 from test_template_text import check_caret
 
 import fastresp
-from fastresp import EncodeError, Template, TemplateError, pack, pack_many
+from fastresp import (
+    EncodeError,
+    Template,
+    TemplateError,
+    pack,
+    pack_many,
+)
 
 
 def refused(data: Any, marked: str, words: str, nulls: Any = "error") -> None:

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 import fastresp
-from fastresp.files import own_bytes
+from fastresp.sources.files import own_bytes
 
 TEMPLATE = "SET {id} {text}"
 

@@ -385,7 +385,7 @@ def test_bad_rows_of_json(tmp_path: Path) -> None:
     target = tmp_path / "bad.jsonl"
     for policy in ("skip", target):
         table = fastresp.read(lines(*rows, *MANY[500:], bad[0]), bad_rows=policy)
-        assert isinstance(table, fastresp.files.Table)
+        assert isinstance(table, fastresp.sources.files.Table)
         found = pa.table(table)
         # All of the first block is looked at for its columns, so `late` is one.
         assert sorted(row["a"] for row in found.to_pylist()) == sorted([*range(60_000), 1])

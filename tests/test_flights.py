@@ -15,7 +15,7 @@ import pytest
 import redis
 
 import fastresp
-from fastresp.programs import LocalServer
+from fastresp.server.programs import LocalServer
 
 TEMPLATE = "HSET flight:{row} {**}"
 ROWS = 30_000

@@ -18,8 +18,8 @@ from peak import PEAK
 
 import fastresp
 import fastresp.aio
-from fastresp.programs import LocalServer
-from fastresp.replies import FIRST_IN_FLIGHT
+from fastresp.replies.stream import FIRST_IN_FLIGHT
+from fastresp.server.programs import LocalServer
 
 Execute: TypeAlias = Callable[..., list[Any]]
 

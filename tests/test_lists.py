@@ -34,9 +34,9 @@ import fastresp.aio
 from fastresp.lists import push
 from fastresp.lists.core import WAIT_S
 from fastresp.lists.settings import Settings as ListSettings
-from fastresp.programs import LocalServer
-from fastresp.report import ERRORS_KEPT
-from fastresp.window import Window
+from fastresp.outcome.report import ERRORS_KEPT
+from fastresp.server.programs import LocalServer
+from fastresp.transports.window import Window
 
 Open: TypeAlias = Callable[..., Any]
 

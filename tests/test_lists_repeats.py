@@ -12,7 +12,7 @@ from buffers import Cutter, numbers
 
 import fastresp
 from fastresp.lists.settings import ACK
-from fastresp.programs import LocalServer
+from fastresp.server.programs import LocalServer
 
 Open: TypeAlias = Callable[..., Any]
 ACKNOWLEDGEMENT = ACK.splitlines()[-1].encode()

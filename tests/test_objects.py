@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastresp import CommandError, ProtocolError
-from fastresp.wire.objects import ReplyReader
-from fastresp.wire.replies import ReplyScanner
-from fastresp.wire.reply_columns import ReplyColumns
+from fastresp.replies.reply_columns import ReplyColumns
+from fastresp.resp.read import ReplyReader
+from fastresp.resp.scan import ReplyScanner
 
 NOTHING = object()
 

@@ -18,9 +18,14 @@ import pytest
 from test_cli import PROGRAM
 
 import fastresp
-from fastresp.programs import LocalServer
-from fastresp.progress import fraction_done, fraction_read, known_rows, reporting
-from fastresp.report import Report
+from fastresp.load.progress import (
+    fraction_done,
+    fraction_read,
+    known_rows,
+    reporting,
+)
+from fastresp.outcome.report import Report
+from fastresp.server.programs import LocalServer
 
 
 class Stream:

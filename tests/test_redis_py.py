@@ -28,8 +28,8 @@ from redis.connection import (
 )
 from redis.retry import Retry
 
-from fastresp.programs import LocalServer, find_program
 from fastresp.redis_py import CommandPacker, fast, speed_up
+from fastresp.server.programs import LocalServer, find_program
 
 PLAIN = Connection()
 SERIALIZER = PythonRespSerializer(6000, PLAIN.encoder.encode)

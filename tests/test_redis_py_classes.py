@@ -13,8 +13,8 @@ import redis
 import redis.asyncio
 from redis.connection import Encoder, PythonRespSerializer
 
-from fastresp.programs import LocalServer
 from fastresp.redis_py import CommandPacker, fast, speed_up
+from fastresp.server.programs import LocalServer
 
 CALLS: list[str] = []
 

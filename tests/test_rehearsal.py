@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import fastresp
 from fastresp import CommandError, TransportError
-from fastresp.cli import app
-from fastresp.programs import LocalServer
-from fastresp.rehearsal import rehearsal_of
+from fastresp.cli.app import app
+from fastresp.server.programs import LocalServer
+from fastresp.server.rehearsal import rehearsal_of
 
 ROWS = [{"id": i, "v": "x", "list": [1, 2]} for i in range(3)]
 UNKNOWN = [

@@ -17,11 +17,11 @@ from typer.testing import CliRunner, Result
 
 import fastresp
 from fastresp import CommandError, EncodeError, SourceError
-from fastresp.cli import app
-from fastresp.policy import reject_line
-from fastresp.programs import LocalServer
-from fastresp.redacted import hidden_arguments, redacted
-from fastresp.show import shown_command
+from fastresp.cli.app import app
+from fastresp.outcome.passwords import hidden_arguments, redacted
+from fastresp.outcome.words import shown_command
+from fastresp.server.programs import LocalServer
+from fastresp.transports.error_policy import reject_line
 
 ODD = [
     b"\xff\x00\r\n\xc3\xa9",

@@ -26,8 +26,8 @@ from reply_model import (
 )
 
 from fastresp import ProtocolError, pack
-from fastresp.programs import LocalServer
-from fastresp.wire.replies import ReplyScanner
+from fastresp.resp.scan import ReplyScanner
+from fastresp.server.programs import LocalServer
 
 Errors = list[tuple[int, bytes, bool]]
 

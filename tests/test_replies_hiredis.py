@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from reply_model import expected, pieces_of, scanned
 
-from fastresp.wire.replies import ReplyScanner
+from fastresp.resp.scan import ReplyScanner
 
 SLOW_STREAMS = 100_000
 ROUND_STREAMS = 5_000

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from reply_model import pieces_of
 
 from fastresp import ProtocolError
-from fastresp.wire import arrow_out
-from fastresp.wire.arrow_out import StringBatch, StringColumn
-from fastresp.wire.reply_columns import ReplyColumns, string_column
+from fastresp.replies import arrow_out
+from fastresp.replies.arrow_out import StringBatch, StringColumn
+from fastresp.replies.reply_columns import ReplyColumns, string_column
 
 Row = Sequence[bytes | None]
 

@@ -14,9 +14,9 @@ from loads import Insert
 from typer.testing import CliRunner
 
 import fastresp
-from fastresp.cli import app
-from fastresp.programs import LocalServer
-from fastresp.report import CODES_KEPT, Report
+from fastresp.cli.app import app
+from fastresp.outcome.report import CODES_KEPT, Report
+from fastresp.server.programs import LocalServer
 
 SKIPPING = "SET a:{id} {v}; HSET h:{id} w {w}; HSET p:{id} x 1 {**}"
 ROWS = [

@@ -18,9 +18,15 @@ import redis
 from peak import PEAK
 
 import fastresp
-from fastresp import EncodeError, ProtocolError, aio, pack, pack_many
-from fastresp.files.resp import RespFile
-from fastresp.show import shown_command
+from fastresp import (
+    EncodeError,
+    ProtocolError,
+    aio,
+    pack,
+    pack_many,
+)
+from fastresp.outcome.words import shown_command
+from fastresp.sources.files.resp import RespFile
 from fastresp.transports.redis_cli import RedisCli
 from fastresp.transports.socket import SocketTransport
 
@@ -300,7 +306,7 @@ def test_check_holds_no_promise(head: bytes) -> None:
         "for _ in range(200): out.write(b'$8\\r\\nxxxxxxxx\\r\\n' * 70_000)"
     )
     look = (
-        PEAK + "import sys; from fastresp.files.resp import RespFile; start = peak();"
+        PEAK + "import sys; from fastresp.sources.files.resp import RespFile; start = peak();"
         "found = RespFile(sys.stdin.buffer).summary(); print(peak() - start, found.truncated)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as writer:

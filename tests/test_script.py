@@ -24,11 +24,16 @@ from test_matrix import WHEEL_SERVERS, located
 import fastresp
 import fastresp.aio
 from fastresp import Script, TemplateError
-from fastresp.programs import LocalServer
-from fastresp.script import Repeater, is_forgotten, repeating, script_of
-from fastresp.template import as_template
-from fastresp.window import Repeat, Window
-from fastresp.wire.commands import arguments
+from fastresp.encode.template import as_template
+from fastresp.resp.split import arguments
+from fastresp.server.programs import LocalServer
+from fastresp.transports.script import (
+    Repeater,
+    is_forgotten,
+    repeating,
+    script_of,
+)
+from fastresp.transports.window import Repeat, Window
 
 ADD = Script("return redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])")
 ROWS = 200_000

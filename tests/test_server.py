@@ -19,8 +19,8 @@ import valkey.asyncio
 
 import fastresp
 import fastresp.aio
-from fastresp.programs import LocalServer, find_program
-from fastresp.server import Server
+from fastresp.server.programs import LocalServer, find_program
+from fastresp.server.settings import Server
 
 PASSWORD = "se/cr€t#@:%"
 COMMANDS = [("SET", "a", 1)]
@@ -323,7 +323,7 @@ def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_
     report = fastresp.mass_insert(COMMANDS, server=server.url)
     assert report.transport == "socket"
     assert "on the PATH" in report.reason
-    monkeypatch.setattr("fastresp.programs.WHEELS", ())
+    monkeypatch.setattr("fastresp.server.programs.WHEELS", ())
     report = fastresp.mass_insert(COMMANDS, server=server.url)
     assert report.transport == "socket"
     assert "neither a redis-cli nor a valkey-cli" in report.reason

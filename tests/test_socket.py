@@ -33,9 +33,9 @@ from peak import PEAK, forget_peak, peak
 
 import fastresp
 import fastresp.aio
-from fastresp.programs import LocalServer
+from fastresp.server.programs import LocalServer
 from fastresp.transports.socket import SocketTransport
-from fastresp.window import Window
+from fastresp.transports.window import Window
 
 
 def commands(

@@ -1,4 +1,4 @@
-"""``wire.sockets``: what has come over a socket, waited for and fed on in one call."""
+"""``transports.sockets``: what has come over a socket, waited for and fed on in one call."""
 
 import fcntl
 import os
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastresp.wire.objects import ReplyReader
-from fastresp.wire.sockets import READ_BYTES, receive
+from fastresp.resp.read import ReplyReader
+from fastresp.transports.sockets import READ_BYTES, receive
 
 LONG_MS = 20_000
 

@@ -19,8 +19,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastresp import EncodeError, Template, TemplateError, Writer, pack, pack_many
-from fastresp.template import as_template
+from fastresp import (
+    EncodeError,
+    Template,
+    TemplateError,
+    Writer,
+    pack,
+    pack_many,
+)
+from fastresp.encode.template import as_template
 
 
 def fill(text: str | Template, *rows: Any, **options: Any) -> bytes:

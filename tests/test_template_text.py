@@ -9,8 +9,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pytest
 
-from fastresp import EncodeError, Template, TemplateError, Writer, pack
-from fastresp.template import as_template
+from fastresp import (
+    EncodeError,
+    Template,
+    TemplateError,
+    Writer,
+    pack,
+)
+from fastresp.encode.template import as_template
 
 
 def fill(text: str | Template, *rows: Any, **options: Any) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastresp.wire.times import (
+from fastresp.resp.times import (
     date_text,
     decimal_text,
     duration_text,

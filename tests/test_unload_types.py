@@ -19,9 +19,9 @@ from peak import PEAK
 from test_cli import PROGRAM, Exit, invoke
 
 import fastresp
-from fastresp.programs import LocalServer
-from fastresp.server import Server
-from fastresp.unload import FIRST_ENTRIES, Entries, as_target
+from fastresp.replies.unload import FIRST_ENTRIES, Entries, as_target
+from fastresp.server.programs import LocalServer
+from fastresp.server.settings import Server
 
 TEXTS = [
     "Ann",
@@ -242,7 +242,7 @@ def test_replica(client: redis.Redis, start_server: Callable[..., LocalServer]) 
 
 def test_large_list_in_little_memory(client: redis.Redis, tmp_path: Path) -> None:
     fastresp.mass_insert((b"%d" % i + b"x" * 1000 for i in range(100_000)), "RPUSH k:1 {0}")
-    code = f"{PEAK}\nimport sys\nfrom fastresp.cli import app\ntry:\n    app()\n"
+    code = f"{PEAK}\nimport sys\nfrom fastresp.cli.app import app\ntry:\n    app()\n"
     code += "finally:\n    print(peak(), file=sys.stderr)"
     path = tmp_path / "x.jsonl"
     done = subprocess.run(

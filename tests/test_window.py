@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastresp import Template, Writer, pack
-from fastresp.window import Window
-from fastresp.wire.buffer import Chunk
-from fastresp.wire.commands import arguments
+from fastresp.resp.buffer import Chunk
+from fastresp.resp.split import arguments
+from fastresp.transports.window import Window
 
 
 def chunks_of(count: int, chunk_bytes: int, start: int = 0) -> Iterator[Chunk]:

@@ -13,8 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastresp import Chunk, EncodeError, Template, TemplateError, Writer, pack, pack_many
-from fastresp.wire.writer import CHUNK_BYTES
+from fastresp import (
+    Chunk,
+    EncodeError,
+    Template,
+    TemplateError,
+    Writer,
+    pack,
+    pack_many,
+)
+from fastresp.encode.row_writer import CHUNK_BYTES
 
 
 def commands_of(chunk: Chunk) -> list[bytes]:

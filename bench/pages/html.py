@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from .charts import STYLE, svg
-from .data import Cell, Group, Results, Row, Section, Table
+from .data import (
+    Cell,
+    Group,
+    Results,
+    Row,
+    Section,
+    Table,
+)
 from .text import (
     findings,
     goals_table,

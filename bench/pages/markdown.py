@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .data import Cell, Group, Results, Section, Table
+from .data import (
+    Cell,
+    Group,
+    Results,
+    Section,
+    Table,
+)
 from .text import (
     findings,
     goals_table,

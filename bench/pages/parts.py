@@ -8,7 +8,14 @@ from results import Result
 
 from .data import Group, Results, Section
 from .plots import bars
-from .tables import TURNS, Column, against, listing, median_time, speed
+from .tables import (
+    TURNS,
+    Column,
+    against,
+    listing,
+    median_time,
+    speed,
+)
 
 __all__ = ["PARTS"]
 

@@ -7,11 +7,25 @@ from statistics import mean, median
 
 from results import Result
 
-from .charts import Bar, BarChart, GroupedChart, Line, LineChart, StackedChart
+from .charts import (
+    Bar,
+    BarChart,
+    GroupedChart,
+    Line,
+    LineChart,
+    StackedChart,
+)
 from .data import Results
 from .ratios import shares_of
 from .source_figures import Figure
-from .tables import ceiling, in_order, is_ours, rate, source_figure, speed
+from .tables import (
+    ceiling,
+    in_order,
+    is_ours,
+    rate,
+    source_figure,
+    speed,
+)
 
 __all__ = ["bars", "commands_chart", "depth_chart", "mebibytes", "shares_chart"]
 

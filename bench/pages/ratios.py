@@ -11,7 +11,13 @@ from typing import TypeAlias
 from results import Result
 
 from .charts import Bar, BarChart
-from .data import Cell, NotMeasured, Results, Row, Table
+from .data import (
+    Cell,
+    NotMeasured,
+    Results,
+    Row,
+    Table,
+)
 from .goals import quotient
 from .source_figures import (
     CONNECTING,
@@ -24,7 +30,15 @@ from .source_figures import (
     SECTION_GAIN,
     WORKFLOW,
 )
-from .tables import SERVER, SOURCE_LIKE, cells_of, is_ours, rate, seconds, spread_cell
+from .tables import (
+    SERVER,
+    SOURCE_LIKE,
+    cells_of,
+    is_ours,
+    rate,
+    seconds,
+    spread_cell,
+)
 
 __all__ = [
     "connections_then",

@@ -6,7 +6,13 @@ from results import Result
 
 from .data import Group, Section
 from .parts import PARTS
-from .plots import bars, commands_chart, depth_chart, mebibytes, shares_chart
+from .plots import (
+    bars,
+    commands_chart,
+    depth_chart,
+    mebibytes,
+    shares_chart,
+)
 from .ratios import (
     connections_then,
     generation,
@@ -20,7 +26,13 @@ from .ratios import (
     workflow,
     workflow_bars,
 )
-from .source_figures import PING, PING_RUBY, POP, PUSH, REDIS_BENCHMARK
+from .source_figures import (
+    PING,
+    PING_RUBY,
+    POP,
+    PUSH,
+    REDIS_BENCHMARK,
+)
 from .tables import (
     CLIENT_CPU,
     SERVER,

@@ -9,7 +9,15 @@ from statistics import mean, median
 
 from results import Result
 
-from .data import NOISY, Cell, NotMeasured, Results, Row, Table, spread
+from .data import (
+    NOISY,
+    Cell,
+    NotMeasured,
+    Results,
+    Row,
+    Table,
+    spread,
+)
 from .goals import Measured, per_operation, quotient
 from .source_figures import Figure
 

@@ -9,8 +9,26 @@ from typing import Any
 
 from results import Result
 
-from .data import NOISY, Cell, Group, NotMeasured, Results, Row, Table, clean, spread
-from .goals import GOALS, HELD, Measured, Verdict, by_server_cpu, judge, quotient
+from .data import (
+    NOISY,
+    Cell,
+    Group,
+    NotMeasured,
+    Results,
+    Row,
+    Table,
+    clean,
+    spread,
+)
+from .goals import (
+    GOALS,
+    HELD,
+    Measured,
+    Verdict,
+    by_server_cpu,
+    judge,
+    quotient,
+)
 from .source_figures import SOURCES
 from .tables import figure
 

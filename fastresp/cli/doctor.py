@@ -15,11 +15,26 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..doctor import PLAN, WATCH_PLAN, Diagnosis, Measured, Show, Use, Verdict, doctor, watch
+from ..doctor import (
+    PLAN,
+    WATCH_PLAN,
+    Diagnosis,
+    Measured,
+    Show,
+    Use,
+    Verdict,
+    doctor,
+    watch,
+)
 from ..doctor.measure import PIPELINE
-from ..report import size_text
+from ..outcome.report import size_text
 from . import options
-from .ending import Ending, Exit, ending, say
+from .exit_codes import (
+    Ending,
+    Exit,
+    ending,
+    say,
+)
 
 __all__ = ["diagnose"]
 

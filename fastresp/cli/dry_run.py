@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from ..dry_run import DryRun, Inquiry
-from ..report import size_text
-from .ending import Ending, Exit, in_options, say
+from ..load.dry_run import DryRun, Inquiry
+from ..outcome.report import size_text
+from .exit_codes import (
+    Ending,
+    Exit,
+    in_options,
+    say,
+)
 
 __all__ = ["show_dry_run"]
 

@@ -13,21 +13,26 @@ from typing import IO, Any, Literal
 
 import typer
 
-from ..blocking import write_all
-from ..command_info import command_names, deleting
-from ..dry_run import dry_run
-from ..errors import CommandError, TransportError
-from ..files import Format, Table, read
-from ..files.rejects import RejectsFile, read_rejects
-from ..files.resp import RespFile
-from ..load import mass_insert
-from ..policy import ErrorPolicy, reject_line
-from ..report import Report
-from ..template import Template
+from ..encode.template import Template
+from ..load.command_info import command_names, deleting
+from ..load.dry_run import dry_run
+from ..load.mass_insert import mass_insert
+from ..outcome.errors import CommandError, TransportError
+from ..outcome.report import Report
+from ..sources.blocking import write_all
+from ..sources.files import Format, Table, read
+from ..sources.files.rejects import RejectsFile, read_rejects
+from ..sources.files.resp import RespFile
 from ..transports.choice import choose
+from ..transports.error_policy import ErrorPolicy, reject_line
 from . import options
 from .dry_run import show_dry_run
-from .ending import Ending, Exit, ending, standard_output
+from .exit_codes import (
+    Ending,
+    Exit,
+    ending,
+    standard_output,
+)
 
 __all__ = [
     "How",

@@ -8,7 +8,7 @@ import typer
 
 from ..lists import ListBuffer
 from . import options
-from .ending import ending, say, standard_output
+from .exit_codes import ending, say, standard_output
 
 __all__ = ["pop"]
 

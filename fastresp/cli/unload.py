@@ -15,13 +15,18 @@ from typing import IO, Annotated, Literal, TypeAlias
 
 import typer
 
-from ..fetch import Hashes
-from ..files import SUFFIXES, imported
-from ..progress import counting
-from ..report import size_text
-from ..unload import Entries, as_target, check_found, open_target
+from ..load.progress import counting
+from ..outcome.report import size_text
+from ..replies.fetch_hashes import Hashes
+from ..replies.unload import (
+    Entries,
+    as_target,
+    check_found,
+    open_target,
+)
+from ..sources.files import SUFFIXES, imported
 from . import options
-from .ending import ending, say, standard_output
+from .exit_codes import ending, say, standard_output
 
 __all__ = ["unload"]
 

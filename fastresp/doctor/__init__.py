@@ -8,16 +8,26 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import FastrespError, TransportError
-from ..server import Server, ServerLike
-from ..show import shortened
-from .asker import Asker
+from ..outcome.errors import FastrespError, TransportError
+from ..outcome.words import shortened
+from ..server.settings import Server, ServerLike
 from .client_rules import CLIENT_RULES
 from .facts import Facts, read_facts
 from .findings import Findings
-from .measure import PLAN, Measured, Show, measure
+from .measure import (
+    PLAN,
+    Measured,
+    Show,
+    measure,
+)
+from .questions import Asker
 from .server_rules import SERVER_RULES
-from .verdict import Grade, Verdict, in_order, worst
+from .verdict import (
+    Grade,
+    Verdict,
+    in_order,
+    worst,
+)
 from .watch import Use, use_since_start, watch_server
 
 __all__ = [

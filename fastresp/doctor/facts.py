@@ -13,10 +13,15 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import TransportError
-from ..server import Server, parse_info
-from .asker import Asker, text_of
-from .logs import SCRATCH, Slow, latency_spikes, slow_commands
+from ..outcome.errors import TransportError
+from ..server.settings import Server, parse_info
+from .logs import (
+    SCRATCH,
+    Slow,
+    latency_spikes,
+    slow_commands,
+)
+from .questions import Asker, text_of
 
 __all__ = [
     "SCRATCH",

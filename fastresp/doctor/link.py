@@ -8,10 +8,10 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from ..errors import CommandError
-from ..server import Server
-from ..show import shortened
-from ..wire.encode import pack
+from ..outcome.errors import CommandError
+from ..outcome.words import shortened
+from ..resp.values import pack
+from ..server.settings import Server
 
 __all__ = ["PING", "BoundedSocket", "Link", "rate_of"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .asker import Asker, text_of
+from .questions import Asker, text_of
 
 __all__ = ["SCRATCH", "Slow", "latency_spikes", "new_entries", "slow_commands"]
 

@@ -9,16 +9,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from ..errors import CommandError, FastrespError
-from ..forks import is_own, own
-from ..load import mass_insert
-from ..server import Server, ServerLike
-from ..template import Template
-from ..wire.encode import pack
-from ..wire.signals import Undisturbed
-from ..wire.writer import Writer
+from ..encode.row_writer import Writer
+from ..encode.template import Template
+from ..load.mass_insert import mass_insert
+from ..outcome.errors import CommandError, FastrespError
+from ..resp.values import pack
+from ..server.forks import is_own, own
+from ..server.settings import Server, ServerLike
+from ..transports.signals import Undisturbed
 from .facts import SCRATCH, Facts, unix_server
-from .link import PING, BoundedSocket, Link, rate_of
+from .link import (
+    PING,
+    BoundedSocket,
+    Link,
+    rate_of,
+)
 
 __all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Show", "measure"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..report import size_text
+from ..outcome.report import size_text
 from .facts import Facts
 from .findings import Findings, Rule, gain_of
 from .logs import Slow

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from ..errors import FastrespError, TransportError
-from ..server import Server
-from ..wire.encode import pack
-from .asker import Asker
+from ..outcome.errors import FastrespError, TransportError
+from ..resp.values import pack
+from ..server.settings import Server
 from .facts import Facts, read_facts
 from .logs import new_entries
 from .measure import Show
+from .questions import Asker
 
 __all__ = ["Look", "Use", "look", "use_between", "use_since_start", "watch_server"]
 

@@ -9,14 +9,14 @@ from contextlib import suppress
 from threading import get_ident
 from typing import Any, Self, TypeVar
 
-from ..errors import EncodeError, FastrespError, TransportError
-from ..server import Server, ServerLike
+from ..outcome.errors import EncodeError, FastrespError, TransportError
+from ..replies.arrow_out import StringColumn
+from ..server.settings import Server, ServerLike
 from ..transports.base import add_report
+from ..transports.connection import LostConnection
 from ..transports.lanes import Waits
-from ..transports.pipeline import LostConnection
+from ..transports.signals import Undisturbed
 from ..transports.stream import wait_for
-from ..wire.arrow_out import StringColumn
-from ..wire.signals import Undisturbed
 from .core import ListCore, Steps
 from .push import Push, Pushed
 from .settings import Delivery, Order, Settings

@@ -10,13 +10,13 @@ from operator import length_hint
 from threading import get_ident
 from typing import Any, Self, TypeVar
 
-from ..errors import EncodeError, FastrespError, TransportError
-from ..server import Server, ServerLike
+from ..encode.row_writer import CHUNK_SECONDS
+from ..outcome.errors import EncodeError, FastrespError, TransportError
+from ..replies.arrow_out import StringColumn
+from ..server.settings import Server, ServerLike
 from ..transports.aio import connect, told, wait_for
 from ..transports.base import add_report
-from ..transports.pipeline import LostConnection
-from ..wire.arrow_out import StringColumn
-from ..wire.writer import CHUNK_SECONDS
+from ..transports.connection import LostConnection
 from . import checked_count, checked_items
 from .core import ListCore, Steps
 from .push import BATCH_BYTES, Push, Pushed

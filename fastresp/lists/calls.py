@@ -9,15 +9,15 @@ from threading import get_ident
 from types import UnionType
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from ..errors import CommandError, LeaseError, TransportError
-from ..forks import own
-from ..replies import ReplyCore
-from ..server import Answers, Server
+from ..encode.row_writer import Writer
+from ..outcome.errors import CommandError, LeaseError, TransportError
+from ..replies.reply_columns import ReplyColumns
+from ..replies.stream import ReplyCore
+from ..resp.buffer import Chunk
+from ..server.forks import own
+from ..server.settings import Answers, Server
+from ..transports.connection import LostConnection
 from ..transports.lanes import Waits
-from ..transports.pipeline import LostConnection
-from ..wire.buffer import Chunk
-from ..wire.reply_columns import ReplyColumns
-from ..wire.writer import Writer
 from .consumer import Consumer
 from .held import Held
 from .settings import Settings

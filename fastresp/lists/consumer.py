@@ -7,7 +7,12 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from .settings import ACK, PUT_BACK, TAKE, Settings
+from .settings import (
+    ACK,
+    PUT_BACK,
+    TAKE,
+    Settings,
+)
 
 __all__ = ["Consumer"]
 

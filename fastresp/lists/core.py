@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
-from ..errors import CommandError, LeaseError, TransportError
-from ..source import released
-from ..transports.pipeline import LostConnection
-from ..wire.arrow_out import StringColumn
-from ..wire.batches import gather
-from ..wire.reply_columns import ReplyColumns, string_column
+from ..outcome.errors import CommandError, LeaseError, TransportError
+from ..replies.arrow_out import StringColumn
+from ..replies.reply_columns import ReplyColumns, string_column
+from ..sources.source import released
+from ..transports.connection import LostConnection
 from .calls import Calls, Steps
 from .push import BATCH_BYTES, Push
+from .variadic import gather
 
 __all__ = ["ListCore", "Steps"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 
-from ..wire.arrow_out import StringColumn
+from ..replies.arrow_out import StringColumn
 
 __all__ = ["Held"]
 

@@ -7,15 +7,20 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..errors import CommandError, EncodeError, LoadErrors, with_advice
-from ..replies import ReplyCore
-from ..report import ERRORS_KEPT, Report
-from ..source import Encoder
-from ..template import Template
-from ..wire.arrow_lists import ListedStream
-from ..wire.batches import gather
-from ..wire.writer import CHUNK_SECONDS, Writer
+from ..encode.row_writer import CHUNK_SECONDS, Writer
+from ..encode.template import Template
+from ..outcome.errors import (
+    CommandError,
+    EncodeError,
+    LoadErrors,
+    with_advice,
+)
+from ..outcome.report import ERRORS_KEPT, Report
+from ..replies.stream import ReplyCore
+from ..sources.source import Encoder
 from .settings import Settings
+from .variadic import gather
+from .variadic_columns import ListedStream
 
 __all__ = ["Push", "Pushed"]
 
@@ -67,7 +72,7 @@ class Push:
         self._first_row = len(self._sizes)
         self.writer: Encoder
         if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
-            from ..wire.columns import ColumnWriter
+            from ..encode.columns.column_writer import ColumnWriter
 
             source: Any = ListedStream(items, self._settings.batch, BATCH_BYTES, self._sizes)
             try:

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-from ..errors import TransportError
-from ..policy import ErrorPolicy
-from ..report import Report
-from ..server import Answers, Server
-from ..template import NO_SCRIPTS, Scripts
-from ..threads import in_thread
-from ..wire.buffer import Chunk
+from ..encode.template import NO_SCRIPTS, Scripts
+from ..outcome.errors import TransportError
+from ..outcome.report import Report
+from ..resp.buffer import Chunk
+from ..server.settings import Answers, Server
+from ..server.threads import in_thread
 from .base import add_report
+from .connection import LostConnection
+from .error_policy import ErrorPolicy
 from .lanes import Lanes, Waits
-from .pipeline import LostConnection
 from .stream import Stream, Wait
 
 __all__ = ["AioTransport", "connect", "told", "wait_for"]

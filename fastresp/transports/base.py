@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Self
 
-from ..errors import FastrespError, ProtocolError, TransportError
-from ..report import Report
-from ..server import Answers, Server, ServerLike
-from ..wire.buffer import Chunk
-from ..wire.commands import CommandSplitter
+from ..outcome.errors import FastrespError, ProtocolError, TransportError
+from ..outcome.report import Report
+from ..resp.buffer import Chunk
+from ..resp.split import CommandSplitter
+from ..server.settings import Answers, Server, ServerLike
 
 __all__ = ["LIKELY_CAUSES", "Transport", "add_report", "idle_cause"]
 

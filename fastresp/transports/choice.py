@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import TransportError
-from ..policy import ErrorPolicy
-from ..programs import find_program
-from ..rehearsal import Rehearsed
-from ..server import Answers, Server, ServerLike
-from ..template import NO_SCRIPTS, Scripts
+from ..encode.template import NO_SCRIPTS, Scripts
+from ..outcome.errors import TransportError
+from ..server.programs import find_program
+from ..server.rehearsal import Rehearsed
+from ..server.settings import Answers, Server, ServerLike
 from .base import Transport
 from .cli_options import beyond_redis_cli
+from .error_policy import ErrorPolicy
 from .redis_cli import RedisCli
 from .socket import SocketTransport
 

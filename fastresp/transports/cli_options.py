@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..programs import words_of
-from ..server import Answers, Server
+from ..server.programs import words_of
+from ..server.settings import Answers, Server
 
 __all__ = ["beyond_redis_cli", "cli_options"]
 

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from ..errors import ProtocolError, TransportError
-from ..policy import ErrorPolicy
-from ..report import Report
-from ..script import REPEAT_BYTES, Repeater
-from ..server import Server
-from ..show import shortened
-from ..template import NO_SCRIPTS, Scripts
-from ..window import WINDOW_BYTES, Sending, Window
-from ..wire.buffer import Chunk
-from ..wire.replies import ReplyScanner
-from .pipeline import PORTION_S, LostConnection, PipelineCore
+from ..encode.template import NO_SCRIPTS, Scripts
+from ..outcome.errors import ProtocolError, TransportError
+from ..outcome.report import Report
+from ..outcome.words import shortened
+from ..resp.buffer import Chunk
+from ..resp.scan import ReplyScanner
+from ..server.settings import Server
+from .connection import PORTION_S, LostConnection, PipelineCore
+from .error_policy import ErrorPolicy
+from .script import REPEAT_BYTES, Repeater
 from .stream import Stream, Wait, wait_for
+from .window import WINDOW_BYTES, Sending, Window
 
 __all__ = ["MOST_CONNECTIONS", "Lane", "Lanes", "Waits"]
 

@@ -15,17 +15,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..descriptors import needed_for
-from ..errors import CommandError, TransportError, TransportTimeout
-from ..forks import Inherited, own
-from ..programs import end_group, need_program
-from ..redacted import without_passwords
-from ..report import ERRORS_KEPT, Report
-from ..server import Answers, Server, ServerLike
-from ..window import Sending
-from ..wire.buffer import Chunk
+from ..outcome.errors import CommandError, TransportError, TransportTimeout
+from ..outcome.passwords import without_passwords
+from ..outcome.report import ERRORS_KEPT, Report
+from ..resp.buffer import Chunk
+from ..server.descriptors import needed_for
+from ..server.forks import Inherited, own
+from ..server.programs import end_group, need_program
+from ..server.settings import Answers, Server, ServerLike
 from .base import LIKELY_CAUSES, Transport, idle_cause
 from .cli_options import beyond_redis_cli, cli_options
+from .window import Sending
 
 __all__ = ["RedisCli"]
 

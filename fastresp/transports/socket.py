@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Self
 
-from ..errors import TransportError
-from ..policy import ErrorPolicy
-from ..report import Report
-from ..server import Server, ServerLike
-from ..template import NO_SCRIPTS, Scripts
-from ..wire.buffer import Chunk
+from ..encode.template import NO_SCRIPTS, Scripts
+from ..outcome.errors import TransportError
+from ..outcome.report import Report
+from ..resp.buffer import Chunk
+from ..server.settings import Server, ServerLike
 from .base import Transport
+from .connection import LostConnection
+from .error_policy import ErrorPolicy
 from .lanes import Lanes, Waits
-from .pipeline import LostConnection
 from .stream import wait_for
 
 __all__ = ["SocketTransport"]

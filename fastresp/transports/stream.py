@@ -9,10 +9,10 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..errors import ProtocolError
-from ..forks import Inherited, own
-from ..window import Sending, Window
-from ..wire.sockets import READ_BYTES, receive
+from ..outcome.errors import ProtocolError
+from ..server.forks import Inherited, own
+from .sockets import READ_BYTES, receive
+from .window import Sending, Window
 
 __all__ = ["Sink", "Stream", "Wait", "wait_for"]
 
@@ -38,7 +38,7 @@ class Wait(NamedTuple):
 
 
 class Sink(Protocol):
-    """What takes the bytes of replies as they come in; compiled, see wire.sockets.receive()."""
+    """What takes the bytes of replies as they come in; compiled, see receive() of sockets."""
 
     def feed(self, data: bytes, /) -> object: ...
     @property

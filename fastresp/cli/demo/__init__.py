@@ -1,0 +1,1 @@
+"""``fastresp demo``: the ways to load the same data, compared."""

@@ -1,0 +1,185 @@
+"""The demo: the same data by each method into a server of its own, and what it holds checked."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
+from pathlib import Path
+from typing import Any
+
+from ...encode.row_writer import Writer
+from ...encode.template import Template
+from ...load.mass_insert import dump, mass_insert
+from ...outcome.errors import FastrespError
+from .generators import PAYLOAD
+from .methods import (
+    FASTRESP,
+    Comparison,
+    Methods,
+    Show,
+    Stage,
+)
+
+__all__ = ["PIPELINE", "compare_push", "compare_rows", "read_rows"]
+
+PIPELINE = "redis-py pipeline"
+PIPELINE_COMMANDS = 1_000
+KEY = "demo"
+LRANGE_VALUES = 10_000
+NO_DATA = "0" * 40
+# Single loads of a second scatter by 10 %, so the demo shows medians; and it shall take less
+# than a minute on slower machines too.
+ROUNDS = 3
+BUDGET_S = 45.0
+
+
+def compare_push(commands: int, show: Show) -> Comparison:
+    """Load the report's LPUSH of 129 bytes by each method of its push table.
+
+    Args:
+        commands: how many.
+        show: is told what goes on, between the timed parts.
+
+    Raises:
+        FastrespError: a program is missing or failed, or the server holds other data than sent.
+    """
+    command = ("LPUSH", KEY, PAYLOAD)
+    with Stage.open() as stage:
+        show("writing the ready file")
+        dump(repeat(command, commands), None, stage.ready_file)
+        methods = stage.plain_methods(lambda: repeat(command, commands))
+        methods[FASTRESP] = lambda: mass_insert(repeat(command, commands), server=stage.server.url)
+
+        def check(method: str) -> None:
+            _check_list(stage.client, commands, method)
+
+        return stage.compare(methods, commands, ROUNDS, check=check, show=show, budget_s=BUDGET_S)
+
+
+def compare_rows(rows: list[dict[str, Any]], template: Template, show: Show) -> Comparison:
+    """Load rows through a template by each method, and by a redis-py pipeline.
+
+    Only fastresp fills in the template while it is timed: the others get ready lists of arguments.
+
+    Raises:
+        EncodeError, TemplateError: a row has no value for the template, or lacks a field.
+        FastrespError: as ``compare_push``; or the server refused a command.
+    """
+    show("filling in the template for the other methods")
+    commands = list(_expanded(rows, template))
+    with Stage.open() as stage:
+        show("writing the ready file")
+        dump(rows, template, stage.ready_file)
+        # This one first: an error reply is clearer from redis-py than from redis-cli.
+        methods: Methods = {PIPELINE: lambda: _load_by_pipeline(stage.client, commands)}
+        methods |= stage.plain_methods(lambda: commands)
+        methods[FASTRESP] = lambda: mass_insert(rows, template, server=stage.server.url)
+        digests: list[str] = []
+
+        def check(method: str) -> None:
+            digests.append(_digest(stage.client))
+            if digests[-1] != digests[0]:
+                raise FastrespError(
+                    f"after the load by {method} the server does not hold the same as after the "
+                    f"first by {PIPELINE}; commands that depend on time or chance, such as "
+                    "'XADD key *', can't be compared"
+                )
+
+        return stage.compare(
+            methods, len(commands), ROUNDS, check=check, show=show, budget_s=BUDGET_S
+        )
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read a CSV file with a header line.
+
+    Raises:
+        FastrespError: there is no such file, it is not CSV in UTF-8, or it has no rows,
+            or a row does not match the header.
+    """
+    csv.field_size_limit(sys.maxsize)
+    rows: list[dict[str, Any]] = []
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            for row in reader:
+                if None in row or None in row.values():
+                    raise FastrespError(
+                        f"{path}, line {reader.line_num:,}, has more or fewer values than the "
+                        f"{len(reader.fieldnames or ())} fields of the header; check its commas"
+                    )
+                rows.append(row)
+    except OSError as error:
+        raise FastrespError(
+            f"can't read {path}: {error.strerror}; check the path after --rows"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise FastrespError(
+            f"{path} is not in UTF-8 ({error.reason}); convert it, for example with "
+            "iconv -f latin1 -t utf8"
+        ) from error
+    except csv.Error as error:
+        raise FastrespError(f"{path} can't be read as CSV: {error}; check its quotes") from error
+    if not rows:
+        raise FastrespError(f"{path} has no rows; it needs a header line and one line or more")
+    return rows
+
+
+def _expanded(rows: Iterable[Any], template: Template) -> Iterator[list[str]]:
+    """The arguments of every command that the template makes, read back from its RESP."""
+    import hiredis
+
+    reader = hiredis.Reader(encoding="utf-8")
+    for chunk in Writer(template).chunks(rows):
+        reader.feed(bytes(chunk))
+        try:
+            while (command := reader.gets()) is not False:
+                yield command
+        except UnicodeDecodeError as error:
+            raise FastrespError(
+                "the template makes arguments that are not UTF-8, and the generators to compare "
+                r"with write text only; leave out escapes such as \xff"
+            ) from error
+
+
+def _load_by_pipeline(client: Any, commands: Iterable[Sequence[str]]) -> None:
+    """Load commands as redis-py's documentation does, in pipelines."""
+    import redis
+
+    source = iter(commands)
+    while batch := list(islice(source, PIPELINE_COMMANDS)):
+        pipeline = client.pipeline(transaction=False)
+        for command in batch:
+            pipeline.execute_command(*command)
+        try:
+            pipeline.execute()
+        except redis.ResponseError as error:
+            raise FastrespError(
+                f"the server refused a command of the template: {error}; check the template"
+            ) from error
+
+
+def _digest(client: Any) -> str:
+    """The server's digest of all it holds."""
+    digest = str(client.execute_command("DEBUG", "DIGEST"), "ascii")
+    if digest == NO_DATA:
+        raise FastrespError(
+            "the template's commands leave no data in an empty server, so there is nothing to "
+            "compare; use a command that writes, such as SET or HSET"
+        )
+    return digest
+
+
+def _check_list(client: Any, commands: int, method: str) -> None:
+    """Compare the whole list with what was sent."""
+    held = client.llen(KEY)
+    expected = [PAYLOAD.encode()] * LRANGE_VALUES
+    for first in range(0, max(held, commands), LRANGE_VALUES):
+        values = client.lrange(KEY, first, first + LRANGE_VALUES - 1)
+        if held != commands or values != expected[: commands - first]:
+            raise FastrespError(
+                f"the server does not hold what {method} sent: {held:,} values for {commands:,} "
+                "commands, or other bytes; please report this"
+            )

@@ -1,0 +1,281 @@
+"""Where methods of loading are compared: an own server, a plain redis-cli, a clock and a check."""
+
+from __future__ import annotations
+
+import re
+import resource
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import IO, Any, TypeAlias
+
+from ...outcome.errors import TransportError
+from ...server.descriptors import needed_for
+from ...server.programs import (
+    LocalServer,
+    end_group,
+    find_program,
+    need_program,
+    words_of,
+)
+from .generators import GENERATORS, chunks
+
+__all__ = ["FASTRESP", "READY_FILE", "Comparison", "Methods", "PlainCli", "Show", "Stage", "Timing"]
+
+READY_FILE = "no generation"
+FASTRESP = "fastresp"
+# Nothing that is compared, and no look at what it left, takes as long as this.
+STUCK_S = 300.0
+
+Show: TypeAlias = Callable[[str], object]
+Methods: TypeAlias = dict[str, Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one load took.
+
+    Attributes:
+        seconds: wall time, from the start of the client to the last reply.
+        server_seconds: CPU time of the server meanwhile, user and system.
+        client_seconds: CPU time of this process and of those it started and waited for.
+    """
+
+    seconds: float
+    server_seconds: float
+    client_seconds: float
+
+
+@dataclass
+class Comparison:
+    """The timings of all methods, in rounds: each round has one load by each method.
+
+    Attributes:
+        server: name and version of the server.
+        commands: commands in each load.
+        timings: by method, one for each round.
+    """
+
+    server: str
+    commands: int
+    timings: dict[str, list[Timing]] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        return min(map(len, self.timings.values()), default=0)
+
+    def seconds(self, method: str) -> float:
+        """Median of the wall times of a method."""
+        return median(timing.seconds for timing in self.timings[method])
+
+    def server_seconds(self, method: str) -> float:
+        """Median of the server's CPU times of a method."""
+        return median(timing.server_seconds for timing in self.timings[method])
+
+    def client_seconds(self, method: str) -> float:
+        """Median of the clients' CPU times of a method."""
+        return median(timing.client_seconds for timing in self.timings[method])
+
+    def ratios(self, method: str, base: str = READY_FILE) -> list[float]:
+        """The rate of a method by that of another, round by round."""
+        pairs = zip(self.timings[base], self.timings[method], strict=False)
+        return [ours.seconds / theirs.seconds for ours, theirs in pairs]
+
+
+class PlainCli:
+    """A ``redis-cli --pipe`` as a script would run it, with nothing added.
+
+    Raises:
+        TransportError: it was not found, failed, or the server answered with errors.
+    """
+
+    def __init__(self, server: LocalServer, port: int | None = None) -> None:
+        self.program = need_program("cli")
+        where = ["-s", str(server.socket)]
+        if port is not None:
+            where = ["-h", "127.0.0.1", "-p", str(port)]
+        self.command = [self.program, *where, "--pipe"]
+        # In a file, unlike in a pipe, a storm of error replies can't block redis-cli.
+        self.output = server.folder / "redis-cli-output"
+
+    def feed(self, pieces: Iterable[bytes]) -> None:
+        """Write RESP to its standard input, then wait for the last reply."""
+        with self._running(subprocess.PIPE) as process:
+            assert process.stdin is not None
+            with process.stdin as stdin:
+                stdin.writelines(pieces)
+
+    def load_file(self, path: Path) -> None:
+        """Load a file of RESP: ``redis-cli --pipe < path``."""
+        with open(path, "rb") as ready, self._running(ready):
+            pass
+
+    @contextmanager
+    def _running(self, stdin: int | IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+        """Run it; wait for its end behind the block, and end it if it takes too long."""
+        with (
+            needed_for(f"{self.program} can't be started"),
+            open(self.output, "wb") as output,
+        ):
+            process = subprocess.Popen(
+                self.command, stdin=stdin, stdout=output, stderr=output, process_group=0
+            )
+        end = time.monotonic() + STUCK_S
+        stuck = threading.Timer(STUCK_S, end_group, [process])
+        stuck.daemon = True
+        stuck.start()
+        try:
+            with suppress(BrokenPipeError):  # its own words, looked at below, say why
+                yield process
+            process.wait()
+        finally:
+            stuck.cancel()
+            end_group(process)
+        if process.returncode:
+            words = self.output.read_bytes()[-500:].decode(errors="replace").strip()
+            why = words or "it said nothing"
+            if time.monotonic() >= end:
+                why = f"it did not end within {STUCK_S:g} s, and was killed: {why}"
+            raise TransportError(f"{self.program} --pipe failed: {why}")
+
+
+class Stage:
+    """A server of our own, a plain redis-cli for it, and a redis-py client to look into it.
+
+    Attributes:
+        url: where a load goes: the server's unix socket, or its TCP port.
+    """
+
+    def __init__(self, server: LocalServer, client: Any, port: int | None = None) -> None:
+        self.server = server
+        self.url = server.url if port is None else f"redis://127.0.0.1:{port}"
+        self.client = client
+        self.cli = PlainCli(server, port)
+        self.ready_file = server.folder / "ready.resp"
+
+    @classmethod
+    @contextmanager
+    def open(cls, *, tcp: bool = False) -> Iterator[Stage]:
+        """Start the server; end it and remove its folder afterwards.
+
+        Args:
+            tcp: let loads go over TCP, on a free port of the loopback, not over a unix socket.
+
+        Raises:
+            TransportError: there is no server or no redis-cli, or the server did not start.
+        """
+        import redis
+
+        port = _free_port() if tcp else None
+        listening = [] if port is None else ["--port", str(port)]
+        with (
+            LocalServer(*listening, *_debug_options()) as server,
+            # To look through a large data set takes long.
+            redis.Redis.from_url(server.url, socket_timeout=STUCK_S) as client,
+        ):
+            yield cls(server, client, port)
+
+    def plain_methods(self, commands: Callable[[], Iterable[Sequence[str]]]) -> Methods:
+        """The report's methods: each generator, and the file made beforehand, into redis-cli."""
+
+        def feeding(generate: Callable[[Any], Any]) -> Callable[[], None]:
+            return lambda: self.cli.feed(chunks(generate, commands()))
+
+        methods: Methods = {name: feeding(generate) for name, generate in GENERATORS.items()}
+        return methods | {READY_FILE: lambda: self.cli.load_file(self.ready_file)}
+
+    def compare(
+        self,
+        methods: Methods,
+        commands: int,
+        rounds: int,
+        *,
+        before: Callable[[], object] = lambda: None,
+        check: Callable[[str], None] = lambda method: None,
+        show: Show = lambda text: None,
+        budget_s: float = float("inf"),
+    ) -> Comparison:
+        """Time the methods in turn, in rounds, each time into an empty server.
+
+        Args:
+            methods: by name, what loads the data; among them the ready file.
+            commands: commands in each load.
+            rounds: at most so many; the first is always run.
+            before: is called before each load, in the emptied server.
+            check: is called with the method's name after each load, to look at the data.
+            show: is told what goes on, between the timed parts.
+            budget_s: no round is begun that would end later than this after the start.
+        """
+        comparison = Comparison(self._server_name(), commands)
+        comparison.timings = {method: [] for method in methods}
+        start = time.monotonic()
+        first = next(iter(methods))
+        show(f"warming up: loading {commands:,} commands by {first}, untimed")
+        # The first load pays for the memory that the others find ready.
+        self.timed(methods[first], before)
+        for index in range(rounds):
+            for method, load in methods.items():
+                show(f"round {index + 1}: loading {commands:,} commands by {method}")
+                comparison.timings[method].append(self.timed(load, before))
+                show(f"round {index + 1}: checking what {method} left in the server")
+                check(method)
+            if (time.monotonic() - start) * (index + 2) / (index + 1) > budget_s:
+                break
+        return comparison
+
+    def timed(
+        self, load: Callable[[], object], before: Callable[[], object] = lambda: None
+    ) -> Timing:
+        """Time a load into the emptied server.
+
+        Args:
+            load: what is timed; if it returns a float, that is the wall time, by its own clock.
+            before: is called first, untimed.
+        """
+        # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+        self.client.execute_command("FLUSHALL", "SYNC")
+        before()
+        server_seconds, client_seconds = self._server_seconds(), _client_seconds()
+        start = time.perf_counter()
+        taken = load()
+        seconds = taken if isinstance(taken, float) else time.perf_counter() - start
+        client_seconds = _client_seconds() - client_seconds
+        return Timing(seconds, self._server_seconds() - server_seconds, client_seconds)
+
+    def _server_seconds(self) -> float:
+        info = self.client.info("cpu")
+        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+    def _server_name(self) -> str:
+        info = self.client.info("server")
+        if "valkey_version" in info:
+            return f"Valkey {info['valkey_version']}"
+        return f"Redis {info['redis_version']}"
+
+
+def _client_seconds() -> float:
+    """CPU time of this process, and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+    return number
+
+
+def _debug_options() -> list[str]:
+    """What a server has to be told, since Redis 7.0, before it answers DEBUG."""
+    program = find_program("server", "FASTRESP_SERVER")
+    if program is None:
+        return []  # LocalServer says so better
+    major = re.search(rb"v=(\d+)", words_of(program, "--version"))
+    return ["--enable-debug-command", "yes"] if major and int(major[1]) >= 7 else []

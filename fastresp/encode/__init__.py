@@ -1,0 +1,1 @@
+"""Rows and columns as commands, by a template; does no I/O."""

@@ -1,0 +1,171 @@
+# cython: language_level=3, cdivision=True
+"""Arrow data of any library, taken through the PyCapsule protocol, batch by batch."""
+
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.string cimport memset
+
+import os
+
+from collections.abc import Mapping
+
+from ...outcome.errors import FastrespError, SourceError
+
+
+cdef object object_columns(data):
+    """The names of columns of Python objects, of which polars hands over the addresses as bytes.
+
+    Raises:
+        SourceError: it is a single column of them.
+    """
+    schema = getattr(data, "schema", None)
+    if isinstance(schema, Mapping):
+        return frozenset([name for name, kind in schema.items() if of_objects(kind)])
+    if of_objects(getattr(data, "dtype", None)):
+        raise SourceError(
+            f"this {type(data).__name__} holds Python objects, of which Arrow gets nothing but "
+            "addresses in memory; convert them to text or numbers first, or load them as rows"
+        )
+    return frozenset()
+
+
+cdef bint of_objects(kind) except -1:
+    """Whether a type is polars' Object, or an Array of it, the one that may hold it."""
+    while getattr(kind, "inner", None) is not None:
+        kind = kind.inner
+    return str(kind) == "Object"
+
+
+cdef class Schema:
+    """The names and types of columns."""
+
+    def __dealloc__(self):
+        if self.schema.release is not NULL:
+            self.schema.release(&self.schema)
+
+
+cdef class Batch:
+    """Some rows of all columns; what is written in place from its memory holds on to it."""
+
+    def __dealloc__(self):
+        if self.array.release is not NULL:
+            self.array.release(&self.array)
+
+
+cdef class ArrowStream:
+    """The batches of an object that has ``__arrow_c_stream__`` or ``__arrow_c_array__``.
+
+    Source of the protocol:
+    https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html
+
+    Raises:
+        SourceError: the source can't tell its columns.
+    """
+
+    def __init__(self, data):
+        self.schema = Schema()
+        self.source = data
+        self.schema.objects = object_columns(data)
+        try:
+            if hasattr(data, "__arrow_c_stream__"):
+                given = (data.__arrow_c_stream__(),)
+            else:
+                given = data.__arrow_c_array__()
+        except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+            if isinstance(error, FastrespError):
+                raise
+            # What pyarrow's errors are; any other is the source's own. Some have two arguments:
+            # what is wrong, and in which column.
+            words = "; ".join([str(argument) for argument in error.args]) or type(error).__name__
+            raise SourceError(
+                f"the columns of this {type(data).__name__} have no form in Arrow: {words}; "
+                "convert their values to text or numbers first, or load them as rows"
+            ) from error
+        if len(given) == 1:
+            self.open(given[0])
+        else:
+            self.take(given[0], given[1])
+
+    def __dealloc__(self):
+        if self.stream.release is not NULL:
+            self.stream.release(&self.stream)
+
+    cdef int open(self, capsule) except -1:
+        cdef ArrowArrayStream *given = <ArrowArrayStream *>PyCapsule_GetPointer(
+            capsule, b"arrow_array_stream"
+        )
+        cdef int code
+        if given.release is NULL:
+            raise SourceError("the stream of columns was already taken by somebody else")
+        # Moved out of the capsule, which then has nothing left to release.
+        self.stream = given[0]
+        given.release = NULL
+        with nogil:
+            code = self.stream.get_schema(&self.stream, &self.schema.schema)
+        if code:
+            memset(&self.schema.schema, 0, sizeof(ArrowSchema))
+            raise self.failure(code)
+        return 0
+
+    cdef int take(self, schema, array) except -1:
+        cdef ArrowSchema *given = <ArrowSchema *>PyCapsule_GetPointer(schema, b"arrow_schema")
+        cdef ArrowArray *values = <ArrowArray *>PyCapsule_GetPointer(array, b"arrow_array")
+        if given.release is NULL or values.release is NULL:
+            raise SourceError("the columns were already taken by somebody else")
+        self.schema.schema = given[0]
+        given.release = NULL
+        self.only = Batch()
+        self.only.array = values[0]
+        values.release = NULL
+        return 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        batch = self.next()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    cdef Batch next(self):
+        """The next batch, or None when there are no more."""
+        cdef Batch batch = self.only
+        cdef int code
+        if batch is not None or self.stream.release is NULL:
+            self.only = None
+            return batch
+        batch = Batch()
+        self.waiting = True
+        try:
+            # Other threads may be at work for it, and need the interpreter.
+            with nogil:
+                code = self.stream.get_next(&self.stream, &batch.array)
+        finally:
+            self.waiting = False
+            if self.ended:
+                self.release_columns()
+        if code:
+            memset(&batch.array, 0, sizeof(ArrowArray))
+            raise self.failure(code)
+        return None if batch.array.release is NULL else batch
+
+    def release_columns(self):
+        """Let go of the source, now or as soon as another thread does not wait for it any more."""
+        self.ended = True
+        self.schema = self.only = None
+        if not self.waiting and self.stream.release is not NULL:
+            self.stream.release(&self.stream)
+            self.stream.release = NULL
+
+    cdef object failure(self, int code):
+        cdef const char *text = NULL
+        # A Table knows the exception itself, such as a Ctrl-C, of which Arrow hands on the text.
+        error = getattr(self.source, "error", None)
+        if isinstance(error, BaseException):
+            return error
+        if self.stream.release is not NULL:
+            text = self.stream.get_last_error(&self.stream)
+        words = os.strerror(code) if text is NULL else text.decode(errors="replace").strip()
+        if "Detail: Python exception:" in words:
+            words = words.splitlines()[-1]      # pyarrow hands on the whole traceback
+        return SourceError(f"the source of the columns failed: {words}")

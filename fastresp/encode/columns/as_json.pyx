@@ -1,0 +1,208 @@
+# cython: language_level=3, cdivision=True
+"""Values of Arrow columns as JSON text, nested as they are: the text that json.dumps makes."""
+
+from libc.string cimport memcpy
+
+from .cell cimport (
+    BAD_INDEX,
+    FORM_BOOL,
+    FORM_FLOAT,
+    FORM_LIST,
+    FORM_MAP,
+    FORM_NUMBER,
+    FORM_STRUCT,
+    IS_NULL,
+    NOT_FINITE,
+    NOT_UTF8,
+    NULL_KEY,
+    Cell,
+    Scratch,
+    room,
+    stood_for,
+    value,
+)
+
+# Whether a byte of a string has to be escaped in JSON.
+cdef bint[256] SPECIAL
+cdef const char *HEX = b"0123456789abcdef"
+
+
+cdef int prepare() except -1:
+    cdef int byte
+    for byte in range(256):
+        SPECIAL[byte] = byte < 32 or byte == c'"' or byte == c'\\'
+    return 0
+
+
+prepare()
+
+
+cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """A value of the inner cell as JSON; a null as 'null'."""
+    cell.scratch.size = 0
+    cdef int fault = put_json(&cell.scratch, cell.inner, i, False)
+    if fault:
+        n[0] = fault
+        return NULL
+    n[0] = cell.scratch.size
+    return cell.scratch.data
+
+
+cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """A value of the inner cell as JSON, in which a null is none."""
+    cdef Py_ssize_t at = i
+    if stood_for(cell.inner, &at) is NULL:
+        n[0] = BAD_INDEX if at < 0 else IS_NULL
+        return NULL
+    return text_of_json(cell, i, n)
+
+
+cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
+    """The field of the inner cell whose value has no text; the inner cell itself if none."""
+    cdef Py_ssize_t k
+    cdef Cell *field
+    for k in range(cell.inner.n_children if cell.inner.form == FORM_STRUCT else 0):
+        field = &cell.inner.children[k]
+        cell.scratch.size = 0
+        if not field.hidden and put_json(&cell.scratch, field, i, False):
+            return field
+    return cell.inner
+
+
+cdef int put_json(Scratch *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
+    """Write a value; in quotes, whatever it is, where it is the name of a pair."""
+    cell = stood_for(cell, &i)
+    if cell is NULL:
+        return BAD_INDEX if i < 0 else put(out, b"null", 4)
+    if cell.form == FORM_LIST:
+        return put_list(out, cell, i)
+    if cell.form == FORM_STRUCT:
+        return put_struct(out, cell, i)
+    if cell.form == FORM_MAP:
+        return put_map(out, cell, i)
+    return put_scalar(out, cell, i, quoted)
+
+
+cdef int put_scalar(Scratch *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
+    cdef Py_ssize_t n
+    cdef const char *text = value(cell, i, &n)
+    if text is NULL:
+        return <int>n
+    if cell.form == FORM_BOOL:
+        if text[0] == c'1':
+            text, n = b"true", 4
+        else:
+            text, n = b"false", 5
+    elif cell.form == FORM_FLOAT:
+        # inf, -inf and nan; of digits none is beyond '9'.
+        if text[n - 1] > c'9':
+            return NOT_FINITE
+    elif cell.form != FORM_NUMBER:
+        return put_string(out, text, n)
+    if not quoted:
+        return put(out, text, n)
+    return put_string(out, text, n)
+
+
+cdef int put_list(Scratch *out, Cell *cell, Py_ssize_t i) noexcept nogil:
+    cdef Py_ssize_t start, end, at
+    cdef int fault = put(out, b"[", 1)
+    cell.span(cell, i, &start, &end)
+    for at in range(start, end):
+        fault = fault or (put(out, b",", 1) if at > start else 0)
+        fault = fault or put_json(out, &cell.children[0], at, False)
+        if fault:
+            return fault
+    return fault or put(out, b"]", 1)
+
+
+cdef int put_struct(Scratch *out, Cell *cell, Py_ssize_t i) noexcept nogil:
+    cdef Py_ssize_t k
+    cdef int fault = put(out, b"{", 1)
+    cdef bint first = True
+    cdef Cell *field
+    for k in range(cell.n_children):
+        field = &cell.children[k]
+        if field.hidden:
+            continue
+        fault = fault or (0 if first else put(out, b",", 1))
+        fault = fault or put_string(out, field.name, field.name_size)
+        fault = fault or put(out, b":", 1)
+        fault = fault or put_json(out, field, i, False)
+        if fault:
+            return fault
+        first = False
+    return fault or put(out, b"}", 1)
+
+
+cdef int put_map(Scratch *out, Cell *cell, Py_ssize_t i) noexcept nogil:
+    """A map is a list of structs of two: the name and the value."""
+    cdef Py_ssize_t start, end, at, key
+    cdef int fault = put(out, b"{", 1)
+    cdef Cell *names = &cell.children[0].children[0]
+    cdef Cell *values = &cell.children[0].children[1]
+    cell.span(cell, i, &start, &end)
+    for at in range(start, end):
+        key = at
+        if stood_for(names, &key) is NULL:
+            return NULL_KEY
+        fault = fault or (put(out, b",", 1) if at > start else 0)
+        fault = fault or put_json(out, names, at, True)
+        fault = fault or put(out, b":", 1)
+        fault = fault or put_json(out, values, at, False)
+        if fault:
+            return fault
+    return fault or put(out, b"}", 1)
+
+
+cdef inline int put(Scratch *out, const char *text, Py_ssize_t n) noexcept nogil:
+    cdef int fault = room(out, n)
+    if fault == 0:
+        memcpy(out.data + out.size, text, n)
+        out.size += n
+    return fault
+
+
+cdef int put_string(Scratch *out, const char *text, Py_ssize_t n) noexcept nogil:
+    """Write a string in quotes, escaped as json.dumps does with ensure_ascii=False."""
+    cdef Py_ssize_t at = 0, start, step
+    cdef int fault = room(out, n + 2)
+    if fault:
+        return fault
+    put(out, b'"', 1)
+    while at < n:
+        start = at
+        while at < n and not SPECIAL[<unsigned char>text[at]]:
+            step = character_size(text + at, n - at)
+            if step == 0:
+                return NOT_UTF8
+            at += step
+        put(out, text + start, at - start)
+        if at < n:
+            # Room for this one, and for what follows if nothing else has to be escaped.
+            fault = room(out, n - at + 8)
+            if fault:
+                return fault
+            put_escaped(out, text[at])
+            at += 1
+    return put(out, b'"', 1)
+
+
+cdef int put_escaped(Scratch *out, char character) noexcept nogil:
+    if character == c'\n':
+        return put(out, b"\\n", 2)
+    if character == c'\r':
+        return put(out, b"\\r", 2)
+    if character == c'\t':
+        return put(out, b"\\t", 2)
+    if character == c'\b':
+        return put(out, b"\\b", 2)
+    if character == c'\f':
+        return put(out, b"\\f", 2)
+    if character == c'"':
+        return put(out, b'\\"', 2)
+    if character == c'\\':
+        return put(out, b"\\\\", 2)
+    put(out, b"\\u00", 4)
+    put(out, &HEX[character >> 4], 1)
+    return put(out, &HEX[character & 15], 1)

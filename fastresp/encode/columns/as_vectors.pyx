@@ -1,0 +1,118 @@
+# cython: language_level=3, cdivision=True
+"""Lists of numbers in Arrow columns as vectors: little-endian floats, as vector search has them."""
+
+from libc.math cimport isfinite
+from libc.stdint cimport uint16_t
+
+from .cell cimport (
+    BAD_INDEX,
+    FORM_FLOAT,
+    FORM_LIST,
+    FORM_OTHER,
+    IS_NULL,
+    NULL_INSIDE,
+    OTHER_LENGTH,
+    TOO_LARGE,
+    Cell,
+    inmost,
+    is_null,
+    room,
+    stood_for,
+)
+from ...resp.floats cimport half_of
+
+cdef dict WIDTHS = {"f16": 2, "f32": 4, "f64": 8}
+
+
+cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
+    """Let a cell write the lists of another as vectors; False where that holds no numbers."""
+    cdef Cell *items = &inmost(lists).children[0]
+    if inmost(lists).form != FORM_LIST or items.number is NULL:
+        return False
+    cell.inner = lists
+    cell.width = WIDTHS[kind]
+    cell.vector = -1
+    cell.lasting = items.form == FORM_FLOAT and items.width == cell.width
+    if cell.lasting:
+        cell.text = text_of_ready_vector
+    else:
+        cell.text = text_of_vector
+    return True
+
+
+cdef inline Py_ssize_t locate(
+    Cell *cell, Py_ssize_t i, Py_ssize_t *count, Cell **found
+) noexcept nogil:
+    """The first item of a vector, and how many there are; -1 and a Fault where it is none.
+
+    Args:
+        found: for the items of all vectors.
+    """
+    cdef Py_ssize_t start, end, at
+    cdef Cell *lists = cell.inner
+    cdef Cell *items
+    if lists.form == FORM_OTHER or is_null(lists, i):
+        lists = stood_for(lists, &i)
+        if lists is NULL:
+            count[0] = BAD_INDEX if i < 0 else IS_NULL
+            return -1
+    found[0] = items = &lists.children[0]
+    lists.span(lists, i, &start, &end)
+    count[0] = end - start
+    if cell.vector != count[0]:
+        if cell.vector >= 0:
+            count[0] = OTHER_LENGTH
+            return -1
+        cell.vector = count[0]
+    if items.validity is not NULL:
+        for at in range(start, end):
+            if is_null(items, at):
+                count[0] = NULL_INSIDE
+                return -1
+    return start + items.offset
+
+
+cdef const char *text_of_ready_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """A vector whose bytes are in the Arrow memory as they are wanted."""
+    cdef Cell *items
+    cdef Py_ssize_t start = locate(cell, i, n, &items)
+    if start < 0:
+        return NULL
+    n[0] *= cell.width
+    # Without any items there may be no memory, and NULL would be a null.
+    if n[0] == 0:
+        return cell.scratch.data
+    return <const char *>items.values + start * cell.width
+
+
+cdef const char *text_of_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """A vector whose numbers are of another type."""
+    cdef Cell *items
+    cdef Py_ssize_t k, count, start = locate(cell, i, &count, &items)
+    if start < 0:
+        n[0] = count
+        return NULL
+    n[0] = count * cell.width
+    cdef int fault = room(&cell.scratch, n[0])
+    cdef char *to = cell.scratch.data
+    for k in range(count if fault == 0 else 0):
+        if not convert(to + k * cell.width, cell.width, items.number(items.values, start + k)):
+            fault = TOO_LARGE
+            break
+    if fault:
+        n[0] = fault
+        return NULL
+    return to
+
+
+cdef inline bint convert(char *to, Py_ssize_t width, double number) noexcept nogil:
+    """Write a number; False where it is finite and would not be any more."""
+    if width == 8:
+        (<double *>to)[0] = number
+    elif width == 4:
+        (<float *>to)[0] = <float>number
+        return isfinite((<float *>to)[0]) or not isfinite(number)
+    else:
+        (<uint16_t *>to)[0] = half_of(number)
+        return (<uint16_t *>to)[0] & 0x7FFF != 0x7C00 or not isfinite(number)
+    return True

@@ -1,0 +1,204 @@
+# cython: language_level=3, cdivision=True
+"""Which values of an Arrow array lie within its memory, whoever made it.
+
+The C data interface carries no sizes of buffers. So what can be known is this: offsets don't fall
+and don't begin below 0; lists and structs end within their children; views end within the buffers
+whose sizes come with them (looked at when they are written); indices lie within their dictionary
+(likewise); runs end one after another. The last offset defines how large a buffer is.
+"""
+
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+
+from .arrow cimport ArrowArray
+from .cell cimport (
+    LAYOUT_DICTIONARY,
+    LAYOUT_FIXED,
+    LAYOUT_FIXED_LIST,
+    LAYOUT_LARGE_LIST,
+    LAYOUT_LARGE_LIST_VIEW,
+    LAYOUT_LARGE_STRING,
+    LAYOUT_LIST,
+    LAYOUT_LIST_VIEW,
+    LAYOUT_NONE,
+    LAYOUT_RUNS,
+    LAYOUT_STRING,
+    LAYOUT_STRUCT,
+    LAYOUT_VIEW,
+    Cell,
+    is_null,
+    name_of,
+)
+
+from ...outcome.errors import SourceError
+
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define fastresp_fetch(p) __builtin_prefetch(p)
+    #else
+    #define fastresp_fetch(p)
+    #endif
+    """
+    # Ask for a line of the cache, which need not be anybody's memory.
+    void fetch "fastresp_fetch"(const char *p) noexcept nogil
+
+
+cdef int check_shape(Cell *cell, ArrowArray *array) except -1:
+    """Refuse an array that has not the buffers and children of its type.
+
+    Raises:
+        SourceError: it has not.
+    """
+    cdef Py_ssize_t i, buffers = 0, children = cell.n_children
+    if cell.layout in (LAYOUT_STRUCT, LAYOUT_FIXED_LIST):
+        buffers = 1
+    elif cell.layout in (LAYOUT_FIXED, LAYOUT_LIST, LAYOUT_LARGE_LIST, LAYOUT_DICTIONARY):
+        buffers = 2
+    elif cell.layout not in (LAYOUT_NONE, LAYOUT_RUNS):
+        buffers = 3
+    if cell.layout == LAYOUT_DICTIONARY:
+        children = 0
+    cdef bint fits = (
+        array.offset >= 0 and array.length >= 0 and array.length < INT64_MAX - array.offset
+        and array.n_buffers >= buffers and (buffers == 0 or array.buffers is not NULL)
+        and array.n_children >= children and (children == 0 or array.children is not NULL)
+        and (cell.layout == LAYOUT_DICTIONARY) == (array.dictionary is not NULL)
+    )
+    for i in range(children if fits else 0):
+        fits = fits and array.children[i] is not NULL
+    if not fits:
+        column = f"column {name_of(cell)!r}" if cell.name_size else "the array"
+        raise SourceError(
+            f"{column} does not fit its type: its length, buffers or children are not those of "
+            "one; this is a fault of the library that made it"
+        )
+    return 0
+
+
+cdef void keep_sound(Cell *cell, int above) noexcept nogil:
+    """Cut the length of a bound cell to the values before the first that is damaged.
+
+    With its children first, so that what points into them is held against what is sound there.
+
+    Args:
+        above: 0 for a column, whose strings are left to sound_rows(), and 1 for the struct of all.
+    """
+    cdef Py_ssize_t i, n = max(cell.length, 0)
+    for i in range(cell.n_children):
+        keep_sound(&cell.children[i], above - 1)
+    cdef int64_t most = cell.children.length if cell.n_children else INT64_MAX
+    if cell.layout in (LAYOUT_LIST, LAYOUT_LARGE_LIST, LAYOUT_STRING, LAYOUT_LARGE_STRING):
+        n = n if cell.values is not NULL else 0
+        if above or cell.n_children:
+            n = rising(cell, 0, n, n, 0 if cell.empty else most)
+    elif cell.layout in (LAYOUT_FIXED, LAYOUT_DICTIONARY, LAYOUT_VIEW):
+        n = n if cell.values is not NULL else 0
+    elif cell.layout == LAYOUT_LIST_VIEW or cell.layout == LAYOUT_LARGE_LIST_VIEW:
+        n = viewed(cell, n, most)
+    elif cell.layout == LAYOUT_FIXED_LIST and cell.width > 0:
+        n = min(n, max(most // cell.width - cell.offset, 0))
+    elif cell.layout == LAYOUT_STRUCT:
+        for i in range(cell.n_children):
+            n = min(n, cell.children[i].length)
+    elif cell.layout == LAYOUT_RUNS:
+        cell.children[0].length = min(run_ends(&cell.children[0]), cell.children[1].length)
+    cell.length = n
+
+
+cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    """Where among rows of a column, up to ``last``, the first that is damaged is.
+
+    Its offsets are looked at when they are about to be written, and the next ones fetched while
+    that is done: 0.2 ns a value instead of 0.5.
+    """
+    cdef Py_ssize_t width = 4 if cell.layout == LAYOUT_STRING else 8
+    cdef Py_ssize_t at, begin = (cell.offset + last + 1) * width
+    if cell.layout == LAYOUT_STRING or cell.layout == LAYOUT_LARGE_STRING:
+        for at in range(begin, begin + (last - first) * width, 64):
+            fetch(<const char *>cell.values + at)
+        return rising(cell, first, last, cell.length, 0 if cell.empty else INT64_MAX)
+    return last
+
+
+cdef Py_ssize_t rising(
+    Cell *cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t length, int64_t most
+) noexcept nogil:
+    """Where among some values the first is whose offsets fall, or end beyond the last of all."""
+    if first >= last:
+        return last
+    if cell.layout == LAYOUT_STRING or cell.layout == LAYOUT_LIST:
+        return first + small_rising(
+            <const int32_t *>cell.values + cell.offset + first, last - first, length - first, most
+        )
+    return first + large_rising(
+        <const int64_t *>cell.values + cell.offset + first, last - first, length - first, most
+    )
+
+
+cdef Py_ssize_t small_rising(
+    const int32_t *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
+) noexcept nogil:
+    cdef uint32_t wrong = <uint32_t>offsets[n]
+    cdef Py_ssize_t i
+    # Without a branch, so that the compiler takes several at once. If none is below 0, no
+    # difference of two is out of range.
+    for i in range(n):
+        wrong |= <uint32_t>offsets[i] | (<uint32_t>offsets[i + 1] - <uint32_t>offsets[i])
+    if wrong >> 31:
+        i = 0
+        while i < n and 0 <= offsets[i] <= offsets[i + 1]:
+            i += 1
+        n = i
+    most = min(most, offsets[length])
+    while n and offsets[n] > most:
+        n -= 1
+    return n
+
+
+cdef Py_ssize_t large_rising(
+    const int64_t *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
+) noexcept nogil:
+    """The same, of offsets of 64 bits."""
+    cdef uint64_t wrong = <uint64_t>offsets[n]
+    cdef Py_ssize_t i
+    for i in range(n):
+        wrong |= <uint64_t>offsets[i] | (<uint64_t>offsets[i + 1] - <uint64_t>offsets[i])
+    if wrong >> 63:
+        i = 0
+        while i < n and 0 <= offsets[i] <= offsets[i + 1]:
+            i += 1
+        n = i
+    most = min(most, offsets[length])
+    while n and offsets[n] > most:
+        n -= 1
+    return n
+
+
+cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
+    """How many of the first list views lie within their items."""
+    cdef bint large = cell.layout == LAYOUT_LARGE_LIST_VIEW
+    cdef int64_t start, size
+    cdef Py_ssize_t i
+    if cell.values is NULL or cell.sizes is NULL:
+        return 0
+    for i in range(cell.offset, cell.offset + n):
+        start = (<const int64_t *>cell.values)[i] if large else (<const int32_t *>cell.values)[i]
+        size = cell.sizes[i] if large else (<const int32_t *>cell.sizes)[i]
+        if start < 0 or size < 0 or start > most or size > most - start:
+            # Where a null is, nobody looks.
+            if not is_null(cell, i - cell.offset):
+                return i - cell.offset
+    return n
+
+
+cdef Py_ssize_t run_ends(Cell *ends) noexcept nogil:
+    """How many of the first runs end one after another."""
+    cdef Py_ssize_t i
+    cdef int64_t before = 0, end
+    for i in range(ends.length):
+        end = ends.index(ends.values, ends.offset + i)
+        if end <= before:
+            return i
+        before = end
+    return ends.length

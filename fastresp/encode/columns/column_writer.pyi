@@ -1,0 +1,25 @@
+from typing import Final, Literal
+
+from typing_extensions import disjoint_base
+
+from ..plan import Plan
+from .arrow import ArrowStream
+from .rows import Target
+
+CHUNK_BYTES: Final[int]
+
+@disjoint_base
+class ColumnWriter(Target):
+    def __init__(
+        self,
+        plan: Plan,
+        stream: ArrowStream,
+        *,
+        nulls: Literal["error", "skip", "empty"] = "error",
+        chunk_bytes: int = ...,
+    ) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def names(self) -> list[str]: ...
+    def fill(self, source: ArrowStream) -> bool: ...

@@ -1,0 +1,223 @@
+# cython: language_level=3, cdivision=True
+"""Arrow columns as chunks of RESP: a template run over batches, without Python objects."""
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+
+from .arrow cimport ArrowStream
+from ...resp.buffer cimport Buffer, rollback
+from .cell cimport (
+    BAD_INDEX,
+    DAMAGED,
+    EMPTY_COMMAND,
+    IS_NOT_ALLOWED,
+    IS_NULL_ROW,
+    NO_MEMORY,
+    NOT_FINITE,
+    NOT_UTF8,
+    NULL_INSIDE,
+    NULL_KEY,
+    OTHER_LENGTH,
+    OUT_OF_RANGE,
+    RAISED,
+    TOO_LARGE,
+    Cell,
+    name_of,
+)
+from .rows cimport (
+    Job,
+    Target,
+    give_back,
+    lend,
+    put_rows,
+)
+from ...resp.values cimport Nulls, locate, nulls_policy
+from .as_json cimport culprit
+from .steps cimport Steps
+
+from time import monotonic
+
+from ...outcome.errors import EncodeError
+from ..chunk_writer import CHUNK_BYTES
+
+# A source that takes longer for a batch is one to be waited for: what is made goes first.
+cdef double SLOW_SECONDS = 0.0005
+# Rows that are looked at for damage, and then written while the next offsets are fetched.
+cdef enum:
+    LOOK_ROWS = 128
+cdef str DAMAGE = "the data is damaged; make the columns, or the file that they come from, again"
+
+
+cdef class ColumnWriter(Target):
+    """Encode Arrow columns through a plan, into chunks of whole commands.
+
+    Used as a Writer; its rows come from an ArrowStream.
+
+    Args:
+        plan: a Plan (such as a Template) to run for each row.
+        stream: where the columns come from.
+        nulls, chunk_bytes: as for a Writer.
+
+    Raises:
+        TemplateError: there is no such column, or what it holds can't be written so.
+    """
+
+    cdef Steps steps
+    cdef Nulls nulls
+    cdef bint slow                      # the last batch had to be waited for
+    cdef Py_ssize_t at                  # rows of the batch that are written
+    cdef Py_ssize_t looked              # rows of it that were looked at for damage
+    cdef Py_ssize_t before              # rows of all batches before it
+
+    def __init__(
+        self, plan, ArrowStream stream, *, nulls="error", chunk_bytes=CHUNK_BYTES
+    ):
+        self.nulls = nulls_policy(nulls)
+        self.steps = Steps(plan, stream.schema, self.nulls)
+        self.row_commands = self.steps.n_commands
+
+    @property
+    def rows(self):
+        """Rows taken from the source."""
+        return self.before + self.at
+
+    @property
+    def names(self):
+        """The names of the columns, without an index of pandas that has none."""
+        cdef Steps steps = self.steps
+        cdef Py_ssize_t i
+        return [steps.names[i] for i in range(steps.n_columns) if not steps.columns[i].hidden]
+
+    def fill(self, source):
+        """Encode rows until a chunk is due; False when there are no more."""
+        cdef ArrowStream stream = source
+        self.begin()
+        try:
+            while True:
+                if self.batch is None:
+                    if self.slow and self.buffer.commands:
+                        self.slow = False
+                        return True
+                    if not self.fetch(stream):
+                        return False
+                self.write()
+                if self.buffer.size + self.buffer.extra >= self.chunk_bytes:
+                    return True
+                PyErr_CheckSignals()
+        finally:
+            self.busy = False
+
+    cdef bint fetch(self, ArrowStream stream) except -1:
+        """Take the next batch; False when there is none."""
+        cdef double start = monotonic()
+        batch = stream.next()
+        self.slow = monotonic() - start > SLOW_SECONDS
+        if batch is None:
+            return False
+        self.steps.attach(batch, self.buffer.most)
+        self.before += self.at
+        self.at = self.looked = 0
+        self.batch = batch
+        return True
+
+    cdef int write(self) except -1:
+        """Write rows of the batch until a chunk is due, or there are no more."""
+        cdef Job job
+        cdef Buffer b = self.buffer
+        cdef Steps steps = self.steps
+        cdef Py_ssize_t first = self.at, last = steps.root.length, end
+        cdef int fault
+        job.large, job.most, job.nulls = b.large, b.most, self.nulls
+        job.in_place = b.payloads is not None
+        job.argument = -1
+        job.cell = NULL
+        job.target = <PyObject *>self
+        if b.room - b.commands < steps.n_commands:
+            b.grow_marks()
+        last = min(last, first + (b.room - b.commands) // steps.n_commands)
+        job.ends, job.rows = b.ends.data.as_longlongs, b.rows.data.as_longlongs
+        lend(&job, b)
+        with nogil:
+            while True:
+                end = min(self.at + LOOK_ROWS, last)
+                if self.looked < end:
+                    steps.look(self.looked, end)
+                    self.looked = end
+                    last = min(last, steps.root.length)
+                    end = min(end, last)
+                fault = put_rows(&job, steps, b, self.before, &self.at, end, self.chunk_bytes)
+                if fault or self.at < end or end == last:
+                    break
+        give_back(&job, b)
+        if not fault and self.at == steps.root.length < self.batch.array.length:
+            fault, job.cell = DAMAGED, steps.damaged()
+        if fault:
+            error = self.failure(&job, fault)
+            rollback(b, job.whole)
+            # Now, not when nobody looks at the traceback any more.
+            self.batch = None
+            raise error
+        if self.at == self.batch.array.length:
+            self.batch = None
+        return 0
+
+    cdef object failure(self, Job *job, int fault):
+        """The error for the row that could not be written."""
+        cdef Buffer b = self.buffer
+        cdef Py_ssize_t command = b.first_command + b.commands
+        error, self.error = self.error, None
+        if fault == NO_MEMORY:
+            return MemoryError("no memory for the text of a row")
+        cdef Cell *cell
+        name = None
+        if job.cell is not NULL:
+            cell = job.cell
+            if cell.inner is &self.steps.root and self.steps.named:
+                cell = culprit(cell, self.at)      # of {*!json} one of all columns
+            while cell.name is NULL:
+                cell = cell.inner
+            name = name_of(cell)
+        if fault != RAISED:
+            error = EncodeError(described(fault, job, b.most))
+        where = f"row {self.rows:,}, command {command:,}"
+        if name:
+            where += f", column {name!r}"
+        return locate(error, where, command, self.rows, job.argument, None)
+
+
+cdef str described(int fault, Job *job, Py_ssize_t most):
+    """What is wrong with a value, as a sentence."""
+    if fault == IS_NOT_ALLOWED:
+        return (
+            "cannot send a null: it has no RESP form; leave it out, send an empty string, or let "
+            "nulls='skip' or nulls='empty' do so"
+        )
+    if fault == IS_NULL_ROW:
+        return "the row itself is null, and has no columns"
+    if fault == OUT_OF_RANGE:
+        return "this date or time is not within the years 1 to 9999, so ISO 8601 has no text for it"
+    if fault == BAD_INDEX:
+        return f"this value points outside of its dictionary: {DAMAGE}"
+    if fault == DAMAGED:
+        return f"this value, or one in it, lies outside of the memory of its column: {DAMAGE}"
+    if fault == NULL_INSIDE:
+        return "a vector holds no nulls"
+    if fault == OTHER_LENGTH:
+        return (
+            "the vector has another length than the first one in its place, which had "
+            f"{job.cell.vector:,}: a vector index has one dimension for all"
+        )
+    if fault == TOO_LARGE:
+        return "a number of this vector is too large for the type it is to be sent as"
+    if fault == NOT_FINITE:
+        return "NaN and infinity have no form in JSON"
+    if fault == EMPTY_COMMAND:
+        return "the command is empty; a command is at least a name"
+    if fault == NOT_UTF8:
+        return "this text is not UTF-8, and JSON has to be; convert it, or send the field by itself"
+    if fault == NULL_KEY:
+        return "the name of a pair is null"
+    return (
+        f"an argument is more than the {most:,} bytes that the server takes; split it, or raise "
+        "the server's proto-max-bulk-len"
+    )

@@ -1,0 +1,283 @@
+# cython: language_level=3, cdivision=True
+"""The text of booleans, numbers, strings and bytes in Arrow columns."""
+
+from libc.stdint cimport (
+    int8_t,
+    int16_t,
+    int32_t,
+    int64_t,
+    uint8_t,
+    uint16_t,
+    uint32_t,
+    uint64_t,
+)
+
+from ...resp.buffer cimport put_digits, put_signed
+from .cell cimport (
+    DAMAGED,
+    FORM_BOOL,
+    FORM_BYTES,
+    FORM_FLOAT,
+    FORM_NONE,
+    FORM_NULL,
+    FORM_NUMBER,
+    FORM_TEXT,
+    IS_NULL,
+    Cell,
+    number_in,
+    value,
+)
+from ...resp.floats cimport (
+    half_value,
+    put_double,
+    put_half,
+    put_single,
+)
+
+cdef const char *BOOLS = b"01"
+cdef const char *HEX = b"0123456789abcdef"
+cdef const char *EMPTY = b""        # NULL would be a null
+
+
+cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
+    """Let a cell write the values of a type that is not nested, nor a time."""
+    cell.form = FORM_NUMBER
+    cell.number = numbers_of(kind)
+    if kind == "n":
+        cell.text, cell.form = text_of_null, FORM_NULL
+    elif kind == "b":
+        cell.text, cell.form = text_of_bool, FORM_BOOL
+    elif kind == "c":
+        cell.write = write_int8
+    elif kind == "C":
+        cell.write = write_uint8
+    elif kind == "s":
+        cell.write = write_int16
+    elif kind == "S":
+        cell.write = write_uint16
+    elif kind == "i":
+        cell.write = write_int32
+    elif kind == "I":
+        cell.write = write_uint32
+    elif kind == "l":
+        cell.write = write_int64
+    elif kind == "L":
+        cell.write = write_uint64
+    elif kind in ("e", "f", "g"):
+        cell.form = FORM_FLOAT
+        cell.write = (
+            write_half if kind == "e" else write_single if kind == "f" else write_double
+        )
+        cell.width = 2 if kind == "e" else 4 if kind == "f" else 8
+    else:
+        choose_string(cell, kind)
+    if extension == b"arrow.uuid":
+        cell.write, cell.form, cell.lasting = write_uuid, FORM_TEXT, False
+    elif extension == b"arrow.bool8":
+        cell.text, cell.form, cell.write = text_of_bool8, FORM_BOOL, NULL
+    elif extension == b"arrow.json":
+        cell.form = FORM_NUMBER     # is JSON already
+    return 0
+
+
+cdef int choose_string(Cell *cell, str kind) except -1:
+    cell.lasting = True
+    cell.form = FORM_TEXT if kind in ("u", "U", "vu") else FORM_BYTES
+    if kind in ("u", "z"):
+        cell.text = text_of_string
+        cell.plain = True
+    elif kind in ("U", "Z"):
+        cell.text = text_of_large_string
+    elif kind in ("vu", "vz"):
+        cell.text = text_of_view
+    elif kind.startswith("w:"):
+        cell.text = text_of_fixed
+        cell.width = number_in(kind[2:])
+        if cell.width < 0:
+            cell.form, cell.text = FORM_NONE, NULL
+    else:
+        cell.form = FORM_NONE
+    return 0
+
+
+cdef const char *text_of_null(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    n[0] = IS_NULL
+    return NULL
+
+
+cdef const char *text_of_bool(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    cdef Py_ssize_t at = cell.offset + i
+    n[0] = 1
+    return &BOOLS[(<const uint8_t *>cell.values)[at >> 3] >> (at & 7) & 1]
+
+
+cdef char *write_int8(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int8_t *>cell.values)[cell.offset + i])
+
+
+cdef char *write_int16(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int16_t *>cell.values)[cell.offset + i])
+
+
+cdef char *write_int32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int32_t *>cell.values)[cell.offset + i])
+
+
+cdef char *write_int64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_signed(p, (<const int64_t *>cell.values)[cell.offset + i])
+
+
+cdef char *write_uint8(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint8_t *>cell.values)[cell.offset + i])
+
+
+cdef char *write_uint16(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint16_t *>cell.values)[cell.offset + i])
+
+
+cdef char *write_uint32(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint32_t *>cell.values)[cell.offset + i])
+
+
+cdef char *write_uint64(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    return put_digits(p, (<const uint64_t *>cell.values)[cell.offset + i])
+
+
+cdef char *write_half(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    cdef uint16_t bits = (<const uint16_t *>cell.values)[cell.offset + i]
+    return put_half(p, bits)
+
+
+cdef char *write_single(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    cdef float number = (<const float *>cell.values)[cell.offset + i]
+    return put_single(p, number)
+
+
+cdef char *write_double(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    cdef double number = (<const double *>cell.values)[cell.offset + i]
+    return put_double(p, number)
+
+
+cdef const char *text_of_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    return value(cell, i, n)        # which looks for itself
+
+
+cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    cdef const int64_t *offsets = <const int64_t *>cell.values + cell.offset + i
+    n[0] = offsets[1] - offsets[0]
+    return cell.bytes + offsets[0]
+
+
+cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """Up to 12 bytes stand in the view; of more, the number of a buffer and the offset in it."""
+    cdef const uint32_t *view = <const uint32_t *>cell.values + 4 * (cell.offset + i)
+    cdef int64_t size = view[0]
+    n[0] = size
+    if size <= 12:
+        return <const char *>&view[1]
+    # Without signs: what is below 0 lies far beyond its buffer.
+    if view[2] < cell.n_variadic and size + view[3] <= cell.sizes[view[2]]:
+        return cell.variadic[view[2]] + view[3]
+    n[0] = DAMAGED
+    return NULL
+
+
+cdef const char *text_of_fixed(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    n[0] = cell.width
+    return <const char *>cell.values + (cell.offset + i) * cell.width if cell.width else EMPTY
+
+
+cdef char *write_uuid(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
+    """16 bytes as str(uuid.UUID) writes them."""
+    cdef const uint8_t *number = <const uint8_t *>cell.values + (cell.offset + i) * 16
+    cdef int k
+    for k in range(16):
+        if k == 4 or k == 6 or k == 8 or k == 10:
+            p[0] = c'-'
+            p += 1
+        p[0] = HEX[number[k] >> 4]
+        p[1] = HEX[number[k] & 15]
+        p += 2
+    return p
+
+
+cdef const char *text_of_bool8(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    n[0] = 1
+    return &BOOLS[(<const int8_t *>cell.values)[cell.offset + i] != 0]
+
+
+# Numbers as such, for vectors.
+
+
+ctypedef double (*Number)(const void *values, Py_ssize_t i) noexcept nogil
+
+
+cdef Number numbers_of(str kind) noexcept:
+    """What reads the numbers of a type; NULL where it has none."""
+    if kind == "c":
+        return number_of_int8
+    if kind == "C":
+        return number_of_uint8
+    if kind == "s":
+        return number_of_int16
+    if kind == "S":
+        return number_of_uint16
+    if kind == "i":
+        return number_of_int32
+    if kind == "I":
+        return number_of_uint32
+    if kind == "l":
+        return number_of_int64
+    if kind == "L":
+        return number_of_uint64
+    if kind == "e":
+        return number_of_half
+    if kind == "f":
+        return number_of_single
+    if kind == "g":
+        return number_of_double
+    return NULL
+
+
+cdef double number_of_int8(const void *values, Py_ssize_t i) noexcept nogil:
+    return <double>(<const int8_t *>values)[i]
+
+
+cdef double number_of_uint8(const void *values, Py_ssize_t i) noexcept nogil:
+    return <double>(<const uint8_t *>values)[i]
+
+
+cdef double number_of_int16(const void *values, Py_ssize_t i) noexcept nogil:
+    return <double>(<const int16_t *>values)[i]
+
+
+cdef double number_of_uint16(const void *values, Py_ssize_t i) noexcept nogil:
+    return <double>(<const uint16_t *>values)[i]
+
+
+cdef double number_of_int32(const void *values, Py_ssize_t i) noexcept nogil:
+    return <double>(<const int32_t *>values)[i]
+
+
+cdef double number_of_uint32(const void *values, Py_ssize_t i) noexcept nogil:
+    return <double>(<const uint32_t *>values)[i]
+
+
+cdef double number_of_int64(const void *values, Py_ssize_t i) noexcept nogil:
+    return <double>(<const int64_t *>values)[i]
+
+
+cdef double number_of_uint64(const void *values, Py_ssize_t i) noexcept nogil:
+    return <double>(<const uint64_t *>values)[i]
+
+
+cdef double number_of_half(const void *values, Py_ssize_t i) noexcept nogil:
+    return half_value((<const uint16_t *>values)[i])
+
+
+cdef double number_of_single(const void *values, Py_ssize_t i) noexcept nogil:
+    return <double>(<const float *>values)[i]
+
+
+cdef double number_of_double(const void *values, Py_ssize_t i) noexcept nogil:
+    return (<const double *>values)[i]

@@ -1,0 +1,39 @@
+from .arrow cimport ArrowSchema
+from .cell cimport Cell
+
+
+# What a placeholder names: a column, or a field within one.
+cdef struct Found:
+    Cell *cell
+    ArrowSchema *schema
+
+
+cdef class Columns:
+    cdef Cell root                      # the struct of all columns
+    cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
+    cdef Py_ssize_t n_columns
+    cdef Cell *document                 # borrowed: the whole row as JSON, where there is such
+    cdef bint named                     # the columns have names
+    cdef Cell *forms                    # owned: values in another form, and those of paths
+    cdef Py_ssize_t n_forms
+    cdef str text                       # the template's
+    cdef ArrowSchema *top               # borrowed from the schema, until all cells are found
+    cdef list names
+    cdef dict places                    # the columns of each name
+    cdef frozenset objects              # the names of columns of Python objects
+    cdef list kept                      # what C pointers point into
+    cdef int bind_forms(self) except -1
+    cdef list unnamed(self, arguments, field)
+    cdef list distinct(self, columns, field)
+    cdef Cell *cell_of(self, field) except NULL
+    cdef Cell *pair_of(self, Py_ssize_t i, field) except NULL
+    cdef Cell *form_of(self, Found found, field) except NULL
+    cdef Cell *new_form(self) noexcept
+    cdef int check_json(self, Found found, field) except -1
+    cdef Cell *check(self, Found found, field) except NULL
+    cdef Found column(self, Py_ssize_t i) except *
+    cdef Found find(self, field) except *
+    cdef Found within(self, Found over, field, Py_ssize_t depth) except *
+    cdef object missing(self, field)
+    cdef Py_ssize_t index(self, field) except -2
+    cdef str described(self, Found found)

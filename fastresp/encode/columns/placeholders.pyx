@@ -1,0 +1,309 @@
+# cython: language_level=3, cdivision=True
+"""Columns, and how those that placeholders name are found, in the form that they ask for."""
+
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from .arrow cimport ArrowSchema, Schema
+from .cell cimport (
+    FORM_LIST,
+    FORM_MAP,
+    FORM_NONE,
+    FORM_STRUCT,
+    Cell,
+    allocate,
+    build,
+    destroy,
+    extension_name,
+    inmost,
+    make_field,
+    make_unknown,
+    name_of,
+    room,
+    type_name,
+)
+from .as_json cimport text_of_json, text_of_nested
+from .as_vectors cimport make_vector
+
+from collections import Counter
+
+from ...outcome.errors import TemplateError
+from .cell import DOCUMENT
+from ...outcome.hints import listed, meant, spelled
+from ..fields import (
+    Field,
+    Items,
+    Pairs,
+    Row,
+)
+
+# An index of pandas that has no name: a column that nobody made.
+cdef str INDEX_NAME = "__index_level_"
+cdef str OBJECTS = "Object, of whose values Arrow gets nothing but addresses in memory"
+# The scratch memory of a form to begin with.
+cdef Py_ssize_t SCRATCH_BYTES = 256
+
+
+cdef class Columns:
+    """The columns of a schema, and for each placeholder the cell that writes its values.
+
+    Args:
+        plan: the template.
+        schema: names and types of the columns.
+    """
+
+    def __cinit__(self, *args):
+        memset(&self.root, 0, sizeof(Cell))
+
+    def __init__(self, plan, Schema schema not None):
+        cdef ArrowSchema *top = &schema.schema
+        cdef Py_ssize_t i
+        self.top = top
+        self.kept = []
+        self.text = plan.text
+        build(&self.root, top, self.kept)
+        self.named = top.format == b"+s"
+        self.columns = self.root.children if self.named else &self.root
+        self.n_columns = top.n_children if self.named else 1
+        if self.n_columns and extension_name(
+            top.children[self.n_columns - 1] if self.named else top
+        ) == DOCUMENT:
+            self.n_columns -= 1
+            self.document = &self.columns[self.n_columns]
+        self.names = [
+            name_of(&self.columns[i]) for i in range(self.n_columns)
+        ]
+        self.objects = schema.objects if self.named else frozenset()
+        self.places = {}
+        for i in range(self.n_columns):
+            self.places.setdefault(self.names[i], []).append(i)
+            self.columns[i].hidden = self.names[i].startswith(INDEX_NAME)
+            if self.names[i] in self.objects:
+                make_unknown(&self.columns[i])
+        fields = [
+            part for command in plan.commands for parts in command for part in parts
+            if isinstance(part, Field)
+        ]
+        self.forms = allocate(sum([
+            self.n_columns if isinstance(field, Pairs) else len(field.path) for field in fields
+        ]))
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        destroy(&self.root)
+        for i in range(self.n_forms):
+            destroy(&self.forms[i])
+        free(self.forms)
+
+    cdef int bind_forms(self) except -1:
+        """Say of what stands for columns whether it may be null in the batch at hand."""
+        cdef Py_ssize_t i
+        cdef Cell *form
+        for i in range(self.n_forms):
+            form = &self.forms[i]
+            form.may_be_null = form.inner.may_be_null
+            if form.over is not NULL and form.over.may_be_null:
+                form.may_be_null = True
+        return 0
+
+    cdef list unnamed(self, arguments, field):
+        """The columns that no placeholder of the command names: those of {**}."""
+        if not self.named:
+            raise TemplateError(
+                f"{{{field.key}}} takes the names of columns, and this is a single column, which "
+                "is {0}", self.text, field.at,
+            )
+        used = {
+            self.index(part) for parts in arguments for part in parts
+            if isinstance(part, Field) and not isinstance(part, (Pairs, Row))
+        }
+        for part in field.left_out:
+            named = self.places.get(part.name, [])
+            if not named and self.index(part) < 0:
+                raise self.missing(part)
+            used.update(named or [self.index(part)])
+        return self.distinct([i for i in range(self.n_columns) if i not in used], field)
+
+    cdef list distinct(self, columns, field):
+        """Those that are sent by their names, which have to be different."""
+        found = [i for i in columns if not self.columns[i].hidden]
+        names = [self.names[i] for i in found]
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise TemplateError(
+                f"two columns are named {twice!r}; rename one", self.text, field.at
+            )
+        return found
+
+    cdef Cell *cell_of(self, field) except NULL:
+        """The cell that writes the values of a placeholder."""
+        cdef Found found
+        if isinstance(field, Row):
+            if self.document is not NULL:
+                return self.document
+            if not self.named:
+                raise TemplateError(
+                    f"{{{field.key}}} takes the names of columns, and this is a single column, "
+                    "which is {0}", self.text, field.at,
+                )
+            for i in self.distinct(range(self.n_columns), field):
+                self.check_json(self.column(i), field)
+            found.cell, found.schema = &self.root, self.top
+            return self.form_of(found, field)
+        found = self.find(field)
+        if field.convert is None:
+            return self.check(found, field)
+        if field.convert == "json":
+            self.check_json(found, field)
+        return self.form_of(found, field)
+
+    cdef Cell *pair_of(self, Py_ssize_t i, field) except NULL:
+        """The cell that writes the values of a column as those of pairs."""
+        cdef Found found = self.column(i)
+        cdef Cell *form
+        if field.convert is None or inmost(found.cell).form not in (
+            FORM_LIST, FORM_MAP, FORM_STRUCT
+        ):
+            return self.check(found, field)
+        self.check_json(found, field)
+        form = self.form_of(found, field)
+        form.text = text_of_nested
+        return form
+
+    cdef Cell *form_of(self, Found found, field) except NULL:
+        """A cell that writes the values of another in the form that a placeholder asks for."""
+        cdef Cell *form = self.new_form()
+        form.inner = found.cell
+        if room(&form.scratch, SCRATCH_BYTES):
+            raise MemoryError
+        if field.convert == "json":
+            form.text = text_of_json
+        elif not make_vector(form, found.cell, field.convert):
+            raise TemplateError(
+                f"{self.described(found)}, and !{field.convert} takes lists of numbers", self.text,
+                field.at,
+            )
+        return form
+
+    cdef Cell *new_form(self) noexcept:
+        self.n_forms += 1
+        return &self.forms[self.n_forms - 1]
+
+    cdef int check_json(self, Found found, field) except -1:
+        """Refuse a column that has no form in JSON."""
+        if found.cell.json:
+            return 0
+        hint = "it is binary, or has binary in it"
+        if inmost(found.cell).form == FORM_NONE:
+            hint = "cast it to text first, or leave it out"
+        raise TemplateError(
+            f"{self.described(found)}, which has no form in JSON: {hint}", self.text, field.at
+        )
+
+    cdef Cell *check(self, Found found, field) except NULL:
+        """Refuse a column whose values are not what the placeholder takes."""
+        cdef Cell *inner = inmost(found.cell)
+        cdef str name = spelled(name_of(found.cell))
+        if not isinstance(field, Items):
+            if inner.text is not NULL:
+                return found.cell
+            hint = "cast it to text first, or leave it out"
+            if inner.form in (FORM_LIST, FORM_MAP, FORM_STRUCT):
+                hint = f"{{*{name}}} makes arguments of it, {{{name}!json}} one of JSON"
+                if isinstance(field, Pairs):
+                    hint = f"{{**!json}} makes JSON of it, {{**-{name}}} leaves it out"
+            raise TemplateError(
+                f"{self.described(found)}, which is not one argument: {hint}", self.text, field.at
+            )
+        if inner.form not in (FORM_LIST, FORM_MAP, FORM_STRUCT):
+            raise TemplateError(
+                f"{self.described(found)}, and {{*{name}}} takes a list; write {{{name}}} for a "
+                "single value", self.text, field.at,
+            )
+        if inner.form == FORM_MAP:
+            inner = &inner.children[0]
+        for k in range(inner.n_children):
+            if inmost(&inner.children[k]).text is NULL:
+                raise TemplateError(
+                    f"{self.described(found)}, and what is in it is not one argument each: "
+                    f"{{{name}!json}} makes JSON of it", self.text, field.at,
+                )
+        return found.cell
+
+    cdef Found column(self, Py_ssize_t i) except *:
+        cdef Found found
+        found.cell = &self.columns[i]
+        found.schema = self.top.children[i] if self.named else self.top
+        return found
+
+    cdef Found find(self, field) except *:
+        """What a placeholder names: a column, or a field within one."""
+        cdef Py_ssize_t depth = 0, i = self.index(field)
+        cdef Found found
+        if i >= 0:
+            return self.column(i)
+        if field.head is not None:
+            i = self.index(field.head)
+        if i < 0:
+            raise self.missing(field)
+        found = self.column(i)
+        for depth in range(1, len(field.path)):
+            found = self.within(found, field, depth)
+        return found
+
+    cdef Found within(self, Found over, field, Py_ssize_t depth) except *:
+        """The field of a struct that is next on a path."""
+        cdef Cell *inner = inmost(over.cell)
+        cdef Found found
+        cdef str before = ".".join(field.path[:depth])
+        cdef str name = field.path[depth]
+        has = f"{self.described(over)}, and a path leads through structs only"
+        names = []
+        if inner.form == FORM_STRUCT:
+            names = [name_of(&inner.children[k]) for k in range(inner.n_children)]
+            has = f"the fields of {before} are {listed(names)}{meant(field.path, depth, names)}"
+            if names.count(name) > 1:
+                has = f"{names.count(name)} fields of {before} are named {name!r}; rename one"
+        if names.count(name) != 1:
+            raise TemplateError(
+                f"the data has no column {{{field.key}}}: {has}", self.text, field.at
+            )
+        while over.schema.format == b"+r" or over.schema.dictionary is not NULL:
+            over.schema = over.schema.dictionary or over.schema.children[1]
+        found.cell = self.new_form()
+        found.schema = over.schema.children[names.index(name)]
+        make_field(
+            found.cell, over.cell, &inner.children[names.index(name)], f"{before}.{name}".encode()
+        )
+        return found
+
+    cdef object missing(self, field):
+        """The error for a column that is not there: which there are, and what was meant."""
+        has = "it is a single column, which is {0}"
+        first = field if field.head is None else field.head
+        if self.named:
+            has = f"its columns are {listed(self.names)}"
+            if first.name is not None:
+                has += meant(field.path, 0, self.names)
+        return TemplateError(
+            f"the data has no column {{{field.key}}}: {has}", self.text, field.at
+        )
+
+    cdef Py_ssize_t index(self, field) except -2:
+        """Which column a placeholder names, by its name first, for that may be a number; or -1."""
+        cdef str name = str(field.key)
+        found = self.places.get(name, ()) if self.named else ()
+        if len(found) > 1:
+            raise TemplateError(
+                f"{len(found)} columns are named {name!r}; rename them, or name this one by "
+                f"its position: " + " or ".join([f"{{{i}}}" for i in found]), self.text, field.at,
+            )
+        if found:
+            return found[0]
+        return field.position if field.name is None and field.position < self.n_columns else -1
+
+    cdef str described(self, Found found):
+        cdef str name = name_of(found.cell), kind = type_name(found.schema)
+        if name in self.objects and self.columns <= found.cell < self.columns + self.n_columns:
+            kind = OBJECTS
+        return f"the column {name!r} is of type {kind}"

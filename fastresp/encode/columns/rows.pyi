@@ -1,0 +1,6 @@
+from typing_extensions import disjoint_base
+
+from ..chunk_writer import ChunkWriter
+
+@disjoint_base
+class Target(ChunkWriter): ...

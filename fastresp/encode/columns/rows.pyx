@@ -1,0 +1,542 @@
+# cython: language_level=3, cdivision=True
+"""The rows of a batch of columns as commands, without the interpreter."""
+
+from libc.stdlib cimport realloc
+from libc.string cimport memcpy, memmove
+
+from ...resp.buffer cimport (
+    READY_HEADERS,
+    Buffer,
+    cut,
+    prefetch,
+    put_crlf,
+    put_header,
+    put_payload,
+    ready_headers,
+)
+from .cell cimport (
+    ARGUMENT_TOO_LARGE,
+    BAD_INDEX,
+    EMPTY_COMMAND,
+    FORM_MAP,
+    FORM_STRUCT,
+    IS_NOT_ALLOWED,
+    IS_NULL,
+    IS_NULL_ROW,
+    NO_MEMORY,
+    NULL_KEY,
+    RAISED,
+    Cell,
+    is_null,
+    stood_for,
+    value,
+)
+from ..chunk_writer cimport ChunkWriter
+from ...resp.values cimport (
+    NULLS_EMPTY,
+    NULLS_ERROR,
+    NULLS_SKIP,
+    check_command,
+)
+from .steps cimport (
+    SHORT_BYTES,
+    STEP_COPY,
+    STEP_GROUP,
+    STEP_ITEMS,
+    STEP_JOINED,
+    STEP_VALUE,
+    Command,
+    Part,
+    Step,
+    Steps,
+)
+
+
+cdef class Target(ChunkWriter):
+    """Where commands go, and the batch that holds on to what is left in place."""
+
+
+cdef int put_rows(
+    Job *job, Steps steps, Buffer b, Py_ssize_t before, Py_ssize_t *at, Py_ssize_t last,
+    Py_ssize_t chunk_bytes,
+) noexcept nogil:
+    """Write rows, and mark the end of each command; a Fault ends it before its row."""
+    # In registers: for all that the compiler knows, what is written could be anything in memory.
+    cdef Py_ssize_t row = at[0], start, extra = b.extra, whole = b.commands, commands = whole
+    cdef Command *first = steps.commands
+    cdef Command *behind = first + steps.n_commands
+    cdef Command *command
+    cdef bint null_rows = steps.named and steps.root.validity is not NULL
+    cdef char *p = job.p
+    cdef char *end
+    job.fault = 0
+    while row < last and p - job.base + extra < chunk_bytes:
+        if null_rows and is_null(&steps.root, row):
+            job.fault = IS_NULL_ROW
+            break
+        command = first
+        while command != behind:
+            start = p - job.base
+            if command.plain and job.end - p >= command.most:
+                end = put_plain(job, command, row, p)
+            else:
+                end = put_command(job, command, row, p)
+            if job.in_place:
+                extra = b.extra
+            command += 1
+            if end is not NULL:
+                p = end
+                job.ends[commands] = p - job.base + extra
+                job.rows[commands] = before + row
+                commands += 1
+                prefetch(p)
+            elif job.fault:
+                p = job.base + start
+                break
+            else:
+                p = take_back(job, start) if job.in_place else job.base + start
+                job.argument, job.cell = -1, NULL
+        if job.fault:
+            break
+        row += 1
+        whole = commands
+    at[0] = row
+    b.commands = commands
+    job.whole = whole
+    job.p = p
+    return job.fault
+
+
+cdef inline char *put_plain(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
+    """Write a command where there is room for all of it, if its values are short and not null.
+
+    This is what most rows take; it costs half of what put_command() does, which takes the rest.
+    """
+    cdef Step *step = command.steps
+    cdef Step *end = step + command.n_steps
+    cdef char *start = p
+    while step != end:
+        copy_padded(p, step.text, step.size)
+        p += step.size
+        if step.kind == STEP_VALUE:
+            p = put_short(step.cell, row, p)
+        elif step.kind == STEP_JOINED:
+            p = put_short_parts(step, row, p)
+        if p is NULL:
+            return put_command(job, command, row, start)
+        step += 1
+    return p
+
+
+cdef inline char *put_short(Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
+    """Write a value as one argument; NULL where it is null, or not short."""
+    cdef Py_ssize_t n
+    cdef const char *text
+    cdef char *end
+    if cell.brief:
+        if is_null(cell, row):
+            return NULL
+        end = cell.write(cell, row, p + cell.digits + 3)
+        return NULL if end is NULL else close_argument(p, end, &cell.digits)
+    text = value(cell, row, &n)
+    if text is NULL or n >= SHORT_BYTES:
+        return NULL
+    return put_crlf(put_payload(put_header(p, c'$', n), text, n))
+
+
+cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept nogil:
+    """Write an argument of several parts; NULL where one is null, or not short."""
+    cdef Part *part = step.parts
+    cdef Part *end = part + step.n_parts
+    cdef char *to = p + step.digits + 3
+    cdef Cell *cell
+    while part != end:
+        cell = part.cell
+        if cell is NULL:
+            to = put_payload(to, part.text, part.size)
+        elif cell.brief:
+            to = NULL if is_null(cell, row) else cell.write(cell, row, to)
+            if to is NULL:
+                return NULL
+        else:
+            part.text = value(cell, row, &part.size)
+            if part.text is NULL or part.size >= SHORT_BYTES:
+                return NULL
+            to = put_payload(to, part.text, part.size)
+        part += 1
+    return close_argument(p, to, &step.digits)
+
+
+cdef inline char *close_argument(char *p, char *end, int *digits) noexcept nogil:
+    """Fill in the header of an argument, for which room was left before its text.
+
+    Args:
+        digits: for so many; then how many it took, a good guess for the next.
+    """
+    cdef char long_header[32]
+    cdef const char *header = long_header
+    cdef Py_ssize_t have = digits[0] + 3, need, n = end - p - have
+    if n < READY_HEADERS:
+        header = ready_headers[n]
+        need = header[7]
+    else:
+        need = put_header(long_header, c'$', n) - long_header
+    if need != have:
+        memmove(p + need, p + have, n)
+        digits[0] = <int>need - 3
+    if need <= 8:
+        memcpy(p, header, 4)
+        memcpy(p + need - 4, header + need - 4, 4)
+    else:
+        memcpy(p, header, need)
+    return put_crlf(p + need + n)
+
+
+cdef char *put_command(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
+    """Write one command; NULL where it is left out, or there is a Fault."""
+    cdef Py_ssize_t start = p - job.base
+    if command.counted:
+        p = put_counted(job, command, row, p)
+    else:
+        p = put_varying(job, command, row, p)
+    if p is not NULL and not command.checked:
+        job.p = p
+        return check_written(job, start)
+    return p
+
+
+cdef char *put_counted(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
+    """Write a command that has the same number of arguments for every row."""
+    cdef Step *step = command.steps
+    cdef Step *end = step + command.n_steps
+    while step != end:
+        if step.kind == STEP_VALUE:
+            p = put_value(job, step.cell, row, step.text, step.size, p)
+        else:
+            p = put_constant(job, step.text, step.size, p)
+            if p is not NULL and step.kind == STEP_JOINED:
+                p = put_joined(job, step, row, p)
+        if p is NULL:
+            note(job, command, step)
+            return NULL
+        step += 1
+    return p
+
+
+cdef int note(Job *job, Command *command, Step *step) noexcept nogil:
+    """Note where a value is that can't be written."""
+    cdef Step *before = command.steps
+    job.argument = step.arguments
+    while before != step:
+        job.argument += before.arguments + (before.kind < STEP_COPY)
+        before += 1
+    if step.kind != STEP_JOINED:
+        job.cell = step.cell
+    return 0
+
+
+cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
+    """Write a command of which every row decides how many arguments it has."""
+    cdef Py_ssize_t arguments = 0, pairs = 0, start = p - job.base
+    cdef Step *step = command.steps
+    cdef Step *last = step + command.n_steps
+    cdef char *end
+    p = reserve(job, p, 24)
+    if p is NULL:
+        return NULL
+    p += command.digits + 3
+    while step != last:
+        job.written = 1
+        if step.kind == STEP_VALUE:
+            end = put_value(job, step.cell, row, step.text, step.size, p)
+        else:
+            p = end = put_constant(job, step.text, step.size, p)
+            if p is not NULL and step.kind == STEP_JOINED:
+                end = put_joined(job, step, row, p)
+            elif p is not NULL and step.kind == STEP_ITEMS:
+                end = put_items(job, step.cell, row, p)
+            elif p is not NULL:
+                job.written = 0
+                if step.kind == STEP_GROUP and pairs == 0 and job.nulls == NULLS_SKIP:
+                    return NULL
+                pairs = -step.pair
+        if end is not NULL:
+            p = end
+            arguments += step.arguments + job.written
+            pairs += step.pair
+        elif job.fault or not step.pair:
+            note(job, command, step)
+            job.argument = arguments + step.arguments
+            if step.kind == STEP_ITEMS:
+                job.argument += job.written
+            return NULL
+        step += 1
+    if arguments == 0:
+        job.fault, job.argument = EMPTY_COMMAND, 0
+        return NULL
+    return close_header(job, command, start, arguments, p)
+
+
+cdef char *close_header(
+    Job *job, Command *command, Py_ssize_t start, Py_ssize_t arguments, char *p
+) noexcept nogil:
+    """Fill in how many arguments there were; the digits it takes are the guess for the next."""
+    cdef char header[32]
+    cdef Py_ssize_t have = command.digits + 3
+    cdef Py_ssize_t need = put_header(header, c'*', arguments) - header
+    cdef char *behind
+    if need != have:
+        p = reserve(job, p, need)
+        if p is NULL:
+            return NULL
+        behind = job.base + start + have
+        memmove(behind + need - have, behind, p - behind)
+        p += need - have
+        if job.in_place and move_payloads(job, start, need - have):
+            return NULL
+    memcpy(job.base + start, header, need)
+    command.digits = <int>need - 3
+    return p
+
+
+cdef inline char *reserve(Job *job, char *p, Py_ssize_t n) noexcept nogil:
+    """Make room for n more bytes at p, which may move; NULL where there is no memory."""
+    if job.end - p >= n:
+        return p
+    return grow(job, p, n)
+
+
+cdef char *grow(Job *job, char *p, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t size = p - job.base, capacity = job.end - job.base
+    capacity = max(size + n, capacity + capacity // 2)
+    cdef char *base = <char *>realloc(job.base, capacity)
+    if base is NULL:
+        job.fault = NO_MEMORY
+        return NULL
+    job.base, job.end = base, base + capacity
+    return base + size
+
+
+cdef inline char *put_constant(
+    Job *job, const char *text, Py_ssize_t n, char *p
+) noexcept nogil:
+    """Write what is the same for every row."""
+    p = reserve(job, p, n)
+    return NULL if p is NULL else put_payload(p, text, n)
+
+
+cdef inline void copy_padded(char *p, const char *text, Py_ssize_t n) noexcept nogil:
+    """Copy constants in steps of 16 bytes: they have room behind them, and so has p."""
+    cdef Py_ssize_t i = 0
+    while i < n:
+        memcpy(p + i, text + i, 16)
+        i += 16
+
+
+cdef char *put_value(
+    Job *job, Cell *cell, Py_ssize_t row, const char *before, Py_ssize_t before_size, char *p
+) noexcept nogil:
+    """Write constants and a value as one argument; NULL where it is left out."""
+    cdef Py_ssize_t n
+    cdef const char *text = value(cell, row, &n)
+    if text is NULL:
+        if n < 0 or job.nulls != NULLS_EMPTY:
+            job.fault = <int>n if n < 0 or job.nulls == NULLS_SKIP else IS_NOT_ALLOWED
+            return NULL
+        text = before
+    if n >= job.large or n > job.most:
+        return put_large(job, cell, text, n, before, before_size, p)
+    p = reserve(job, p, before_size + n + 32)
+    if p is NULL:
+        return NULL
+    p = put_payload(p, before, before_size)
+    return put_crlf(put_payload(put_header(p, c'$', n), text, n))
+
+
+cdef char *put_large(
+    Job *job, Cell *cell, const char *text, Py_ssize_t n, const char *before,
+    Py_ssize_t before_size, char *p,
+) noexcept nogil:
+    """Write constants and a large value: that from where it is, if it stays there."""
+    if n > job.most:
+        job.fault = ARGUMENT_TOO_LARGE
+        return NULL
+    p = reserve(job, p, before_size + 32 + (0 if cell.lasting else n))
+    if p is NULL:
+        return NULL
+    p = put_payload(p, before, before_size)
+    if cell.lasting:
+        job.p = p
+        return leave_in_place(job, text, n)
+    return put_crlf(put_payload(put_header(p, c'$', n), text, n))
+
+
+cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
+    """Write an argument of several parts: they are looked up first, for the length of all."""
+    cdef Py_ssize_t k, size = 0
+    cdef Part *part
+    for k in range(step.n_parts):
+        part = &step.parts[k]
+        if part.cell is not NULL:
+            part.text = value(part.cell, row, &part.size)
+            if part.text is NULL and (part.size < 0 or job.nulls != NULLS_EMPTY):
+                job.fault = <int>part.size
+                if part.size == 0 and job.nulls == NULLS_ERROR:
+                    job.fault = IS_NOT_ALLOWED
+                job.cell = part.cell
+                return NULL
+        size += part.size
+    if size > job.most:
+        job.fault = ARGUMENT_TOO_LARGE
+        return NULL
+    p = reserve(job, p, size + 32)
+    if p is NULL:
+        return NULL
+    p = put_header(p, c'$', size)
+    for k in range(step.n_parts):
+        p = put_payload(p, step.parts[k].text, step.parts[k].size)
+    return put_crlf(p)
+
+
+cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
+    """Write the items of a list, or the pairs of a map or struct, and count the arguments."""
+    cdef Py_ssize_t at, start, end, k
+    cdef Cell *names
+    job.written = 0
+    cell = stood_for(cell, &row)
+    if cell is NULL:
+        return put_null(job, BAD_INDEX if row < 0 else IS_NULL, p)
+    if cell.form == FORM_STRUCT:
+        for k in range(cell.n_children):
+            p = put_pair(job, NULL, 0, &cell.children[k], row, p)
+            if p is NULL:
+                return NULL
+    else:
+        cell.span(cell, row, &start, &end)
+        names = &cell.children[0].children[0] if cell.form == FORM_MAP else NULL
+        for at in range(start, end):
+            if names is not NULL:
+                p = put_pair(job, names, at, &cell.children[0].children[1], at, p)
+            else:
+                p = put_item(job, &cell.children[0], at, p)
+            if p is NULL:
+                return NULL
+    # Without any the command is left out, as it is without a list.
+    return NULL if job.written == 0 and job.nulls == NULLS_SKIP else p
+
+
+cdef char *put_null(Job *job, int fault, char *p) noexcept nogil:
+    """Write an empty argument, or nothing, for a list that is null."""
+    if fault == IS_NULL and job.nulls == NULLS_EMPTY:
+        job.written = 1
+        return put_constant(job, b"$0\r\n\r\n", 6, p)
+    job.fault = IS_NOT_ALLOWED if fault == IS_NULL and job.nulls == NULLS_ERROR else fault
+    return NULL
+
+
+cdef char *put_item(Job *job, Cell *cell, Py_ssize_t at, char *p) noexcept nogil:
+    """Write one item of a list; the same p where it is left out."""
+    cdef char *end = put_value(job, cell, at, NULL, 0, p)
+    if end is not NULL:
+        job.written += 1
+        return end
+    return NULL if job.fault else p
+
+
+cdef char *put_pair(
+    Job *job, Cell *names, Py_ssize_t at, Cell *values, Py_ssize_t row, char *p
+) noexcept nogil:
+    """Write a name and its value; the same p where the value is left out.
+
+    Args:
+        names: the names of a map's pairs; NULL for the name of a struct's field.
+    """
+    cdef Py_ssize_t start = p - job.base, n = values.name_size
+    cdef const char *name = values.name
+    cdef char *end
+    if names is not NULL:
+        name = value(names, at, &n)
+        if name is NULL:
+            job.fault = <int>n if n < 0 else NULL_KEY
+            return NULL
+    if n > job.most:
+        job.fault = ARGUMENT_TOO_LARGE
+        return NULL
+    p = reserve(job, p, n + 32)
+    if p is NULL:
+        return NULL
+    job.written += 1
+    end = put_value(
+        job, values, row, NULL, 0, put_crlf(put_payload(put_header(p, c'$', n), name, n))
+    )
+    if end is not NULL:
+        job.written += 1
+        return end
+    if job.fault:
+        return NULL
+    job.written -= 1
+    return job.base + start
+
+
+# What needs the interpreter; it is rare.
+
+
+cdef char *leave_in_place(Job *job, const char *text, Py_ssize_t n) noexcept with gil:
+    """Write an argument that stays in the Arrow memory, which the chunk then holds on to."""
+    cdef Target target = <Target>job.target
+    give_back(job, target.buffer)
+    job.in_place = True
+    try:
+        target.buffer.put_payload(target.batch, text, n)
+    except BaseException as error:
+        target.error = error
+        job.fault = RAISED
+    lend(job, target.buffer)
+    return NULL if job.fault else job.p
+
+
+cdef char *take_back(Job *job, Py_ssize_t size) noexcept with gil:
+    """Take back what was written beyond so many bytes of the buffer."""
+    cdef Target target = <Target>job.target
+    give_back(job, target.buffer)
+    cut(target.buffer, size)
+    lend(job, target.buffer)
+    return job.p
+
+
+cdef int move_payloads(Job *job, Py_ssize_t start, Py_ssize_t by) noexcept with gil:
+    """Follow the bytes behind an offset that were moved."""
+    cdef Target target = <Target>job.target
+    try:
+        if target.buffer.payloads is not None:
+            target.buffer.move_payloads(start, by)
+        return 0
+    except BaseException as error:
+        target.error = error
+        job.fault = RAISED
+        return RAISED
+
+
+cdef char *check_written(Job *job, Py_ssize_t start) noexcept with gil:
+    """Look at the name of a command that came from the data; NULL where it is refused."""
+    cdef Target target = <Target>job.target
+    try:
+        check_command(job.base + start, job.p)
+        return job.p
+    except BaseException as error:
+        target.error = error
+        job.fault = RAISED
+        return NULL
+
+
+cdef void lend(Job *job, Buffer b) noexcept:
+    """Let the buffer's memory be written to."""
+    job.base = b.data
+    job.p = b.data + b.size
+    job.end = b.data + b.capacity
+
+
+cdef void give_back(Job *job, Buffer b) noexcept:
+    b.data = job.base
+    b.size = job.p - job.base
+    b.capacity = job.end - job.base

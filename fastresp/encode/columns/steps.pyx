@@ -1,0 +1,190 @@
+# cython: language_level=3, cdivision=True
+"""A template as steps over Arrow columns: for each placeholder its column, and how to write it."""
+
+from libc.stdlib cimport calloc, free
+
+from .arrow cimport Batch, Schema
+from .bounds cimport keep_sound, sound_rows
+from .cell cimport Cell, bind
+from .placeholders cimport Columns
+from ...resp.values cimport NULLS_SKIP, Nulls
+
+from ..fields import Items, Pairs
+
+
+cdef class Steps(Columns):
+    """What to write for each row of columns with this schema.
+
+    Args:
+        plan: the template.
+        schema: names and types of the columns.
+        nulls: what a null does.
+
+    Raises:
+        TemplateError: there is no such column, or what it holds can't be written so.
+    """
+
+    def __init__(self, plan, Schema schema not None, int nulls):
+        super().__init__(plan, schema)
+        self.nulls = <Nulls>nulls
+        self.commands = <Command *>calloc(len(plan.commands), sizeof(Command))
+        if self.commands is NULL:
+            raise MemoryError
+        for command in plan.commands:
+            self.n_commands += 1
+            self.compile(&self.commands[self.n_commands - 1], command)
+        self.top = NULL
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i, k
+        for i in range(self.n_commands):
+            for k in range(self.commands[i].n_steps):
+                free(self.commands[i].steps[k].parts)
+            free(self.commands[i].steps)
+        free(self.commands)
+
+    cdef int attach(self, Batch batch, Py_ssize_t most) except -1:
+        """Point all columns to a batch, and see which commands are alike for all its rows.
+
+        Args:
+            most: bytes that an argument may have.
+        """
+        cdef Py_ssize_t i, k
+        cdef Command *command
+        cdef Step *step
+        bind(&self.root, &batch.array, 0)
+        with nogil:
+            keep_sound(&self.root, self.named)
+        self.bind_forms()
+        for i in range(self.n_commands):
+            command = &self.commands[i]
+            command.counted = not command.may_vary
+            for k in range(command.n_steps):
+                step = &command.steps[k]
+                if self.nulls == NULLS_SKIP and step.pair and step.cell.may_be_null:
+                    command.counted = False
+            command.plain = command.counted and command.checked and command.longest <= most
+            step = command.steps
+            step.text = command.counted_start if command.counted else command.start
+            step.size = command.counted_size if command.counted else command.size
+        return 0
+
+    cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+        """Look at some more rows, and let the batch end before the first that is damaged."""
+        cdef Py_ssize_t i, sound
+        for i in range(self.n_columns + (self.document is not NULL)):
+            sound = sound_rows(&self.columns[i], first, last)
+            if sound < last:
+                last = self.columns[i].length = self.root.length = sound
+
+    cdef Cell *damaged(self) noexcept:
+        """The column of the first value that does not lie within its memory."""
+        cdef Py_ssize_t i
+        for i in range(self.n_columns + (self.document is not NULL) if self.named else 0):
+            if self.columns[i].length <= self.root.length:
+                return &self.columns[i]
+        return &self.root
+
+    cdef int compile(self, Command *command, arguments) except -1:
+        """Make the steps of a command."""
+        planned = self.planned(arguments)
+        cdef Py_ssize_t count = sum([n + (kind in (STEP_VALUE, STEP_JOINED))
+                                     for kind, _, n, _, _ in planned])
+        cdef Py_ssize_t i, k, longest
+        cdef Step *step
+        command.steps = <Step *>calloc(len(planned), sizeof(Step))
+        if command.steps is NULL:
+            raise MemoryError
+        for kind, text, n, pair, what in planned:
+            step = &command.steps[command.n_steps]
+            command.n_steps += 1
+            step.kind = kind
+            step.pair = pair
+            step.text = self.keep(text)
+            step.size = len(text)
+            step.arguments = n
+            if kind == STEP_JOINED:
+                self.set_parts(step, what)
+            elif pair:
+                i, field = what
+                step.cell = self.pair_of(i, field)
+            elif kind != STEP_COPY and kind != STEP_GROUP:
+                step.cell = self.cell_of(what)
+        name = arguments[0]
+        command.checked = (
+            all([isinstance(part, bytes) for part in name]) and b"".join(name).upper() != b"CLIENT"
+        )
+        command.digits = 1
+        kinds = [kind for kind, *_ in planned]
+        command.may_vary = STEP_ITEMS in kinds or count == 0 or (
+            # A group without any pairs leaves out the command.
+            STEP_GROUP in kinds and not any([pair for _, _, _, pair, _ in planned])
+        )
+        for i in range(command.n_steps):
+            step = &command.steps[i]
+            longest = max(step.n_parts, 1) * SHORT_BYTES
+            for k in range(step.n_parts):
+                longest += step.parts[k].size
+            command.most += step.size + longest + (step.n_parts + 1) * 32
+            command.longest = max(command.longest, longest)
+        command.start = command.steps.text
+        command.size = command.steps.size
+        start = b"*%d\r\n%b" % (count, planned[0][1])
+        command.counted_start = self.keep(start)
+        command.counted_size = len(start)
+        return 0
+
+    cdef list planned(self, arguments):
+        """The steps as tuples: kind, text before, arguments in it, whether a pair, and of what."""
+        cdef list steps = []
+        cdef bytes before = b""
+        cdef Py_ssize_t n = 0
+        for parts in arguments:
+            first = parts[0]
+            if all([isinstance(part, bytes) for part in parts]):
+                before += framed(b"".join(parts))
+                n += 1
+                continue
+            if isinstance(first, Pairs):
+                for i in self.unnamed(arguments, first):
+                    if self.nulls == NULLS_SKIP and n:
+                        steps.append((STEP_COPY, before, n, False, None))
+                        before, n = b"", 0
+                    name = framed(self.columns[i].name[:self.columns[i].name_size])
+                    steps.append((STEP_VALUE, before + name, n + 1, True, (i, first)))
+                    before, n = b"", 0
+                if self.nulls == NULLS_SKIP:
+                    steps.append((STEP_GROUP, b"", 0, False, None))
+                continue
+            elif len(parts) > 1:
+                steps.append((STEP_JOINED, before, n, False, parts))
+            else:
+                kind = STEP_ITEMS if isinstance(first, Items) else STEP_VALUE
+                steps.append((kind, before, n, False, first))
+            before, n = b"", 0
+        if n or not steps:
+            steps.append((STEP_COPY, before, n, False, None))
+        return steps
+
+    cdef int set_parts(self, Step *step, parts) except -1:
+        step.parts = <Part *>calloc(len(parts), sizeof(Part))
+        if step.parts is NULL:
+            raise MemoryError
+        for part in parts:
+            if isinstance(part, bytes):
+                step.parts[step.n_parts].text = self.keep(part)
+                step.parts[step.n_parts].size = len(part)
+            else:
+                step.parts[step.n_parts].cell = self.cell_of(part)
+            step.n_parts += 1
+        return 0
+
+    cdef const char *keep(self, bytes text) except NULL:
+        # Read in steps of 16 bytes.
+        text += bytes(16)
+        self.kept.append(text)
+        return text
+
+cdef bytes framed(bytes text):
+    """A text as one argument."""
+    return b"$%d\r\n%b\r\n" % (len(text), text)

@@ -1,0 +1,68 @@
+from cpython.list cimport PyList_Check, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+
+from ..resp.values cimport Nulls
+
+
+cdef extern from "Python.h":
+    PyObject *PyDict_GetItemWithError(object, object) except? NULL
+
+
+cdef class Field:
+    cdef readonly str name              # None where the field is known by its position
+    cdef readonly Py_ssize_t position   # -1 where it is known by its name
+    cdef readonly str convert           # "json", "f16", "f32", "f64" or None
+    cdef readonly Py_ssize_t at         # where it stands in the template's text
+    cdef readonly Field head            # of a path: the field that it begins with, else None
+    cdef readonly tuple path            # the names on the way; of any other its name alone
+
+
+cdef class Items(Field):
+    pass
+
+
+cdef class Pairs(Field):
+    cdef readonly tuple left_out        # Fields that are not among the pairs
+
+
+cdef class Row(Field):
+    pass
+
+
+# How the fields of a row are reached.
+cdef enum RowKind:
+    ROW_DICT        # an exact dict
+    ROW_MAPPING     # by item: anything else with keys()
+    ROW_SEQUENCE    # tuple, list and the like: by position; by attribute or item where it has names
+    ROW_VALUE       # a str, a number: is itself field 0
+    ROW_OBJECT      # by attribute; is itself field 0
+
+
+cdef class Rows:
+    cdef readonly str text
+    # The type of the last row, and what was found out about it.
+    cdef object row_type
+    cdef int row_kind
+    cdef tuple row_names                # names of its fields where the type tells, else None
+    cdef bint by_item                   # the value of a name is an item of the row
+
+    cdef int classify(self, object row) except -1
+    cdef object look_up(self, Field field, object row, Nulls nulls)
+    cdef object found(self, Field field, object row, Field whole)
+    cdef object within(self, Field field, object holder, Py_ssize_t depth)
+    cdef object names(self, Field field, object row)
+    cdef dict as_dict(self, Field field, object row)
+    cdef object missing(self, Field field, object row, bint left_out=*)
+    cdef object missing_within(self, Field field, object holder, Py_ssize_t depth)
+
+
+cdef inline PyObject *peek(int row_kind, PyObject *name, Py_ssize_t i, object row) except? NULL:
+    """The value of a field, borrowed from the row, where that is possible; else NULL."""
+    if i < 0:
+        return PyDict_GetItemWithError(row, <object>name) if row_kind == ROW_DICT else NULL
+    if PyTuple_Check(row):
+        return PyTuple_GET_ITEM(row, i) if i < PyTuple_GET_SIZE(row) else NULL
+    if PyList_Check(row):
+        return PyList_GET_ITEM(row, i) if i < PyList_GET_SIZE(row) else NULL
+    return NULL

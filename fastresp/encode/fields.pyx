@@ -1,0 +1,254 @@
+# cython: language_level=3, cdivision=True
+"""Placeholders, and how the fields that they name are found in a row."""
+
+from ..resp.values cimport NULLS_ERROR, Nulls, shown
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+from ..outcome.errors import EncodeError, TemplateError
+from ..outcome.hints import is_format, listed, meant
+
+# Found in place of a value where a mapping has no such key.
+cdef object ABSENT = object()
+# What has attributes that are not fields.
+cdef tuple SINGLE = (str, bytes, bytearray, memoryview, int, float)
+
+
+cdef class Field:
+    """A placeholder: which field of the row goes here, by name, position or path, and as what.
+
+    Args:
+        key: its name or position; of a path, the name that a field of the row may have as well.
+        head: of a path, the Field that it begins with.
+        path: the names that lead on from there.
+    """
+
+    def __init__(self, key, *, head=None, path=(), convert=None, at=0):
+        self.name = key if isinstance(key, str) else None
+        self.position = -1 if isinstance(key, str) else key
+        self.convert = convert
+        self.at = at
+        self.head = head
+        self.path = (str(key if head is None else head.key), *path)
+
+    @property
+    def key(self):
+        """The field's name, or its position."""
+        return self.position if self.name is None else self.name
+
+
+cdef class Items(Field):
+    """A placeholder for a list, each item an argument; a dict gives name-value pairs."""
+
+
+cdef class Pairs(Field):
+    """A placeholder for all fields not named in the same command, as name-value pairs.
+
+    Args:
+        left_out: Fields that are not among them either.
+        convert: "json" to write nested values as JSON.
+    """
+
+    def __init__(self, key, *, left_out=(), convert=None, at=0):
+        super().__init__(key, convert=convert, at=at)
+        self.left_out = tuple(left_out)
+
+
+cdef class Row(Field):
+    """A placeholder for the whole row, its fields by name, as JSON."""
+
+
+cdef class Rows:
+    """How the fields of rows are found, of which most are of the type of the last one."""
+
+    cdef int classify(self, object row) except -1:
+        """Find out how to reach the fields of rows of this type."""
+        cdef int kind
+        self.row_names = None
+        self.by_item = False
+        if hasattr(row, "__arrow_c_stream__") and hasattr(row, "columns"):
+            raise EncodeError(
+                f"this row is a {type(row).__name__}, a whole table; give a list of tables, or "
+                "load them one by one"
+            )
+        if type(row) is dict:
+            kind = ROW_DICT
+        elif isinstance(row, SINGLE):
+            kind = ROW_VALUE
+        elif hasattr(row, "keys") and hasattr(row, "__getitem__"):
+            kind = ROW_MAPPING
+            self.by_item = True
+        elif hasattr(row, "__getitem__") and hasattr(row, "__len__"):
+            kind = ROW_SEQUENCE
+            fields = getattr(row, "_fields", None)
+            if fields is None:
+                fields = names_of_dtype(row)
+                self.by_item = fields is not None
+            self.row_names = None if fields is None else tuple(fields)
+        else:
+            kind = ROW_OBJECT
+            if dataclasses.is_dataclass(row):
+                self.row_names = tuple([field.name for field in dataclasses.fields(row)])
+        self.row_kind = kind
+        self.row_type = type(row)
+        return 0
+
+    cdef object look_up(self, Field field, object row, Nulls nulls):
+        """The value of a field; None where a mapping lacks its key, unless nulls are errors."""
+        cdef Py_ssize_t depth = 0
+        cdef PyObject *borrowed = peek(
+            self.row_kind, <PyObject *>field.name, field.position, row
+        )
+        if borrowed is not NULL:
+            return <object>borrowed
+        holder, value = row, ABSENT
+        # A field whose own name has dots comes before a path.
+        if field.head is None or self.row_kind <= ROW_MAPPING:
+            value = self.found(field, row, field)
+        if value is ABSENT and field.head is not None:
+            value = self.found(field.head, row, field)
+            while value is not None and value is not ABSENT and depth < len(field.path) - 1:
+                holder = value
+                depth += 1
+                value = self.within(field, holder, depth)
+        if value is not ABSENT:
+            return value
+        if nulls == NULLS_ERROR or is_format(".".join(field.path[depth:]), holder):
+            error = self.missing_within(field, holder, depth) if depth else self.missing(field, row)
+            raise error from KeyError(field.path[depth])
+        return None
+
+    cdef object found(self, Field field, object row, Field whole):
+        """The value of a field by its own name; ABSENT where a mapping does not have it.
+
+        Args:
+            whole: the placeholder, for an error.
+        """
+        cdef PyObject *value
+        cdef str name = field.name
+        try:
+            if self.row_kind == ROW_DICT and name is not None:
+                value = PyDict_GetItemWithError(row, name)
+                return ABSENT if value is NULL else <object>value
+            if self.row_kind <= ROW_MAPPING:
+                if name is not None:
+                    return item_of(row, name)
+                return row[str(field.position) if isinstance(row, Mapping) else field.position]
+            if name is not None:
+                if self.by_item:
+                    # NumPy raises a ValueError for a name that there is not.
+                    if name in self.row_names:
+                        return row[name]
+                    raise self.missing(whole, row)
+                # A tuple's count and index are methods, not fields.
+                if self.row_kind != ROW_VALUE and type(row) is not tuple and type(row) is not list:
+                    return getattr(row, name)
+            elif self.row_kind == ROW_VALUE or self.row_kind == ROW_OBJECT:
+                if field.position == 0:
+                    return row
+            else:
+                return row[field.position]
+        except (LookupError, AttributeError) as error:
+            raise self.missing(whole, row) from error
+        raise self.missing(whole, row)
+
+    cdef object within(self, Field field, object holder, Py_ssize_t depth):
+        """The value of the next name of a path; ABSENT where a mapping does not have it."""
+        cdef str name = field.path[depth]
+        if isinstance(holder, Mapping):
+            return item_of(holder, name)
+        if isinstance(holder, SINGLE) or type(holder) is tuple or type(holder) is list:
+            raise self.missing_within(field, holder, depth)
+        try:
+            return getattr(holder, name)
+        except AttributeError as error:
+            raise self.missing_within(field, holder, depth) from error
+
+    cdef object names(self, Field field, object row):
+        """The names of a row's fields, which a placeholder asks for."""
+        if self.row_kind <= ROW_MAPPING:
+            return row.keys()
+        names = self.row_names
+        if names is None and self.row_kind != ROW_SEQUENCE:
+            names = getattr(row, "__dict__", None)
+        if names is None:
+            raise TemplateError(
+                f"{{{field.key}}} takes the names of a row's fields, and a {type(row).__name__} "
+                "has none", self.text, field.at,
+            )
+        return names
+
+    cdef dict as_dict(self, Field field, object row):
+        """A row's fields by name."""
+        if self.row_kind == ROW_DICT:
+            return row
+        names = self.names(field, row)
+        if self.by_item:
+            return {name: row[name] for name in names}
+        return {name: getattr(row, name) for name in names}
+
+    cdef object missing(self, Field field, object row, bint left_out=False):
+        """The error for a field that a row does not have: what it does have, what was meant.
+
+        Args:
+            left_out: it is the first row, and the field would not be sent.
+        """
+        kind = type(row).__name__
+        words = f"the row has no field {{{field.key}}}"
+        if left_out:
+            words = (
+                f"the first row has no field {{{field.key}}}, and a field to leave out has to be "
+                "there, even as None"
+            )
+        names = names_in(row)
+        first = field if field.head is None else field.head
+        if self.row_kind == ROW_VALUE:
+            has = f"it is a single {kind}, which is {{0}}"
+            if isinstance(row, str) and os.path.isfile(row):
+                has += f"; to load the rows of that file, give read([{row!r}, ...])"
+        elif names:
+            has = "its fields are " + listed(names)
+            if first.name is not None:
+                has += meant(field.path, 0, names)
+            elif self.row_kind <= ROW_MAPPING:
+                has += "; fields of a mapping go by name"
+        elif self.row_kind != ROW_SEQUENCE:
+            has = f"the {kind} has no fields"
+        else:
+            has = f"it is a {kind} of {len(row)} values without names, counted from {{0}}"
+        return TemplateError(f"{words}: {has}", self.text, field.at)
+
+    cdef object missing_within(self, Field field, object holder, Py_ssize_t depth):
+        """The same for a name of a path that what comes before it does not have."""
+        before = ".".join(field.path[:depth])
+        names = names_in(holder)
+        if names:
+            has = f"the fields of {before} are {listed(names)}" + meant(field.path, depth, names)
+        else:
+            has = f"{before} is {shown(holder)} (a {type(holder).__name__}), which has no fields"
+        return TemplateError(f"the row has no field {{{field.key}}}: {has}", self.text, field.at)
+
+
+cdef object item_of(object mapping, object name):
+    try:
+        return mapping[name]
+    except KeyError:
+        return ABSENT
+
+
+cdef object names_of_dtype(object row):
+    """The names of the fields in a row of a structured array of NumPy; None for anything else."""
+    return getattr(getattr(row, "dtype", None), "names", None)
+
+
+cdef list names_in(object value):
+    """The names of what a value has in it, as text; None where that has none."""
+    if hasattr(value, "keys") and hasattr(value, "__getitem__"):
+        names = value.keys()
+    elif dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+    else:
+        names = getattr(value, "_fields", getattr(value, "__dict__", names_of_dtype(value)))
+    return None if names is None else [str(name) for name in names]

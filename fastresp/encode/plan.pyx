@@ -1,0 +1,410 @@
+# cython: language_level=3, cdivision=True
+"""A parsed template as a program that writes one row's commands."""
+
+from cpython.list cimport PyList_Check, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+
+from ..resp.buffer cimport (
+    close_header,
+    cut,
+    end_command,
+    open_header,
+    put_crlf,
+    put_raw,
+    reserve,
+)
+from ..resp.values cimport (
+    NULLS_ERROR,
+    NULLS_SKIP,
+    check_command,
+    put_argument,
+    put_simple,
+    put_value,
+    shown,
+    usual_text,
+)
+from .fields cimport (
+    ROW_DICT,
+    ROW_MAPPING,
+    ROW_SEQUENCE,
+    Field,
+    Items,
+    Pairs,
+    Row,
+    Rows,
+    peek,
+)
+from ..resp.vectors cimport put_vector, width_of
+
+import json
+from collections.abc import Mapping
+
+from ..outcome.errors import EncodeError
+from ..resp.values import pack
+
+# What {**!json} makes JSON of.
+cdef tuple NESTED = (dict, list, tuple)
+
+
+cdef class Plan(Rows):
+    """What to write for each row.
+
+    Args:
+        text: the template as the user wrote it, for error messages.
+        commands: for each command its arguments, for each argument its parts: bytes or Field.
+            An Items, a Pairs or a vector is the only part of its argument.
+    """
+
+    def __init__(self, text, commands):
+        self.text = text
+        self.commands = tuple(commands)
+        self.programs = tuple([compile_command(command) for command in self.commands])
+
+    cdef int put_row(
+        self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default
+    ) except -1:
+        """Write a row's commands, and mark the end of each."""
+        cdef Py_ssize_t start
+        cdef PyObject *program      # borrowed, like op and value: see put_simple
+        if type(row) is not self.row_type:
+            b.argument = -1
+            self.classify(row)
+        for self.program in range(PyTuple_GET_SIZE(self.programs)):
+            program = PyTuple_GET_ITEM(self.programs, self.program)
+            start = b.size
+            if put_command(self, <Program>program, b, row, nulls, default):
+                if not (<Program>program).checked:
+                    b.argument = -1
+                    check_command(b.data + start, b.data + b.size)
+                end_command(b, index)
+            else:
+                cut(b, start)
+        return 0
+
+    cdef str field(self):
+        """The name of the field that is being written, or None."""
+        cdef Op op = (<Program>self.programs[self.program]).ops[self.op]
+        if op.kind == OP_PAIRS:
+            return repr(self.pair)
+        return repr(op.field.key) if op.field is not None else None
+
+
+cdef int put_command(
+    Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
+) except -1:
+    """Write one command; 0 when a null says to leave it out."""
+    cdef Py_ssize_t i, n, arguments = 0, start = b.size
+    cdef PyObject *op
+    cdef PyObject *value
+    cdef int digits = program.digits
+    if not program.counted:
+        open_header(b, digits)
+    for i in range(PyTuple_GET_SIZE(program.ops)):
+        op = PyTuple_GET_ITEM(program.ops, i)
+        b.argument = arguments
+        plan.op = i
+        n = (<Op>op).arguments
+        if (<Op>op).kind == OP_COPY:
+            put_raw(b, (<Op>op).text, (<Op>op).size)
+        elif (<Op>op).kind == OP_VALUE:
+            value = peek(plan.row_kind, (<Op>op).name, (<Op>op).position, row)
+            if value is NULL or not put_simple(b, value, True):
+                held = fetch(plan, (<Op>op).field, row, nulls, default)
+                n = put_argument(b, held, nulls, default)
+        else:
+            n = put_composed(plan, b, <Op>op, row, nulls, default)
+        if n == 0 and nulls == NULLS_SKIP and (<Op>op).kind != OP_COPY:
+            return 0
+        arguments += n
+    if not program.counted:
+        if arguments == 0:
+            raise EncodeError("the command is empty; a command is at least a name")
+        program.digits = close_header(b, start, c'*', digits, arguments)
+    return 1
+
+
+cdef Py_ssize_t put_composed(
+    Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
+) except -1:
+    """Write what takes more than copying one value; return how many arguments that made."""
+    if op.kind == OP_CONVERTED:
+        return put_argument(b, fetch(plan, op.field, row, nulls, default), nulls, default)
+    if op.kind == OP_VECTOR:
+        value = plan.look_up(op.field, row, nulls)
+        if value is None:
+            return put_argument(b, value, nulls, default)
+        return put_vector(b, value, op.width, &op.length)
+    if op.kind == OP_JOINED:
+        return put_joined(plan, b, op, row, nulls, default)
+    if op.kind == OP_ITEMS:
+        return put_items(b, op.field, fetch(plan, op.field, row, nulls, default), nulls, default)
+    return put_fields(plan, b, op, row, nulls, default)
+
+
+cdef int put_joined(
+    Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
+) except -1:
+    """Write one argument of several parts; 0 when a part is a null that leaves it out."""
+    cdef Py_ssize_t start = b.size
+    cdef int digits = op.digits
+    cdef PyObject *borrowed
+    open_header(b, digits)
+    for part in op.parts:
+        if isinstance(part, bytes):
+            put_raw(b, <bytes>part, len(<bytes>part))
+            continue
+        op.field = <Field>part
+        if op.field.convert is None:
+            borrowed = peek(plan.row_kind, <PyObject *>op.field.name, op.field.position, row)
+            if borrowed is not NULL and put_simple(b, borrowed, False):
+                continue
+        value = fetch(plan, op.field, row, nulls, default)
+        if value is not None or nulls == NULLS_ERROR:
+            put_value(b, value, False, default)
+        elif nulls == NULLS_SKIP:
+            return 0
+    op.digits = close_header(b, start, c'$', digits, b.size - start - digits - 3)
+    reserve(b, 2)
+    b.size = put_crlf(b.data + b.size) - b.data
+    return 1
+
+
+cdef Py_ssize_t put_items(
+    Buffer b, Field field, object value, Nulls nulls, object default
+) except -1:
+    """Write the items of a list as arguments; return how many that made."""
+    cdef Py_ssize_t first = b.argument, size
+    if value is None:
+        return put_argument(b, value, nulls, default)
+    if isinstance(value, Mapping):
+        for name in value:
+            put_pair(b, name, value[name], False, nulls, default)
+    elif isinstance(value, (str, bytes, bytearray)) or not hasattr(value, "__iter__"):
+        raise EncodeError(
+            f"{{*{field.key}}} takes a list, and the field holds one {type(value).__name__}; "
+            f"write {{{field.key}}} for a single value"
+        )
+    else:
+        size = PyList_GET_SIZE(value) if PyList_Check(value) else -1
+        for item in value:
+            b.argument += put_argument(b, item, nulls, default)
+            if size >= 0 and PyList_GET_SIZE(value) != size:
+                raise EncodeError(
+                    f"the list of {{*{field.key}}} changed while it was being read; neither "
+                    "default= nor another thread may change a row"
+                )
+    return b.argument - first
+
+
+cdef Py_ssize_t put_fields(
+    Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
+) except -1:
+    """Write the fields that the command does not name; return how many arguments that made."""
+    cdef Py_ssize_t first = b.argument
+    cdef bint nested = op.field.convert is not None
+    cdef frozenset used = op.used
+    if op.left_out is not None:
+        check_left_out(plan, op, row)
+        op.left_out = None
+    if plan.row_kind == ROW_DICT:
+        for name, value in (<dict>row).items():
+            if name not in used:
+                plan.pair = name
+                put_pair(b, name, value, nested, nulls, default)
+        return b.argument - first
+    cdef bint by_position = has_positions(plan, row)
+    for position, name in enumerate(plan.names(op.field, row)):
+        if name not in used and not (by_position and position in used):
+            plan.pair = name
+            value = row[name] if plan.by_item else getattr(row, name)
+            put_pair(b, name, value, nested, nulls, default)
+    return b.argument - first
+
+
+cdef int check_left_out(Plan plan, Op op, object row) except -1:
+    """Refuse to leave out a field that the first row does not have: a typo would send a secret."""
+    names = list(plan.names(op.field, row))
+    for field in op.left_out:
+        found = field.key in names or str(field.key) in names
+        if has_positions(plan, row):
+            found = found or 0 <= field.position < len(names)
+        if not found:
+            raise plan.missing(field, row, True)
+    return 0
+
+
+cdef bint has_positions(Plan plan, object row) except -1:
+    """Whether fields with names go by position, too: those of a sqlite3.Row do."""
+    return plan.row_kind == ROW_SEQUENCE or (
+        plan.row_kind == ROW_MAPPING and not isinstance(row, Mapping)
+    )
+
+
+cdef inline int put_pair(
+    Buffer b, object name, object value, bint nested, Nulls nulls, object default
+) except -1:
+    """Write a name and its value, or neither where the value is a null to be left out."""
+    if value is None and nulls == NULLS_SKIP:
+        return 0
+    b.argument += put_argument(b, name, NULLS_ERROR, default)
+    if nested and isinstance(value, NESTED):
+        value = as_json(value, default)
+    b.argument += put_argument(b, value, nulls, default)
+    return 0
+
+
+cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object default):
+    """The value of a field in a row, or the row, as JSON where its placeholder says so."""
+    if isinstance(field, Row):
+        return as_json(plan.as_dict(field, row), default)
+    value = plan.look_up(field, row, nulls)
+    return value if field.convert is None else as_json(value, default)
+
+
+cdef str as_json(object value, object default):
+    """A value as compact JSON text, a null as 'null'. NaN and infinity have no JSON form."""
+    cdef Watched watched = None
+    if default is not None:
+        watched = default = Watched(value, default)
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"),
+            default=json_text if default is None else default,
+        )
+    except ValueError as error:
+        if not str(error).startswith("Out of range float"):
+            raise
+        raise EncodeError("NaN and infinity have no form in JSON") from None
+    if watched is not None:
+        watched.check()
+    return text
+
+
+cdef class Watched:
+    """A default= for JSON, which may not change what is being written.
+
+    json.dumps looks at the size of a list anew behind each item, and ends early without a word.
+    """
+
+    cdef object value
+    cdef object default
+    cdef dict sizes         # by address: each list and dict, and how many items it had
+    cdef Py_ssize_t calls
+
+    def __init__(self, value, default):
+        self.value = value
+        self.default = default
+
+    def __call__(self, value):
+        if self.sizes is None:
+            self.sizes = {}
+            self.look(self.value)
+        result = self.default(value)
+        self.look(result)
+        # At the powers of two: a list that grows with each call would never end.
+        self.calls += 1
+        if self.calls & (self.calls - 1) == 0:
+            self.check()
+        return result
+
+    cdef int look(self, object value) except -1:
+        """Take a note of the sizes of all that is in a value."""
+        cdef list left = [value]
+        while left:
+            value = left.pop()
+            if isinstance(value, NESTED) and id(value) not in self.sizes:
+                self.sizes[id(value)] = value, len(value)
+                left.extend(value.values() if isinstance(value, dict) else value)
+        return 0
+
+    cdef int check(self) except -1:
+        """Refuse a text in which something may be missing."""
+        if self.sizes is not None:
+            for value, size in self.sizes.values():
+                if len(value) != size:
+                    raise EncodeError(
+                        f"a {type(value).__name__} changed while JSON was made of it; neither "
+                        "default= nor another thread may change a row"
+                    )
+        return 0
+
+
+def json_text(value):
+    """Give what stands in JSON for a value of a type that it does not have."""
+    text = usual_text(value)
+    if text is not None:
+        return text
+    hint = "decode it" if isinstance(value, (bytes, bytearray, memoryview)) else "convert it"
+    raise EncodeError(
+        f"JSON has no form for {shown(value)} (a {type(value).__name__}); {hint}, or pass "
+        "default=, a function that does"
+    )
+
+
+cdef Program compile_command(command):
+    """Turn a command's arguments into ops; neighbours without placeholders become one copy."""
+    cdef Program program = Program()
+    cdef Op op
+    fields = [part for argument in command for part in argument if isinstance(part, Field)]
+    program.counted = not any([isinstance(field, (Items, Pairs)) for field in fields])
+    program.digits = 1
+    ops = [ready_op(b"*%d\r\n" % len(command), 0)] if program.counted else []
+    for argument in command:
+        if all([isinstance(part, bytes) for part in argument]):
+            text = b"".join(argument)
+            op = ready_op(b"$%d\r\n%b\r\n" % (len(text), text), 1)
+            if ops and (<Op>ops[-1]).kind == OP_COPY:
+                op = ready_op((<Op>ops[-1]).ready + op.ready, (<Op>ops.pop()).arguments + 1)
+        else:
+            op = field_op(tuple(argument))
+            if op.kind == OP_PAIRS:
+                op.left_out = (<Pairs>op.field).left_out
+                op.used = names_of([*fields, *op.left_out])
+        ops.append(op)
+    program.ops = tuple(ops)
+    if all([isinstance(part, bytes) for part in command[0]]):
+        pack(*[
+            b"".join([part for part in argument if isinstance(part, bytes)])
+            for argument in command
+        ])
+        program.checked = b"".join(command[0]).upper() != b"CLIENT"
+    return program
+
+
+cdef frozenset names_of(list fields):
+    """The names and positions of fields, by which they are left out of the pairs of {**}."""
+    keys = [field.key for field in fields if not isinstance(field, (Pairs, Row))]
+    # A mapping's field may have a number for a name.
+    return frozenset(keys + [str(key) for key in keys])
+
+
+cdef Op ready_op(bytes ready, Py_ssize_t arguments):
+    cdef Op op = Op()
+    op.kind = OP_COPY
+    op.ready = ready
+    op.text = ready
+    op.size = len(ready)
+    op.arguments = arguments
+    return op
+
+
+cdef Op field_op(tuple parts):
+    cdef Op op = Op()
+    op.arguments = 1
+    op.digits = 1
+    op.parts = parts
+    op.kind = OP_JOINED
+    if len(parts) == 1:
+        op.field = parts[0]
+        op.name = <PyObject *>op.field.name
+        op.position = op.field.position
+        op.kind = OP_VALUE if op.field.convert is None else OP_CONVERTED
+        op.width = width_of(op.field.convert)
+        if op.width:
+            op.kind = OP_VECTOR
+            op.length = -1
+        if isinstance(op.field, (Items, Pairs)):
+            op.kind = OP_ITEMS if isinstance(op.field, Items) else OP_PAIRS
+            op.arguments = 0
+    return op

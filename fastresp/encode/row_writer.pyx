@@ -1,0 +1,135 @@
+# cython: language_level=3, cdivision=True
+"""A stream of commands or rows as chunks of RESP, with every command's place kept."""
+
+from cpython.exc cimport PyErr_CheckSignals
+
+from ..resp.buffer cimport Buffer, end_command, rollback
+from .chunk_writer cimport ChunkWriter
+from ..resp.values cimport (
+    Nulls,
+    locate,
+    nulls_policy,
+    put_arguments,
+)
+from .plan cimport Plan
+
+from io import BytesIO
+from time import monotonic
+
+from .chunk_writer import CHUNK_BYTES
+
+# A chunk is cut after this time even if it is not full: what a slow source has given goes on its
+# way while the next rows are made, and no event loop is blocked for longer.
+CHUNK_SECONDS = 0.002
+# A look at the clock costs as much as a row: at most so many rows pass between two.
+cdef Py_ssize_t CLOCK_ROWS = 64
+
+
+cdef class Writer(ChunkWriter):
+    """Encode commands, or rows through a plan, into chunks of whole commands.
+
+    A row is written whole or not at all: an error takes back what it had written of its row.
+
+    Args:
+        plan: a Plan (such as a Template) to run for each row; None when each row is itself a
+            command, a list or tuple of arguments.
+        nulls: what a None does: ``"error"``, ``"skip"`` (the command, pair or item is left out)
+            or ``"empty"`` (an empty string is sent).
+        default: a function that turns an object of another type into str, bytes, int or float;
+            see ``pack``.
+        chunk_bytes: a chunk ends with the row that reaches this size.
+        chunk_seconds: and with the row that comes so long after the chunk was begun.
+
+    Attributes:
+        rows: rows taken from the source.
+        commands: whole commands written so far.
+        max_bulk_bytes: arguments larger than this are refused; None for no limit.
+    """
+
+    cdef Plan plan
+    cdef Nulls nulls
+    cdef object default
+    cdef double chunk_seconds
+    cdef readonly Py_ssize_t rows       # rows taken from the source
+
+    def __init__(
+        self, plan=None, *, nulls="error", default=None, chunk_bytes=CHUNK_BYTES,
+        chunk_seconds=CHUNK_SECONDS,
+    ):
+        # A copy: a plan keeps what it learnt of the last row, and another Writer's rows differ.
+        self.plan = None if plan is None else Plan(plan.text, plan.commands)
+        if self.plan is not None:
+            self.row_commands = len(self.plan.commands)
+        self.nulls = nulls_policy(nulls)
+        self.default = default
+        self.chunk_seconds = chunk_seconds
+
+    def fill(self, source):
+        """Encode rows from an iterator until a chunk is due; False when there are no more.
+
+        There is no chunk when the time was up and all rows were left out.
+        """
+        cdef Buffer b = self.buffer
+        cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1
+        cdef bint encoding = False
+        cdef double now, deadline, last = monotonic()
+        self.begin()
+        deadline = last + self.chunk_seconds
+        try:
+            for row in source:
+                encoding = True
+                if self.plan is None:
+                    if put_arguments(b, row, self.nulls, self.default):
+                        end_command(b, self.rows)
+                    else:
+                        rollback(b, commands)
+                else:
+                    self.plan.put_row(b, row, self.rows, self.nulls, self.default)
+                encoding = False
+                commands = b.commands
+                self.rows += 1
+                if b.size + b.extra >= self.chunk_bytes:
+                    return True
+                if self.rows >= until:
+                    # For a Ctrl-C while no Python code runs: rows of a list that are skipped.
+                    PyErr_CheckSignals()
+                    now = monotonic()
+                    if now >= deadline:
+                        return True
+                    # Rows that come slowly are looked at one by one.
+                    step = 1 if (now - last) * 4 > self.chunk_seconds else min(2 * step, CLOCK_ROWS)
+                    last = now
+                    until += step
+            return False
+        except Exception as error:
+            if not encoding:
+                raise
+            located = self.located(error, row)
+            raise located from located.__cause__
+        finally:
+            self.busy = False
+            rollback(b, commands)
+
+    cdef object located(self, Exception error, object row):
+        cdef Buffer b = self.buffer
+        cdef Py_ssize_t command = b.first_command + b.commands
+        cdef str where = f"command {command:,}"
+        words = row
+        if self.plan is not None:
+            words = [b"".join([
+                part for part in self.plan.commands[self.plan.program][0] if isinstance(part, bytes)
+            ])]
+            field = None if b.argument == -1 else self.plan.field()
+            where = f"row {self.rows:,}, {where}" + (f", field {field}" if field else "")
+        return locate(error, where, command, self.rows, b.argument, words)
+
+
+def pack_many(commands, *, default=None):
+    """Encode commands, each a list or tuple of arguments, one after another.
+
+    Args and errors are those of ``pack``; an error also gives the command's index.
+    """
+    out = BytesIO()
+    for chunk in Writer(default=default).chunks(commands):
+        out.writelines(chunk.pieces())
+    return out.getvalue()

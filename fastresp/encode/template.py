@@ -1,0 +1,347 @@
+"""Command templates: ``"HSET user:{id} {**}"`` parsed into a plan to run for each row."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Self, TypeAlias
+
+from ..outcome.errors import EncodeError, TemplateError
+from ..resp.values import pack
+from .fields import (
+    Field,
+    Items,
+    Pairs,
+    Row,
+)
+from .plan import Plan
+
+__all__ = ["NO_SCRIPTS", "Scripts", "Template", "TemplateLike", "as_template", "part_of_command"]
+
+# The texts of Lua scripts by their SHA1 in hexadecimal.
+Scripts: TypeAlias = Mapping[bytes, bytes]
+NO_SCRIPTS: Scripts = MappingProxyType({})
+
+VECTORS = ("f16", "f32", "f64")
+CONVERSIONS = ("json", *VECTORS)
+# What stands between arguments, as in redis-cli; other spaces of Unicode are text.
+BLANKS = " \t\r\v\f"
+# What may be the name of a file, and no command without arguments.
+SUFFIX = re.compile(r"\.\w+\Z")
+# The escapes of redis-cli inside double quotes, besides \xHH.
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
+# A placeholder; a name in double quotes may have braces in it.
+PLACEHOLDER = re.compile(r'\{((?:(?<=[{.,*\- ])"[^"]*"(?=[.,! }])|[^{}])*+)\}')
+# A name of a path and one of a list, in double quotes or not.
+IN_PATH = re.compile(r'"([^"]*)"(?=[.!]|$)|([^.!]*)')
+IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
+
+
+class Template(Plan):
+    r"""One or more commands with placeholders, filled in once for each row.
+
+    The text is split into arguments before any value is filled in, so a value is always part
+    of one argument, whatever it holds. Quotes group a word as in redis-cli: ``"a b"`` with the
+    escapes ``\n \r \t \b \a \" \\ \xHH``, ``'a b'`` with ``\'`` alone.
+
+    ======================  ====================================================================
+    ``{name}``              a field of a dict or other mapping, or an attribute of an object
+    ``{address.city}``      a field within that field, at any depth
+    ``{"a.b"}``             a name in quotes: one field, whatever is in its name
+    ``{0}``                 a position in a tuple or list; of a row that is a single value, it
+    ``user:{id}``           text and fields together as one argument
+    ``{tags!json}``         the field as JSON
+    ``{*!json}``            the whole row as one JSON document, its fields by name
+    ``{v!f32}``             a sequence of numbers as a vector of little-endian floats: ``!f16``,
+                            ``!f32`` or ``!f64``; all vectors of a load have the same length there
+    ``{*tags}``             a list as several arguments; a dict as name-value pairs
+    ``{**}``                all fields not named in the same command, as name-value pairs
+    ``{**-a,b}``            the same without the fields ``a`` and ``b``, which the first row has
+    ``{**!json}``           the same with lists, dicts and structs as JSON: ``{**-a!json}``
+    ``{{`` and ``}}``       a literal brace; so a hash tag is ``user:{{{id}}}``
+    ``;`` or a new line     the end of a command, when a row makes several
+    ======================  ====================================================================
+
+    Args:
+        *texts: templates; each may hold several commands.
+        scripts: the texts of the scripts that its EVALSHA commands run, by their SHA1;
+            ``Script.command()`` gives them.
+
+    Raises:
+        TemplateError: a text can't be read; the message has a caret under the place.
+    """
+
+    def __new__(cls, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> Self:
+        return super().__new__(cls)
+
+    def __init__(self, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> None:
+        text, commands, known = "", [], dict(scripts)
+        for index, part in enumerate(texts or ("",)):
+            each = part if isinstance(part, str) else part.text
+            if isinstance(part, Template):
+                known.update(part.scripts)
+            text = f"{text}\n{each}" if index else each
+            parser = _Parser(text, len(text) - len(each), last=index + 1 >= len(texts))
+            commands += parser.commands()
+        self.scripts: Scripts = known
+        if known and any(_text(command[0]).upper() == b"MULTI" for command in commands):
+            raise TemplateError(
+                "a script can't be sent again within MULTI and EXEC, when the server has forgotten "
+                "it; do all of it in the script, which is a transaction by itself",
+                text,
+                max(text.find(f"EVALSHA {next(iter(known)).decode()}"), 0),
+            )
+        super().__init__(text, commands)
+
+    def __repr__(self) -> str:
+        return f"Template({self.text!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Template], tuple[str]]:
+        if self.scripts:
+            return partial(Template, scripts=self.scripts), (self.text,)
+        return Template, (self.text,)
+
+    def self_contained(self) -> Template:
+        """The same with EVAL and whole scripts in place of EVALSHA: for a server not asked yet."""
+        commands: list[Sequence[Sequence[bytes | Field]]] = []
+        for command in self.commands:
+            name, sha1 = (*map(_text, command[:2]), b"")[:2]
+            script = self.scripts.get(sha1) if name == b"EVALSHA" else None
+            whole = command if script is None else ((b"EVAL",), (script,), *command[2:])
+            commands.append(whole)
+        other = Template(self)
+        Plan.__init__(other, self.text, commands)
+        return other
+
+
+def _text(argument: Sequence[bytes | Field]) -> bytes:
+    """An argument without placeholders; empty for any other."""
+    parts = [part for part in argument if isinstance(part, bytes)]
+    return b"".join(parts) if len(parts) == len(argument) else b""
+
+
+def _names(pattern: re.Pattern[str], text: str) -> tuple[list[str], str]:
+    """The names that a placeholder begins with, and the rest: a '!' and what follows it."""
+    names, at = [], -1
+    while at < 0 or text[at : at + 1] not in ("", "!"):
+        found = pattern.match(text, at + 1)
+        names.append("" if found is None else found[1] or found[2] or "")
+        at = len(text) if found is None else found.end()
+    return names, text[at:]
+
+
+def _key(name: str) -> str | int:
+    """A field's name, or its position; no row has so many fields that 19 digits could be one."""
+    return int(name) if name.isascii() and name.isdigit() and len(name) < 19 else name
+
+
+TemplateLike: TypeAlias = str | Iterable[str | Template] | Template | None
+
+
+def as_template(template: TemplateLike) -> Template | None:
+    """Make a Template of what the user gave: a text, a list of texts, a Template or None."""
+    if template is None or isinstance(template, Template):
+        return template
+    one = isinstance(template, str) or not isinstance(template, Iterable)
+    texts: list[Any] = [template] if one else list(template)
+    for text in texts:
+        if isinstance(text, str) and SUFFIX.search(text) and os.path.isfile(text):
+            raise ValueError(
+                f"{text} is a file, and a template is expected here; several files are one source, "
+                "as in read(['a.csv', 'b.csv'])"
+            )
+    if not all(isinstance(text, str | Template) for text in texts):
+        raise TypeError(
+            "a command template is a str, a list of str, a Template or None; a Script becomes one "
+            "by its command()"
+        )
+    return Template(*texts)
+
+
+def part_of_command(text: str) -> list[tuple[bytes | Field, ...]]:
+    """The arguments, each as its parts, of a text that is a part of one command.
+
+    Raises:
+        TemplateError: it can't be read, or ends the command.
+    """
+    parser = _Parser(text, 0)
+    arguments = parser.command()
+    if text[parser.at - 1 : parser.at] in (";", "\n"):
+        raise parser.error("this ends the command; put it in quotes if it is text", parser.at - 1)
+    return arguments
+
+
+class _Parser:
+    """Reads a template text once, from left to right, beginning at an offset.
+
+    Args:
+        last: no other text follows.
+    """
+
+    def __init__(self, text: str, at: int, *, last: bool = True) -> None:
+        self.text = text
+        self.at = at
+        self.last = last
+
+    def error(self, message: str, at: int | None = None) -> TemplateError:
+        return TemplateError(message, self.text, self.at if at is None else at)
+
+    def commands(self) -> list[list[tuple[bytes | Field, ...]]]:
+        commands = []
+        first = self.at
+        while self.at < len(self.text):
+            start = self.at
+            command = self.command()
+            if command:
+                self.check(command, start)
+                commands.append(command)
+        if not commands:
+            raise self.error("the template is empty; it needs the name of a command", first)
+        return commands
+
+    def command(self) -> list[tuple[bytes | Field, ...]]:
+        """Read arguments up to the end of the text, a ';' or a new line."""
+        arguments = []
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character in ";\n":
+                self.at += 1
+                break
+            if character in BLANKS:
+                self.at += 1
+            else:
+                arguments.append(self.argument())
+        return arguments
+
+    def argument(self) -> tuple[bytes | Field, ...]:
+        """Read one argument: pieces of text, quoted or not, and placeholders."""
+        start = self.at
+        parts: list[bytes | Field] = []
+        literal = bytearray()
+        quote, quote_at = "", 0
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if quote and character == quote:
+                quote = ""
+            elif not quote and character in "'\"":
+                quote, quote_at = character, self.at
+            elif not quote and (character in BLANKS or character in ";\n"):
+                break
+            elif character == "{" and not self.text.startswith("{{", self.at):
+                parts += [bytes(literal), self.placeholder()] if literal else [self.placeholder()]
+                literal.clear()
+                continue
+            elif character in "{}":
+                if not self.text.startswith(character * 2, self.at):
+                    raise self.error("this brace closes nothing; write '}}' for a literal one")
+                literal += character.encode()
+                self.at += 1
+            elif quote and character == "\\":
+                literal += self.escape(quote)
+            else:
+                literal += self.encoded(character)
+            self.at += 1
+        if quote:
+            raise self.error("this quote is not closed", quote_at)
+        if literal or not parts:
+            parts.append(bytes(literal))
+        for part in parts if len(parts) > 1 else ():
+            if isinstance(part, Items | Pairs):
+                shown = f"{{{'*' if isinstance(part, Items) else ''}{part.key}}}"
+                raise self.error(f"{shown} makes arguments of its own; put spaces around it", start)
+            if isinstance(part, Field) and part.convert in VECTORS:
+                shown = f"{{{part.key}!{part.convert}}}"
+                raise self.error(f"{shown} is an argument by itself; put spaces around it", start)
+        return tuple(parts)
+
+    def encoded(self, character: str) -> bytes:
+        try:
+            return character.encode()
+        except UnicodeEncodeError:
+            raise self.error("this character is a lone surrogate, which UTF-8 can't hold") from None
+
+    def escape(self, quote: str) -> bytes:
+        """Read an escape as redis-cli does, and leave ``at`` on its last character."""
+        following = self.text[self.at + 1 : self.at + 2]
+        if quote == "'":
+            if following != "'":
+                return b"\\"
+            self.at += 1
+            return b"'"
+        digits = self.text[self.at + 2 : self.at + 4]
+        if (
+            following == "x"
+            and len(digits) == 2
+            and all(c in "0123456789abcdefABCDEF" for c in digits)
+        ):
+            self.at += 3
+            return bytes([int(digits, 16)])
+        self.at += 1
+        return self.encoded(ESCAPES.get(following, following))
+
+    def placeholder(self) -> Field:
+        """Read ``{...}`` and leave ``at`` behind it."""
+        start = self.at
+        found = PLACEHOLDER.match(self.text, start)
+        if found is None:
+            # As a shell splits it: SET, {id}, {Full, Name}
+            quotes = "" if self.last else "; a template with spaces in it has to be in quotes"
+            raise self.error(f"this brace is not closed; write '{{{{' for a literal one{quotes}")
+        self.at = found.end()
+        inside = found[1]
+        if inside == "*!json":
+            return Row(inside, convert="json", at=start)
+        if inside.startswith("**"):
+            return self.pairs(inside, start)
+        kind = Items if inside.startswith("*") else Field
+        inside = inside.removeprefix("*")
+        names, mark = _names(IN_PATH, inside)
+        # A field may have dots in its name, or end in one.
+        name = names[0] if len(names) == 1 else inside.removesuffix(mark)
+        head = Field(_key(names[0]), at=start) if len(names) > 1 and all(names) else None
+        if not name:
+            raise self.error(
+                "this placeholder names no field; use {name}, {0}, {*list}, {**} or {*!json}", start
+            )
+        known = () if kind is Items else CONVERSIONS
+        convert = self.conversion(mark, known, "a single field", start)
+        path = () if head is None else names[1:]
+        return kind(_key(name), head=head, path=path, convert=convert, at=start)
+
+    def pairs(self, inside: str, start: int) -> Pairs:
+        """What ``{**}`` stands for, with the fields that it leaves out."""
+        left_out: list[Field] = []
+        mark = inside[2:]
+        if mark.startswith("-"):
+            names, mark = _names(IN_LIST, mark[1:])
+            left_out = [Field(_key(name), at=start) for name in names if name]
+            if len(left_out) < len(names):
+                raise self.error("a name is missing here; use {**-name} or {**-name,other}", start)
+        elif mark and mark[0] != "!":
+            raise self.error(
+                "'**' stands for all fields; use {**}, {**-name,other} or {**!json}", start
+            )
+        convert = self.conversion(mark, ("json",), "{**}", start)
+        return Pairs(inside, left_out=left_out, convert=convert, at=start)
+
+    def conversion(self, mark: str, known: Sequence[str], what: str, start: int) -> str | None:
+        """The conversion that a placeholder ends with, one of those that it may have."""
+        if not mark:
+            return None
+        if mark[1:] not in known:
+            takes = ", ".join(f"!{each}" for each in known or CONVERSIONS)
+            raise self.error(f"'{mark}' can't be used here; {what} takes {takes}", start)
+        return mark[1:]
+
+    def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
+        """Refuse a command that would change the reply stream, as far as the text tells."""
+        literal = [b"".join(p for p in parts if isinstance(p, bytes)) for parts in command]
+        if all(isinstance(part, bytes) for part in command[0]):
+            try:
+                pack(*literal)
+            except EncodeError as error:
+                at = len(self.text) - len(self.text[start:].lstrip(BLANKS))
+                raise self.error(str(error), at) from None

@@ -1,0 +1,142 @@
+# cython: language_level=3, cdivision=True
+"""Arrow arrays of values, seen as arrays of lists of them: a row for each variadic command."""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from ..encode.columns.arrow cimport (
+    ArrowArray,
+    ArrowSchema,
+    ArrowStream,
+    Batch,
+)
+
+from ..outcome.errors import SourceError
+
+
+# What a list array of ours holds on to; the array itself points into it.
+cdef struct Held:
+    ArrowArray values
+    ArrowArray *child
+    const void *buffers[2]
+    int64_t *offsets
+
+
+cdef struct HeldSchema:
+    ArrowSchema values
+    ArrowSchema *child
+
+
+cdef class ListedStream(ArrowStream):
+    """The batches of an object of Arrow's whose values are no rows, as lists of them.
+
+    Args:
+        data: an array or a stream of arrays of one type, not of structs.
+        most: values in a list, but for the last one of each batch.
+        most_bytes: fewer, where the average of strings and bytes would make more of these.
+        sizes: a list, to which the number of values of each list is appended.
+
+    Raises:
+        TypeError: it is a table.
+    """
+
+    cdef Py_ssize_t most
+    cdef Py_ssize_t most_bytes
+    cdef object sizes
+    cdef int width                      # bytes of an offset of strings; 0 for other types
+
+    def __init__(self, data, Py_ssize_t most, Py_ssize_t most_bytes, sizes):
+        super().__init__(data)
+        self.most = most
+        self.most_bytes = most_bytes
+        self.sizes = sizes
+        self.width = {b"u": 4, b"z": 4, b"U": 8, b"Z": 8}.get(self.schema.schema.format, 0)
+        if self.schema.schema.format == b"+s":
+            raise TypeError("items is one column, not a table: give the column, such as table['x']")
+        self.list_schema()
+
+    cdef int list_schema(self) except -1:
+        cdef ArrowSchema *top = &self.schema.schema
+        cdef HeldSchema *held = <HeldSchema *>malloc(sizeof(HeldSchema))
+        if held is NULL:
+            raise MemoryError
+        held.values = top[0]
+        held.child = &held.values
+        memset(top, 0, sizeof(ArrowSchema))
+        top.format = b"+L"
+        top.name = b""
+        top.n_children = 1
+        top.children = &held.child
+        top.private_data = held
+        top.release = release_schema
+        return 0
+
+    cdef Batch next(self):
+        cdef Batch batch = ArrowStream.next(self)
+        cdef ArrowArray *top
+        cdef Held *held
+        cdef Py_ssize_t i, lists, most
+        if batch is None:
+            return None
+        top = &batch.array
+        if top.length < 0 or top.offset < 0:
+            raise SourceError("the array has a length or an offset below 0: the data is damaged")
+        most = self.values_in_list(top)
+        lists = (top.length + most - 1) // most
+        held = <Held *>malloc(sizeof(Held))
+        if held is NULL:
+            raise MemoryError
+        held.offsets = <int64_t *>malloc((lists + 1) * sizeof(int64_t))
+        if held.offsets is NULL:
+            free(held)
+            raise MemoryError
+        for i in range(lists + 1):
+            held.offsets[i] = <int64_t>min(i * most, top.length)
+        self.sizes.extend([held.offsets[i + 1] - held.offsets[i] for i in range(lists)])
+        held.values = top[0]
+        held.child = &held.values
+        held.buffers[0] = NULL
+        held.buffers[1] = held.offsets
+        memset(top, 0, sizeof(ArrowArray))
+        top.length = lists
+        top.n_buffers = 2
+        top.n_children = 1
+        top.buffers = held.buffers
+        top.children = &held.child
+        top.private_data = held
+        top.release = release_array
+        return batch
+
+    cdef Py_ssize_t values_in_list(self, ArrowArray *values) noexcept:
+        """How many values a list has, so that its bytes stay within bounds on average."""
+        cdef int64_t size = 0
+        if values.length == 0:
+            return self.most
+        # What is wrong with its memory is found when it is written.
+        if values.n_buffers < 3 or values.buffers[1] is NULL:
+            return self.most
+        if self.width == 4:
+            size = ((<int *>values.buffers[1])[values.offset + values.length]
+                    - (<int *>values.buffers[1])[values.offset])
+        elif self.width == 8:
+            size = ((<int64_t *>values.buffers[1])[values.offset + values.length]
+                    - (<int64_t *>values.buffers[1])[values.offset])
+        return max(1, min(self.most, self.most_bytes // max(1, size // values.length)))
+
+
+cdef void release_schema(ArrowSchema *schema) noexcept nogil:
+    cdef HeldSchema *held = <HeldSchema *>schema.private_data
+    if held.values.release is not NULL:
+        held.values.release(&held.values)
+    free(held)
+    schema.release = NULL
+
+
+cdef void release_array(ArrowArray *array) noexcept nogil:
+    cdef Held *held = <Held *>array.private_data
+    if held.values.release is not NULL:
+        held.values.release(&held.values)
+    free(held.offsets)
+    free(held)
+    array.release = NULL

@@ -1,0 +1,1 @@
+"""``mass_insert`` and ``dump``: a source, encoded, carried, and what became of it."""

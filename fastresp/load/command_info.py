@@ -1,0 +1,176 @@
+"""What a server says of its commands: how many arguments, where the keys are, what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..encode.template import Template
+from ..outcome.words import shown_reply
+from ..replies.stream import iter_replies
+from ..server.settings import ServerLike
+from ..sources.files.rejects import RejectsFile
+from ..sources.files.resp import RespFile
+
+__all__ = ["CommandInfo", "check_spread", "command_info", "command_names", "deleting"]
+
+# What takes away data, or changes the server itself, which no flag of COMMAND INFO tells: that of
+# CONFIG SET is with the subcommand.
+DELETING = frozenset((
+    "DEL", "UNLINK", "GETDEL", "FLUSHALL", "FLUSHDB", "SWAPDB", "HDEL", "HGETDEL", "SREM", "ZREM",
+    "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "LREM", "LTRIM", "XDEL", "XDELEX",
+    "XTRIM", "XGROUP", "SPOP", "LPOP", "RPOP", "LMPOP", "ZPOPMIN", "ZPOPMAX", "ZMPOP", "FUNCTION",
+    "SCRIPT", "RENAME", "CONFIG", "ACL", "CLUSTER", "MODULE", "SHUTDOWN", "DEBUG", "SINTERSTORE",
+    "SUNIONSTORE", "SDIFFSTORE", "ZINTERSTORE", "ZUNIONSTORE", "ZDIFFSTORE",
+))  # fmt: skip
+
+# What changes the connection, and so what the commands after it mean there.
+OF_A_CONNECTION = frozenset((
+    "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
+    "READONLY", "READWRITE",
+))  # fmt: skip
+# What everything before it, or after it, depends on.
+OF_ALL = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "SCRIPT", "FUNCTION"))
+
+
+@dataclass(frozen=True)
+class CommandInfo:
+    """The answer to COMMAND INFO.
+
+    Attributes:
+        arity: how many arguments, the name among them; at least so many if it is negative.
+        flags: such as ``"write"``.
+        first_key: index of the argument that is the first key; 0 where there is none.
+        last_key: index of the last key, from the end if negative.
+        key_step: how many arguments there are from a key to the next.
+        categories: of the ACL, such as ``"@string"``; empty before Redis 6.0.
+    """
+
+    name: str
+    arity: int
+    flags: frozenset[str]
+    first_key: int
+    last_key: int
+    key_step: int
+    categories: frozenset[str]
+
+    @classmethod
+    def of(cls, reply: Any) -> CommandInfo | None:
+        """Read the part of the reply that is about one command; None for an unknown command.
+
+        Raises:
+            ValueError: it is no answer to COMMAND INFO.
+        """
+        match reply:
+            case None:
+                return None
+            case [str(name), int(arity), [*flags], int(first), int(last), int(step), *more] if (
+                _are_words(flags) and (step > 0 or not first)
+            ):
+                categories = frozenset(more[0] if more and _are_words(more[0]) else ())
+                return cls(name.upper(), arity, frozenset(flags), first, last, step, categories)
+        raise ValueError(f"no answer to COMMAND INFO: {shown_reply(reply)}")
+
+    def takes(self, count: int) -> bool:
+        """Whether a command of so many arguments, its name among them, is one that it takes."""
+        return count == self.arity if self.arity >= 0 else count >= -self.arity
+
+    def keys(self, arguments: Collection[bytes]) -> list[bytes]:
+        """The keys among the arguments of a command."""
+        if not self.first_key:
+            return []
+        last = self.last_key if self.last_key >= 0 else len(arguments) + self.last_key
+        return list(arguments)[self.first_key : last + 1 : self.key_step]
+
+
+def command_info(
+    names: Iterable[str], server: ServerLike, *, timeout: float | None
+) -> dict[str, CommandInfo | None] | None:
+    """Ask a server for its commands; None where it does not tell.
+
+    Returns:
+        By name, None for one that it does not know.
+
+    Raises:
+        TransportError: the server can't be used.
+    """
+    names = list(names)
+    if not names:
+        return {}
+    question = [("COMMAND", "INFO", *names)]
+    [reply] = iter_replies(
+        question, server=server, on_error="collect", decode=True, timeout=timeout
+    )
+    if not isinstance(reply, list) or len(reply) != len(names):
+        return None
+    try:
+        return {name: CommandInfo.of(each) for name, each in zip(names, reply, strict=True)}
+    except ValueError:
+        return None
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def command_names(source: object, template: Template | None) -> list[str] | None:
+    """The names of the commands that a load sends, in capitals; None where only the data tells."""
+    if template is None and isinstance(source, RejectsFile):
+        return source.names()
+    if template is None:
+        summary = source.check() if isinstance(source, RespFile) else None
+        return None if summary is None else list(summary.names)
+    names = []
+    for first, *_ in template.commands:
+        if not all(isinstance(part, bytes) for part in first):
+            return None
+        names.append(b"".join(first).decode(errors="replace").upper())  # type: ignore[arg-type]
+    return list(dict.fromkeys(names))
+
+
+def check_spread(source: object, template: Template | None, connections: int) -> None:
+    """Refuse to spread over several connections what may belong together.
+
+    The commands of one row always go over the same one, so that a template may have MULTI and EXEC.
+
+    Raises:
+        ValueError: some commands are about the connection, or only the data tells which they are.
+        ProtocolError, EncodeError: it is a file of RESP that can't be sent.
+    """
+    if connections == 1:
+        return
+    names = command_names(source, template)
+    if names is None and isinstance(source, RespFile):
+        raise ValueError(
+            f"several connections are for commands that are known beforehand, and {source.name} "
+            "can be read only once; give the path of a file, or leave out connections="
+        )
+    if names is None:
+        raise ValueError(
+            "several connections are for commands whose names are known beforehand, of which none "
+            "belong together: give a template that begins with the name, or leave out connections="
+        )
+    found = OF_ALL.intersection(names)
+    if template is None:
+        found |= OF_A_CONNECTION.intersection(names)
+    if found:
+        raise ValueError(
+            f"{', '.join(sorted(found))} and the commands around belong on one connection, in "
+            "their order; leave out connections="
+        )
+
+
+def deleting(names: Iterable[str], server: ServerLike, *, timeout: float | None) -> list[str]:
+    """Those among some commands that delete data, or that the server calls dangerous.
+
+    Raises:
+        TransportError: the server can't be used.
+    """
+    names = list(names)
+    known = command_info(names, server, timeout=timeout) or {}
+    return [
+        name
+        for name in names
+        if name in DELETING or ((info := known.get(name)) and "@dangerous" in info.categories)
+    ]

@@ -1,0 +1,220 @@
+"""Every exception that fastresp raises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redis import exceptions as redis_errors
+
+from .passwords import redacted, without_passwords
+
+if TYPE_CHECKING:
+    from .report import Report
+
+__all__ = [
+    "CommandError",
+    "DecodeError",
+    "EncodeError",
+    "FastrespError",
+    "LeaseError",
+    "LoadErrors",
+    "ProtocolError",
+    "SourceError",
+    "TemplateError",
+    "TransportError",
+    "TransportTimeout",
+]
+
+
+class FastrespError(Exception):
+    """Base of every exception of this package."""
+
+    __repr__ = Exception.__repr__  # redis-py's says "server:CommandError", without the text
+
+
+class EncodeError(FastrespError, TypeError, ValueError):
+    """A value has no RESP form, or a command may not be sent in a pipeline.
+
+    The command that it belongs to was taken back whole; those before it are intact.
+
+    Attributes:
+        command: index of the command, counted from 0, or None where there is no stream.
+        row: index of the source row, or None where commands are given one by one.
+        argument: index of the argument in its command, 0 being the command's name, or None
+            when the command as a whole is meant.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        command: int | None = None,
+        row: int | None = None,
+        argument: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.command = command
+        self.row = row
+        self.argument = argument
+
+
+def with_advice(message: str, advice: str) -> str:
+    """Replace advice that names an option of loads, for a call that does not have it."""
+    words, _, given = message.rpartition("; ")
+    return f"{words}; {advice}" if "nulls=" in given or "default=" in given else message
+
+
+class TemplateError(FastrespError, ValueError):
+    """A command template can't be read, or names a field that a row does not have.
+
+    Attributes:
+        template: the text of the template.
+        position: index of the character that the caret points at.
+        row: index of the source row, or None when the template itself is at fault.
+    """
+
+    def __init__(
+        self, message: str, template: str, position: int, *, row: int | None = None
+    ) -> None:
+        super().__init__(message, template, position)
+        self.template = template
+        self.position = position
+        self.row = row
+
+    def __str__(self) -> str:
+        start = self.template.rfind("\n", 0, self.position) + 1
+        line = self.template[start:].partition("\n")[0].replace("\t", " ")
+        where = "" if self.row is None else f"row {self.row:,}: "
+        return f"{where}{self.args[0]}\n    {line}\n    {' ' * (self.position - start)}^"
+
+
+class SourceError(FastrespError, ValueError):
+    """The source of a load can't be read."""
+
+
+class DecodeError(FastrespError, ValueError):
+    """A value that was read is not UTF-8, and was asked for as text.
+
+    Attributes:
+        key: the key that holds it; empty where it is a reply.
+        column: the column that it was for, likewise.
+    """
+
+    def __init__(self, message: str, *, key: bytes = b"", column: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        self.column = column
+
+
+class ProtocolError(FastrespError, ValueError):
+    """Bytes that should be RESP are not.
+
+    Attributes:
+        offset: where in the stream, in bytes from its beginning.
+        before: what is known of the whole commands before it; empty where nothing is.
+    """
+
+    def __init__(self, message: str, offset: int, before: str = "") -> None:
+        super().__init__(message, offset, before)
+        self.offset = offset
+        self.before = before
+
+    def __str__(self) -> str:
+        text = f"{self.args[0]} (at byte {self.offset:,})"
+        return f"{text}\n{self.before}" if self.before else text
+
+
+class CommandError(FastrespError, redis_errors.ResponseError):
+    """An error reply: the server's answer to one command.
+
+    Attributes:
+        text: the server's words, such as ``WRONGTYPE Operation against a key ...``.
+        code: their first word, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
+        index: index of the command in the load, or None where the transport can't tell
+            (``redis-cli --pipe`` can't).
+        row: index of the source row that the command came from, or None.
+        file: where the source is several files, the one that the row came from; ``row`` then is
+            one of its rows. Else None.
+        arguments: the command as it was sent, a tuple of bytes, or None; also None where those
+            of earlier errors already take 8 MiB. In the place of what may be a password, as of
+            AUTH or CONFIG SET requirepass, is ``(redacted)``, as in SLOWLOG.
+        redacted: whether that is so of some argument.
+        nested: whether it is part of the reply, as within that of EXEC, and not the whole of it.
+    """
+
+    redacted = False
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        index: int | None = None,
+        row: int | None = None,
+        file: str | None = None,
+        arguments: tuple[bytes, ...] | None = None,
+        nested: bool = False,
+    ) -> None:
+        text = without_passwords(text, arguments or ())
+        if arguments:
+            sent, arguments = arguments, redacted(arguments)
+            self.redacted = arguments is not sent
+        super().__init__(text)
+        self.text = text
+        self.code = text.partition(" ")[0]
+        self.index = index
+        self.row = row
+        self.file = file
+        self.arguments = arguments
+        self.nested = nested
+
+    def __str__(self) -> str:
+        where = "" if self.row is None else f"row {self.row:,}, "
+        if self.file is not None:
+            where = f"{self.file}, {where}"
+        words = self.text or "(an error reply without a word)"
+        return words if self.index is None else f"{where}command {self.index:,}: {words}"
+
+
+class LoadErrors(FastrespError):
+    """A load with error replies among the answers: it ran to its end, or was told to stop.
+
+    Attributes:
+        report: the whole report; ``report.errors`` holds the first 100 error replies.
+    """
+
+    def __init__(
+        self,
+        report: Report,
+        *,
+        hint: str = "(on_error='collect' returns this report instead of raising)",
+    ) -> None:
+        super().__init__(report)
+        self.report = report
+        self._hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.report}\n{self._hint}".rstrip()
+
+
+class TransportError(FastrespError, redis_errors.ConnectionError, ConnectionError):
+    """The server or redis-cli can't be used, or was lost.
+
+    Attributes:
+        report: what is known of the load so far; None when nothing was sent.
+    """
+
+    def __init__(self, message: str, report: Report | None = None) -> None:
+        super().__init__(message)
+        self.report = report
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return message if self.report is None else f"{message}\n{self.report}"
+
+
+class TransportTimeout(TransportError, redis_errors.TimeoutError, TimeoutError):
+    """Nothing moved for ``timeout`` seconds; the load was ended."""
+
+
+class LeaseError(FastrespError):
+    """A consumer was silent for longer than its lease, and its items were put back by another."""

@@ -1,0 +1,1 @@
+"""Commands out and their replies back: a stream of them, hashes, whole types of keys."""

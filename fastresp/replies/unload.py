@@ -1,0 +1,410 @@
+"""Keys of a type out of a server, as columns whose rows a template loads again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple, Self
+
+from ..outcome.errors import CommandError, SourceError
+from ..server.settings import Server, ServerLike
+from .arrow_out import StringBatch, schema
+from .fetch_hashes import (
+    Hashes,
+    Pattern,
+    as_pattern,
+    fetch_hashes,
+    is_text,
+    not_text,
+    scan,
+    shown_key,
+)
+from .reply_columns import string_column
+from .stream import iter_replies
+
+__all__ = ["KINDS", "Entries", "as_target", "check_found", "open_target"]
+
+# A batch of columns.
+BATCH_ROWS = 65_536
+BATCH_BYTES = 8 << 20
+# How many entries of a set, a sorted set or a list are asked for first; and, where a key has more,
+# as many as have this size.
+FIRST_ENTRIES = 256
+MOST_ENTRIES = 10_000
+MORE_BYTES = 1 << 20
+# More columns than that are no table.
+MOST_FIELDS = 10_000
+
+
+class Kind(NamedTuple):
+    """A type of keys.
+
+    Attributes:
+        type: as TYPE and SCAN call it.
+        names: the columns beside that of the key.
+        first: the template of the command that reads a key, or the first entries of it.
+        command: what reads further ones; None where there are none.
+    """
+
+    type: str
+    names: tuple[str, ...]
+    first: str
+    command: str | None
+
+
+KINDS = {
+    "string": Kind("string", ("value",), "GET {0}", None),
+    "json": Kind("ReJSON-RL", ("value",), "JSON.GET {0}", None),
+    "set": Kind("set", ("member",), f"SSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "SSCAN"),
+    "zset": Kind("zset", ("member", "score"), f"ZSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "ZSCAN"),
+    "list": Kind("list", ("item",), f"LRANGE {{0}} 0 {FIRST_ENTRIES - 1}", "LRANGE"),
+}
+
+
+def as_target(text: str) -> Pattern:
+    """Read a pattern such as ``user:{id}``, or a single key.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    return as_pattern(text, single=True)
+
+
+def open_target(
+    target: Pattern,
+    kind: str | None,
+    fields: list[str] | None,
+    *,
+    server: ServerLike = None,
+    binary: bool | list[str] = False,
+    timeout: float | None = 30.0,
+) -> Hashes | Entries:
+    """Open the keys of a pattern, or a single one, as columns.
+
+    Args:
+        target: of ``as_target()``.
+        kind: ``"hash"`` or one of ``KINDS``; None for the type of a single key, else hashes.
+        fields: of hashes; None for all of them.
+        server, binary, timeout: as for ``fetch_hashes``.
+
+    Raises:
+        SourceError: no key is of that type, and one of another type has such a name.
+        ValueError: an option does not go with the type.
+        TransportError, TransportTimeout, CommandError: the server can't be asked.
+    """
+    where = Server(server, reading=True)
+    if target.single:
+        found = type_of(target.glob, where, timeout)
+        if found is None:
+            raise SourceError(
+                f"there is no key {target.glob}; for several give a pattern, as 'user:*'"
+            )
+        if kind is not None and found != kind:
+            raise other_type(target.glob, found)
+        kind = found
+    kind = kind or "hash"
+    if kind != "hash" and kind not in KINDS:
+        raise SourceError(
+            f"{target.glob} is of type {kind}, which is not unloaded: hash, {', '.join(KINDS)} are"
+        )
+    if kind == "hash":
+        names = all_fields(target, where, timeout) if fields is None else fields
+        return fetch_hashes(target, names, server=server, binary=binary, timeout=timeout)
+    if fields is not None:
+        raise ValueError(f"fields are those of hashes; a {kind} has none, so leave out --fields")
+    return Entries(target, kind, server=where, binary=binary, timeout=timeout)
+
+
+def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | None:
+    """The type of a key as it is called here; None if there is no such key."""
+    [reply] = iter_replies([("TYPE", key)], server=server, timeout=timeout, decode=True)
+    names = {kind.type: name for name, kind in KINDS.items()}
+    return None if reply == "none" else names.get(reply, reply)
+
+
+def other_type(key: str, kind: str) -> SourceError:
+    return SourceError(f"{key} is a {kind}; give --type {kind}")
+
+
+def check_found(
+    target: Pattern, kind: str | None, server: ServerLike | Server, timeout: float | None
+) -> None:
+    """Refuse a pattern that matches keys, but none of the type.
+
+    Raises:
+        SourceError: it does so; names one of the keys.
+    """
+    kind = kind or "hash"
+    where = server if isinstance(server, Server) else Server(server, reading=True)
+    with closing(scan(where, where.connect(timeout), target.glob, None)) as pages:
+        for page in pages:
+            for key in page:
+                found = type_of(key, where, timeout)
+                if found == kind:
+                    return
+                if found is not None:
+                    raise SourceError(
+                        f"no {kind} matches, but {shown_key(key)} does, which is a {found}; give "
+                        f"--type {found}"
+                    )
+
+
+def keys_of(
+    target: Pattern, type_: str, server: Server, timeout: float | None
+) -> Generator[bytes, None, None]:
+    """The keys of a type, by SCAN; or the single one.
+
+    SCAN may find a key twice. That matters for lists, whose items would be there twice after a
+    load; so their keys are held.
+    """
+    if target.single:
+        yield target.glob.encode()
+        return
+    with closing(scan(server, server.connect(timeout), target.glob, type_)) as pages:
+        seen: set[bytes] = set()
+        for page in pages:
+            if type_ == "list":
+                page = [key for key in dict.fromkeys(page) if key not in seen]
+                seen.update(page)
+            yield from page
+
+
+def all_fields(target: Pattern, server: Server, timeout: float | None) -> list[str]:
+    """The names of all fields of hashes, those of the first hash first.
+
+    Raises:
+        SourceError: there are too many, or one can't be the name of a column.
+    """
+    names: dict[bytes, None] = {}
+    with ExitStack() as stack:
+        keys = stack.enter_context(closing(keys_of(target, "hash", server, timeout)))
+        replies: Any = iter_replies(
+            keys, "HKEYS {0}", server=server, on_error="collect", timeout=timeout
+        )
+        for reply in stack.enter_context(closing(replies)):
+            if isinstance(reply, CommandError):
+                _check_error(reply)
+                continue
+            names.update(dict.fromkeys(reply))
+            if len(names) > MOST_FIELDS:
+                raise SourceError(
+                    f"the hashes have more than {MOST_FIELDS:,} fields of different names; name "
+                    "those that you want, as in --fields name,email"
+                )
+    if not names:
+        check_found(target, "hash", server, timeout)
+        raise SourceError("no hash matches, so its fields are not known; name them with --fields")
+    try:
+        found = [name.decode() for name in names]
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"a hash has a field whose name is not UTF-8, {error.object[:40]!r}; name those that "
+            "you want, as in --fields name,email"
+        ) from error
+    if target.column in found:
+        raise SourceError(
+            f"a hash has a field {target.column!r}, which is also the name of the column of keys; "
+            "give that another name, as in 'user:{key_id}', or name the fields that you want"
+        )
+    return found
+
+
+def _check_error(error: CommandError) -> None:
+    """Let a key pass that is of another type meanwhile; it was right when SCAN found it.
+
+    Raises:
+        CommandError: the error is another one.
+    """
+    if not error.text.startswith("WRONGTYPE "):
+        raise error
+
+
+class Entries:
+    """Strings, JSON documents, or the entries of sets, sorted sets or lists, as columns.
+
+    A row has the key, or what stands in the place of the name in the pattern, and a value: a
+    string, a document as text, a member, a member and its score, or an item. The entries of a key
+    follow one another; those of a list in its order. Reading is done while batches are taken, and
+    a large key is read in parts.
+
+    Attributes:
+        names: of the columns.
+        rows: how many have been read.
+        nbytes: bytes of keys and values likewise.
+    """
+
+    def __init__(
+        self,
+        target: Pattern,
+        kind: str,
+        *,
+        server: Server,
+        binary: bool | Iterable[str] = False,
+        timeout: float | None = 30.0,
+    ) -> None:
+        self.kind = KINDS[kind]
+        self.names = [target.column, *self.kind.names]
+        if target.column in self.kind.names:
+            raise ValueError(
+                f"{target.column!r} is the name of another column of a {kind}; give the part of "
+                "the key another name, as in 'user:{id}'"
+            )
+        chosen = set(self.names) if binary is True else set(binary or ())
+        if unknown := chosen.difference(self.names):
+            raise ValueError(
+                f"binary names {min(unknown)!r}, and the columns are {', '.join(self.names)}"
+            )
+        self.rows = self.nbytes = 0
+        self._text = [name not in chosen for name in self.names]
+        self._target = target
+        self._server = server
+        self._timeout = timeout
+        self._columns: list[list[bytes]] = [[] for _ in self.names]
+        self._held = 0
+
+    def __arrow_c_schema__(self) -> object:
+        return schema(self.names, self._text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass  # connections are those of batches()
+
+    def batches(self) -> Generator[StringBatch, None, None]:
+        """Yield the batches, each an object with ``__arrow_c_array__``.
+
+        Raises:
+            CommandError: the server refuses to tell.
+            DecodeError: a text is not UTF-8.
+            TransportError, TransportTimeout: the server was lost, or does not answer.
+        """
+        kept: deque[bytes] = deque()
+
+        def noted() -> Iterator[bytes]:
+            for key in found:
+                kept.append(key)
+                yield key
+
+        with ExitStack() as stack:
+            found = stack.enter_context(
+                closing(keys_of(self._target, self.kind.type, self._server, self._timeout))
+            )
+            replies: Any = iter_replies(
+                noted(), self.kind.first, server=self._server, on_error="collect",
+                timeout=self._timeout,
+            )  # fmt: skip
+            rest = stack.enter_context(closing(Rest(self._server, self.kind, self._timeout)))
+            for reply in stack.enter_context(closing(replies)):
+                key = kept.popleft()
+                if isinstance(reply, CommandError):
+                    _check_error(reply)
+                    continue
+                for part in _parts(self.kind, key, reply, rest):
+                    self._add(key, part)
+                    if self._held >= BATCH_BYTES or len(self._columns[0]) >= BATCH_ROWS:
+                        yield self._batch()
+        if self._columns[0]:
+            yield self._batch()
+
+    def _add(self, key: bytes, entries: list[bytes]) -> None:
+        """Add the entries of a key; those of a sorted set are pairs."""
+        keys, *columns = self._columns
+        width = len(columns)
+        for place, column in enumerate(columns):
+            column += entries[place::width]
+        rows = len(entries) // width
+        keys += [key] * rows
+        size = rows * len(key) + sum(map(len, entries))
+        self._held += size
+        self.nbytes += size
+        self.rows += rows
+
+    def _batch(self) -> StringBatch:
+        """What has been added, as columns.
+
+        Raises:
+            DecodeError: a text is not UTF-8; names the key and the column.
+        """
+        lists, self._columns = self._columns, [[] for _ in self.names]
+        self._held = 0
+        columns = []
+        target = self._target
+        for place, values in enumerate(lists):
+            cut = (target.head, target.tail) if place == 0 else (0, 0)
+            text = self._text[place]
+            try:
+                columns.append(string_column(values, head=cut[0], tail=cut[1], text=text))
+            except UnicodeDecodeError as error:
+                row = next(row for row, value in enumerate(values) if not is_text(value))
+                key, name = lists[0][row], self.names[place]
+                what = f"{name} of key {shown_key(key)}" if place else f"key {shown_key(key)}"
+                raise not_text(what, key, name) from error
+        return StringBatch(self.names, columns)
+
+
+def _parts(kind: Kind, key: bytes, reply: Any, rest: Rest) -> Iterator[list[bytes]]:
+    """The entries of a key: those of the reply, and those that it has more."""
+    if kind.command is None:
+        # It may have gone since SCAN found it.
+        yield [] if reply is None else [reply]
+    elif kind.command == "LRANGE":
+        yield reply
+        if len(reply) >= FIRST_ENTRIES:
+            yield from rest.of_list(key, reply)
+    else:
+        cursor, entries = reply
+        yield entries
+        if cursor != b"0":
+            yield from rest.of_set(key, cursor, entries)
+
+
+class Rest:
+    """The further entries of large keys, over a connection of its own."""
+
+    def __init__(self, server: Server, kind: Kind, timeout: float | None) -> None:
+        self._server = server
+        self._command = kind.command
+        self._timeout = timeout
+        self._connection: Any = None
+
+    def of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
+        """The entries from a cursor of SSCAN or ZSCAN on."""
+        while cursor != b"0":
+            count = _next_count(entries)
+            cursor, entries = self._asked(self._command, key, cursor, "COUNT", count)
+            yield entries
+
+    def of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
+        """The items behind the first ones."""
+        start, count = 0, 0
+        while items and len(items) >= count:
+            start, count = start + len(items), _next_count(items)
+            items = self._asked(self._command, key, start, start + count - 1)
+            yield items
+
+    def _asked(self, *command: Any) -> Any:
+        import redis
+
+        try:
+            if self._connection is None:
+                self._connection = self._server.connect(self._timeout)
+            self._connection.send_command(*command)
+            return self._connection.read_response()
+        except redis.ResponseError as error:
+            if str(error).startswith("WRONGTYPE "):
+                return (b"0", []) if command[0] != "LRANGE" else []
+            raise CommandError(f"{command[0]}: {error}") from error
+        except (redis.RedisError, OSError) as error:
+            raise self._server.failure(error) from error
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.disconnect()
+
+
+def _next_count(entries: list[bytes]) -> int:
+    """How many entries to ask for next, by the size of those that came."""
+    size = sum(map(len, entries)) / max(len(entries), 1)
+    return max(1, min(MOST_ENTRIES, int(MORE_BYTES / max(size, 1))))

@@ -1,0 +1,169 @@
+# cython: language_level=3, cdivision=True
+"""A redis-py pipeline as RESP, in one call, by the rules of redis-py."""
+
+from cpython.buffer cimport PyObject_CheckBuffer
+from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
+from cpython.long cimport PyLong_Check
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
+
+from .buffer cimport (
+    Buffer,
+    Payload,
+    put_header,
+    reserve,
+)
+from .values cimport (
+    ARRAY_HINT,
+    PyUnicode_CheckExact,
+    PyUnicode_DATA,
+    PyUnicode_GET_LENGTH,
+    PyUnicode_IS_COMPACT_ASCII,
+    holds_bytes,
+    put_bytes,
+    put_float,
+    put_integer,
+    put_other,
+    put_simple,
+)
+
+from numbers import Integral
+
+from ..outcome.errors import EncodeError
+
+# What is sent at once: redis-py calls sendall() for each piece.
+cdef Py_ssize_t PIECE_BYTES = 1 << 20
+cdef Py_ssize_t SLACK_BYTES = 1 << 16
+# A larger argument is a piece of its own: to copy it costs more than another sendall().
+cdef Py_ssize_t LARGE_BYTES = 1 << 16
+# A buffer larger than this is not kept for the next pipeline.
+cdef Py_ssize_t KEPT_BYTES = 4 << 20
+
+# The buffer of the last call; None while somebody, maybe in another thread, uses it.
+cdef Buffer idle = None
+
+
+def pack_pipeline(commands, encode=None):
+    """Encode commands, each an iterable of arguments with the name first.
+
+    The name is split at white space, as in ``"CONFIG GET"``.
+
+    Args:
+        commands: an iterable of commands.
+        encode: a function from str to bytes; None for UTF-8.
+
+    Returns:
+        A list of bytes objects of about 1 MiB; bytes of 64 KiB or more are among them as they are.
+
+    Raises:
+        EncodeError: an argument is not of a type that redis-py takes.
+        UnicodeEncodeError: text that can't be encoded.
+    """
+    global idle
+    # At once: whatever makes an object may run the garbage collector, and so another thread.
+    cdef Buffer b = idle
+    idle = None
+    cdef list pieces = []
+    cdef object checked = None
+    cdef object name
+    cdef tuple args
+    if b is None:
+        b = Buffer(PIECE_BYTES + SLACK_BYTES)
+        b.large = LARGE_BYTES
+    for command in commands:
+        args = command if type(command) is tuple else tuple(command)
+        name = args[0]
+        if name is not checked:
+            if is_one_word(<PyObject *>name):
+                checked = name
+            else:
+                args = split_name(name) + args[1:]
+        put_args(b, args, encode)
+        if b.size >= PIECE_BYTES:
+            move(b, pieces)
+    if b.size:
+        move(b, pieces)
+    if b.capacity <= KEPT_BYTES:
+        idle = b
+    return pieces
+
+
+cdef int move(Buffer b, list pieces) except -1:
+    """Take what the buffer holds as pieces; it is empty then."""
+    cdef Payload payload
+    cdef Py_ssize_t at = 0
+    for payload in b.payloads or ():
+        pieces.append(PyBytes_FromStringAndSize(b.data + at, payload.offset - at))
+        if PyBytes_Check(payload.value):
+            pieces.append(payload.value)
+        else:
+            pieces.append(PyBytes_FromStringAndSize(payload.data, payload.size))
+        at = payload.offset
+    pieces.append(PyBytes_FromStringAndSize(b.data + at, b.size - at))
+    b.payloads = None
+    b.size = b.extra = 0
+    return 0
+
+
+cdef int put_args(Buffer b, tuple args, object encode) except -1:
+    cdef Py_ssize_t i, n = len(args)
+    cdef object value
+    reserve(b, 24)
+    b.size = put_header(b.data + b.size, c'*', n) - b.data
+    for i in range(n):
+        value = args[i]
+        if encode is not None and i and PyUnicode_Check(value):
+            value = encode(value)
+        if not put_simple(b, <PyObject *>value, True):
+            put_rare(b, value)
+    return 0
+
+
+cdef int put_rare(Buffer b, object value) except -1:
+    """Write a value of a less usual type, or refuse it as redis-py does."""
+    cdef bytes text
+    if PyUnicode_Check(value):
+        text = PyUnicode_AsUTF8String(value)
+        return put_bytes(b, text, True)
+    if PyBytes_Check(value):
+        return put_bytes(b, value, True)
+    if PyMemoryView_Check(value) and holds_bytes(PyMemoryView_GET_BUFFER(value)):
+        text = value.tobytes()
+        return put_bytes(b, text, True)
+    if isinstance(value, bytearray):
+        text = bytes(value)
+        return put_bytes(b, text, True)
+    if PyFloat_Check(value):
+        return put_float(b, PyFloat_AS_DOUBLE(value), True)
+    if PyLong_Check(value) and not isinstance(value, bool):
+        return put_integer(b, <PyObject *>value, True)
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return put_other(b, int(value), True, None)     # NumPy's integers
+    hint = f" ({ARRAY_HINT})" if PyObject_CheckBuffer(value) else ""
+    raise EncodeError(
+        f"Invalid input of type: '{type(value).__name__}'. Convert to a bytes, string, int or "
+        f"float first.{hint}"
+    )
+
+
+cdef bint is_one_word(PyObject *name) noexcept:
+    """Whether a name is plain text that needs no splitting; of a bytes object nothing is said."""
+    cdef const unsigned char *text
+    cdef Py_ssize_t i, n
+    if not (PyUnicode_CheckExact(name) and PyUnicode_IS_COMPACT_ASCII(name)):
+        return False
+    text = <const unsigned char *>PyUnicode_DATA(name)
+    n = PyUnicode_GET_LENGTH(name)
+    for i in range(n):
+        if text[i] <= 32:
+            return False
+    return n > 0
+
+
+cdef tuple split_name(object name):
+    """The words of a name, by the rules of redis-py: those of bytes only where a space is."""
+    if isinstance(name, str):
+        return tuple(name.encode().split())
+    return tuple(name.split()) if b" " in name else (name,)

@@ -1,0 +1,337 @@
+# cython: language_level=3, cdivision=True
+"""RESP from somewhere else, split at the end of each command and checked on the way."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.string cimport memchr, memcmp, memmove
+
+from .buffer cimport (
+    PY_SSIZE_T_MAX,
+    Buffer,
+    Chunk,
+    end_command,
+    put_raw,
+    refuse,
+    rollback,
+)
+from .values cimport check_command
+
+from ..outcome.errors import EncodeError, ProtocolError
+
+cdef enum:
+    # A header is '*' or '$', up to 19 digits and CRLF.
+    HEADER_BYTES = 22
+    # Of a name that no server knows no more than this is kept, to count it by.
+    NAME_BYTES = 32
+    # And of names no more than these, lest a file of nonsense fills the memory.
+    NAMES = 1000
+    # A longer name no command has.
+    LONGEST_NAME = 65536
+    # Of a command that is only looked at so much is held: its name, and what can be shown of it.
+    LOOKED_AT = LONGEST_NAME + 8192
+    # What header() returns where there is no number.
+    NOT_WHOLE = -1
+    NO_HEADER = -3
+
+
+cdef class CommandSplitter:
+    """Collect RESP in pieces of any size; give it back as chunks of whole commands.
+
+    What a server would take otherwise than as commands with one reply each is refused: inline
+    commands, empty arrays, and commands that change the reply stream. Empty lines between commands
+    are left out: a server passes over them.
+
+    Args:
+        limit: so many commands are taken, and nothing behind them; None for all.
+        count_names: count the commands of each name.
+        only_look: whoever feeds it wants to know what there is, and does not need it: of a large
+            command the chunk has only the beginning, and no more is held.
+
+    Attributes:
+        fault: what ended it, or None.
+        largest, largest_command: bytes of the largest argument, and which command it is in.
+        whole: where in the stream the last whole command ends.
+        last: where it begins.
+    """
+
+    cdef Buffer buffer
+    cdef Py_ssize_t at              # everything before this offset in the buffer is understood
+    cdef Py_ssize_t start           # offset of the command that is being read
+    cdef Py_ssize_t packed          # where in the buffer the whole commands end
+    cdef Py_ssize_t taken           # bytes of the stream before the buffer
+    cdef Py_ssize_t begun           # where in the stream the command that is being read begins
+    cdef readonly Py_ssize_t whole
+    cdef readonly Py_ssize_t last
+    cdef bint only_look
+    cdef long long arguments        # how many arguments this command still misses; 0 before it
+    cdef readonly object fault
+    cdef long long payload          # bytes of the argument at hand; -1 when its header is next
+    cdef Py_ssize_t limit
+    cdef readonly long long largest
+    cdef readonly Py_ssize_t largest_command
+    cdef dict counts                # by name; None when nobody wants them
+    cdef bytes name                 # of the last command
+    cdef long long same             # how many commands in a row had it, not in counts yet
+
+    def __cinit__(self, *, limit=None, bint count_names=False, bint only_look=False):
+        self.buffer = Buffer(1 << 16)
+        self.payload = -1
+        self.limit = PY_SSIZE_T_MAX if limit is None else limit
+        self.counts = {} if count_names else None
+        self.only_look = only_look
+        self.name = b""
+
+    @property
+    def max_bulk_bytes(self):
+        """The largest argument that is accepted, or None for no limit."""
+        return None if self.buffer.most == PY_SSIZE_T_MAX else self.buffer.most
+
+    @max_bulk_bytes.setter
+    def max_bulk_bytes(self, most):
+        self.buffer.most = PY_SSIZE_T_MAX if most is None else most
+
+    @property
+    def commands(self):
+        """Whole commands found so far."""
+        return self.buffer.first_command + self.buffer.commands
+
+    @property
+    def missing(self):
+        """Bytes that the argument at hand still lacks; 0 between arguments."""
+        return max(0, self.payload + 2 - (self.buffer.size - self.at)) if self.payload >= 0 else 0
+
+    @property
+    def names(self):
+        """How many commands of each name there were; names in capitals."""
+        self.settle()
+        return {name.decode(errors="backslashreplace"): n for name, n in self.counts.items()}
+
+    @property
+    def pending(self):
+        """Bytes held of a command that is not whole yet."""
+        return self.buffer.size - self.start
+
+    def feed(self, data):
+        """Add bytes; return a Chunk of the commands that are whole now, or None.
+
+        An error that comes after whole commands is kept in ``fault``, and raised by later calls.
+
+        Raises:
+            ProtocolError: the bytes are not RESP commands; ``offset`` says where in the stream.
+            EncodeError: a command changes the reply stream.
+        """
+        cdef Py_buffer view
+        if self.fault is not None:
+            raise self.fault
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            put_raw(self.buffer, <const char *>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+        try:
+            while self.step():
+                pass
+        except (EncodeError, ProtocolError) as error:
+            self.fault = error
+            if not self.buffer.commands:
+                raise
+        chunk = self.take()
+        if self.only_look:
+            self.forget()
+        return chunk
+
+    cdef object take(self):
+        cdef Buffer b = self.buffer
+        cdef Chunk chunk = None
+        cdef Py_ssize_t size = b.size
+        if b.commands:
+            rollback(b, b.commands)
+            rest = b.data[self.start:size]
+            chunk = b.take()
+            put_raw(b, rest, len(rest))
+            self.packed = 0
+        elif self.start:
+            memmove(b.data, b.data + self.start, size - self.start)
+            b.size = size - self.start
+        self.at -= self.start
+        self.taken += self.start
+        self.start = 0
+        return chunk
+
+    cdef int forget(self) except -1:
+        """Let go of what is understood of a large command, but for its beginning."""
+        cdef Buffer b = self.buffer
+        cdef Py_ssize_t n, end = self.start + LOOKED_AT
+        if b.size <= end:
+            return 0
+        if self.payload > 0:
+            n = min(self.payload, b.size - self.at)
+            self.at += n
+            self.payload -= n
+        n = self.at - end
+        if n > 0:
+            memmove(b.data + end, b.data + self.at, b.size - self.at)
+            b.size -= n
+            self.at = end
+            self.taken += n
+        return 0
+
+    cdef bint step(self) except -1:
+        """Understand one more header or payload; False when there are not enough bytes."""
+        cdef Buffer b = self.buffer
+        cdef Py_ssize_t end
+        if b.first_command + b.commands >= self.limit:
+            b.size = self.at
+            return False
+        if self.payload >= 0:
+            if b.size - self.at < self.payload + 2:
+                return False
+            end = self.at + self.payload
+            if b.data[end] != c'\r' or b.data[end + 1] != c'\n':
+                raise self.error("an argument is longer than its header says", end)
+            self.at = end + 2
+            self.payload = -1
+            self.arguments -= 1
+            if self.arguments == 0:
+                self.end()
+            return True
+        cdef long long number = self.header(c'$' if self.arguments else c'*')
+        if number < 0:
+            return number == NO_HEADER
+        if self.arguments:
+            if number > LONGEST_NAME:
+                self.check_name(number)
+            self.payload = number
+            if number > self.largest:
+                self.weigh(number)
+        elif number == 0:
+            self.at = self.start        # to stay at the fault, whatever is fed next
+            raise self.error("an empty command gets no reply")
+        else:
+            self.begun = self.taken + self.start
+            self.arguments = number
+        return True
+
+    cdef long long header(self, char kind) except -2:
+        """Read '*n' or '$n'; NOT_WHOLE, or NO_HEADER for an empty line between commands."""
+        cdef Buffer b = self.buffer
+        cdef const char *p = b.data + self.at
+        cdef Py_ssize_t i = 1, have = min(b.size - self.at, HEADER_BYTES)
+        cdef long long number = 0
+        if have > 0 and p[0] != kind:
+            return self.no_header(kind, p, have)
+        while i < have and i <= 18 and c'0' <= p[i] <= c'9':
+            number = number * 10 + (p[i] - 48)
+            i += 1
+        if i + 1 < have and p[i] == c'\r' and p[i + 1] == c'\n' and i > 1:
+            if p[1] != c'0' or i == 2:
+                self.at += i + 2
+                return number
+        return self.no_number(p, i, have)
+
+    cdef int no_header(self, char kind, const char *p, Py_ssize_t have) except -2:
+        """Pass over an empty line between commands, and refuse all else."""
+        cdef Py_ssize_t i = p[0] == c'\r'
+        if kind == c'*':
+            if i == have:
+                return NOT_WHOLE
+            if p[i] == c'\n':
+                self.at += i + 1
+                self.start = self.at
+                return NO_HEADER
+        raise self.error(f"expected '{chr(kind)}' and found {<bytes>p[:min(have, 12)]!r}")
+
+    cdef int no_number(self, const char *p, Py_ssize_t i, Py_ssize_t have) except -2:
+        """Refuse a header whose number does not end as it should at i, once it is whole."""
+        if memchr(p, c'\n', have) is not NULL:
+            raise self.error(f"this header has no proper number: {<bytes>p[:i + 1]!r}")
+        if have == HEADER_BYTES:
+            raise self.error("this header has no end")
+        return NOT_WHOLE
+
+    cdef int check_name(self, long long number) except -1:
+        """Refuse an argument of so many bytes, whose header was just read, if it is a name."""
+        cdef const char *p = self.buffer.data + self.start
+        cdef const char *end = self.buffer.data + self.at
+        p = <const char *>memchr(p, c'\n', end - p) + 1
+        if <const char *>memchr(p, c'\n', end - p) + 1 == end:
+            self.at = self.start
+            raise self.error(f"a name of {number:,} bytes, which no command has")
+        return 0
+
+    cdef int weigh(self, long long number) except -1:
+        """Take a note of the largest argument so far."""
+        cdef Buffer b = self.buffer
+        if number > b.most:
+            try:
+                refuse(b, number)
+            except EncodeError as error:
+                raise self.refusal(error) from None
+        self.largest = number
+        self.largest_command = b.first_command + b.commands
+        return 0
+
+    cdef int count(self) except -1:
+        """Count the command by its name, which is mostly that of the last one."""
+        cdef const char *p = self.buffer.data + self.start
+        cdef Py_ssize_t size = 0
+        while p[0] != c'\n':
+            p += 1
+        p += 2
+        while p[0] != c'\r':
+            size = size * 10 + (p[0] - 48)
+            p += 1
+        if size != len(self.name) or memcmp(p + 2, <const char *>self.name, size):
+            self.settle()
+            self.name = p[2:2 + size]
+        self.same += 1
+        return 0
+
+    cdef int settle(self) except -1:
+        cdef bytes name = self.name[:NAME_BYTES].upper()
+        if self.same:
+            if len(self.counts) >= NAMES and name not in self.counts:
+                name = b"(other)"
+            self.counts[name] = self.counts.get(name, 0) + self.same
+        self.same = 0
+        return 0
+
+    cdef int end(self) except -1:
+        cdef Buffer b = self.buffer
+        try:
+            check_command(b.data + self.start, b.data + self.at)
+        except EncodeError as error:
+            raise self.refusal(error) from None
+        if self.counts is not None:
+            self.count()
+        if self.packed < self.start:
+            memmove(b.data + self.packed, b.data + self.start, self.at - self.start)
+        self.packed += self.at - self.start
+        # The mark is the end of the whole commands, not of what the buffer holds.
+        cdef Py_ssize_t size = b.size
+        b.size = self.packed
+        end_command(b, b.first_command + b.commands)
+        b.size = size
+        self.start = self.at
+        self.last, self.whole = self.begun, self.taken + self.at
+        return 0
+
+    cdef object refusal(self, object error):
+        cdef Py_ssize_t command = self.buffer.first_command + self.buffer.commands
+        return EncodeError(f"command {command:,}: {error}", command=command, row=command)
+
+    cdef object error(self, str message, at=None):
+        at = self.at if at is None else at
+        return ProtocolError(f"not RESP commands: {message}", self.taken + at)
+
+
+def arguments(command):
+    """Give back the arguments of one whole command of a chunk, as a tuple of bytes."""
+    cdef bytes data = bytes(command)
+    cdef Py_ssize_t start, size, at = data.index(b"\n") + 1
+    cdef list found = []
+    while at < len(data):
+        start = data.index(b"\n", at) + 1
+        size = int(data[at + 1:start - 2])
+        found.append(data[start:start + size])
+        at = start + size + 2
+    return tuple(found)

@@ -1,0 +1,399 @@
+# cython: language_level=3, cdivision=True
+"""Python values as bulk strings: one value is one argument, whatever bytes it holds."""
+
+from cpython.buffer cimport (
+    PyBUF_FULL_RO,
+    PyBuffer_Release,
+    PyBuffer_ToContiguous,
+    PyObject_CheckBuffer,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
+from cpython.list cimport PyList_Check
+from cpython.long cimport PyLong_Check
+from cpython.number cimport PyIndex_Check, PyNumber_Index
+from cpython.tuple cimport PyTuple_Check
+from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
+from libc.string cimport memchr, memcpy
+
+from .buffer cimport (
+    put_crlf,
+    put_header,
+    refuse,
+    reserve,
+)
+from .floats cimport (
+    half_of,
+    put_double,
+    put_half,
+    put_single,
+)
+from .times cimport put_days
+
+import reprlib
+from datetime import date, time, timedelta
+# Here and not where it is used: an import runs code of others while a value is only borrowed.
+from decimal import Decimal
+from uuid import UUID
+
+from ..outcome.errors import EncodeError, TemplateError
+from ..outcome.passwords import holds_passwords
+
+
+# An array of float64 sent as it lies would be a wrong vector of FLOAT32, of twice the length.
+cdef str ARRAY_HINT = (
+    "of arrays and other buffers only bytes in one dimension go as they are; write {field!f32} in "
+    "a template to send a vector of FLOAT32 (!f16 and !f64 for others), {*field} to send each "
+    "item as an argument, or give its .tobytes()"
+)
+
+
+cdef extern from "Python.h":
+    Py_ssize_t PySequence_Fast_GET_SIZE(object)
+    PyObject **PySequence_Fast_ITEMS(object)
+
+
+cdef int REPR_CHARACTERS = 40
+# Unlike repr, does not first make the text of a million items.
+cdef object CUT = reprlib.Repr()
+CUT.maxstring = CUT.maxlong = CUT.maxother = REPR_CHARACTERS
+
+# Commands after which replies stop, multiply or change their form, so that a reply can no
+# longer be matched to its command. Source: the pages of these commands in the Redis manual.
+cdef frozenset REFUSED = frozenset((
+    b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE",
+    b"MONITOR", b"SYNC", b"PSYNC", b"HELLO", b"QUIT", b"RESET", b"CLIENT REPLY",
+    b"REPLCONF",
+))
+
+
+def pack(*args, default=None):
+    """Encode one command, its name first, as RESP.
+
+    Args:
+        *args: str (as UTF-8), bytes, int, float (as ``repr``), Decimal (without an exponent),
+            date, time and datetime (as ``isoformat``), timedelta (ISO 8601: ``P1DT2H3M4.5S``),
+            UUID, or a buffer of bytes in one dimension, such as bytearray, memoryview or mmap;
+            subclasses and NumPy scalars by their value. Any other array is refused: give its
+            ``.tobytes()``, or use ``!f32`` in a template.
+        default: a function that turns any other object, and any from Decimal to UUID, into str,
+            bytes, int or float.
+
+    Returns:
+        The command as an array of bulk strings.
+
+    Raises:
+        EncodeError: an argument has no RESP form, or the command changes the reply stream.
+    """
+    cdef Buffer b = Buffer(512)
+    try:
+        put_arguments(b, args, NULLS_ERROR, default)
+    except Exception as error:
+        located = locate(error, "", None, None, b.argument, args)
+        raise located from located.__cause__
+    return PyBytes_FromStringAndSize(b.data, b.size)
+
+
+cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1:
+    """Write one command from a list or tuple; 0 when a null says to leave it out."""
+    cdef Py_ssize_t i, start = b.size
+    b.argument = -1
+    if not PyTuple_Check(args) and not PyList_Check(args):
+        raise not_a_command(args)
+    cdef Py_ssize_t n = PySequence_Fast_GET_SIZE(args)
+    if n == 0:
+        raise EncodeError("the command is empty; a command is at least a name")
+    # Taken now: default= may put another object in its place.
+    name = <object>PySequence_Fast_ITEMS(args)[0]
+    reserve(b, 24)
+    b.size = put_header(b.data + start, c'*', n) - b.data
+    for i in range(n):
+        if not put_simple(b, PySequence_Fast_ITEMS(args)[i], True):
+            b.argument = i
+            item = <object>PySequence_Fast_ITEMS(args)[i]
+            if not put_argument(b, item, nulls, default):
+                return 0
+            if PySequence_Fast_GET_SIZE(args) != n:
+                raise EncodeError("the list of arguments changed while it was being read")
+    b.argument = -1
+    if name is not b.checked_name:
+        # Most streams use a few literal names: the same object need not be checked again.
+        if not check_command(b.data + start, b.data + b.size) and isinstance(name, (str, bytes)):
+            b.checked_name = name
+    return 1
+
+
+cdef object not_a_command(object row):
+    hint = "a command is a list or tuple of arguments, its name first"
+    if isinstance(row, (str, bytes)):
+        hint += "; to fill a text with values give it as the template, and rows as the data"
+    elif hasattr(row, "__arrow_c_stream__"):
+        hint = "it is a whole table; give a list of tables, or load them one by one, and a template"
+    elif hasattr(row, "keys"):
+        hint += "; rows with named fields need a template, such as 'HSET user:{id} {**}'"
+    return EncodeError(f"{shown(row)} is not a command: {hint}")
+
+
+cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1:
+    cdef bytes word = name[:size].upper()
+    cdef bytes full_word = word
+    cdef const char *second = name + size + 2
+    if word == b"CLIENT" and second < end:
+        second = <const char *>memchr(second, c'\n', end - second) + 1
+        full_word = word + b" " + second[:min(5, end - second)].upper()
+    if full_word in REFUSED:
+        raise EncodeError(
+            f"{full_word.decode()} changes the reply stream, so it can't be part of a load; "
+            "send it over a connection of its own"
+        )
+    return word == b"CLIENT"
+
+
+cdef int put_other(Buffer b, object value, bint framed, object default) except -1:
+    """Write a value of a type that put_value has no fast path for."""
+    cdef bytes text
+    if PyUnicode_Check(value):
+        try:
+            text = PyUnicode_AsUTF8String(value)
+        except UnicodeEncodeError as error:
+            raise EncodeError(
+                f"cannot send {shown(value)}: character {error.start} is a lone surrogate, which "
+                "UTF-8 can't hold; encode the text to bytes with the error handler you want"
+            ) from None
+        return put_bytes(b, text, framed)
+    if PyBytes_Check(value):
+        return put_bytes(b, value, framed)
+    if PyLong_Check(value) and value is not True and value is not False:
+        return put_integer(b, <PyObject *>value, framed)
+    if PyFloat_Check(value):
+        return put_float(b, PyFloat_AS_DOUBLE(value), framed)
+    if PyObject_CheckBuffer(value):
+        return put_buffer(b, value, framed, default)
+    if PyIndex_Check(value) and not isinstance(value, bool):
+        return put_value(b, PyNumber_Index(value), framed, None)
+    return put_default(b, value, framed, default)
+
+
+cdef int put_bytes(Buffer b, object text, bint framed) except -1:
+    """Write the bytes of a bytes object, or of a subclass."""
+    cdef PyObject *value = <PyObject *>text
+    return put_frozen(b, value, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), framed)
+
+
+cdef int put_huge(Buffer b, object value, bint framed) except -1:
+    """Write an int beyond 64 bits. Decimal has no limit on digits; str(int) stops at 4,300."""
+    cdef bytes text = str(Decimal(value)).encode()
+    return put_bytes(b, text, framed)
+
+
+cdef int put_float(Buffer b, double value, bint framed) except -1:
+    """Write a float as repr(float) does: the shortest text that reads back."""
+    cdef char[32] text
+    cdef Py_ssize_t n = put_double(text, value) - text
+    reserve(b, 96)
+    cdef char *p = b.data + b.size
+    if framed:
+        p = put_header(p, c'$', n)
+    memcpy(p, text, 32)     # all of it is less than to ask for how much
+    p += n
+    b.size = (put_crlf(p) if framed else p) - b.data
+    return 0
+
+
+cdef int put_buffer(Buffer b, object value, bint framed, object default) except -1:
+    """Write a buffer that holds bytes; one without dimensions may be a NumPy scalar."""
+    cdef Py_buffer view
+    try:
+        PyObject_GetBuffer(value, &view, PyBUF_FULL_RO)
+    except Exception as error:      # a released memoryview, an array of dates
+        try:
+            return put_default(b, value, framed, default)
+        except EncodeError as refused:
+            raise refused from error
+    try:
+        if view.ndim == 0 and view.format is not NULL and hasattr(value, "__float__"):
+            return put_scalar(b, value, view.format, framed, default)
+        if not holds_bytes(&view) or is_date(value):
+            return put_array(b, value, framed, default)
+        if view.len > b.most:
+            refuse(b, view.len)
+        reserve(b, view.len + 32)
+        if framed:
+            b.size = put_header(b.data + b.size, c'$', view.len) - b.data
+        PyBuffer_ToContiguous(b.data + b.size, &view, view.len, c'C')
+        b.size += view.len
+        if framed:
+            b.size = put_crlf(b.data + b.size) - b.data
+        return 0
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef bint holds_bytes(Py_buffer *view) noexcept:
+    """Whether a buffer is plain bytes in one dimension, so that there is one way to send it."""
+    cdef const char *kind = view.format
+    if view.ndim != 1:
+        return False
+    if kind is NULL:
+        return True
+    if kind[0] in (c'@', c'=', c'<', c'>', c'!'):
+        kind += 1
+    return kind[0] in (c'B', c'b', c'c') and kind[1] == 0
+
+
+cdef bint is_date(object value) except -1:
+    """Whether it is a datetime64 or timedelta64, which NumPy shows as 8 plain bytes."""
+    return getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
+
+
+cdef int put_array(Buffer b, object value, bint framed, object default) except -1:
+    """Write what default= makes of an array that is not bytes, or say what to do about it."""
+    if default is not None or is_date(value):
+        return put_default(b, value, framed, default)
+    raise EncodeError(f"cannot send {shown(value)} (a {type(value).__name__}): {ARRAY_HINT}")
+
+
+cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object default) except -1:
+    """Write a NumPy scalar by its value: its bytes would be nobody's intention."""
+    cdef char[32] text
+    kind = kind.lstrip(b"@=<>!")
+    if kind == b"d":
+        return put_float(b, float(value), framed)
+    if kind == b"f":
+        return put_text(b, text, put_single(text, <float>float(value)) - text, framed)
+    if kind == b"e":
+        return put_text(b, text, put_half(text, half_of(float(value))) - text, framed)
+    if kind == b"g":
+        return put_other(b, str(value), framed, None)
+    if len(kind) == 1 and kind in b"bBhHiIlLqQ":
+        return put_value(b, PyNumber_Index(value), framed, None)
+    return put_default(b, value, framed, default)
+
+
+cdef int put_default(Buffer b, object value, bint framed, object default) except -1:
+    """Write what default= makes of a value, else its usual text, or say what to do about it."""
+    cdef str text
+    kind = type(value).__name__
+    if value is None:
+        asked = "" if default is None else ", and default= is not asked about one"
+        raise EncodeError(
+            f"cannot send None (a NoneType): a null has no RESP form{asked}; leave it out, send an "
+            "empty string, or let nulls='skip' or nulls='empty' do so"
+        )
+    if default is not None:
+        result = default(value)
+        if isinstance(result, (str, bytes, int, float)) and not isinstance(result, bool):
+            return put_value(b, result, framed, None)
+        raise EncodeError(
+            f"default= made {shown(result)} (a {type(result).__name__}) of {shown(value)} "
+            f"(a {kind}); it has to return str, bytes, int or float"
+        )
+    text = usual_text(value)
+    if text is not None:
+        return put_other(b, text, framed, None)
+    if kind in ("NAType", "NaTType"):   # of pandas, whose value nobody can compare
+        raise EncodeError(
+            f"cannot send {value} (a {kind}): it is a null of pandas; give the DataFrame itself, "
+            "whose columns know their nulls, or put None in its place"
+        )
+    if kind in ("bool", "bool_"):       # NumPy's too
+        raise EncodeError(
+            f"cannot send {value} (a bool): Redis has none; send {int(value)} or "
+            f"'{str(value).lower()}', or pass default=int"
+        )
+    raise EncodeError(
+        f"cannot send {shown(value)} (a {kind}): an argument is str, bytes, int, float, Decimal, "
+        "a date, time or timedelta, UUID or a buffer; convert it, or pass default=, a function "
+        "that does"
+    )
+
+
+cdef str usual_text(object value):
+    """The text of a value of a type that has one form which all programs read, or None."""
+    if isinstance(value, Decimal):
+        return format(value, "f") if value.is_finite() else str(value)
+    if isinstance(value, (date, time)):     # a datetime is a date
+        if value != value:
+            raise EncodeError(
+                f"cannot send {value} (a {type(value).__name__}): it is a null; put None in its "
+                "place, and let nulls='skip' or nulls='empty' say what that does"
+            )
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return duration(value)
+    if isinstance(value, UUID):
+        return str(value)
+    return None
+
+
+cdef str duration(object value):
+    """The text of a timedelta in ISO 8601, nanoseconds of pandas included."""
+    cdef char[40] text
+    cdef char *end
+    cdef bint negative = value.days < 0
+    if negative:
+        value = -value
+    end = put_days(
+        text, negative, value.days, value.seconds,
+        value.microseconds * 1000 + getattr(value, "nanoseconds", 0),
+    )
+    return text[:end - text].decode()
+
+
+cdef str shown(object value):
+    """A repr cut at 40 characters, for an error message."""
+    try:
+        text = " ".join(CUT.repr(value).splitlines())   # of a NumPy array it has several
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= REPR_CHARACTERS else text[:REPR_CHARACTERS - 1] + "…"
+
+
+cdef bint is_secret(object name) except -1:
+    """Whether a command may hold a password, which no error may show."""
+    if isinstance(name, str):
+        name = name.encode(errors="replace")
+    return isinstance(name, bytes) and holds_passwords(name)
+
+
+cdef Nulls nulls_policy(object name) except *:
+    if name == "error":
+        return NULLS_ERROR
+    if name == "skip":
+        return NULLS_SKIP
+    if name == "empty":
+        return NULLS_EMPTY
+    raise ValueError(f"nulls is 'error', 'skip' or 'empty', not {shown(name)}")
+
+
+cdef object locate(
+    Exception error, str where, object command, object row, object argument, object words
+):
+    """The same error, with its place in the stream.
+
+    Args:
+        words: the command, or as much of it as is known, its name first.
+    """
+    if isinstance(error, MemoryError):
+        return error
+    if isinstance(error, TemplateError):
+        error.row = row
+        return error
+    if not isinstance(error, EncodeError):
+        error, cause = EncodeError(f"{type(error).__name__}: {error}"), error
+        error.__cause__ = cause
+    if argument == -1:
+        argument = None
+    else:
+        where += f", argument {argument}" if where else f"argument {argument}"
+        if isinstance(words, (list, tuple)) and words and is_secret(words[0]):
+            error = EncodeError(
+                "cannot send this value, which is not shown since it may be a password; make it "
+                "str or bytes"
+            )
+    located = EncodeError(
+        f"{where}: {error}" if where else str(error), command=command, row=row, argument=argument
+    )
+    located.__cause__ = error.__cause__
+    return located

@@ -1,0 +1,1 @@
+"""A server: whose settings, connections opened and asked, and programs that are one."""

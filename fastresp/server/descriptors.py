@@ -1,0 +1,53 @@
+"""Too few file descriptors: an error that says so, and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..outcome.errors import TransportError
+
+__all__ = ["ADVICE", "are_exhausted", "needed_for"]
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE)
+ADVICE = (
+    "this process, or the system, has no file descriptor left: raise the limit, for example with "
+    "'ulimit -n 4096', or close files and connections"
+)
+
+
+def are_exhausted(error: BaseException | None) -> bool:
+    """Whether an exception, or one that it came from, is for want of file descriptors."""
+    while error is not None:
+        # Where none is left to look up a host or a folder, the error is about something else.
+        if isinstance(error, OSError) and (error.errno in EXHAUSTED or not _one_is_left()):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _one_is_left() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno not in EXHAUSTED
+    return True
+
+
+@contextmanager
+def needed_for(what: str) -> Iterator[None]:
+    """Turn the OSError for want of file descriptors into a TransportError.
+
+    Args:
+        what: what can't be done without them, as ``"redis-cli can't be started"``.
+    """
+    try:
+        yield
+    except TransportError:
+        raise
+    except OSError as error:
+        if not are_exhausted(error):
+            raise
+        raise TransportError(f"{what}: {error.strerror} ({ADVICE})") from error

@@ -1,0 +1,1 @@
+"""What the data of a load may be: rows, columns, files, queries."""

@@ -1,0 +1,52 @@
+"""Batches that come from a file, looked at before anything reads a value of theirs."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ...outcome.errors import SourceError
+
+__all__ = ["checked"]
+
+# Redis takes any bytes, so text need not be UTF-8; not to look costs a tenth of looking.
+AS_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+
+
+def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    """The batch, if all its offsets, lengths and indices are within its memory.
+
+    Arrow IPC and Parquet are read without a look at them. 1,000,000 rows of two columns of strings
+    take 1.2 ms.
+
+    Args:
+        rows: before it, for the error.
+
+    Raises:
+        SourceError: they are not.
+    """
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        kind = as_bytes(field.type)
+        try:
+            (column if kind is field.type else column.view(kind)).validate(full=True)
+        except pa.ArrowException as error:
+            raise SourceError(
+                f"from row {rows:,} on, column {field.name!r} is damaged: "
+                f"{str(error).splitlines()[0]}; write the file again"
+            ) from error
+    return batch
+
+
+def as_bytes(kind: pa.DataType) -> pa.DataType:
+    """The type with bytes in the place of text."""
+    if kind in AS_BYTES:
+        return AS_BYTES[kind]
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(as_bytes(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(as_bytes(kind.value_type)))
+    return kind

@@ -1,0 +1,118 @@
+"""``read_rejects``: the commands that failed, byte by byte as ``rejects=`` wrote them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from ...outcome.errors import SourceError
+
+__all__ = ["RejectsFile", "read_rejects"]
+
+
+def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> RejectsFile:
+    """Read the file that ``rejects=`` wrote, to send its commands again exactly as they were.
+
+    ``mass_insert(read_rejects("rejects.jsonl"), rejects="again.jsonl")`` sends them, without a
+    template. The whole file is checked before the first is sent.
+
+    Args:
+        path: the file.
+        limit: stop after this many commands.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        SourceError: later, when the commands are taken: a line is not one of rejects, its command
+            had a password, which is not written down, or it is an error of a transaction.
+    """
+    return RejectsFile(path, limit=limit)
+
+
+class RejectsFile:
+    """The commands of a file of rejects, as often as they are asked for: see read_rejects.
+
+    Attributes:
+        name: the path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, limit: int | None = None) -> None:
+        self.name = os.fspath(path)
+        os.stat(path)
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit is a number of commands of 0 or more, not {limit}")
+        self._limit = limit
+        self._names: list[str] | None = None
+
+    def __iter__(self) -> Iterator[list[str | bytes]]:
+        self.names()
+        return self._commands()
+
+    def names(self) -> list[str]:
+        """Check the file, and give the names of its commands, in capitals.
+
+        Raises:
+            SourceError: a line can't be sent again.
+            OSError: the file can't be read.
+        """
+        if self._names is None:
+            self._names = list(dict.fromkeys(map(_name, self._commands())))
+        return self._names
+
+    def _commands(self) -> Iterator[list[str | bytes]]:
+        with open(self.name, "rb") as file:
+            lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            for number, line in islice(lines, self._limit):
+                yield self._read(number, line)
+
+    def _read(self, number: int, line: bytes) -> list[str | bytes]:
+        try:
+            fields = json.loads(line)
+            command = _command(fields["arguments"])
+            why = _not_to_be_sent(fields, command)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise SourceError(
+                f"{self.name}, line {number:,}, is not what rejects= writes: a JSON object whose "
+                '"arguments" are a command, each of them text or {"base64": "..."}'
+            ) from None
+        if why:
+            raise SourceError(f"{self.name}, line {number:,}: {why} (nothing was sent)")
+        return command
+
+
+def _not_to_be_sent(fields: dict[str, Any], command: list[str | bytes]) -> str:
+    """Why a command can't be sent again as it is; empty where it can."""
+    if fields.get("redacted"):
+        return (
+            "this command had a password, which rejects do not hold; send it again from where it "
+            "came from, and remove the line"
+        )
+    if fields.get("nested") or _name(command) == "EXEC":
+        return (
+            "this error is of a transaction or a script, which may have done a part of its work, "
+            "and rejects do not hold the commands of a transaction; check the keys, send it again "
+            "from where it came from, and remove the line"
+        )
+    return ""
+
+
+def _name(command: list[str | bytes]) -> str:
+    first = command[0]
+    return (first if isinstance(first, str) else first.decode(errors="replace")).upper()
+
+
+def _command(arguments: object) -> list[str | bytes]:
+    if not isinstance(arguments, list) or not arguments:
+        raise ValueError
+    return [_argument(each) for each in arguments]
+
+
+def _argument(value: object) -> str | bytes:
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        return base64.b64decode(value["base64"], validate=True)
+    if isinstance(value, str):
+        return value
+    raise ValueError

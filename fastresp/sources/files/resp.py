@@ -1,0 +1,321 @@
+"""Files of RESP as ``dump`` writes them: checked as a whole, then sent as they are."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO
+
+from ...outcome.errors import EncodeError, ProtocolError, SourceError
+from ...outcome.words import HEAD_BYTES, shown_command
+from ...resp.buffer import Chunk
+from ...resp.split import CommandSplitter
+from ...server.forks import Inherited, is_own, own
+from ..blocking import read_some
+from .input import name_of
+
+__all__ = ["RespEncoder", "RespFile", "RespSummary"]
+
+BLOCK_BYTES = 1 << 20
+
+
+@dataclass
+class RespSummary:
+    """What a file of RESP holds.
+
+    Attributes:
+        commands: whole commands before its end, or before the first fault.
+        size: bytes up to the end of the last of them.
+        names: how many there are of each name, in capitals.
+        largest: bytes of the largest argument.
+        largest_command: index of the command that has it.
+        last: the last whole command, as redis-cli would show it; empty where there is none.
+        last_offset: the byte where it begins.
+        fault: what is wrong with the file, or None.
+        truncated: whether the fault is nothing but an end in the midst of a command.
+    """
+
+    commands: int = 0
+    size: int = 0
+    names: dict[str, int] = field(default_factory=dict)
+    largest: int = 0
+    largest_command: int = 0
+    last: str = ""
+    last_offset: int = 0
+    fault: ProtocolError | EncodeError | None = None
+    truncated: bool = False
+
+
+class RespFile:
+    """A file of RESP, to be loaded as it is: a source of ``mass_insert``, without a template.
+
+    The whole file is checked before anything is sent. What can't be read twice, such as standard
+    input or a pipe, is checked while it is sent: an error then comes after the commands before it.
+    A row of the load is a command. In asyncio an empty pipe blocks the event loop.
+
+    Args:
+        source: a path, or a file object open for reading bytes.
+        limit: take so many commands from its beginning; None for all.
+        skip_truncated: send what comes before an end in the midst of a command, as of a file whose
+            writer was killed, where it would be an error otherwise.
+
+    Attributes:
+        name: the path, or what the file object is called.
+        limit: as given.
+        skip_truncated: as given.
+
+    Raises:
+        OSError: the file can't be opened.
+        ValueError: the file object is open for text.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | IO[bytes],
+        *,
+        limit: int | None = None,
+        skip_truncated: bool = False,
+    ) -> None:
+        if isinstance(source, io.TextIOBase):
+            raise TypeError("RESP is bytes: open the file in binary mode, with 'rb'")
+        self._source = source
+        self._start: int | None = None  # where it begins; None for what can be read only once
+        self._size: int | None = None
+        if isinstance(source, (str, os.PathLike)):
+            self.name = os.fspath(source)
+            if os.path.isdir(source):
+                raise IsADirectoryError(f"{self.name} is a directory; name a file of it")
+            if stat.S_ISREG((status := os.stat(source)).st_mode):
+                self._start, self._size = 0, status.st_size
+        else:
+            self.name = name_of(source)
+            if source.seekable():
+                self._start = source.tell()
+                self._size = source.seek(0, os.SEEK_END) - self._start
+        self.limit = limit
+        self.skip_truncated = skip_truncated
+        self._read = 0
+        self._summary: RespSummary | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """How many commands there are to send; None where that is not known beforehand."""
+        return self._summary.commands if self._summary and self._start is not None else None
+
+    def fraction(self, rows: int | None = None) -> float | None:
+        """How much of what is to be sent has been read, from 0 to 1; None where unknown.
+
+        Args:
+            rows: how much these first commands are, where their number is known.
+        """
+        if rows is not None and self.rows:
+            return min(1.0, rows / self.rows)
+        if self._size is None:
+            return None
+        size = self._summary.size if self._summary else self._size
+        return min(1.0, self._read / size) if size else 1.0
+
+    def place(self, row: int) -> tuple[str, int]:
+        """The file that a row came from, and which of its commands it is, counted from 0."""
+        return self.name, row
+
+    def check(self) -> RespSummary | None:
+        """Read the whole file once, and find out whether it can be sent; None for a pipe.
+
+        Raises:
+            ProtocolError: it does not hold whole commands only.
+            EncodeError: a command changes the reply stream.
+        """
+        if self._start is None:
+            return None
+        if self._summary is None:
+            self._summary = self.summary()
+        summary = self._summary
+        if summary.fault is not None and not (summary.truncated and self.skip_truncated):
+            raise summary.fault
+        return summary
+
+    def summary(self) -> RespSummary:
+        """Read it to its end, or to the first fault, and say what it holds."""
+        splitter = CommandSplitter(limit=self.limit, count_names=True, only_look=True)
+        summary = RespSummary()
+        for block in self._blocks(self._size):
+            try:
+                chunk = splitter.feed(block)
+            except (EncodeError, ProtocolError):
+                break
+            if chunk is not None:
+                _note_last(chunk, splitter, summary)
+            # A header may promise more than there is, and all that would be held until the end.
+            beyond = self._size is not None and splitter.missing > self._size - self._read
+            if splitter.fault is not None or beyond:
+                break
+        summary.commands = splitter.commands
+        summary.names = splitter.names
+        summary.largest, summary.largest_command = splitter.largest, splitter.largest_command
+        summary.truncated = splitter.fault is None and splitter.pending > 0
+        summary.fault = _located(splitter.fault, self.name, summary)
+        return summary
+
+    def blocks(self, most: int = BLOCK_BYTES) -> Iterator[bytes]:
+        """What is to be sent, in blocks of at most so many bytes, after a check if possible.
+
+        Raises:
+            ProtocolError, EncodeError: as ``check()``.
+        """
+        summary = self.check()
+        return self._blocks(summary.size if summary else None, most)
+
+    def _blocks(self, size: int | None, most: int = BLOCK_BYTES) -> Iterator[bytes]:
+        """Read so many bytes from the beginning; None for all there are."""
+        self._read = 0
+        own(self)
+        with self._opened() as file:
+            while size is None or self._read < size:
+                if not is_own(self):
+                    # Both processes have one place in it.
+                    raise SourceError(str(Inherited("file")))
+                # Of a pipe what there is, lest the server waits for a whole block.
+                block = read_some(file, most if size is None else min(most, size - self._read))
+                if not block:
+                    break
+                self._read += len(block)
+                yield block
+        if size is not None and self._read < size:
+            raise SourceError(
+                f"{self.name}: it was cut short while it was read; load it again when it is whole"
+            )
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        if isinstance(self._source, (str, os.PathLike)):
+            with open(self._source, "rb", buffering=0) as file:
+                yield file
+        else:
+            if self._start is not None:
+                self._source.seek(self._start)
+            yield self._source
+
+
+class RespEncoder:
+    """Give the commands of a RespFile in chunks, as Writer gives those that it encodes.
+
+    Args:
+        file: where they come from.
+
+    Attributes:
+        max_bulk_bytes: larger arguments are refused; None for no limit.
+    """
+
+    def __init__(self, file: RespFile) -> None:
+        self.max_bulk_bytes: int | None = None
+        self._file = file
+        self._splitter = CommandSplitter(limit=file.limit)
+        self._chunk: Chunk | None = None
+        self._sent = RespSummary()
+
+    @property
+    def rows(self) -> int:
+        """Rows taken so far, which are commands."""
+        return self._splitter.commands
+
+    @property
+    def commands(self) -> int:
+        """Whole commands found so far."""
+        return self._splitter.commands
+
+    @property
+    def skipped(self) -> int:
+        """Commands left out for a null, of which RESP has none."""
+        return 0
+
+    def chunks(self, rows: Iterable[bytes]) -> Iterator[Chunk]:
+        """Yield the commands of an iterable of blocks as chunks.
+
+        Raises:
+            EncodeError: an argument is larger than the server takes. Of a file that was checked
+                nothing was sent before.
+            ProtocolError: these are not whole commands.
+        """
+        source = iter(rows)
+        more = True
+        while more:
+            more = self.fill(source)
+            chunk = self.take()
+            if chunk is not None:
+                yield chunk
+
+    def fill(self, source: Iterator[bytes]) -> bool:
+        """Take one more block; False when there are no more."""
+        splitter, file = self._splitter, self._file
+        if splitter.fault is not None:
+            raise _located(splitter.fault, file.name, self._sent) or splitter.fault
+        splitter.max_bulk_bytes = self.max_bulk_bytes
+        self._look_at_largest()
+        block = None if splitter.commands == file.limit else next(source, None)
+        if block is not None:
+            self._chunk = splitter.feed(block)
+            if self._chunk is not None:
+                _note_last(self._chunk, splitter, self._sent)
+            return True
+        if splitter.pending and not file.skip_truncated:
+            self._sent.truncated = True
+            self._sent.commands = splitter.commands
+            fault = _located(None, file.name, self._sent)
+            assert fault is not None
+            raise fault
+        return False
+
+    def take(self) -> Chunk | None:
+        """The commands of the last block, or None if it had none whole."""
+        chunk, self._chunk = self._chunk, None
+        return chunk
+
+    def _look_at_largest(self) -> None:
+        """Refuse a file with an argument that the server would refuse, before anything is sent."""
+        summary = self._file.check() if self._splitter.commands == 0 else None
+        if summary and self.max_bulk_bytes is not None and summary.largest > self.max_bulk_bytes:
+            raise EncodeError(
+                f"{self._file.name}, command {summary.largest_command:,}: an argument of "
+                f"{summary.largest:,} bytes is more than the {self.max_bulk_bytes:,} that the "
+                "server takes; raise its proto-max-bulk-len (nothing was sent)",
+                command=summary.largest_command,
+                row=summary.largest_command,
+            )
+
+
+def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) -> None:
+    """Take a note of the last whole command, which is all that is kept of it."""
+    ends = chunk.ends
+    start = ends[-2] if len(ends) > 1 else 0
+    summary.last = shown_command(bytes(chunk.piece(start, min(start + HEAD_BYTES, ends[-1]))))
+    summary.last_offset, summary.size = splitter.last, splitter.whole
+    summary.commands = chunk.first_command + len(ends)
+
+
+def _located(
+    fault: Exception | None, name: str, summary: RespSummary
+) -> ProtocolError | EncodeError | None:
+    """The fault with the file's name, and what comes before it; None where there is none."""
+    if isinstance(fault, EncodeError):
+        return EncodeError(f"{name}: {fault}", command=fault.command, row=fault.row)
+    before = "no whole command comes before it"
+    if summary.commands:
+        before = (
+            f"{summary.commands:,} whole commands come before it, the last of them (command "
+            f"{summary.commands - 1:,}, at byte {summary.last_offset:,}): {summary.last}"
+        )
+    if isinstance(fault, ProtocolError):
+        return ProtocolError(f"{name}: {fault.args[0]}", fault.offset, before)
+    if not summary.truncated:
+        return None
+    return ProtocolError(
+        f"{name} is cut off: its last command is not whole; skip_truncated=True "
+        "sends what comes before it",
+        summary.size,
+        before,
+    )

@@ -1,0 +1,113 @@
+"""Several tables, one after another, as one stream of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..outcome.errors import SourceError
+from .files import imported
+
+__all__ = ["Frames", "frames_of", "is_table"]
+
+
+def is_table(value: object) -> bool:
+    """Whether it is a table of named columns, such as a DataFrame, and not a single column."""
+    return hasattr(value, "columns") and (
+        hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+    )
+
+
+def frames_of(data: Any) -> Any:
+    """Return the columns of data that holds tables without being one; None for any other data.
+
+    That is a Dataset or a Scanner of pyarrow, a LazyFrame of polars, what ``read_csv(chunksize=)``
+    of pandas returns, and a list or tuple of tables. All of them are streamed.
+
+    Raises:
+        ImportError: pyarrow is not installed, and several tables are joined with it.
+    """
+    if hasattr(data, "to_reader") and not is_table(data):  # a Scanner
+        return data.to_reader()
+    if hasattr(data, "scanner"):  # a Dataset
+        return data.scanner().to_reader()
+    if hasattr(data, "collect_batches"):  # a LazyFrame
+        return Frames(data.collect_batches())
+    if hasattr(data, "get_chunk"):  # read_csv(chunksize=)
+        return Frames(data)
+    if isinstance(data, list | tuple) and data and all(map(is_table, data)):
+        return Frames(data)
+    return None
+
+
+class Frames:
+    """Tables with the same columns as one stream: each is asked for when the last was taken.
+
+    Args:
+        frames: the tables; at least one.
+
+    Attributes:
+        error: what ended the stream, where it was an exception; Arrow hands on only its text.
+    """
+
+    def __init__(self, frames: Iterable[Any]) -> None:
+        self._frames = frames
+        self.error: BaseException | None = None
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Begin with the first table.
+
+        Raises:
+            SourceError: there is none.
+        """
+        imported("pyarrow")
+        import pyarrow as pa
+
+        frames = iter(self._frames)
+        first = next(frames, None)
+        if first is None:
+            raise SourceError("there is no table: the source of the tables was empty")
+        reader = pa.RecordBatchReader.from_stream(first)
+        batches = self._batches(reader, frames)
+        stream = pa.RecordBatchReader.from_batches(reader.schema, batches)
+        return stream.__arrow_c_stream__(requested_schema)
+
+    def _batches(self, reader: Any, frames: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        schema = reader.schema
+        try:
+            yield from reader
+            for number, frame in enumerate(frames, 2):
+                reader = pa.RecordBatchReader.from_stream(frame)
+                check_columns(reader.schema, schema, number)
+                for batch in reader:
+                    yield batch.select(schema.names).cast(schema)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def check_columns(found: Any, wanted: Any, number: int) -> None:
+    """Refuse a table whose columns are not those of the first.
+
+    Raises:
+        SourceError: a name or a type differs; an integer would become a float, or be cut.
+    """
+    if sorted(found.names) != sorted(wanted.names):
+        raise SourceError(
+            f"table {number:,} has the columns {', '.join(found.names)}, and the first one has "
+            f"{', '.join(wanted.names)}; give tables with the same columns"
+        )
+    for field in wanted:
+        other = found.field(field.name).type
+        if other != field.type and not (is_text(other) and is_text(field.type)):
+            raise SourceError(
+                f"column {field.name!r} is {field.type} in the first table and {other} in table "
+                f"{number:,}; give it one type, as with read_csv(dtype=)"
+            )
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type of Arrow is one of those for text, which hold the same values."""
+    return str(kind) in ("string", "large_string", "string_view")

@@ -1,0 +1,237 @@
+"""What a source is: rows, commands or columns, and what encodes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol, TypeAlias
+
+from ..encode.chunk_writer import CHUNK_BYTES
+from ..encode.fields import Field, Pairs, Row
+from ..encode.row_writer import Writer
+from ..encode.template import (
+    VECTORS,
+    Template,
+    TemplateLike,
+    as_template,
+)
+from ..resp.buffer import Chunk
+from .files import Table, read
+from .files.reading import Wanted
+from .files.rejects import RejectsFile
+from .files.resp import RespEncoder, RespFile
+from .frames import frames_of
+
+__all__ = [
+    "Data",
+    "Encoder",
+    "as_source",
+    "encoding",
+    "files_of",
+    "is_columns",
+    "place_of",
+    "release",
+    "released",
+    "row_writer",
+]
+
+# With a rate limit: some rows, lest every one is a chunk.
+LEAST_CHUNK_BYTES = 2048
+# And in bytes for each command a second: some hundredths of a second of it.
+LIMITED_BYTES = 5
+
+
+class ArrowStreaming(Protocol):
+    """What gives its columns as a stream, as DataFrames, tables and readers do."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None, /) -> Any: ...
+
+
+class ArrowHolding(Protocol):
+    """What gives its columns as one batch."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None, /) -> Any: ...
+
+
+Data: TypeAlias = Iterable[Any] | ArrowStreaming | ArrowHolding | RespFile | str | os.PathLike[str]
+
+
+class Encoder(Protocol):
+    """What makes chunks of a source: see Writer."""
+
+    max_bulk_bytes: int | None
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def commands(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    def chunks(self, source: Any, /) -> Iterator[Chunk]: ...
+    def fill(self, source: Any, /) -> bool: ...
+    def take(self) -> Chunk | None: ...
+
+
+def as_source(data: Any) -> Any:
+    """Turn paths or a query into a table, and what holds tables into one stream of columns.
+
+    Raises:
+        OSError, ValueError: there is no such file, or its name does not tell its format.
+        ImportError: pyarrow is not installed, and it needs it.
+    """
+    if isinstance(data, str | os.PathLike):
+        try:
+            return read(data)
+        except FileNotFoundError as error:
+            error.add_note(
+                "fastresp: a str as data is the path of a file, or a query; one command goes in a "
+                "list, as its arguments: [('SET', 'key', 'value')]"
+            )
+            raise
+    if isinstance(data, list | tuple) and data and all(isinstance(p, os.PathLike) for p in data):
+        return read(list(data))
+    if hasattr(data, "__arrow_c_stream__"):
+        return data
+    columns = frames_of(data)
+    return data if columns is None else columns
+
+
+def encoding(
+    data: Any,
+    template: TemplateLike,
+    *,
+    nulls: Literal["error", "skip", "empty"],
+    default: Callable[[Any], Any] | None,
+    rate_limit: float | None = None,
+) -> tuple[Encoder, Any]:
+    """What encodes this source, and the iterator, or stream of columns, for it to take.
+
+    Raises:
+        TypeError: it is not iterable, or surely not an iterable of rows; or a template is given
+            for what holds commands, or default= for what holds no Python objects.
+        TemplateError: the columns are not what the template asks for.
+        ProtocolError, EncodeError: it is a file of RESP that can't be sent.
+    """
+    columns = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+    if default is not None and (columns or isinstance(data, RespFile)):
+        raise TypeError(_no_default(data))
+    if isinstance(data, (RespFile, RejectsFile)) and template is not None:
+        raise TypeError(f"{data.name} holds whole commands, so leave out the template")
+    if isinstance(data, RespFile):
+        return RespEncoder(data), data.blocks(_chunk_bytes(rate_limit))
+    if columns:
+        return _columns(data, template, nulls, _chunk_bytes(rate_limit))
+    _check(data)
+    rows = iter(data)
+    return row_writer(template, nulls=nulls, default=default, rate_limit=rate_limit), rows
+
+
+def row_writer(
+    template: TemplateLike,
+    *,
+    nulls: Literal["error", "skip", "empty"],
+    default: Callable[[Any], Any] | None,
+    rate_limit: float | None = None,
+) -> Writer:
+    """What encodes rows."""
+    return Writer(
+        as_template(template), nulls=nulls, default=default, chunk_bytes=_chunk_bytes(rate_limit)
+    )
+
+
+def _chunk_bytes(rate_limit: float | None) -> int:
+    """The size of a chunk: with a rate limit as much as goes in a tenth of a second or less.
+
+    What is whole is sent after a Ctrl-C, too, and the report of a chunk is one of its end.
+    """
+    if rate_limit is None or not rate_limit < CHUNK_BYTES:
+        return CHUNK_BYTES
+    return min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, int(rate_limit * LIMITED_BYTES)))
+
+
+def _check(data: Any) -> None:
+    """Refuse what is iterable but surely not an iterable of rows."""
+    if isinstance(data, (bytes, bytearray)):
+        raise TypeError(f"data is an iterable of rows or commands, not one {type(data).__name__}")
+    if isinstance(data, Mapping):
+        raise TypeError("data is an iterable of rows, and a mapping is one row: put it in a list")
+
+
+def _no_default(data: Any) -> str:
+    """Why ``default=`` can't be used with this source, and what can be done instead."""
+    if isinstance(data, RespFile):
+        return f"{data.name} holds whole commands, so leave out default="
+    return (
+        f"default= is for Python objects, and the columns of a {type(data).__name__} are encoded "
+        "without any: cast the columns that need it, or give rows, as to_dict('records') of "
+        "pandas, to_dicts() of polars and to_pylist() of pyarrow return them"
+    )
+
+
+def _columns(
+    data: Any, template: TemplateLike, nulls: Literal["error", "skip", "empty"], chunk_bytes: int
+) -> tuple[Encoder, Any]:
+    from ..encode.columns.arrow import ArrowStream
+    from ..encode.columns.column_writer import ColumnWriter
+
+    template = as_template(template)
+    if template is None:
+        raise TypeError(
+            f"a {type(data).__name__} holds columns, and needs a template that makes commands of "
+            "its rows, such as 'HSET user:{id} {**}'"
+        )
+    stream = ArrowStream(data.for_load(_wanted(template)) if isinstance(data, Table) else data)
+    if isinstance(data, Table) and data.has_no_columns:
+        stream.release_columns()
+        return row_writer(template, nulls=nulls, default=None), iter(())
+    try:
+        return ColumnWriter(template, stream, nulls=nulls, chunk_bytes=chunk_bytes), stream
+    except BaseException:
+        stream.release_columns()
+        raise
+
+
+def _wanted(template: Template) -> Wanted:
+    """What a template takes of the rows of a file."""
+    parts = [part for command in template.commands for parts in command for part in parts]
+    fields = [part for part in parts if isinstance(part, Field) and not isinstance(part, Row)]
+    names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
+    whole = len(names) < len(fields) or any(isinstance(field, Pairs) for field in fields)
+    return Wanted(
+        None if whole else frozenset(names),
+        frozenset(str(field.path[0]) for field in fields if field.convert in VECTORS),
+        any(isinstance(part, Row) for part in parts),
+    )
+
+
+def is_columns(source: Any) -> bool:
+    """Whether a source gives batches of columns."""
+    return hasattr(source, "release_columns")
+
+
+def release(source: Any) -> None:
+    """Let go of a source's columns; rows are the user's."""
+    if is_columns(source):
+        source.release_columns()
+
+
+def files_of(data: Any) -> list[str]:
+    """The names of the files that a source is read from, where these are known."""
+    if isinstance(data, Table):
+        return data.files
+    return [data.name] if isinstance(data, (RespFile, RejectsFile)) else []
+
+
+def place_of(data: Any) -> Callable[[int], tuple[str, int]] | None:
+    """What tells the file of a row, and the row in it, where the source is several files."""
+    return data.place if isinstance(data, Table) and len(data.files) > 1 else None
+
+
+@contextmanager
+def released(source: Any) -> Iterator[None]:
+    """Let go of a source's columns at the end, whatever happens."""
+    try:
+        yield
+    finally:
+        release(source)

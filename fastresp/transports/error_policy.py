@@ -1,0 +1,262 @@
+"""What error replies do to a load: counted, kept, written down, or the end of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any, Self, TypeAlias
+
+from ..outcome.errors import CommandError, EncodeError, TemplateError
+from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
+from ..resp.split import arguments
+from ..server.descriptors import needed_for
+from ..sources.blocking import write_all
+from .window import Window
+
+__all__ = ["ErrorPolicy", "MaxErrors", "Place", "Rejects", "error_fields", "reject_line"]
+
+MaxErrors: TypeAlias = int | str | None
+Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
+# The file, and the row in it, of a row of a source of several files.
+Place: TypeAlias = Callable[[int], tuple[str, int]]
+
+# Errors are kept with their arguments until these take so much memory in all.
+KEPT_BYTES = 8 << 20
+# A command of this size is always looked at for passwords.
+SMALL_BYTES = 1 << 16
+# A percentage of fewer replies means nothing. Source: DataStax dsbulk, which waits for 100, too.
+PERCENT_SAMPLE = 100
+
+
+class ErrorPolicy:
+    """What to do about error replies.
+
+    Args:
+        on_error: ``"raise"`` or ``"collect"`` to go on, ``"stop"`` to stop at the first.
+        max_errors: stop when there are more: a number of commands, or text such as ``"1%"`` for
+            a share of the replies so far (after the first 100).
+        rejects: a path to write failed commands to as JSON lines, or a callable that takes each
+            CommandError.
+        place: tells the file of a row, where the source is several files.
+
+    Raises:
+        ValueError: an option is none of these.
+        OSError: the file of rejects can't be opened.
+    """
+
+    def __init__(
+        self,
+        on_error: str = "raise",
+        max_errors: MaxErrors = None,
+        rejects: Rejects = None,
+        place: Place | None = None,
+    ) -> None:
+        if on_error not in ("raise", "stop", "collect"):
+            raise ValueError(f"on_error is 'raise', 'collect' or 'stop', not {on_error!r}")
+        self.on_error = on_error
+        self._most, self._share = _limits(max_errors)
+        if on_error == "stop":
+            if max_errors is not None:
+                raise ValueError("on_error='stop' stops at the first error; leave out max_errors")
+            self._most = 0
+        self._rejects = rejects
+        self._place = place
+        self._file: IO[bytes] | None = None
+        self._lines: list[str] = []  # that are to be written
+        self._kept_bytes = 0
+
+    @property
+    def needs_positions(self) -> bool:
+        """Whether it has to be known which command an error reply belongs to, and when."""
+        limited = self._most is not None or self._share is not None
+        return limited or self._rejects is not None
+
+    def __enter__(self) -> Self:
+        if isinstance(self._rejects, (str, os.PathLike)):
+            self._file = _open_rejects(self._rejects)
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if self._place is not None and isinstance(error, (EncodeError, TemplateError)):
+            file, row = self._place(error.row or 0)
+            error.add_note(f"row {row:,} of {file}")
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def take(self, errors: list[tuple[int, bytes, bool]], window: Window, report: Report) -> None:
+        """Empty a list of error replies: match each with its command, keep it, write it down.
+
+        Raises:
+            OSError: the rejects can't be written; or what their callable raises.
+        """
+        done = 0
+        try:
+            for index, text, nested in errors:
+                keep = len(report.errors) < ERRORS_KEPT
+                if not keep and self._rejects is None:
+                    done = len(errors)
+                    break
+                done += 1
+                self._take(self._located(index, text, nested, window), keep, report)
+            if self._file is not None:
+                self._write_lines()
+        except Exception:
+            self._give_up()
+            raise
+        finally:
+            report.count_errors(
+                text[:EXAMPLE_CHARACTERS].decode(errors="replace") for _, text, _ in errors[:done]
+            )
+            del errors[:done]
+
+    def _write_lines(self) -> None:
+        """Write the lines, whole ones also where the disk is full.
+
+        Raises:
+            OSError: they can't be written.
+        """
+        assert self._file is not None
+        lines, self._lines = self._lines, []
+        before = self._file.tell() if self._file.seekable() else None
+        try:
+            write_all(self._file, "".join(lines).encode("ascii"))
+        except OSError as error:
+            if before is not None:
+                with suppress(OSError):
+                    self._file.truncate(before)
+            words = f"{error.strerror}, so rejects are missing there, from {len(lines):,} of now on"
+            raise OSError(error.errno, words, str(self._rejects)) from error
+
+    def _give_up(self) -> None:
+        """Write no more rejects: what is in flight is to be waited for without a second failure."""
+        self._rejects = None
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()
+
+    def _take(self, error: CommandError, keep: bool, report: Report) -> None:
+        if keep:
+            report.errors.append(self._lightened(error))
+        if self._file is not None:
+            self._lines.append(reject_line(error))
+        elif callable(self._rejects):
+            self._rejects(error)
+
+    def verdict(self, report: Report) -> str:
+        """Why the load has to stop, or an empty text."""
+        failed, replies = report.failed, report.replies
+        if self._most is not None and failed > self._most:
+            if self._most == 0:
+                return "stopped at the first error reply (what was in flight still ran)"
+            return f"stopped after more than {self._most:,} error replies"
+        if self._share is not None and replies >= PERCENT_SAMPLE and failed > self._share * replies:
+            return f"stopped since more than {100 * self._share:g}% of the replies were errors"
+        return ""
+
+    def judged(self, report: Report) -> Report:
+        """The report of a load that has ended.
+
+        Raises:
+            LoadErrors: there were error replies, and they are not only to be collected.
+        """
+        # Over several connections they do not come in order.
+        report.errors.sort(key=lambda error: -1 if error.index is None else error.index)
+        if self.on_error != "collect":
+            report.raise_for_errors()
+        return report
+
+    def _located(self, index: int, text: bytes, nested: bool, window: Window) -> CommandError:
+        """The error with its command, but for arguments of a large one that nobody will see."""
+        held, at = window.locate(index)
+        size = held.command_size(at)
+        self._kept_bytes += size
+        wanted = (
+            self._rejects is not None
+            or self._kept_bytes <= KEPT_BYTES
+            or size <= SMALL_BYTES  # it may hold a password, which the text may quote
+        )
+        file, row = None, held.row(at)
+        if self._place is not None:
+            file, row = self._place(row)
+        return CommandError(
+            text.decode(errors="backslashreplace"),
+            index=held.source_index(at),
+            row=row,
+            file=file,
+            arguments=arguments(held.command(at)) if wanted else None,
+            nested=nested,
+        )
+
+    def _lightened(self, error: CommandError) -> CommandError:
+        """The error to be kept: without its arguments when all that are kept take too much."""
+        if error.arguments is None or self._kept_bytes <= KEPT_BYTES:
+            return error
+        return CommandError(
+            error.text, index=error.index, row=error.row, file=error.file, nested=error.nested
+        )
+
+
+def reject_line(error: CommandError) -> str:
+    """A failed command as a line of JSON, which ``read_rejects()`` turns back.
+
+    An argument is text; one that is not UTF-8 is an object, such as ``{"base64": "/w=="}``.
+    """
+    return json.dumps(error_fields(error)) + "\n"
+
+
+def error_fields(error: CommandError) -> dict[str, Any]:
+    """A failed command for JSON, as in the rejects."""
+    words = error.arguments
+    fields: dict[str, Any] = {
+        "command": error.index,
+        **({} if error.file is None else {"file": error.file}),
+        "row": error.row,
+        "arguments": words and [_for_json(word) for word in words],
+        "code": error.code,
+        "error": error.text,
+    }
+    if error.redacted:
+        fields["redacted"] = True
+    if error.nested:
+        fields["nested"] = True
+    return fields
+
+
+def _for_json(word: bytes) -> str | dict[str, str]:
+    try:
+        return word.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(word).decode()}
+
+
+def _open_rejects(path: str | os.PathLike[str]) -> IO[bytes]:
+    if os.path.isfile(path) and os.path.getsize(path):
+        raise FileExistsError(
+            f"{os.fspath(path)} is there already, maybe with the rejects of an earlier load; move "
+            "it away, or name another file"
+        )
+    with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
+        return open(path, "wb", buffering=0)
+
+
+def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
+    """The number, or the share, of errors that are let pass."""
+    if max_errors is None:
+        return None, None
+    try:
+        if isinstance(max_errors, str) and max_errors.strip().endswith("%"):
+            share = float(max_errors.strip()[:-1]) / 100
+            if 0 <= share < 1:
+                return None, share
+        elif not isinstance(max_errors, bool) and int(max_errors) == float(max_errors) >= 0:
+            return int(max_errors), None
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(
+        f"max_errors is a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
+    )

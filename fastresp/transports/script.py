@@ -1,0 +1,224 @@
+"""Lua scripts as commands of a template, and what is done when a server forgets them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from ..encode.fields import Items, Pairs
+from ..encode.template import (
+    BLANKS,
+    Scripts,
+    Template,
+    part_of_command,
+)
+from ..outcome.errors import TemplateError
+from ..resp.buffer import Chunk
+from ..resp.split import CommandSplitter
+from ..resp.values import pack
+from .window import Repeat, Repeats, Window
+
+__all__ = ["Repeater", "Script", "is_forgotten", "repeating", "script_of"]
+
+# How EVALSHA with a SHA1 begins, behind the number of arguments.
+EVALSHA = b"$7\r\nEVALSHA\r\n$40\r\n"
+# So that no reply of a script's own is taken for it. Source: Redis 6.2 to 8.2, Valkey 8.1, 9.1.
+FORGOTTEN = b"NOSCRIPT No matching script"
+# A server turns to its other clients after it has read so much of a connection.
+TURN_BYTES = 16 << 10
+REPEAT_BYTES = 1 << 19
+# The first time most commands go as EVALSHA again, the second all of them as EVAL, which no server
+# can answer so.
+MOST_REPEATS = 2
+
+
+class Script:
+    """A Lua script to be used as a command of a template.
+
+    It reads, computes and writes in one go where the data is, so nothing comes in between::
+
+        script = fastresp.Script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+        fastresp.mass_insert(rows, script.command("user:{id}", "{n}"))
+
+    Each connection loads the script (SCRIPT LOAD) before it sends a command, and then sends
+    EVALSHA. When the server forgets it in mid-load (SCRIPT FLUSH, a restart behind a proxy), it
+    answers NOSCRIPT and does not run the command, which is sent again: no row is lost, none is run
+    twice. Such a reply is no error and is not counted, nor is the repetition, but its bytes are.
+    What is sent again runs later than the commands behind it, also than those of its row;
+    ``iter_replies`` sends nothing further until then. The script itself should not return an error
+    ``NOSCRIPT No matching script``, which means that it has not run.
+
+    The user needs the rights to EVALSHA, EVAL (for what is sent again) and SCRIPT LOAD.
+
+    Args:
+        text: the script, in Lua.
+
+    Attributes:
+        text: the script, as bytes.
+        sha1: its SHA1, by which the server knows it, in hexadecimal.
+
+    Raises:
+        TypeError: it is not a text.
+    """
+
+    def __init__(self, text: str | bytes) -> None:
+        if not isinstance(text, str | bytes):
+            raise TypeError(
+                f"a Script takes the text of a Lua script, not a {type(text).__name__}; that of a "
+                "file is what Path(...).read_text() gives"
+            )
+        self.text = text.encode() if isinstance(text, str) else text
+        self.sha1 = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<Script {self.sha1}>"
+
+    def command(self, keys: str = "", arguments: str = "") -> Template:
+        """Make a template of it: the command that runs the script for a row.
+
+        It may be given wherever a template may, also in a list with others, but not together
+        with MULTI: a script that is missing in a transaction is known only when the rest of it
+        has run. ``dump`` writes EVAL with the whole script, for whoever loads the file can't
+        send again. With ``Writer`` it is EVALSHA, and nobody loads the script.
+
+        Args:
+            keys: the keys, KEYS in the script, as text of a template: ``"user:{id} city:{city}"``.
+                They are counted, so each is one argument.
+            arguments: the other arguments, ARGV in the script, likewise; ``{*list}`` and ``{**}``
+                may be among them.
+
+        Raises:
+            TemplateError: a text can't be read, or makes keys of which the number is not known.
+        """
+        keys, arguments = keys.strip(BLANKS + "\n"), arguments.strip(BLANKS + "\n")
+        found = part_of_command(keys)
+        for parts in found:
+            if isinstance(parts[0], Items | Pairs):
+                raise TemplateError(
+                    "the number of keys has to be known before the rows are: name each key by "
+                    "itself, and give lists as arguments",
+                    keys,
+                    parts[0].at,
+                )
+        part_of_command(arguments)
+        text = f"EVALSHA {self.sha1} {len(found)} {keys} {arguments}".rstrip(BLANKS)
+        return Template(text, scripts={self.sha1.encode(): self.text})
+
+
+def is_forgotten(words: str | bytes) -> bool:
+    """Whether an error reply says that the server does not know the script of a command."""
+    text = words.encode(errors="replace") if isinstance(words, str) else words
+    return text.startswith(FORGOTTEN)
+
+
+def script_of(command: bytes) -> bytes:
+    """The SHA1 of the script that a command runs; empty where it is another command."""
+    start = command.index(b"\n") + 1
+    if not command.startswith(EVALSHA, start):
+        return b""
+    return command[start + len(EVALSHA) : start + len(EVALSHA) + 40]
+
+
+def repeating(commands: Iterable[Repeat], scripts: Scripts) -> tuple[Chunk, Sequence[Repeat]]:
+    """Make a chunk of the first commands that are to be sent again, with the scripts they need.
+
+    The script goes with the first of them, as EVAL, and once for each turn of the server: another
+    client may have it forgotten again in between. What was sent again before goes as EVAL.
+
+    Returns:
+        The chunk, and the commands in it.
+    """
+    pieces: list[bytes] = []
+    taken: list[Repeat] = []
+    known: set[bytes] = set()
+    turn = size = 0
+    for repeat in commands:
+        command, sha1 = repeat.command, script_of(repeat.command)
+        if sha1 not in known or repeat.tries >= MOST_REPEATS:
+            command = _whole(command, scripts[sha1])
+            known.add(sha1)
+        pieces.append(command)
+        taken.append(repeat)
+        size += len(command)
+        turn += len(command)
+        if turn >= TURN_BYTES:
+            known.clear()
+            turn = 0
+        if size >= REPEAT_BYTES:
+            break
+    chunk = CommandSplitter().feed(b"".join(pieces))
+    assert chunk is not None
+    return chunk, taken
+
+
+def _whole(command: bytes, script: bytes) -> bytes:
+    """An EVALSHA as EVAL."""
+    start = command.index(b"\n") + 1
+    head = pack("EVAL", script).partition(b"\n")[2]
+    return command[:start] + head + command[start + len(EVALSHA) + 42 :]
+
+
+class Repeater:
+    """The commands of a connection that were answered by NOSCRIPT, until they are sent again.
+
+    Args:
+        scripts: the scripts that may be needed.
+        window: where the commands are, and where they go once more.
+    """
+
+    def __init__(self, scripts: Scripts, window: Window) -> None:
+        self._scripts = scripts
+        self._window = window
+        # Replaced as a whole, so that an interruption finds it right, and nothing is sent twice:
+        # the reply up to which all was looked at, how many commands were repeated before, and
+        # those that came since. Of these the window knows how many it has.
+        self._state: tuple[int, int, list[Repeat]] = (0, 0, [])
+
+    @property
+    def taken(self) -> int:
+        """How many replies said that a command has to be sent again."""
+        _, before, repeats = self._state
+        return before + len(repeats)
+
+    @property
+    def waiting(self) -> int:
+        """How many commands are to be sent again, and are not in the window yet."""
+        return self.taken - self._window.repeated
+
+    def take(self, errors: list[tuple[int, bytes, bool]]) -> None:
+        """Take from a list of error replies those of commands that can be sent again."""
+        seen, before, repeats = self._state
+        found, others = [], []
+        for error in errors:
+            repeat = self._repeat(*error)
+            if repeat is None:
+                others.append(error)
+            elif error[0] >= seen:
+                found.append(repeat)
+                seen = error[0] + 1
+        if found:
+            inside = self._window.repeated
+            self._state = (seen, inside, repeats[inside - before :] + found)
+        errors[:] = others
+
+    def send(self, most_bytes: int) -> None:
+        """Put commands into the window, until it has so many bytes to send."""
+        window = self._window
+        seen, before, repeats = self._state
+        while self.waiting and window.unsent_bytes < most_bytes:
+            rest = islice(repeats, window.repeated - before, None)
+            window.add_repeats(*repeating(rest, self._scripts))
+        if repeats and not self.waiting:
+            self._state = (seen, window.repeated, [])
+
+    def _repeat(self, index: int, text: bytes, nested: bool) -> Repeat | None:
+        """The command that a reply belongs to, if it can be sent again."""
+        if nested or not is_forgotten(text):
+            return None
+        held, at = self._window.locate(index)
+        command = held.command(at)
+        tries = held.repeats[at].tries if isinstance(held, Repeats) else 0
+        if tries >= MOST_REPEATS or script_of(command) not in self._scripts:
+            return None
+        return Repeat(held.row(at), held.source_index(at), command, tries + 1)

@@ -1,0 +1,318 @@
+"""Commands in flight: which have gone, which were answered, and which one a reply belongs to."""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..resp.buffer import Chunk
+
+__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Repeat", "Repeats", "Sending", "Window"]
+
+# What is sent and not answered yet, in bytes. The buffers between two processes on one machine
+# hold 0.4 MB (unix) to 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
+WINDOW_BYTES = 8 << 20
+# And in commands: each costs 16 bytes besides its own.
+WINDOW_COMMANDS = 1 << 18
+
+
+class Sending:
+    """A chunk on its way out, and how much of it has gone.
+
+    Args:
+        chunk: whole commands.
+        last: the chunk that goes before it over the same connection, or None.
+        former: the chunk that was made before it, whichever connection carries that one.
+
+    Attributes:
+        first_command: index of its first command in what the connection carries; that of the
+            chunk itself begins at 0 again with each Writer.
+        end_command: index of the command behind its last one.
+        source_command: index of its first command among those of all connections.
+        repeated: commands up to its end that repeat earlier ones.
+        written: sizes of the pieces that have gone; to be appended to by who sends them.
+    """
+
+    def __init__(
+        self, chunk: Chunk, last: Sending | None = None, former: Sending | None = None
+    ) -> None:
+        self.chunk = chunk
+        self.size = len(chunk)
+        self.number = self.first_command = self.first_byte = self.memory_before = 0
+        self.source_command = self._rows_before = self._first_row = self._row_base = 0
+        self.repeated = 0
+        if last is not None:
+            self.number = last.number + 1
+            self.first_command = last.end_command
+            self.first_byte = last.end_byte
+            self.memory_before = last.memory_before + last.chunk.memory
+            self.repeated = last.repeated
+            self._rows_before = last._rows_before + last._rows(len(last.chunk.ends))
+        if former is not None:
+            commands = len(former.chunk.ends)
+            self.source_command = former.source_command + commands
+            self._first_row = former.row(commands - 1) + 1
+            continued = chunk.first_command == former.chunk.first_command + commands
+            self._row_base = former._row_base if continued else self._first_row
+        self.end_command: int = self.first_command + len(chunk.ends)
+        self.written: list[int] = []
+
+    @property
+    def end_byte(self) -> int:
+        """Offset in the stream of the byte behind its last one."""
+        return self.first_byte + self.size
+
+    @property
+    def of_source(self) -> Sending:
+        """The chunk itself; of repeats, the one of the source that went before."""
+        return self
+
+    def row(self, index: int) -> int:
+        """The source row of one of the chunk's commands."""
+        return self._row_base + self.chunk.rows[index]
+
+    def source_index(self, index: int) -> int:
+        """The index of one of the chunk's commands among those of all connections."""
+        return self.source_command + index
+
+    def _rows(self, commands: int) -> int:
+        """How many source rows so many of its first commands are, those left out among them."""
+        return self.row(commands - 1) + 1 - self._first_row if commands else 0
+
+    @property
+    def at(self) -> int:
+        """Bytes of the chunk that have gone."""
+        return sum(self.written)
+
+    @property
+    def done(self) -> bool:
+        return self.at == self.size
+
+    @property
+    def whole(self) -> int:
+        """Commands of the chunk that have gone as a whole."""
+        return bisect.bisect_right(self.chunk.ends, self.at)
+
+    @property
+    def underway(self) -> int:
+        """Size of the command of which a part has gone, or 0."""
+        whole, ends = self.whole, self.chunk.ends
+        start = ends[whole - 1] if whole else 0
+        return ends[whole] - start if self.at > start else 0
+
+    def totals(self) -> tuple[int, int, int]:
+        """Rows, commands and bytes of the stream that have gone; of commands only whole ones."""
+        whole = self.whole
+        rows = self._rows_before + self._rows(whole)
+        return rows, self.first_command + whole, self.first_byte + self.at
+
+    def piece(self, most_bytes: int, commands: int | None = None) -> memoryview:
+        """What goes next: at most so many bytes, and not beyond so many whole commands."""
+        at = self.at
+        end = min(at + most_bytes, self.size)
+        if commands is not None and commands < len(self.chunk.ends):
+            end = min(end, self.chunk.ends[commands - 1] if commands > 0 else 0)
+        return self.chunk.piece(at, max(end, at))
+
+    def whole_piece(self, most_bytes: int) -> memoryview:
+        """What goes next: as many whole commands as fit, or a part of one that is larger."""
+        at, ends = self.at, self.chunk.ends
+        fitting = bisect.bisect_right(ends, at + most_bytes)
+        end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + most_bytes
+        return self.chunk.piece(at, end)
+
+    def command_size(self, index: int) -> int:
+        """How many bytes one of the chunk's commands has."""
+        return self.chunk.ends[index] - (self.chunk.ends[index - 1] if index else 0)
+
+    def command(self, index: int) -> bytes:
+        """The bytes of one of the chunk's commands."""
+        at = self.chunk.ends[index] - self.command_size(index)
+        pieces = []
+        while at < self.chunk.ends[index]:
+            pieces.append(self.chunk.piece(at, self.chunk.ends[index]))
+            at += len(pieces[-1])
+        return b"".join(pieces)
+
+
+class Repeat(NamedTuple):
+    """A command that the server did not run, to be sent once more."""
+
+    row: int  # of the source
+    place: int  # among the commands of all connections
+    command: bytes  # as it was sent first
+    tries: int  # how many times it has been sent until now
+
+
+class Repeats(Sending):
+    """A chunk of commands that were sent before: no rows or commands of the source.
+
+    Args:
+        chunk: the commands, maybe written in another way now.
+        last: the chunk that goes before it.
+        repeats: which commands these are, one by one.
+    """
+
+    def __init__(self, chunk: Chunk, last: Sending, repeats: Sequence[Repeat]) -> None:
+        super().__init__(chunk, last)
+        self.repeats = repeats
+        self.repeated += len(repeats)
+        self._of_source = last.of_source
+
+    @property
+    def of_source(self) -> Sending:
+        return self._of_source
+
+    def row(self, index: int) -> int:
+        return self.repeats[index].row
+
+    def source_index(self, index: int) -> int:
+        return self.repeats[index].place
+
+    def command(self, index: int) -> bytes:
+        return self.repeats[index].command
+
+    def _rows(self, commands: int) -> int:
+        return 0
+
+
+class Window:
+    """Chunks from the moment they are made until the last of their replies has come.
+
+    Does no I/O: whoever does takes a ``piece()``, notes in ``sending.written`` how much of it
+    went, and calls ``acknowledge()`` with the number of replies that have come.
+
+    Args:
+        most_bytes: without room for more when so many bytes of memory are held.
+        most_commands: without room when so many commands are.
+
+    Attributes:
+        acknowledged: commands whose reply has come. Replies come in the order of commands, so
+            these are the first ones.
+    """
+
+    def __init__(
+        self, most_bytes: int = WINDOW_BYTES, most_commands: int = WINDOW_COMMANDS
+    ) -> None:
+        self.most_bytes = most_bytes
+        self.most_commands = most_commands
+        self.acknowledged = 0
+        # All else is worked out from the chunks held, so that an interruption finds it right.
+        self._held: deque[Sending] = deque()
+        self._gone: Sending | None = None  # the last that was let go of
+        self._next = 0  # no chunk with a lesser number is unsent
+
+    @property
+    def last(self) -> Sending | None:
+        """The chunk that was added last; None before the first."""
+        return self._held[-1] if self._held else self._gone
+
+    @property
+    def made(self) -> int:
+        """Commands given to the window so far, repeats among them."""
+        last = self.last
+        return last.end_command if last else 0
+
+    @property
+    def repeated(self) -> int:
+        """How many of them repeat earlier ones."""
+        last = self.last
+        return last.repeated if last else 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another chunk may be made; one larger than the window may, when it is empty."""
+        if not self._held:
+            return True
+        first, last = self._held[0], self._held[-1]
+        held = last.memory_before + last.chunk.memory - first.memory_before
+        return held < self.most_bytes and self.made - self.acknowledged < self.most_commands
+
+    @property
+    def sending(self) -> Sending | None:
+        """The chunk that goes next, or of which a part has gone."""
+        while self._held:
+            index = max(self._next - self._held[0].number, 0)
+            if index >= len(self._held):
+                return None
+            sending = self._held[index]
+            if sum(sending.written) < sending.size:  # as done, without calls
+                return sending
+            self._next = sending.number + 1
+        return None
+
+    def totals(self) -> tuple[int, int, int]:
+        """Rows, commands and bytes that have gone; of commands only whole ones."""
+        latest = self.sending or self.last
+        return latest.totals() if latest else (0, 0, 0)
+
+    @property
+    def sent(self) -> int:
+        """Commands that have gone as a whole."""
+        sending = self.sending
+        return self.made if sending is None else sending.first_command + sending.whole
+
+    @property
+    def begun(self) -> int:
+        """Commands that have gone, or of which a part has."""
+        sending = self.sending
+        return self.sent + (1 if sending is not None and sending.underway else 0)
+
+    @property
+    def in_doubt(self) -> int:
+        """Commands that have gone and were not answered: the server may have run them or not."""
+        return self.sent - self.acknowledged
+
+    @property
+    def unsent(self) -> int:
+        """Commands that have not gone, or not as a whole: the server has not run them."""
+        return self.made - self.sent
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that have not gone."""
+        last = self.last
+        return last.end_byte - self.totals()[2] if last else 0
+
+    def add(self, chunk: Chunk, former: Sending | None = None) -> None:
+        """Take the next chunk of the stream; ``former`` as for a Sending, by default the last."""
+        last = self.last
+        self._held.append(Sending(chunk, last, former or (last and last.of_source)))
+
+    def add_repeats(self, chunk: Chunk, repeats: Sequence[Repeat]) -> None:
+        """Take a chunk of commands that are sent once more; as for Repeats."""
+        last = self.last
+        assert last is not None
+        self._held.append(Repeats(chunk, last, repeats))
+
+    def acknowledge(self, replies: int) -> None:
+        """Note that so many replies have come in all, and let go of chunks that all have theirs."""
+        self.acknowledged = replies
+        while self._held and self._held[0].end_command <= replies:
+            self._gone = self._held[0]
+            self._held.popleft()
+
+    def locate(self, index: int) -> tuple[Sending, int]:
+        """The chunk that holds a command, and its place there.
+
+        Raises:
+            LookupError: it was acknowledged and let go of, or was never made.
+        """
+        # Of eight or so chunks; a search by halves would not be quicker.
+        for held in self._held:
+            if held.first_command <= index < held.end_command:
+                return held, index - held.first_command
+        raise LookupError(f"command {index:,} is not in flight")
+
+    def command(self, index: int) -> tuple[range, bytes]:
+        """The source rows and the bytes of a command that is held.
+
+        Rows are a range, for one command may carry several.
+
+        Raises:
+            LookupError: as ``locate()``.
+        """
+        held, at = self.locate(index)
+        return range(held.row(at), held.row(at) + 1), held.command(at)

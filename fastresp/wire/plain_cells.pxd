@@ -1,4 +1,0 @@
-from .cells cimport Cell
-
-
-cdef int make_plain(Cell *cell, str kind, bytes extension) except -1

@@ -1,4 +1,0 @@
-from .cells cimport Cell
-
-
-cdef bint make_vector(Cell *cell, Cell *numbers, str kind) except -1
