@@ -2,8 +2,6 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport realloc
 
-from .arrow cimport ArrowArray, ArrowSchema
-
 
 cdef extern from *:
     """
@@ -137,18 +135,19 @@ cdef struct Cell:
     Scratch scratch
 
 
-cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1
-cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1
-cdef void make_unknown(Cell *cell) noexcept
-cdef void destroy(Cell *cell) noexcept
-cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
 cdef Cell *allocate(Py_ssize_t n) except NULL
-cdef bytes extension_name(ArrowSchema *schema)
+cdef void destroy(Cell *cell) noexcept
+cdef int set_name(Cell *cell, bytes name) except -1
 cdef str name_of(Cell *cell)
-cdef str type_name(ArrowSchema *schema)
-cdef Cell *inmost(Cell *cell) noexcept nogil
-cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1
 cdef Py_ssize_t number_in(str text) except -2
+cdef void make_unknown(Cell *cell) noexcept
+cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1
+cdef void stand_for(Cell *cell, Cell *inner) noexcept
+cdef Cell *inmost(Cell *cell) noexcept nogil
+cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
+cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef const char *text_of_dictionary(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 
 
 cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:

@@ -2,7 +2,7 @@ from typing_extensions import disjoint_base
 
 from ..plan import Plan
 from .arrow import Schema
-from .cell import DOCUMENT as DOCUMENT
+from .arrow_types import DOCUMENT as DOCUMENT
 
 @disjoint_base
 class Columns:

@@ -5,6 +5,7 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from .arrow cimport ArrowSchema, Schema
+from .arrow_types cimport build, extension_name, type_name
 from .cell cimport (
     FORM_LIST,
     FORM_MAP,
@@ -12,15 +13,12 @@ from .cell cimport (
     FORM_STRUCT,
     Cell,
     allocate,
-    build,
     destroy,
-    extension_name,
     inmost,
     make_field,
     make_unknown,
     name_of,
     room,
-    type_name,
 )
 from .as_json cimport text_of_json, text_of_nested
 from .as_vectors cimport make_vector
@@ -28,7 +26,7 @@ from .as_vectors cimport make_vector
 from collections import Counter
 
 from ...outcome.errors import TemplateError
-from .cell import DOCUMENT
+from .arrow_types import DOCUMENT
 from ...outcome.hints import listed, meant, spelled
 from ..fields import (
     Field,

@@ -5,7 +5,8 @@ from libc.stdlib cimport calloc, free
 
 from .arrow cimport Batch, Schema
 from .bounds cimport keep_sound, sound_rows
-from .cell cimport Cell, bind
+from .bind cimport bind
+from .cell cimport Cell
 from .placeholders cimport Columns
 from ...resp.values cimport NULLS_SKIP, Nulls
 

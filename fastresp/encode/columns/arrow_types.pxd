@@ -1,0 +1,7 @@
+from .arrow cimport ArrowSchema
+from .cell cimport Cell
+
+
+cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1
+cdef bytes extension_name(ArrowSchema *schema)
+cdef str type_name(ArrowSchema *schema)
