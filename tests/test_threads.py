@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from fastresp.threads import in_thread
+from fastresp.server.threads import in_thread
 
 
 class Source:
