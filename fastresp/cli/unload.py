@@ -199,7 +199,9 @@ def _kind(path: Path | None, kind: str | None) -> str:
 
 def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
     """Write all batches; yield after each."""
-    open_output = imported("pyarrow", ".output").open_output
+    imported("pyarrow")
+    from .output import open_output
+
     import pyarrow as pa
 
     with open_output(file, kind, pa.schema(rows)) as writer, counting(shown) as show:
