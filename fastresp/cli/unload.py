@@ -200,9 +200,9 @@ def _kind(path: Path | None, kind: str | None) -> str:
 def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
     """Write all batches; yield after each."""
     imported("pyarrow")
-    from .output import open_output
-
     import pyarrow as pa
+
+    from .output import open_output
 
     with open_output(file, kind, pa.schema(rows)) as writer, counting(shown) as show:
         for batch in rows.batches():
