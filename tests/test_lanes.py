@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +247,35 @@ def test_connections_that_the_server_closes_unused(
 
         report = insert(slow_rows(), SET, server=server.url, connections=3)
         assert (report.replies, report.in_doubt, client.dbsize()) == (300, 0, 300)
+
+
+def test_connections_closed_unused_while_an_async_source_pauses(
+    start_server: Callable[..., LocalServer],
+) -> None:
+    """What tends to the connections meanwhile takes it as the load does."""
+    server = start_server()
+
+    async def pausing_rows(client: redis.Redis) -> AsyncIterator[tuple[int, str]]:
+        for i in range(20):
+            if i == 10:
+                await asyncio.sleep(0.05)
+                own = str(client.client_id())
+                ids = [each["id"] for each in client.client_list() if each["id"] != own]
+                assert len(ids) == 3
+                for each in ids[1:]:
+                    client.client_kill_filter(_id=each)
+            if i >= 10:
+                await asyncio.sleep(0.05)
+            yield i, VALUE
+
+    async def load(client: redis.Redis) -> fastresp.Report:
+        return await fastresp.aio.mass_insert(
+            pausing_rows(client), SET, server=server.url, connections=3
+        )
+
+    with redis.Redis.from_url(server.url) as client:
+        report = asyncio.run(load(client))
+        assert (report.replies, report.in_doubt, client.dbsize()) == (20, 0, 20)
 
 
 def test_one_connection_is_dead(server: LocalServer, client: redis.Redis) -> None:

@@ -159,7 +159,8 @@ class Lanes:
             TransportTimeout: nothing moved for ``timeout`` seconds.
         """
         for lane in self._open:
-            lane.tend()
+            if self._moves(lane) and not lane.finished:
+                lane.wait()  # looks at the deadline
 
     @property
     def has_room(self) -> bool:
