@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import time
@@ -200,6 +201,28 @@ def test_redis_cli_is_not_for_asyncio(server: LocalServer) -> None:
     with pytest.raises(ValueError, match="'auto' or 'socket' in asyncio"):
         load([], server, transport="redis-cli")
     assert "asyncio" in load([], server).reason
+
+
+def test_cancelled_while_it_connects_and_the_loop_ends(
+    server: LocalServer, client: redis.Redis
+) -> None:
+    """The connection that comes later is closed by whoever opened it."""
+
+    async def cancelled() -> None:
+        load = fastresp.aio.mass_insert([("SET", "a", 1)], server=server.url)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(load, 0.05)
+
+    client.client_pause(500)
+    gc.disable()  # which would close it, some time or other
+    try:
+        asyncio.run(cancelled())
+        deadline = time.monotonic() + 30
+        while len(client.client_list()) > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.3])

@@ -35,6 +35,7 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
 
     def run() -> None:
         nonlocal function
+        future.set_running_or_notify_cancel()  # from now on it can't be cancelled
         begun.release()
         try:
             result = function()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, Self
 
 from ..encode.template import NO_SCRIPTS, Scripts
@@ -31,19 +32,19 @@ async def connect(
         TransportError: the server can't be used, or no thread can be had.
     """
     try:
-        opening = asyncio.wrap_future(in_thread(lambda: server.open_all(count, timeout, scripts)))
+        opening = in_thread(lambda: server.open_all(count, timeout, scripts))
     except RuntimeError as error:
         raise TransportError(f"can't open a connection to {server}: {error}") from error
     try:
-        return await asyncio.shield(opening)
+        return await asyncio.wrap_future(opening)
     except asyncio.CancelledError:
-        opening.add_done_callback(_close_late)
+        opening.add_done_callback(_close_late)  # in its thread: the event loop may end first
         raise
 
 
-def _close_late(opening: asyncio.Future[tuple[list[Any], Answers]]) -> None:
+def _close_late(opening: Future[tuple[list[Any], Answers]]) -> None:
     """Close connections that nobody waits for any more."""
-    if not opening.cancelled() and opening.exception() is None:
+    if opening.exception() is None:
         for connection in opening.result()[0]:
             connection.disconnect()
 
