@@ -398,12 +398,7 @@ class _Chunks:
         release(self._sync)
 
     def rest(self) -> list[Chunk]:
-        """What an exception has left: the whole commands before it.
-
-        Raises nothing: an error in a row that came before it is not the first one any more.
-        """
-        with suppress(Exception):
-            self._encode()
+        """What an exception has left: the whole commands before it."""
         self._cut()
         return list(self._ready)
 
@@ -426,13 +421,17 @@ class _Chunks:
         try:
             late = False
             while self._more and not self._ready and not late:
-                async for row in source:
-                    self._rows.append(row)
-                    late = time.monotonic() >= deadline
-                    if late or len(self._rows) >= GATHERED_ROWS:
-                        break
-                else:
-                    self._more = False
+                try:
+                    async for row in source:
+                        self._rows.append(row)
+                        late = time.monotonic() >= deadline
+                        if late or len(self._rows) >= GATHERED_ROWS:
+                            break
+                    else:
+                        self._more = False
+                except Exception:
+                    self._encode()  # an error in one of these rows comes before the source's
+                    raise
                 self._encode()
             self._cut()
         except asyncio.CancelledError:

@@ -203,6 +203,25 @@ def test_redis_cli_is_not_for_asyncio(server: LocalServer) -> None:
     assert "asyncio" in load([], server).reason
 
 
+def test_source_that_fails_behind_a_row_that_cannot_be_encoded(
+    server: LocalServer, client: redis.Redis
+) -> None:
+    """The error of the row comes first, as it does without asyncio: no row goes missing unsaid."""
+
+    async def failing() -> AsyncIterator[tuple[str, object]]:
+        for i in range(20):
+            yield f"key:{i}", object() if i == 10 else i
+        raise ArithmeticError("no more")
+
+    with pytest.raises(fastresp.EncodeError, match="row 10") as caught:
+        asyncio.run(fastresp.aio.mass_insert(failing(), "SET {0} {1}", server=server.url))
+    first = caught.value.__context__
+    while first is not None and first.__context__ is not None:
+        first = first.__context__
+    assert isinstance(first, ArithmeticError)
+    assert caught.value.report.rows == client.dbsize() == 10  # type: ignore[attr-defined]
+
+
 def test_cancelled_while_it_connects_and_the_loop_ends(
     server: LocalServer, client: redis.Redis
 ) -> None:
