@@ -255,7 +255,7 @@ def aio_fetch_hashes(fork: Fork) -> bool:
 
 
 def aio_fetch_hashes_slowly(fork: Fork) -> bool:
-    """With keys that let wait: the rows of those before come meanwhile."""
+    """The source of keys pauses, and the rows of earlier keys arrive meanwhile."""
     rows = [(i, f"name {i}") for i in range(COUNT)]
     fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=URL, transport="socket")
     paused = False

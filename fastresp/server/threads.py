@@ -43,7 +43,7 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
             del function
             future.set_exception(error)
         else:
-            del function  # who waits finds nothing held by this thread, which is still to end
+            del function  # whoever waits must not find its data still held by this thread
             future.set_result(result)
 
     # Held by the thread only, and not a function: of one that there is no memory to call,

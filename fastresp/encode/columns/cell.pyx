@@ -9,7 +9,7 @@ import re
 
 
 cdef Cell *allocate(Py_ssize_t n) except NULL:
-    """So many empty cells."""
+    """Allocate n empty cells."""
     cdef Cell *cells = <Cell *>calloc(n or 1, sizeof(Cell))
     if cells is NULL:
         raise MemoryError
