@@ -35,7 +35,7 @@ from fastresp.doctor.findings import Findings
 from fastresp.doctor.logs import SCRATCH, Slow, latency_spikes
 from fastresp.doctor.measure import WRITES, Measured, _no_writing
 from fastresp.doctor.questions import Asker
-from fastresp.doctor.watch import Use
+from fastresp.doctor.watch import Look, Use, use_between
 from fastresp.outcome.errors import TransportError
 from fastresp.server.programs import LocalServer
 from fastresp.server.settings import Server
@@ -518,6 +518,17 @@ class TestWatched:
             done.set()
             other.join()
         assert use is not None and use.active == 1
+
+    def test_idle_across_a_full_second(self) -> None:
+        """A server tells 0.1 s as 1, if a full second of its clock lies between."""
+
+        def look(seconds: float, idle: str) -> Look:
+            fields = {"id": "3", "flags": "N", "idle": idle, "age": "9", "cmd": "set"}
+            return Look(seconds, {"run_id": "r"}, {"3": fields})
+
+        for window, idle, active in ((0.8, "1", 1), (0.8, "2", 0), (10.0, "11", 0)):
+            use = use_between(look(5.0, "0"), look(5.0 + window, idle))
+            assert (use.active, use.senders) == (active, active), (window, idle)
 
     def test_server_that_closes_idle_connections(
         self, start_server: Callable[..., LocalServer]

@@ -328,17 +328,25 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
     window = second.seconds - first.seconds
     # Replicas and masters are no clients; whoever is idle for longer did nothing.
     clients = [each for each in second.clients.values() if not set("SM") & set(each["flags"])]
-    active = [each for each in clients if float(each.get("idle", 0)) <= window]
+    active = [each for each in clients if _within(each.get("idle", "0"), window)]
     senders = [each for each in active if each.get("cmd") not in BLOCKING]
     told: Sequence[tuple[int, Mapping[str, Any]]] = [
         (int(each["tot-cmds"]) - int(first.clients.get(each["id"], {}).get("tot-cmds", 0)), each)
         for each in senders
         if each.get("tot-cmds", "").isdigit()
         # One that was not listed before, though it is older, did not do all that in this time.
-        and (each["id"] in first.clients or float(each.get("age", 0)) <= window)
+        and (each["id"] in first.clients or _within(each.get("age", "0"), window))
     ]
     found = {"active": len(active), "senders": len(senders)}
     if not told:
         return found
     most, client = max(told, key=lambda pair: pair[0])
     return found | {"busiest": most, "busiest_name": client.get("name") or client.get("addr", "")}
+
+
+def _within(told: str, window: float) -> bool:
+    """Whether an ``idle`` or ``age`` of CLIENT LIST may lie within the last ``window`` seconds.
+
+    A server takes it from clocks of whole seconds: 0.1 s across the full second are told as 1.
+    """
+    return int(told) - 1 < window
