@@ -55,7 +55,7 @@ from .transports.aio import (
 )
 from .transports.base import add_report
 from .transports.choice import check_cluster
-from .transports.connection import LostConnection, PipelineCore
+from .transports.connection import Connection, LostConnection
 from .transports.error_policy import ErrorPolicy, MaxErrors, Rejects
 from .transports.lanes import Lanes
 from .transports.stream import Wait
@@ -363,7 +363,7 @@ class _Chunks:
                 data, template, nulls=nulls, default=default, rate_limit=rate_limit
             )
         self._columns = is_columns(self._sync)
-        self.carrier: Lanes | PipelineCore | None = None
+        self.carrier: Lanes | Connection | None = None
         self._rows: list[Any] = []
         self._ready: deque[Chunk] = deque()
         self._failure: Exception | None = None

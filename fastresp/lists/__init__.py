@@ -14,7 +14,7 @@ from ..replies.arrow_out import StringColumn
 from ..server.settings import Server, ServerLike
 from ..transports.base import add_report
 from ..transports.connection import LostConnection
-from ..transports.lanes import Waits
+from ..transports.driver import Waits
 from ..transports.signals import Undisturbed
 from ..transports.stream import wait_for
 from .core import ListCore, Steps

@@ -17,7 +17,7 @@ from ..resp.buffer import Chunk
 from ..server.forks import own
 from ..server.settings import Answers, Server
 from ..transports.connection import LostConnection
-from ..transports.lanes import Waits
+from ..transports.driver import Waits
 from .consumer import Consumer
 from .held import Held
 from .settings import Settings

@@ -27,7 +27,7 @@ from ..sources.source import (
     release,
 )
 from ..transports.base import add_report
-from ..transports.connection import LostConnection, PipelineCore
+from ..transports.connection import Connection, LostConnection
 from ..transports.script import (
     MOST_REPEATS,
     is_forgotten,
@@ -103,7 +103,7 @@ class Gap:
         return not self.missing
 
 
-class ReplyCore(PipelineCore):
+class ReplyCore(Connection):
     """A pipeline whose replies become objects, one by one, as fast as they are taken.
 
     Args:
@@ -111,7 +111,7 @@ class ReplyCore(PipelineCore):
         on_error: ``"raise"`` or ``"collect"`` error replies.
         scripts: what is to be loaded before, and to be sent again if the server forgets it.
         max_reply_bytes: a larger reply ends the connection; None for 512 MiB.
-        others: as for PipelineCore.
+        others: as for Connection.
     """
 
     # What is read, in a step and the wait before it, is taken before the next step.

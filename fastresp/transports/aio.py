@@ -1,11 +1,13 @@
-"""The socket transport in an event loop: the same connections, waited for with asyncio."""
+"""The driver in an event loop: the same cores, waited for with asyncio."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
-from typing import Any, Self
+from contextlib import suppress
+from inspect import GEN_CLOSED, getgeneratorstate, isawaitable
+from typing import Any, Self, TypeVar
 
 from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import TransportError
@@ -15,11 +17,91 @@ from ..server.settings import Answers, Server
 from ..server.threads import in_thread
 from .base import add_report
 from .connection import LostConnection
+from .driver import Asking, Blocking, Giving, Steps, Waits, Wanted
 from .error_policy import ErrorPolicy
-from .lanes import Lanes, Waits
-from .stream import Stream, Wait
+from .lanes import Lanes
 
-__all__ = ["AioTransport", "connect", "told", "wait_for"]
+__all__ = ["AioTransport", "connect", "run", "stream", "told", "wait_for"]
+
+T = TypeVar("T")
+
+
+async def run(steps: Steps[T]) -> T:
+    """Run a core to its end, and return what it returns: as ``run()`` of the driver."""
+    answer: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                wanted = steps.send(answer) if error is None else steps.throw(error)
+                answer = error = None
+                answer = await _answer(wanted)
+            except BaseException as caught:
+                if getgeneratorstate(steps) == GEN_CLOSED:
+                    if isinstance(caught, StopIteration):
+                        return caught.value  # type: ignore[no-any-return]
+                    raise
+                answer, error = None, caught
+    finally:
+        error = None
+
+
+async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncIterator[Any]:
+    """Run a core, and yield the items that it gives: as ``stream()`` of the driver."""
+    answer: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                wanted = steps.send(answer) if error is None else steps.throw(error)
+                answer = error = None
+                if isinstance(wanted, Giving):
+                    for item in wanted.items:
+                        yield item
+                    await asyncio.sleep(0)
+                else:
+                    answer = await _answer(wanted)
+            except GeneratorExit:
+                raise
+            except BaseException as caught:
+                if getgeneratorstate(steps) == GEN_CLOSED:
+                    if isinstance(caught, StopIteration):
+                        return
+                    raise
+                answer, error = None, caught
+    finally:
+        error = None
+        steps.close()
+
+
+async def _answer(wanted: Wanted) -> Any:
+    if isinstance(wanted, Blocking):
+        return await _in_thread(wanted)
+    if isinstance(wanted, Asking):
+        await asyncio.sleep(0)  # whatever the sockets take at once: others have their turn
+        answer = wanted.function()
+        return await answer if isawaitable(answer) else answer
+    return await wait_for(wanted)
+
+
+async def _in_thread(wanted: Blocking) -> Any:
+    """What a function returns that blocks; its thread is waited for, unless it is to end late."""
+    try:
+        future = in_thread(wanted.function)
+    except RuntimeError:
+        return wanted.function()  # without a thread the event loop waits
+    waited = asyncio.wrap_future(future)
+    try:
+        return await asyncio.shield(waited)
+    except asyncio.CancelledError:
+        if wanted.late is not None:
+            future.add_done_callback(wanted.late)  # in its thread: the event loop may end first
+            raise
+        if wanted.interrupt is not None:
+            wanted.interrupt()
+        with suppress(Exception):
+            await waited
+        raise
 
 
 async def connect(
@@ -62,7 +144,7 @@ async def told(loss: Callable[[], TransportError]) -> TransportError:
         raise
 
 
-async def wait_for(waits: Sequence[tuple[Stream, Wait]]) -> None:
+async def wait_for(waits: Waits) -> None:
     """Wait until any of some connections has what it waits for."""
     # One that is lost is so since a fork, behind which no loop runs: the next step says it.
     if any(stream.lost or (wait.read and stream.has_input) for stream, wait in waits):

@@ -1,6 +1,6 @@
 """One connection, full duplex: what to send and what came back, without ever waiting.
 
-Who drives a ``PipelineCore`` calls ``step()``, and then waits as ``wait()`` says: the sync and the
+Who drives a ``Connection`` calls ``step()``, and then waits as ``wait()`` says: the sync and the
 asyncio transport each in its own way.
 """
 
@@ -19,7 +19,7 @@ from .base import LIKELY_CAUSES, idle_cause
 from .stream import Sink, Stream, Wait
 from .window import Window
 
-__all__ = ["LostConnection", "PipelineCore"]
+__all__ = ["LostConnection", "Connection"]
 
 # While there is something to send, replies are looked for so often: waking for each of the
 # server's small writes would cost more than all the rest. A unix socket holds 7 ms of them.
@@ -37,7 +37,7 @@ TICK_S = 0.2
 PORTION_S = 0.01
 
 
-class PipelineCore:
+class Connection:
     """Chunks out, replies in, over one connection.
 
     Attributes:

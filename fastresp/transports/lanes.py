@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import ProtocolError, TransportError
@@ -13,13 +13,14 @@ from ..outcome.words import shortened
 from ..resp.buffer import Chunk
 from ..resp.scan import ReplyScanner
 from ..server.settings import Server
-from .connection import PORTION_S, LostConnection, PipelineCore
+from .connection import PORTION_S, Connection, LostConnection
+from .driver import Waits
 from .error_policy import ErrorPolicy
 from .script import REPEAT_BYTES, Repeater
-from .stream import Stream, Wait, wait_for
+from .stream import wait_for
 from .window import WINDOW_BYTES, Sending, Window
 
-__all__ = ["MOST_CONNECTIONS", "Lane", "Lanes", "Waits"]
+__all__ = ["MOST_CONNECTIONS", "Lane", "Lanes"]
 
 # Several connections share the window, but each has room for some chunks.
 LEAST_WINDOW_BYTES = 2 << 20
@@ -29,8 +30,6 @@ MOST_CONNECTIONS = 64
 DRAIN_S = 10.0
 # Of the error replies that answer no command so many are told.
 LAST_WORDS = 5
-
-Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
 
 
 class Lanes:
@@ -278,12 +277,12 @@ class Pace:
         return allowed
 
 
-class Lane(PipelineCore):
+class Lane(Connection):
     """One connection of a load: its replies are counted, and matched with their commands.
 
     Args:
         load: the load that it is a part of.
-        others: as for PipelineCore.
+        others: as for Connection.
 
     Attributes:
         repeater: the commands whose script the server had forgotten.

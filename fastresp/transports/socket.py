@@ -12,8 +12,9 @@ from ..resp.buffer import Chunk
 from ..server.settings import Server, ServerLike
 from .base import Transport
 from .connection import LostConnection
+from .driver import Waits
 from .error_policy import ErrorPolicy
-from .lanes import Lanes, Waits
+from .lanes import Lanes
 from .stream import wait_for
 
 __all__ = ["SocketTransport"]
