@@ -1,0 +1,115 @@
+"""The driver: it runs cores, and waits for what they wait for.
+
+A core is a generator that does no I/O that blocks: it yields what it waits for, and is given what
+came of it. ``run()`` and ``stream()`` wait with poll(); those of ``aio`` with an event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from inspect import GEN_CLOSED, getgeneratorstate
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from .stream import Stream, Wait, wait_for
+
+__all__ = ["Asking", "Blocking", "Giving", "Steps", "Waits", "Wanted", "run", "stream"]
+
+T = TypeVar("T")
+
+# Of some connections, what each waits for: the first that has it ends the wait.
+Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
+
+
+class Blocking(NamedTuple):
+    """What a core yields to have a function called that blocks: in asyncio, in a thread.
+
+    Where that is cancelled, the function is waited for all the same, but for ``late``.
+
+    Attributes:
+        function: takes nothing; the core gets what it returns or raises.
+        interrupt: called when the wait is cancelled, so that the function ends soon.
+        late: called when the wait is cancelled, and takes what comes of it; nobody waits then.
+    """
+
+    function: Callable[[], Any]
+    interrupt: Callable[[], object] | None = None
+    late: Callable[[Future[Any]], object] | None = None
+
+
+class Asking(NamedTuple):
+    """What a core yields to ask a source: in asyncio it may answer with what is to be awaited."""
+
+    function: Callable[[], Any]
+
+
+class Giving(NamedTuple):
+    """What a core yields to ``stream()``: items for whoever reads it."""
+
+    items: Iterable[Any]
+
+
+Wanted: TypeAlias = Waits | Blocking | Asking
+Steps: TypeAlias = Generator[Wanted, Any, T]
+
+
+def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T:
+    """Run a core to its end, and return what it returns.
+
+    What comes up while it waits, as from a Ctrl-C, is raised in the core, where it waits.
+
+    Args:
+        around: is entered whenever the core runs, and left while it waits.
+    """
+    around = around or nullcontext()
+    answer: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                with around:
+                    wanted = steps.send(answer) if error is None else steps.throw(error)
+                answer = error = None
+                answer = _answer(wanted)
+            except BaseException as caught:
+                if getgeneratorstate(steps) == GEN_CLOSED:
+                    if isinstance(caught, StopIteration):
+                        return caught.value  # type: ignore[no-any-return]
+                    raise
+                answer, error = None, caught
+    finally:
+        error = None  # it holds this frame, and so the data
+
+
+def stream(steps: Generator[Wanted | Giving, Any, None]) -> Iterator[Any]:
+    """Run a core, and yield the items that it gives. When this is closed, so is the core."""
+    answer: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                wanted = steps.send(answer) if error is None else steps.throw(error)
+                answer = error = None
+                if isinstance(wanted, Giving):
+                    yield from wanted.items
+                else:
+                    answer = _answer(wanted)
+            except GeneratorExit:
+                raise
+            except BaseException as caught:
+                if getgeneratorstate(steps) == GEN_CLOSED:
+                    if isinstance(caught, StopIteration):
+                        return
+                    raise
+                answer, error = None, caught
+    finally:
+        error = None
+        steps.close()
+
+
+def _answer(wanted: Wanted) -> Any:
+    if isinstance(wanted, Blocking | Asking):
+        return wanted.function()
+    wait_for(wanted)
+    return None
