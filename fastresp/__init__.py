@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from .encode.row_writer import Writer, pack_many
+from .encode.script import Script
 from .encode.template import Template
 from .lists import ListBuffer, Pushed
 from .load.mass_insert import dump, mass_insert
@@ -22,14 +23,13 @@ from .outcome.errors import (
 from .outcome.report import Report
 from .replies.arrow_out import StringColumn
 from .replies.fetch_hashes import Hashes, fetch_hashes
-from .replies.stream import execute, iter_replies
+from .replies.iter_replies import execute, iter_replies
 from .resp.buffer import Chunk
 from .resp.values import pack
 from .sources.files import Table, read
 from .sources.files.rejects import read_rejects
 from .sources.files.resp import RespFile
 from .transports.redis_cli import RedisCli
-from .transports.script import Script
 
 if TYPE_CHECKING:
     __version__: str

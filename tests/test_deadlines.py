@@ -20,6 +20,7 @@ import fastresp.aio
 from fastresp.load.command_info import command_info
 from fastresp.load.dry_run import dry_run
 from fastresp.server import settings as server_module
+from fastresp.server.options import Options
 from fastresp.server.programs import LocalServer
 from fastresp.transports.socket import SocketTransport
 
@@ -233,7 +234,7 @@ def test_frozen_server(
 
 def test_progress_anywhere_is_progress(server: LocalServer, client: redis.Redis) -> None:
     """One connection waits for longer than the timeout, while another goes on."""
-    with SocketTransport(server.url, connections=2, timeout=1.0) as transport:
+    with SocketTransport(Options(server=server.url, connections=2, timeout=1.0)) as transport:
         transport.write(fastresp.pack("BLPOP", "gate", 0))
         started = time.monotonic()
         while time.monotonic() - started < 1.5:

@@ -32,7 +32,7 @@ from fastresp import (
     fetch_hashes,
 )
 from fastresp.replies import arrow_out
-from fastresp.replies.fetch_hashes import as_pattern
+from fastresp.replies.key_pattern import as_pattern
 from fastresp.server.programs import LocalServer
 
 FIELDS = ["name", "city"]

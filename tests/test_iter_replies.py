@@ -18,7 +18,7 @@ from peak import PEAK
 
 import fastresp
 import fastresp.aio
-from fastresp.replies.stream import FIRST_IN_FLIGHT
+from fastresp.replies.iter_replies import FIRST_IN_FLIGHT
 from fastresp.server.programs import LocalServer
 
 Execute: TypeAlias = Callable[..., list[Any]]

@@ -20,8 +20,9 @@ from loads import VALUE, Insert, insert_sync
 
 import fastresp
 import fastresp.aio
+from fastresp.server.options import MOST_CONNECTIONS, Options
 from fastresp.server.programs import LocalServer
-from fastresp.transports.lanes import MOST_CONNECTIONS
+from fastresp.transports.driver import Steps
 from fastresp.transports.socket import SocketTransport
 
 SET = "SET key:{0} {1}"
@@ -98,7 +99,7 @@ def test_errors_find_their_rows(
 
 def test_rows_of_errors_after_a_second_writer(server: LocalServer) -> None:
     """What is written in several goes counts on."""
-    with SocketTransport(server.url, connections=3) as transport:
+    with SocketTransport(Options(server=server.url, connections=3)) as transport:
         for _ in range(5):
             for chunk in fastresp.Writer(chunk_bytes=100).chunks([("PING",)] * 20 + [("BAD",)]):
                 transport.write(chunk)
@@ -140,13 +141,13 @@ def test_one_connection_is_lost(
 def test_only_the_lost_one_is_in_doubt(server: LocalServer, client: redis.Redis) -> None:
     with (
         pytest.raises(fastresp.TransportError),
-        SocketTransport(server.url, connections=3) as transport,
+        SocketTransport(Options(server=server.url, connections=3)) as transport,
     ):
         kill = lambda: client.client_kill_filter(_id=loaders(client)[1])  # noqa: E731
         writer = fastresp.Writer(fastresp.Template(SET))
         for chunk in writer.chunks(rows(ROWS, ROWS // 2, kill)):
             transport.write(chunk)
-    doubts = [lane.window.in_doubt for lane in transport._lanes.lanes]
+    doubts = [lane.window.in_doubt for lane in transport.lanes.lanes]
     assert sum(doubt > 0 for doubt in doubts) <= 1
     assert sum(doubts) == transport.report.in_doubt
 
@@ -287,11 +288,11 @@ def test_one_connection_is_dead(server: LocalServer, client: redis.Redis) -> Non
             yield i, VALUE
 
     class Deaf(SocketTransport):
-        def start(self) -> None:
-            super().start()
+        def connecting(self) -> Steps[None]:
+            yield from super().connecting()
             ours, theirs = socket.socketpair()
             ours.setblocking(False)
-            stream = self._lanes.lanes[1].stream
+            stream = self.lanes.lanes[1].stream
             assert stream is not None
             os.dup2(ours.fileno(), stream.fileno())
             self.ends = (ours, theirs)
@@ -299,7 +300,7 @@ def test_one_connection_is_dead(server: LocalServer, client: redis.Redis) -> Non
     started = time.monotonic()
     with (
         pytest.raises(fastresp.TransportTimeout),
-        Deaf(server.url, connections=3, timeout=0.5) as transport,
+        Deaf(Options(server=server.url, connections=3, timeout=0.5)) as transport,
     ):
         for chunk in fastresp.Writer(fastresp.Template(SET)).chunks(slow_rows()):
             transport.write(chunk)
@@ -411,8 +412,8 @@ def test_redis_cli_has_one(server: LocalServer) -> None:
 
 def test_memory_of_the_window_is_shared(server: LocalServer) -> None:
     """However many there are, what is held does not grow with the load."""
-    with SocketTransport(server.url, connections=8) as transport:
-        windows = [lane.window for lane in transport._lanes.lanes]
+    with SocketTransport(Options(server=server.url, connections=8)) as transport:
+        windows = [lane.window for lane in transport.lanes.lanes]
         assert sum(window.most_bytes for window in windows) <= 16 << 20
         writer = fastresp.Writer(fastresp.Template(SET))
         for chunk in writer.chunks(rows(ROWS)):

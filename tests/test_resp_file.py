@@ -26,6 +26,7 @@ from fastresp import (
     pack_many,
 )
 from fastresp.outcome.words import shown_command
+from fastresp.server.options import Options
 from fastresp.sources.files.resp import RespFile
 from fastresp.transports.redis_cli import RedisCli
 from fastresp.transports.socket import SocketTransport
@@ -185,9 +186,11 @@ def test_empty_lines(server, client, resp, transport: str) -> None:
     assert client.dbsize() == 2000
 
 
-@pytest.mark.parametrize("kind", [RedisCli, SocketTransport])
-def test_empty_lines_written(server, client, kind) -> None:
-    with kind(server.url) as transport:
+@pytest.mark.parametrize(
+    "carrier", [RedisCli, lambda url: SocketTransport(Options(server=url))], ids=["cli", "socket"]
+)
+def test_empty_lines_written(server, client, carrier) -> None:
+    with carrier(server.url) as transport:
         for command in (("SET", "a", "1"), ("INCR", "a"), ("INCR", "a")):
             transport.write(b"\r\n" + pack(*command) + b"\n")
             transport.write(b"\r")

@@ -24,16 +24,12 @@ from test_matrix import WHEEL_SERVERS, located
 import fastresp
 import fastresp.aio
 from fastresp import Script, TemplateError
+from fastresp.encode.script import ForgottenScripts, is_forgotten, script_of
 from fastresp.encode.template import as_template
 from fastresp.resp.split import arguments
 from fastresp.server.programs import LocalServer
-from fastresp.transports.script import (
-    Repeater,
-    is_forgotten,
-    repeating,
-    script_of,
-)
-from fastresp.transports.window import Repeat, Window
+from fastresp.transports.resend import Repeater
+from fastresp.transports.window import Window
 
 ADD = Script("return redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])")
 ROWS = 200_000
@@ -412,24 +408,24 @@ def evalsha(i: int) -> bytes:
 
 def test_what_is_sent_again() -> None:
     """The script goes whole with the first, and every 16 KiB; and with all at the last try."""
-    scripts = {ADD.sha1.encode(): ADD.text}
+    scripts = ForgottenScripts({ADD.sha1.encode(): ADD.text})
     assert script_of(evalsha(1)) == ADD.sha1.encode()
     assert script_of(fastresp.pack("EVAL", "return 1", 0)) == b""
     for tries, share in ((1, range(100, 150)), (2, [10_000])):
-        repeats = [Repeat(i, i, evalsha(i), tries) for i in range(10_000)]
+        repeats = [(evalsha(i), tries) for i in range(10_000)]
         at, whole = 0, 0
         while at < len(repeats):
-            chunk, taken = repeating(repeats[at:], scripts)
-            assert len(chunk.ends) == len(taken) > 0
+            chunk, count = scripts.chunk(repeats[at:])
+            assert len(chunk.ends) == count > 0
             start = 0
-            for end, repeat in zip(chunk.ends, taken, strict=True):
-                words, meant = arguments(bytes(chunk)[start:end]), arguments(repeat.command)
+            for end, (command, _) in zip(chunk.ends, repeats[at : at + count], strict=True):
+                words, meant = arguments(bytes(chunk)[start:end]), arguments(command)
                 assert words[2:] == meant[2:]
                 assert words[:2] in (meant[:2], (b"EVAL", ADD.text))
                 assert start or words[0] == b"EVAL"
                 whole += words[0] == b"EVAL"
                 start = end
-            at += len(taken)
+            at += count
         assert whole in share
 
 
@@ -441,7 +437,7 @@ def test_an_interruption_repeats_nothing_twice() -> None:
         window.add(chunk)
     while (sending := window.sending) is not None:
         sending.written.append(sending.size)
-    repeater = Repeater(template.scripts, window)
+    repeater = Repeater(ForgottenScripts(template.scripts), window)
     words = b"NOSCRIPT No matching script."
     errors = [(i, words, False) for i in range(3, 9)] + [(9, words, True), (10, b"ERR x", False)]
     left = list(errors)
@@ -454,7 +450,7 @@ def test_an_interruption_repeats_nothing_twice() -> None:
     repeater.take(again)
     window.acknowledge(11)
     assert (repeater.taken, repeater.waiting) == (6, 6)
-    repeater.send(1)
+    repeater.send()
     assert (repeater.taken, repeater.waiting, window.repeated) == (6, 0, 6)
     assert window.totals()[:2] == (20, 20)
     held, at = window.locate(22)

@@ -33,6 +33,7 @@ from peak import PEAK, forget_peak, peak
 
 import fastresp
 import fastresp.aio
+from fastresp.server.options import Options
 from fastresp.server.programs import LocalServer
 from fastresp.transports.socket import SocketTransport
 from fastresp.transports.window import Window
@@ -112,8 +113,8 @@ def test_over_tcp(insert: Insert, start_server: Callable[..., LocalServer], port
 
 def test_nodelay_is_on(start_server: Callable[..., LocalServer], port: int) -> None:
     start_server("--port", str(port))
-    with SocketTransport(f"redis://127.0.0.1:{port}") as transport:
-        stream = transport._lanes.lanes[0].stream
+    with SocketTransport(Options(server=f"redis://127.0.0.1:{port}")) as transport:
+        stream = transport.lanes.lanes[0].stream
         assert stream is not None
         assert stream._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -132,7 +133,7 @@ def test_clients_as_servers(insert: Insert, server: LocalServer, client: redis.R
 
 def test_raw_resp(server: LocalServer, client: redis.Redis) -> None:
     data = fastresp.pack_many(commands(5000))
-    with SocketTransport(server.url) as transport:
+    with SocketTransport(Options(server=server.url)) as transport:
         for start in range(0, len(data), 777):
             transport.write(data[start : start + 777])
         transport.write(next(fastresp.Writer().chunks([("LPUSH", "key:1", 1)])))
@@ -534,8 +535,8 @@ def test_query_buffer_limit(insert: Insert, server: LocalServer, client: redis.R
 def test_command_that_the_server_cannot_read(server: LocalServer) -> None:
     """Its last words are told. (Our own encoder would not send this.)"""
     data = fastresp.pack("SET", "a", 1) + b"*2\r\n$3\r\nGET\r\n$4000000000\r\n" + b"x" * 100
-    with SocketTransport(server.url) as transport:
-        core = transport._lanes.lanes[0]
+    with SocketTransport(Options(server=server.url)) as transport:
+        core = transport.lanes.lanes[0]
         writer = fastresp.Writer(fastresp.Template("{0} {1}"))
         (chunk,) = writer.chunks([("GET", "x" * 4000)])
         transport.write(chunk)

@@ -19,11 +19,13 @@ from ..load.dry_run import dry_run
 from ..load.mass_insert import mass_insert
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.report import Report
+from ..server.options import Options
+from ..server.settings import Server
 from ..sources.blocking import write_all
 from ..sources.files import Format, Table, read
 from ..sources.files.rejects import RejectsFile, read_rejects
 from ..sources.files.resp import RespFile
-from ..transports.choice import choose
+from ..transports.choice import beyond_any_cli
 from ..transports.error_policy import ErrorPolicy, reject_line
 from . import options
 from .dry_run import show_dry_run
@@ -309,15 +311,14 @@ def _check_options(how: How) -> None:
     if how.rejects == STDOUT and how.as_json:
         raise ValueError("--json prints on standard output, and so does --rejects -; name a file")
     policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)
-    # By name it does not ask the server yet.
-    transport = "socket" if how.transport == "auto" else how.transport
+    options = Options(connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit)
     try:
-        choose(
-            transport, how.server, policy,
-            connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit,
-        )  # fmt: skip
+        Server(how.server)
     except TransportError as error:
         raise ValueError(error.args[0]) from None
+    beyond = beyond_any_cli(options, policy)
+    if beyond and how.transport == "redis-cli":
+        raise ValueError(f"{beyond}; use transport='socket'")
 
 
 def _deletes(data: Any, template: Template | None, how: How) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 from ..encode.row_writer import Writer
 from ..outcome.errors import CommandError, LeaseError, TransportError
 from ..replies.reply_columns import ReplyColumns
-from ..replies.stream import ReplyCore
+from ..replies.reply_core import ReplyCore
 from ..resp.buffer import Chunk
 from ..server.forks import own
 from ..server.settings import Answers, Server

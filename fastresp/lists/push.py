@@ -16,7 +16,7 @@ from ..outcome.errors import (
     with_advice,
 )
 from ..outcome.report import ERRORS_KEPT, Report
-from ..replies.stream import ReplyCore
+from ..replies.reply_core import ReplyCore
 from ..sources.source import Encoder
 from .settings import Settings
 from .variadic import gather

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..encode.template import Template
 from ..outcome.words import shown_reply
-from ..replies.stream import iter_replies
+from ..replies.iter_replies import iter_replies
 from ..server.settings import ServerLike
 from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile

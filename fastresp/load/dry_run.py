@@ -12,11 +12,11 @@ from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.passwords import redacted
 from ..outcome.report import size_text
 from ..outcome.words import HEAD_BYTES, shown_argument, shown_command
-from ..replies.stream import iter_replies
+from ..replies.iter_replies import iter_replies
 from ..resp.buffer import Chunk
 from ..resp.split import arguments
 from ..resp.values import pack
-from ..server.rehearsal import rehearsal_of
+from ..server.options import Options
 from ..server.settings import Server, ServerLike, parse_info
 from ..sources.source import Encoder, encoding, released
 from .command_info import CommandInfo, command_info
@@ -182,7 +182,7 @@ def take_sample(
     data: Any, template: Template | None, *, nulls: Literal["error", "skip", "empty"] = "error"
 ) -> Sample:
     """Encode the first rows of a source."""
-    encoder, source = encoding(data, template, nulls=nulls, default=None)
+    encoder, source = encoding(data, template, Options(nulls=nulls))
     sample = Sample(whole=True, total_rows=known_rows(data))
     with released(source):
         chunks = encoder.chunks(source)
@@ -288,8 +288,7 @@ def _number(text: Any) -> int | None:
 
 def _rehearsed(template: Template | None, server: ServerLike, timeout: float | None) -> str:
     """Find out, without any right of its own, whether the server takes the template's commands."""
-    where = Server(server)
-    where.rehearsal = rehearsal_of(template)
+    where = Server(server, template=template)
     try:
         if where.rehearsal:
             where.ask(timeout)

@@ -6,16 +6,18 @@ import io
 import os
 import stat
 from collections.abc import Callable, Iterable
-from typing import IO, Any, Literal
+from contextlib import closing
+from typing import IO, Any, Literal, TypeAlias
 
-from ..encode.template import NO_SCRIPTS, TemplateLike, as_template
-from ..outcome.errors import TransportError
+from ..encode.script import resending_of
+from ..encode.template import TemplateLike, as_template
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited, is_own, own
-from ..server.rehearsal import rehearsal_of
-from ..server.settings import ServerLike
+from ..server.options import MaxErrors, Options, Progress, Rejects
+from ..server.settings import Server, ServerLike, as_server
 from ..sources.blocking import write_all
+from ..sources.chunks import Chunks
 from ..sources.files.input import check_not_read
 from ..sources.source import (
     Data,
@@ -28,11 +30,17 @@ from ..sources.source import (
 )
 from ..transports.base import Transport
 from ..transports.choice import check_cluster, choose
-from ..transports.error_policy import ErrorPolicy, MaxErrors, Rejects
+from ..transports.connection import LostConnection
+from ..transports.driver import Steps, next_chunk, open_source, run
+from ..transports.error_policy import ErrorPolicy
+from ..transports.resend import Resending
 from .command_info import check_spread
-from .progress import Progress, reporting
+from .progress import reporting
 
-__all__ = ["dump", "mass_insert"]
+__all__ = ["dump", "loading", "mass_insert"]
+
+# Gives the transport that carries a load: see choose().
+Choose: TypeAlias = Callable[[Options, Server, ErrorPolicy, Resending | None], Transport]
 
 
 def mass_insert(
@@ -115,49 +123,68 @@ def mass_insert(
 
     Calls in several threads do not disturb one another: each has connections of its own.
     """
-    data = as_source(data)
-    policy = ErrorPolicy(on_error, max_errors, rejects, place_of(data))
-    template = as_template(template)
-    check_spread(data, template, connections)
-    writer, source = encoding(data, template, nulls=nulls, default=default, rate_limit=rate_limit)
-    with (
-        released(source),
-        reporting(progress, data) as show,
-        policy,
-        choose(
-            transport,
-            server,
-            policy,
-            connections=connections,
-            timeout=timeout,
-            rate_limit=rate_limit,
-            scripts=NO_SCRIPTS if template is None else template.scripts,
-            rehearsal=rehearsal_of(template),
-        ) as carrier,  # fmt: skip
-    ):
-        check_cluster(carrier.answers, carrier.server, transport)
-        if carrier.answers is not None:
-            writer.max_bulk_bytes = carrier.answers.max_bulk_bytes
-        chunk = None
-        try:
-            for chunk in writer.chunks(source):
-                carrier.write(chunk)
-                carrier.report.skipped = writer.skipped
-                if show is not None:
-                    show(carrier.report)
-                if carrier.report.stopped:
-                    break
-        except TransportError:
-            raise
-        except BaseException as error:
-            if rate_limit is not None and not isinstance(error, Exception):
-                carrier.stop()  # at that rate the rest may take for ever
-            else:
-                _write_rest(chunk, writer, carrier, error)
-            raise
-        finally:
-            carrier.report.skipped = writer.skipped
+    options = Options(
+        server=server,
+        transport=transport,
+        on_error=on_error,
+        max_errors=max_errors,
+        rejects=rejects,
+        rate_limit=rate_limit,
+        connections=connections,
+        nulls=nulls,
+        timeout=timeout,
+        progress=progress,
+        default=default,
+    )
+    return run(loading(Chunks(as_source(data), as_template(template), options), choose))
+
+
+def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
+    """A load as a core: as ``mass_insert()``, with what it waits for left to whoever runs it.
+
+    Args:
+        chunks: the source, which is closed at the end.
+        choose: gives the transport.
+    """
+    data, template, options = chunks.data, chunks.template, chunks.options
+    policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
+    check_spread(data, template, options.connections)
+    with closing(chunks):
+        yield from open_source(chunks)
+        with reporting(options.progress, data) as show, policy:
+            server = as_server(options.server, template)
+            carrier = choose(options, server, policy, resending_of(template))
+            yield from carrier.opening()
+            try:
+                yield from _sending(chunks, carrier, show)
+                yield from carrier.closing()
+            except BaseException as error:
+                yield from carrier.ending_after(error, chunks.rest)
+                raise
+            finally:
+                carrier.report.skipped = chunks.writer.skipped
     return policy.judged(carrier.report)
+
+
+def _sending(
+    chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
+) -> Steps[None]:
+    """Send chunk after chunk, as long as they are wanted."""
+    check_cluster(carrier.answers, carrier.server, chunks.options.transport)
+    if carrier.answers is not None:
+        chunks.writer.max_bulk_bytes = carrier.answers.max_bulk_bytes
+    chunks.carrier = carrier.lanes
+    while not carrier.report.stopped:
+        try:
+            chunk = yield from next_chunk(chunks)
+        except LostConnection:  # found out while an async source let wait
+            raise (yield from carrier.losing()) from None
+        if chunk is None:
+            break
+        yield from carrier.writing(chunk)
+        carrier.report.skipped = chunks.writer.skipped
+        if show is not None:
+            show(carrier.report)
 
 
 def dump(
@@ -192,7 +219,7 @@ def dump(
     data = as_source(data)
     if isinstance(file, (str, os.PathLike)):
         check_not_read(file, files_of(data))
-    writer, source = encoding(data, template, nulls=nulls, default=default)
+    writer, source = encoding(data, template, Options(nulls=nulls, default=default))
     with released(source):
         if isinstance(file, (str, os.PathLike)):
             with open(file, "wb", buffering=0) as opened:
@@ -228,19 +255,3 @@ def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None
 def _write_chunk(file: Any, chunk: Chunk) -> None:
     for piece in chunk.pieces():
         write_all(file, piece)
-
-
-def _write_rest(
-    chunk: Chunk | None, writer: Encoder, carrier: Transport, error: BaseException
-) -> None:
-    """Send the whole commands before an error, unless there is a gap before them."""
-    try:
-        carrier.flush()
-        for rest in (chunk, writer.take()):
-            if rest is not None and rest.first_command == carrier.made:
-                carrier.write(rest)
-    except TransportError as second:
-        error.add_note(f"fastresp: {second}")
-    except BaseException:
-        carrier.kill()  # a second Ctrl-C waits for nothing
-        raise

@@ -6,17 +6,16 @@ import operator
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..outcome.report import Report
 from ..server.forks import is_own, own
+from ..server.options import Progress
 
-__all__ = ["Progress", "counting", "fraction_read", "known_rows", "reporting"]
+__all__ = ["counting", "fraction_read", "known_rows", "reporting"]
 
 # How often the bar moves. The speed is that of its last 1,000 moves, or of 30 seconds.
 SHOWN_SECONDS = 0.1
-
-Progress: TypeAlias = bool | Callable[[Report], object] | None
 
 
 @contextmanager

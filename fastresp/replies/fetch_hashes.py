@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import re
-import socket
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from itertools import chain
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 from weakref import ref
 
-from ..encode.template import Template
-from ..outcome.errors import (
-    CommandError,
-    DecodeError,
-    EncodeError,
-    ProtocolError,
-    SourceError,
-    TransportError,
-    with_advice,
-)
-from ..outcome.words import shortened, shown_reply
-from ..resp.split import arguments
-from ..server.forks import Inherited, is_own
+from ..outcome.errors import SourceError
+from ..server.options import check_timeout
 from ..server.settings import Server, ServerLike
-from ..sources.source import (
-    ArrowHolding,
-    ArrowStreaming,
-    encoding,
-    release,
-)
-from ..transports.connection import LostConnection
-from ..transports.stream import Wait, wait_for
-from .arrow_out import StringBatch, schema, stream
-from .reply_columns import ReplyColumns, string_column
-from .stream import More, ReplyCore
+from ..sources.source import ArrowHolding, ArrowStreaming
+from ..transports.driver import stream
+from .arrow_out import StringBatch, schema
+from .arrow_out import stream as arrow_stream
+from .hash_core import FetchOptions, HashCore, iter_of, single
+from .key_pattern import Found, Pattern, as_pattern
 
 __all__ = ["Hashes", "fetch_hashes"]
 
 Keys: TypeAlias = str | Iterable[Any] | ArrowStreaming | ArrowHolding
 
 BATCH_ROWS = 65_536
-# A batch ends here, too, however few rows it has.
-BATCH_BYTES = 32 << 20
-# How many keys a SCAN looks at: enough to hide its way there and back.
-SCAN_COUNT = 1000
-# Doubled braces, a placeholder, a brace alone, text.
-PIECES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
-# What has a meaning in the patterns of SCAN.
-GLOB = re.compile(r"([*?\[\]\\^])")
-SHOWN_BYTES = 40
-# What holds several values, where it is not a key.
-ROWS = (tuple, list)
 
 
 def fetch_hashes(
@@ -126,8 +96,9 @@ def fetch_hashes(
     if batch_rows < 1:
         raise ValueError(f"batch_rows is a number of rows above 0, not {batch_rows}")
     as_bytes = _binary(binary, names)
-    options = Options(Server(server, reading=True), timeout, batch_rows, max_reply_bytes)
-    HashCore(options, wanted, [True] * len(wanted))  # refuses a timeout that can't be
+    check_timeout(timeout)
+    options = FetchOptions(Server(server, reading=True), timeout, batch_rows, max_reply_bytes)
+    HashCore(options, wanted, [True] * len(wanted))  # refuses a size that can't be
     return Hashes(pattern or keys, names, [name not in as_bytes for name in names], options)
 
 
@@ -168,69 +139,6 @@ def _binary(binary: bool | Iterable[str], names: list[str]) -> set[str]:
     return chosen
 
 
-class Options(NamedTuple):
-    """What is the same for every reading."""
-
-    server: Server
-    timeout: float | None
-    batch_rows: int
-    max_reply_bytes: int | None
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """Which keys to look for, and what of them becomes a column.
-
-    Attributes:
-        glob: for SCAN.
-        column: the name of the column.
-        head, tail: how many bytes of a key stand before that, and behind it.
-        single: it is a key, and no pattern.
-    """
-
-    glob: str
-    column: str = "key"
-    head: int = 0
-    tail: int = 0
-    single: bool = False
-
-
-def as_pattern(text: str, *, single: bool = False) -> Pattern:
-    """Read ``user:*`` or ``user:{id}``; or also a single key.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    literal = [""]
-    names = []
-    for piece in PIECES.finditer(text):
-        if piece[1] is not None:
-            names.append(piece[1])
-            literal.append("")
-        elif piece[0] in ("{", "}"):
-            raise ValueError(f"a brace of {text!r} is alone; write '{{{{' or '}}}}' for a literal")
-        else:
-            literal[-1] += piece[0][0] if piece[0] in ("{{", "}}") else piece[0]
-    if len(names) > 1 or any(not name or name[0] == "*" or "!" in name for name in names):
-        raise ValueError(f"{text!r} is no pattern: it has one name in braces, as in 'user:{{id}}'")
-    if names:
-        before, after = literal
-        glob = f"{_escaped(before)}*{_escaped(after)}"
-        return Pattern(glob, names[0], len(before.encode()), len(after.encode()))
-    if not GLOB.search(literal[0]):
-        if single:
-            return Pattern(literal[0], single=True)
-        raise ValueError(
-            f"{text!r} is one key, and keys is a pattern, such as 'user:*' or 'user:{{id}}', or an "
-            "iterable of keys: put a single key in a list"
-        )
-    return Pattern(literal[0])
-
-
-def _escaped(text: str) -> str:
-    return GLOB.sub(r"\\\1", text)
-
-
 class Hashes:
     """Hashes as columns, read while they are taken: what ``fetch_hashes`` gives.
 
@@ -248,7 +156,7 @@ class Hashes:
     """
 
     def __init__(
-        self, keys: Pattern | Keys, names: list[str], text: list[bool], options: Options
+        self, keys: Pattern | Keys, names: list[str], text: list[bool], options: FetchOptions
     ) -> None:
         self.names = names
         self.rows = self.nbytes = 0
@@ -267,7 +175,7 @@ class Hashes:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Give the batches as an Arrow stream; the first is read when it is asked for."""
-        return stream(self.names, self._text, self.batches())
+        return arrow_stream(self.names, self._text, self.batches())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         with closing(self.batches()) as batches:
@@ -307,7 +215,7 @@ class Hashes:
         core = HashCore(self._options, self.names[fields], self._text[fields])
         if isinstance(self._keys, Pattern):
             core.found = True
-            return core, Found(self._keys, core), None
+            return core, Found(self._keys, core.server, core.timeout), None
         if self._taken and iter_of(self._keys) is self._keys:
             raise SourceError("the keys were an iterator, and were read; give a list of them")
         self._taken = True
@@ -328,313 +236,11 @@ class Hashes:
                 if found is not None:
                     pages = stack.enter_context(closing(found.pages()))
                     keys = chain.from_iterable(pages)
-                for batch in stack.enter_context(closing(core.batches(keys))):
+                chunks = core.chunks_of(keys)
+                for batch in stack.enter_context(closing(stream(core.fetching(chunks)))):
                     yield self.counted(batch, core, found)
         except GeneratorExit:
             raise
         except BaseException as error:
             self.error = error
             raise
-
-
-def single(keys: Any) -> Any:
-    """The keys; refuse a row of several values in the place of one.
-
-    Raises:
-        TypeError: there is one.
-    """
-    if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
-        return keys
-    # Of a list: 20 ns a key for their types, where a look at each is 116.
-    if isinstance(keys, list) and not any(issubclass(kind, ROWS) for kind in set(map(type, keys))):
-        return keys
-    return map(_one, keys)
-
-
-def _one(key: Any) -> Any:
-    if isinstance(key, ROWS) and len(key) != 1:
-        raise TypeError(f"a key is one value, not {len(key)}: {key!r}")
-    return key
-
-
-def iter_of(keys: Any) -> Any:
-    """What iterates over them; None for columns."""
-    return iter(keys) if hasattr(type(keys), "__iter__") else None
-
-
-class HashCore(ReplyCore):
-    """A pipeline of HMGET whose replies become columns.
-
-    Args:
-        options: of the reading.
-        fields: their names.
-        text: for each whether it is to be UTF-8.
-    """
-
-    def __init__(self, options: Options, fields: list[str], text: list[bool]) -> None:
-        super().__init__(options.server, decode=None, on_error="raise", timeout=options.timeout)
-        self.batch_rows = options.batch_rows
-        # The keys were found by a pattern.
-        self.found = False
-        self.fields = fields
-        self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
-        self.sink = self.columns
-        self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
-
-    def understand(self) -> None:
-        """Acknowledge the replies that came.
-
-        Raises:
-            CommandError: one was an error.
-            DecodeError: a text among them is none.
-        """
-        columns, sent = self.columns, self.window.sent
-        stream = self.stream
-        assert stream is not None
-        for index, words in columns.errors:
-            text = words.decode(errors="replace")
-            if index < sent:
-                if self.found and text.startswith("WRONGTYPE "):
-                    continue  # it was a hash when SCAN found it, and is a row of nulls
-                raise CommandError(f"{text} (key {shown_key(self._key(index))})", index=index)
-            self.last_words = shortened(text)
-        if columns.invalid is not None:
-            raise self._not_text(*columns.invalid)
-        if columns.replies > sent and stream.lost is None:
-            stream.lost = ProtocolError("a reply more than commands", self.received)
-        self.acknowledge(min(columns.replies, sent))
-
-    def batches(self, keys: Any) -> Generator[StringBatch, None, None]:
-        """Send the keys, and yield batches of their rows.
-
-        Raises:
-            TransportError, TransportTimeout: the server can't be used, or was lost.
-        """
-        writer, source = encoding(keys, self.template, nulls="error", default=None)
-        try:
-            check_single(writer)
-            connection, answers = self.server.open(self.timeout)
-            self.attach(connection)
-            writer.max_bulk_bytes = answers.max_bulk_bytes
-            for item in self.reading():
-                if isinstance(item, Wait):
-                    assert self.stream is not None
-                    wait_for([(self.stream, item)])
-                elif isinstance(item, More):
-                    with advising():
-                        self.ended = not writer.fill(source)
-                    chunk = writer.take()
-                    if chunk is not None:
-                        self.window.add(chunk)
-                    self.touch()
-                else:
-                    yield item
-        except LostConnection:
-            raise self.loss() from None
-        finally:
-            self.detach()
-            release(source)
-
-    def reading(self) -> Iterator[Wait | More | StringBatch]:
-        """Yield what is to be done next: wait, add more keys, or take this batch.
-
-        Raises:
-            LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
-        """
-        while not (self.ended and self.finished):
-            while not self.ended and not self.window.unsent:
-                yield More()
-            before = self.window.acknowledged
-            self.step()
-            yield from self.taken()
-            if self.window.acknowledged == before and not self.finished:
-                yield self.wait()
-        yield from self.taken(rest=True)
-
-    def taken(self, *, rest: bool = False) -> Iterator[StringBatch]:
-        """The batches that are full; and the rest, if it is the end."""
-        columns = self.columns
-        while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
-            batch = columns.take(self.batch_rows)
-            if batch is None:
-                return
-            yield batch
-            # The time that others took of it does not count.
-            self.touch()
-
-    def _key(self, index: int) -> bytes:
-        return arguments(self.window.command(index)[1])[1]
-
-    def _not_text(self, row: int, column: int) -> DecodeError:
-        key, field = self._key(row), self.fields[column]
-        return not_text(f"field {field!r} of key {shown_key(key)}", key, field)
-
-
-def scan(
-    server: Server, connection: Any, glob: str, kind: str | None
-) -> Generator[list[bytes], None, None]:
-    """Find keys with SCAN; the next are asked for ahead.
-
-    Args:
-        connection: of its own, which is closed at the end.
-        kind: the type of the keys, as TYPE calls it; None for any.
-
-    Raises:
-        CommandError: the server refuses it.
-        TransportError, TransportTimeout: the server was lost, or does not answer.
-    """
-    import redis
-
-    how: tuple[Any, ...] = ("MATCH", glob, "COUNT", SCAN_COUNT)
-    if kind is not None:
-        how += ("TYPE", kind)
-    try:
-        connection.send_command("SCAN", 0, *how)
-        cursor = None
-        while cursor != b"0":
-            if not is_own(connection):
-                raise TransportError(str(Inherited("connection")))
-            cursor, found = _page_of(connection.read_response())
-            if cursor != b"0":
-                connection.send_command("SCAN", cursor, *how)
-            yield found
-    except ProtocolError as error:
-        raise TransportError(f"can't read the server at {server}: {error.args[0]}") from error
-    except redis.ResponseError as error:
-        raise CommandError(f"SCAN: {error}") from error
-    except (redis.RedisError, OSError) as error:
-        raise server.failure(error) from error
-    finally:
-        connection.disconnect()
-
-
-def check_single(writer: Any) -> None:
-    """Refuse keys of several columns.
-
-    Raises:
-        SourceError: there are several.
-    """
-    columns: Sequence[str] = getattr(writer, "names", ())
-    if len(columns) > 1:
-        raise SourceError(
-            f"keys is one column, not {len(columns)}, {', '.join(columns)}: give one of them, such "
-            f"as keys[{columns[0]!r}]"
-        )
-
-
-@contextmanager
-def advising() -> Iterator[None]:
-    """Replace advice that names options of a load, which a fetch does not have."""
-    try:
-        yield
-    except EncodeError as error:
-        error.args = (with_advice(str(error), "a key is a str, bytes or a number"),)
-        raise
-
-
-class Found:
-    """The keys of a pattern, and the column of them.
-
-    Args:
-        pattern: which keys.
-        core: whose server is asked, over a connection of its own.
-    """
-
-    def __init__(self, pattern: Pattern, core: HashCore) -> None:
-        self.pattern = pattern
-        self.core = core
-        # Those whose rows were not given yet.
-        self.kept: list[bytes] = []
-        self._connection: Any = None
-
-    def pages(self) -> Generator[list[bytes], None, None]:
-        """The keys; while some are taken the next are looked for.
-
-        Raises:
-            CommandError, TransportError, TransportTimeout: as ``scan()``.
-        """
-        server, pattern = self.core.server, self.pattern
-        if pattern.single:
-            self.kept.append(pattern.glob.encode())
-            yield [*self.kept]
-            return
-        self._connection = server.connect(self.core.timeout)
-        with closing(scan(server, self._connection, pattern.glob, "hash")) as found:
-            for page in found:
-                check_keys_of(server, pattern, page)
-                self.kept += page
-                yield page
-
-    def disconnect(self) -> None:
-        """End a SCAN that another thread waits for."""
-        if self._connection is not None and is_own(self._connection):
-            with suppress(OSError):
-                self._connection._sock.shutdown(socket.SHUT_RDWR)
-
-    def added(self, batch: StringBatch, *, text: bool) -> StringBatch:
-        """The batch with the column of the keys before the others.
-
-        Raises:
-            DecodeError: one is not UTF-8.
-        """
-        keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
-        pattern = self.pattern
-        try:
-            column = string_column(keys, head=pattern.head, tail=pattern.tail, text=text)
-        except UnicodeDecodeError as error:
-            key = next(key for key in keys if not is_text(key))
-            raise not_text(f"key {shown_key(key)}", key, pattern.column) from error
-        return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
-
-
-def _page_of(reply: Any) -> tuple[bytes, list[bytes]]:
-    """The cursor and the keys of an answer to SCAN.
-
-    Raises:
-        ProtocolError: it is none.
-    """
-    match reply:
-        case [bytes() as cursor, list() as keys] if all(type(key) is bytes for key in keys):
-            return cursor, keys
-    raise ProtocolError(f"it answers SCAN by {shown_reply(reply)}", 0)
-
-
-def check_keys_of(server: Server, pattern: Pattern, keys: list[bytes]) -> None:
-    """Refuse keys that are too short for the pattern.
-
-    Raises:
-        TransportError: one is.
-    """
-    for key in keys:
-        if len(key) < pattern.head + pattern.tail:
-            raise TransportError(
-                f"can't read the server at {server}: it answers SCAN by the key {shown_key(key)}"
-            )
-
-
-def not_text(what: str, key: bytes, column: str) -> DecodeError:
-    return DecodeError(
-        f"{what} is not UTF-8; name {column!r} in binary= for its bytes", key=key, column=column
-    )
-
-
-def is_text(value: bytes) -> bool:
-    """Whether it is UTF-8."""
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _quoted(text: str) -> str:
-    """A word of a template that stands for itself."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + escaped.replace("{", "{{").replace("}", "}}") + '"'
-
-
-def shown_key(key: bytes) -> str:
-    """A key for a message: its beginning if it is long."""
-    if len(key) > SHOWN_BYTES:
-        return f"{key[:SHOWN_BYTES]!r}..."
-    return repr(key.decode() if is_text(key) else key)

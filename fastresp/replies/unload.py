@@ -10,18 +10,10 @@ from typing import Any, NamedTuple, Self
 from ..outcome.errors import CommandError, SourceError
 from ..server.settings import Server, ServerLike
 from .arrow_out import StringBatch, schema
-from .fetch_hashes import (
-    Hashes,
-    Pattern,
-    as_pattern,
-    fetch_hashes,
-    is_text,
-    not_text,
-    scan,
-    shown_key,
-)
+from .fetch_hashes import Hashes, fetch_hashes
+from .iter_replies import iter_replies
+from .key_pattern import Pattern, as_pattern, is_text, not_text, scan, shown_key
 from .reply_columns import string_column
-from .stream import iter_replies
 
 __all__ = ["KINDS", "Entries", "as_target", "check_found", "open_target"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
-from ..encode.template import NO_SCRIPTS, Scripts
+from ..encode.template import Template
 from ..outcome.errors import (
     CommandError,
     FastrespError,
@@ -24,9 +24,9 @@ from ..outcome.words import shown_reply
 from .descriptors import ADVICE, are_exhausted, needed_for
 from .forks import own
 from .opening import Opening
-from .rehearsal import Refused, Rehearsed, rehearse
+from .rehearsal import Refused, rehearsal_of, rehearse
 
-__all__ = ["Answers", "Server", "ServerLike", "parse_info"]
+__all__ = ["Answers", "Server", "as_server", "ServerLike", "parse_info"]
 
 
 class Client(Protocol):
@@ -85,6 +85,11 @@ class Answers:
     port: int | None
 
 
+def as_server(like: ServerLike | Server, template: Template | None = None) -> Server:
+    """The settings of a server, for the commands of a template."""
+    return like if isinstance(like, Server) else Server(like, template=template)
+
+
 class Server:
     """Settings of one Redis or Valkey server. Opens nothing until asked.
 
@@ -92,6 +97,8 @@ class Server:
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
             client of redis-py or valkey-py, sync or asyncio, or None for the environment's
             ``REDIS_URL``, else ``redis://localhost:6379/0``.
+        template: its commands are asked about, and its scripts loaded, as soon as there is a
+            connection.
         reading: nothing will be written, so that a replica will do.
 
     Raises:
@@ -99,10 +106,18 @@ class Server:
         TypeError: it is neither a URL nor a client.
     """
 
-    def __init__(self, server: ServerLike = None, *, reading: bool = False) -> None:
+    def __init__(
+        self,
+        server: ServerLike = None,
+        *,
+        template: Template | None = None,
+        reading: bool = False,
+    ) -> None:
         import redis
 
         self.reading = reading
+        self.rehearsal = rehearsal_of(template)
+        self.scripts = {} if template is None else template.scripts
         if server is None:
             server = os.environ.get("REDIS_URL") or DEFAULT_URL
         if isinstance(server, str):
@@ -121,8 +136,6 @@ class Server:
                 "server is a URL or a client of redis-py or valkey-py, not a "
                 f"{type(server).__name__}"
             )
-        # Commands that are asked about as soon as there is a connection.
-        self.rehearsal: list[Rehearsed] = []
         self.connection_class: type[Any] = pool.connection_class
         self.settings: dict[str, Any] = {
             name: value
@@ -212,21 +225,21 @@ class Server:
             TransportError: it can't be reached or used; the message has its own words.
             TransportTimeout: it does not answer.
         """
-        connection, answers = self.open(timeout)
+        [connection], answers = self.open_all(1, timeout, load_scripts=False)
         connection.disconnect()
         return answers
 
-    def open(self, timeout: float | None, scripts: Scripts = NO_SCRIPTS) -> tuple[Any, Answers]:
+    def open(self, timeout: float | None) -> tuple[Any, Answers]:
         """As ``ask()``, and keep the private redis-py connection that the answers came by.
 
         Raises:
             CommandError: the server refuses one of the scripts that it is to load.
         """
-        [connection], answers = self.open_all(1, timeout, scripts)
+        [connection], answers = self.open_all(1, timeout)
         return connection, answers
 
     def open_all(
-        self, count: int, timeout: float | None, scripts: Scripts = NO_SCRIPTS
+        self, count: int, timeout: float | None, *, load_scripts: bool = True
     ) -> tuple[list[Any], Answers]:
         """As ``open()``, for several connections; when one can't be had none is kept.
 
@@ -234,21 +247,22 @@ class Server:
         """
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
-            first, answers = self._open_first(each, scripts, opening)
+            first, answers = self._open_first(each, opening)
+            if load_scripts and self.scripts:
+                self._load_scripts(first)
+                self._check_surplus(first)
             if count == 1:
                 return [first], answers
             more = opening.several(count - 1, lambda: self._another(each, opening))
             return [first, *more], answers
 
-    def _open_first(
-        self, timeout: float, scripts: Scripts, opening: Opening
-    ) -> tuple[Any, Answers]:
+    def _open_first(self, timeout: float, opening: Opening) -> tuple[Any, Answers]:
         if self.tls and timeout > HANDSHAKE_TIMEOUT_S:
             with suppress(TransportTimeout):
-                connection, answers = self._open(HANDSHAKE_TIMEOUT_S, scripts, opening)
+                connection, answers = self._open(HANDSHAKE_TIMEOUT_S, opening)
                 connection._sock.settimeout(timeout)
                 return connection, answers
-        return self._open(timeout, scripts, opening)
+        return self._open(timeout, opening)
 
     def _another(self, timeout: float, opening: Opening) -> Any:
         """One more connection, of which it is known that the server takes it."""
@@ -283,22 +297,21 @@ class Server:
                 "same connection)"
             )
 
-    def _open(self, timeout: float, scripts: Scripts, opening: Opening) -> tuple[Any, Answers]:
+    def _open(self, timeout: float, opening: Opening) -> tuple[Any, Answers]:
         connection = self.connect(timeout, opening)
         try:
             answers = self._question(connection)
-            self._load(connection, scripts)
             self._check_surplus(connection)
             return connection, answers
         except BaseException:
             connection.disconnect()
             raise
 
-    def _load(self, connection: Any, scripts: Scripts) -> None:
-        """Load scripts, and see to it that they may be run."""
+    def _load_scripts(self, connection: Any) -> None:
+        """Load the scripts, and see to it that they may be run."""
         import redis
 
-        for sha1, script in scripts.items():
+        for sha1, script in self.scripts.items():
             try:
                 self._expect(sha1, _call(connection, "SCRIPT", "LOAD", script), "SCRIPT LOAD")
                 for name in ("EVALSHA", "EVAL"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.fields import Field, Pairs, Row
@@ -17,6 +17,7 @@ from ..encode.template import (
     as_template,
 )
 from ..resp.buffer import Chunk
+from ..server.options import Options
 from .files import Table, read
 from .files.reading import Wanted
 from .files.rejects import RejectsFile
@@ -97,14 +98,7 @@ def as_source(data: Any) -> Any:
     return data if columns is None else columns
 
 
-def encoding(
-    data: Any,
-    template: TemplateLike,
-    *,
-    nulls: Literal["error", "skip", "empty"],
-    default: Callable[[Any], Any] | None,
-    rate_limit: float | None = None,
-) -> tuple[Encoder, Any]:
+def encoding(data: Any, template: TemplateLike, options: Options) -> tuple[Encoder, Any]:
     """What encodes this source, and the iterator, or stream of columns, for it to take.
 
     Raises:
@@ -114,29 +108,26 @@ def encoding(
         ProtocolError, EncodeError: it is a file of RESP that can't be sent.
     """
     columns = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
-    if default is not None and (columns or isinstance(data, RespFile)):
+    if options.default is not None and (columns or isinstance(data, RespFile)):
         raise TypeError(_no_default(data))
     if isinstance(data, (RespFile, RejectsFile)) and template is not None:
         raise TypeError(f"{data.name} holds whole commands, so leave out the template")
     if isinstance(data, RespFile):
-        return RespEncoder(data), data.blocks(_chunk_bytes(rate_limit))
+        return RespEncoder(data), data.blocks(_chunk_bytes(options.rate_limit))
     if columns:
-        return _columns(data, template, nulls, _chunk_bytes(rate_limit))
+        return _columns(data, template, options)
     _check(data)
     rows = iter(data)
-    return row_writer(template, nulls=nulls, default=default, rate_limit=rate_limit), rows
+    return row_writer(template, options), rows
 
 
-def row_writer(
-    template: TemplateLike,
-    *,
-    nulls: Literal["error", "skip", "empty"],
-    default: Callable[[Any], Any] | None,
-    rate_limit: float | None = None,
-) -> Writer:
+def row_writer(template: TemplateLike, options: Options) -> Writer:
     """What encodes rows."""
     return Writer(
-        as_template(template), nulls=nulls, default=default, chunk_bytes=_chunk_bytes(rate_limit)
+        as_template(template),
+        nulls=options.nulls,
+        default=options.default,
+        chunk_bytes=_chunk_bytes(options.rate_limit),
     )
 
 
@@ -169,9 +160,7 @@ def _no_default(data: Any) -> str:
     )
 
 
-def _columns(
-    data: Any, template: TemplateLike, nulls: Literal["error", "skip", "empty"], chunk_bytes: int
-) -> tuple[Encoder, Any]:
+def _columns(data: Any, template: TemplateLike, options: Options) -> tuple[Encoder, Any]:
     from ..encode.columns.arrow import ArrowStream
     from ..encode.columns.column_writer import ColumnWriter
 
@@ -184,9 +173,10 @@ def _columns(
     stream = ArrowStream(data.for_load(_wanted(template)) if isinstance(data, Table) else data)
     if isinstance(data, Table) and data.has_no_columns:
         stream.release_columns()
-        return row_writer(template, nulls=nulls, default=None), iter(())
+        return row_writer(template, options), iter(())
+    size = _chunk_bytes(options.rate_limit)
     try:
-        return ColumnWriter(template, stream, nulls=nulls, chunk_bytes=chunk_bytes), stream
+        return ColumnWriter(template, stream, nulls=options.nulls, chunk_bytes=size), stream
     except BaseException:
         stream.release_columns()
         raise

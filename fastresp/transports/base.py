@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Self
 
@@ -10,20 +12,17 @@ from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..resp.split import CommandSplitter
 from ..server.settings import Answers, Server, ServerLike
+from .driver import Steps, run
+from .lanes import Lanes
 
-__all__ = ["LIKELY_CAUSES", "Transport", "add_report", "idle_cause"]
+__all__ = ["Transport", "add_report"]
 
-# The setting 'timeout' of a server is in whole seconds.
-LEAST_IDLE_S = 1.0
-# Of a connection that was lost without a word.
-LIKELY_CAUSES = (
-    "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
-    "query buffer limit"
-)
+# What ends a task or a generator, which can wait for nothing more.
+UNAWAITED = (CancelledError, GeneratorExit)
 
 
 class Transport:
-    """RESP to one server, to be used in a ``with`` statement.
+    """RESP to one server, to be used in a ``with`` statement, or by a core.
 
     ``write()`` takes RESP: bytes in pieces of any size, or Chunks. Only whole commands are sent.
     Leaving the block sends the last whole command, waits for the last reply, and completes
@@ -34,7 +33,10 @@ class Transport:
 
     Attributes:
         answers: what the server said when it was asked; None before the start.
+        lanes: the connections, where they are ours, and not redis-cli's.
     """
+
+    lanes: Lanes | None = None
 
     def __init__(self, server: ServerLike | Server = None) -> None:
         self.server = server if isinstance(server, Server) else Server(server)
@@ -42,13 +44,7 @@ class Transport:
         self._splitter = CommandSplitter()
 
     def __enter__(self) -> Self:
-        try:
-            self.start()
-        except Exception:
-            raise
-        except BaseException as interruption:
-            add_report(interruption, self.report, str(self.report))
-            raise
+        run(self.opening())
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -58,27 +54,10 @@ class Transport:
             except FastrespError:
                 raise
             except BaseException as interruption:
-                self._end_after(interruption)
+                run(self.ending_after(interruption))
                 raise
         else:
-            self._end_after(error)
-
-    def _end_after(self, error: BaseException) -> None:
-        """The exception goes up as it is; what was whole still goes in."""
-        try:
-            if self.running and not isinstance(error, TransportError):
-                self._finish()
-            outcome = str(self.report)
-        except TransportError as second:
-            outcome = str(second)
-        except BaseException as second:  # another Ctrl-C waits for nothing
-            self.kill()
-            add_report(second, self.report, str(self.report))
-            raise
-        finally:
-            self.kill()
-        if not isinstance(error, TransportError):
-            add_report(error, self.report, outcome)
+            run(self.ending_after(error))
 
     def write(self, data: bytes | bytearray | memoryview | Chunk) -> None:
         """Send RESP. Of bytes, a command that is not whole yet is held back.
@@ -92,12 +71,9 @@ class Transport:
             name = type(self).__name__
             raise TransportError(f"{name} is not running; use it in a 'with' statement")
         self.flush()
-        if isinstance(data, Chunk):
-            self._send(data)
-            return
-        chunk = self._splitter.feed(data)
+        chunk = data if isinstance(data, Chunk) else self._splitter.feed(data)
         if chunk is not None:
-            self._send(chunk)
+            run(self.writing(chunk))
         if self._splitter.fault is not None:
             raise self._splitter.fault
 
@@ -108,14 +84,7 @@ class Transport:
             ProtocolError: the last command written is not whole; it was not sent.
             TransportError, TransportTimeout: as ``write()``.
         """
-        if self.running:
-            try:
-                self._finish()
-            except TransportError:
-                self.kill()
-                raise
-            # Not after an interruption: the end of the 'with' block waits for the replies.
-            self.kill()
+        run(self.closing())
         if self._splitter.pending and self._splitter.fault is None:
             raise ProtocolError(
                 f"not RESP commands: the last command is cut off after {self._splitter.pending:,} "
@@ -123,6 +92,75 @@ class Transport:
                 self.report.bytes_sent,
             )
         return self.report
+
+    # Cores: see driver.
+
+    def opening(self) -> Steps[None]:
+        """Ask the server, then connect.
+
+        Raises:
+            TransportError: the server can't be used; nothing was sent.
+        """
+        try:
+            yield from self.connecting()
+        except Exception:
+            raise
+        except BaseException as interruption:
+            add_report(interruption, self.report, str(self.report))
+            raise
+
+    def closing(self) -> Steps[None]:
+        """Wait for the last reply, then close the connection; errors as ``write()``."""
+        if self.running:
+            try:
+                yield from self.finishing()
+            except TransportError:
+                self.kill()
+                raise
+            # Not after an interruption: whoever has it waits for the replies.
+            self.kill()
+
+    def ending_after(
+        self, error: BaseException, rest: Callable[[int], Iterable[Chunk]] | None = None
+    ) -> Steps[None]:
+        """End after an exception, which is to go up as it is: what was whole still goes in.
+
+        A cancellation waits for nothing; nor does a Ctrl-C where the rate is limited, at which the
+        rest may take for ever.
+
+        Args:
+            rest: gives the chunks that follow so many commands.
+        """
+        try:
+            if self.running and not isinstance(error, (TransportError, *UNAWAITED)):
+                if self.limited and not isinstance(error, Exception):
+                    self.stop()
+                elif rest is not None:
+                    yield from self._writing_rest(error, rest)
+                if self.running:
+                    yield from self.finishing()
+            outcome = str(self.report)
+        except TransportError as second:
+            outcome = str(second)
+        except BaseException as second:  # another Ctrl-C waits for nothing
+            self.kill()
+            add_report(second, self.report, str(self.report))
+            raise
+        finally:
+            self.kill()
+        if not isinstance(error, TransportError):
+            add_report(error, self.report, outcome)
+
+    def _writing_rest(
+        self, error: BaseException, rest: Callable[[int], Iterable[Chunk]]
+    ) -> Steps[None]:
+        """Send the whole commands before an error, unless there is a gap before them."""
+        try:
+            self.flush()
+            for chunk in rest(self.made):
+                yield from self.writing(chunk)
+        except TransportError as second:
+            error.add_note(f"fastresp: {second}")
 
     # What each transport does in its own way.
 
@@ -141,17 +179,29 @@ class Transport:
         """Commands taken over so far, sent or not."""
         raise NotImplementedError
 
-    def start(self) -> None:
-        """Ask the server, then connect.
+    @property
+    def limited(self) -> bool:
+        """Whether commands go at a limited rate."""
+        return False
 
-        Raises:
-            TransportError: the server can't be used; nothing was sent.
-        """
+    def connecting(self) -> Steps[None]:
+        """As ``opening()``, without a report in the exception of an interruption."""
+        raise NotImplementedError
+
+    def writing(self, chunk: Chunk) -> Steps[None]:
+        """Send a chunk, or hold it ready; errors as ``write()``."""
+        raise NotImplementedError
+
+    def finishing(self) -> Steps[None]:
+        """Send what is left, and wait for the last reply; errors as ``write()``."""
+        raise NotImplementedError
+
+    def losing(self) -> Steps[TransportError]:
+        """Give the exception for a lost connection; the others are waited for first."""
         raise NotImplementedError
 
     def flush(self) -> None:
         """Go on with what an interruption left unsent. Safe to call again after another."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """Send nothing more, but the rest of a command of which a part has gone."""
@@ -160,22 +210,6 @@ class Transport:
     def kill(self) -> None:
         """Close the connection at once, if it is open."""
         raise NotImplementedError
-
-    def _send(self, chunk: Chunk) -> None:
-        raise NotImplementedError
-
-    def _finish(self) -> None:
-        raise NotImplementedError
-
-
-def idle_cause(seconds: float) -> str:
-    """One more likely cause of a lost connection, where nothing had moved for so long; or ""."""
-    if seconds < LEAST_IDLE_S:
-        return ""
-    return (
-        f"; or the server closed it after a pause of {seconds:,.0f} s: its setting 'timeout' says "
-        "how long a connection may be idle (CONFIG GET timeout; 0 for no limit)"
-    )
 
 
 def add_report(error: BaseException, report: Report, outcome: str) -> None:

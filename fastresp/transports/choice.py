@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import TransportError
+from ..server.options import Options
 from ..server.programs import find_program
-from ..server.rehearsal import Rehearsed
-from ..server.settings import Answers, Server, ServerLike
+from ..server.settings import Answers, Server
 from .base import Transport
 from .cli_options import beyond_redis_cli
 from .error_policy import ErrorPolicy
 from .redis_cli import RedisCli
+from .resend import Resending
 from .socket import SocketTransport
 
-__all__ = ["TRANSPORTS", "check_cluster", "choose"]
+__all__ = ["TRANSPORTS", "beyond_any_cli", "check_cluster", "choose"]
 
 TRANSPORTS = ("auto", "redis-cli", "socket")
 
 
 def choose(
-    transport: str,
-    server: ServerLike,
-    policy: ErrorPolicy,
-    *,
-    connections: int,
-    timeout: float | None,
-    rate_limit: float | None,
-    scripts: Scripts = NO_SCRIPTS,
-    rehearsal: Sequence[Rehearsed] = (),
+    options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
 ) -> Transport:
     """Give the transport that was asked for; for ``"auto"``, redis-cli if it can do all of it.
 
@@ -37,38 +27,33 @@ def choose(
         ValueError: there is no transport of that name.
         TransportError: redis-cli was asked for and can't do all of it; the server can't be used.
     """
+    transport, timeout = options.transport, options.timeout
     if transport not in TRANSPORTS:
         raise ValueError(f"transport is 'auto', 'redis-cli' or 'socket', not {transport!r}")
-    where = Server(server)
-    where.rehearsal = list(rehearsal)
-    socket = SocketTransport(
-        where,
-        policy=policy,
-        connections=connections,
-        timeout=timeout,
-        rate_limit=rate_limit,
-        scripts=scripts,
-    )
-    beyond = _beyond_any_cli(policy, connections, rate_limit, scripts)
+    beyond = beyond_any_cli(options, policy, resending)
     if transport == "redis-cli":
         if beyond:
             raise TransportError(f"{beyond}; use transport='socket'")
-        return RedisCli(where, timeout=timeout)
-    if transport == "socket":
-        return socket.because("transport='socket' was asked for")
-    if not beyond and where.tls and not isinstance(server, str | None):
-        beyond = "the settings of a client's TLS are more than redis-cli has options for"
-    # The one in a wheel takes 2.4 times the server's own time, a socket 1.0: only by name.
+        return RedisCli(server, timeout=timeout)
+    answers = None
     program = find_program("cli", "FASTRESP_CLI", wheels=False)
-    if not beyond and program is None:
+    if transport == "socket":
+        beyond = "transport='socket' was asked for"
+    elif beyond:
+        pass
+    elif server.tls and not isinstance(options.server, str | None):
+        beyond = "the settings of a client's TLS are more than redis-cli has options for"
+    elif program is None:
+        # The one in a wheel takes 2.4 times the server's own time, a socket 1.0: only by name.
         beyond = "there is neither a redis-cli nor a valkey-cli on the PATH"
-    if beyond or program is None:
-        return socket.because(beyond)
-    answers = where.ask(timeout)
-    beyond = beyond_redis_cli(program, where, answers)
-    if beyond:
-        return socket.because(beyond)
-    return RedisCli(where, timeout=timeout, answers=answers)
+    else:
+        answers = server.ask(timeout)
+        beyond = beyond_redis_cli(program, server, answers)
+    if not beyond:
+        return RedisCli(server, timeout=timeout, answers=answers)
+    return SocketTransport(options, server=server, policy=policy, resending=resending).because(
+        beyond
+    )
 
 
 def check_cluster(answers: Answers | None, server: Server, transport: str) -> None:
@@ -85,16 +70,16 @@ def check_cluster(answers: Answers | None, server: Server, transport: str) -> No
         )
 
 
-def _beyond_any_cli(
-    policy: ErrorPolicy, connections: int, rate_limit: float | None, scripts: Scripts
+def beyond_any_cli(
+    options: Options, policy: ErrorPolicy, resending: Resending | None = None
 ) -> str:
     """What is asked for that no redis-cli can do, or an empty text."""
     if policy.needs_positions:
         return "redis-cli --pipe can't tell which command an error belongs to"
-    if connections > 1:
+    if options.connections > 1:
         return "redis-cli --pipe has one connection"
-    if scripts:
+    if resending is not None:
         return "redis-cli --pipe can't send a script again that the server has forgotten"
-    if rate_limit is not None:
+    if options.rate_limit is not None:
         return "redis-cli --pipe can't send at a limited rate"
     return ""

@@ -15,7 +15,7 @@ from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
 from ..server.settings import Server
-from .base import LIKELY_CAUSES, idle_cause
+from .causes import LIKELY_CAUSES, idle_cause
 from .stream import Sink, Stream, Wait
 from .window import Window
 
@@ -64,12 +64,6 @@ class Connection:
         rate_limit: float | None = None,
         window: Window | None = None,
     ) -> None:
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
-        if rate_limit is not None and not 0 < rate_limit < float("inf"):
-            raise ValueError(
-                f"rate_limit is a number of commands a second above 0, or None, not {rate_limit!r}"
-            )
         self.server = server
         self.timeout = timeout
         self.rate_limit = rate_limit

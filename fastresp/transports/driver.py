@@ -6,15 +6,19 @@ came of it. ``run()`` and ``stream()`` wait with poll(); those of ``aio`` with a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from ..resp.buffer import Chunk
 from .stream import Stream, Wait, wait_for
 
-__all__ = ["Asking", "Blocking", "Giving", "Steps", "Waits", "Wanted", "run", "stream"]
+__all__ = [
+    "Asking", "Blocking", "Giving", "Source", "Steps", "Waits", "Wanted",
+    "next_chunk", "open_source", "run", "stream",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -54,6 +58,19 @@ Wanted: TypeAlias = Waits | Blocking | Asking
 Steps: TypeAlias = Generator[Wanted, Any, T]
 
 
+class Source(Protocol):
+    """Where chunks come from; see Chunks of the sources.
+
+    Attributes:
+        blocks: whether its methods may wait as long as it takes.
+    """
+
+    blocks: bool
+
+    def open(self) -> object: ...
+    def next(self) -> Any: ...
+
+
 def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T:
     """Run a core to its end, and return what it returns.
 
@@ -82,7 +99,7 @@ def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T
         error = None  # it holds this frame, and so the data
 
 
-def stream(steps: Generator[Wanted | Giving, Any, None]) -> Iterator[Any]:
+def stream(steps: Generator[Wanted | Giving, Any, None]) -> Generator[Any, None, None]:
     """Run a core, and yield the items that it gives. When this is closed, so is the core."""
     answer: Any = None
     error: BaseException | None = None
@@ -108,8 +125,28 @@ def stream(steps: Generator[Wanted | Giving, Any, None]) -> Iterator[Any]:
         steps.close()
 
 
+def open_source(source: Source) -> Steps[None]:
+    """Open a source of chunks."""
+    yield from _asking(source, source.open)
+
+
+def next_chunk(source: Source) -> Steps[Chunk | None]:
+    """The next chunk of a source; None where there is none."""
+    chunk: Chunk | None = yield from _asking(source, source.next)
+    return chunk
+
+
+def _asking(source: Source, function: Callable[[], Any]) -> Steps[Any]:
+    # After a cancellation nobody waits: the source is closed, which its thread finds out.
+    return (yield Blocking(function, late=_ignored) if source.blocks else Asking(function))
+
+
 def _answer(wanted: Wanted) -> Any:
     if isinstance(wanted, Blocking | Asking):
         return wanted.function()
     wait_for(wanted)
     return None
+
+
+def _ignored(future: Future[Any]) -> None:
+    """Leave what comes of it, and what it raises, to nobody."""

@@ -13,13 +13,12 @@ from ..outcome.errors import CommandError, EncodeError, TemplateError
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
 from ..server.descriptors import needed_for
+from ..server.options import MaxErrors, Rejects
 from ..sources.blocking import write_all
 from .window import Window
 
-__all__ = ["ErrorPolicy", "MaxErrors", "Place", "Rejects", "error_fields", "reject_line"]
+__all__ = ["ErrorPolicy", "Place", "error_fields", "reject_line"]
 
-MaxErrors: TypeAlias = int | str | None
-Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
 # The file, and the row in it, of a row of a source of several files.
 Place: TypeAlias = Callable[[int], tuple[str, int]]
 

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import ProtocolError, TransportError
 from ..outcome.report import Report
 from ..outcome.words import shortened
 from ..resp.buffer import Chunk
 from ..resp.scan import ReplyScanner
+from ..server.options import Options
 from ..server.settings import Server
 from .connection import PORTION_S, Connection, LostConnection
-from .driver import Waits
+from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
-from .script import REPEAT_BYTES, Repeater
-from .stream import wait_for
+from .resend import Repeater, Resending
 from .window import WINDOW_BYTES, Sending, Window
 
-__all__ = ["MOST_CONNECTIONS", "Lane", "Lanes"]
+__all__ = ["Lane", "Lanes"]
 
 # Several connections share the window, but each has room for some chunks.
 LEAST_WINDOW_BYTES = 2 << 20
-# Each holds memory here and in the server, and more than a server has threads gain nothing.
-MOST_CONNECTIONS = 64
 # After the loss of one connection the others are waited for, at most so long without progress.
 DRAIN_S = 10.0
 # Of the error replies that answer no command so many are told.
@@ -41,40 +38,26 @@ class Lanes:
     Args:
         server: where they lead to.
         policy: what error replies do.
-        connections: how many there are, from 1 to 64; each may hold 3 MB.
-        timeout: give up when nothing moves for so many seconds; None for never.
-        rate_limit: send at most this many commands per second in all; None for no limit.
-        scripts: what the commands run that may have to be sent again.
-
-    Raises:
-        ValueError: an option can't be.
+        options: how many connections, of which each may hold 3 MB; after how many seconds without
+            any move to give up; how many commands may go in a second in all.
+        resending: which commands are to be sent again if the server refuses them for now.
     """
 
     def __init__(
         self,
         server: Server,
         policy: ErrorPolicy,
-        *,
-        connections: int = 1,
-        timeout: float | None = 30.0,
-        rate_limit: float | None = None,
-        scripts: Scripts = NO_SCRIPTS,
+        options: Options,
+        resending: Resending | None = None,
     ) -> None:
-        if not isinstance(connections, int) or not 1 <= connections <= MOST_CONNECTIONS:
-            raise ValueError(
-                f"connections is a number from 1 to {MOST_CONNECTIONS}, not {connections!r}"
-            )
         self.server = server
         self.policy = policy
-        self.timeout = timeout
-        self.scripts = scripts
-        self.so_far = Report("socket", connections=connections)
-        window_bytes = max(WINDOW_BYTES // connections, LEAST_WINDOW_BYTES)
-        self.lanes = [
-            Lane(self, timeout=timeout, rate_limit=rate_limit, window=Window(window_bytes))
-            for _ in range(connections)
-        ]
-        self.pace = None if rate_limit is None else Pace(rate_limit)
+        self.resending = resending
+        count = options.connections
+        self.so_far = Report("socket", connections=count)
+        window_bytes = max(WINDOW_BYTES // count, LEAST_WINDOW_BYTES)
+        self.lanes = [Lane(self, options, Window(window_bytes)) for _ in range(count)]
+        self.pace = None if options.rate_limit is None else Pace(options.rate_limit)
         self._started = 0.0
 
     def attach(self, connections: Sequence[Any]) -> None:
@@ -179,22 +162,22 @@ class Lanes:
         made = [sending.of_source for sending in ends if sending is not None]
         return max(made, key=lambda sending: sending.source_command, default=None)
 
-    def writing(self, chunk: Chunk) -> Iterator[Waits]:
+    def writing(self, chunk: Chunk) -> Steps[None]:
         """Take a chunk, and go on until there is room to make the next.
 
         Raises:
-            LostConnection: to be turned into a TransportError by ``loss()``.
+            LostConnection: to be turned into a TransportError by ``losing()``.
             TransportTimeout: nothing moved for ``timeout`` seconds.
         """
         self.add(chunk)
         yield from self._until(lambda: self.has_room, self._open)
 
-    def finishing(self) -> Iterator[Waits]:
+    def finishing(self) -> Steps[None]:
         """Send what is left, and go on until all replies have come; errors as ``writing()``."""
         sure = [lane for lane in self.lanes if lane.stream is not None and lane.stream.sure]
         yield from self._until(lambda: False, sure)
 
-    def _until(self, reached: Callable[[], bool], lanes: Sequence[Lane]) -> Iterator[Waits]:
+    def _until(self, reached: Callable[[], bool], lanes: Sequence[Lane]) -> Steps[None]:
         """Move bytes both ways until something is reached, or these lanes have finished."""
         while True:
             lanes = [lane for lane in lanes if self._moves(lane)]
@@ -221,8 +204,8 @@ class Lanes:
             lane.touch()
         return True
 
-    def loss(self) -> TransportError:
-        """The exception for a lost connection. Waits for the others, then asks the server again."""
+    def losing(self) -> Steps[TransportError]:
+        """Give the exception for a lost connection: wait for the others, then ask the server."""
         self.stop()
         going = self._going()
         lost = [lane for lane in self.lanes if lane.stream is not None and lane not in going]
@@ -231,21 +214,21 @@ class Lanes:
         try:
             while going:
                 try:
-                    for waits in self._until(lambda: False, going):
-                        wait_for(waits)
+                    yield from self._until(lambda: False, going)
                     break
                 except LostConnection:
                     going = self._going()
                 except TransportError:
                     break
         except BaseException:
-            self.detach()  # a Ctrl-C waits for nothing more
+            self.detach()  # a Ctrl-C, or a cancellation, waits for nothing more
             raise
         first = max(lost, key=lambda lane: lane.stream is not None and lane.stream.lost is not None)
         for lane in self.lanes:
             if lane is not first:
                 lane.detach()
-        return first.loss()
+        error: TransportError = yield Blocking(first.loss)
+        return error
 
     def _going(self) -> list[Lane]:
         """The lanes whose connection is not lost."""
@@ -282,17 +265,20 @@ class Lane(Connection):
 
     Args:
         load: the load that it is a part of.
-        others: as for Connection.
+        options: as for Lanes.
+        window: as for Connection.
 
     Attributes:
-        repeater: the commands whose script the server had forgotten.
+        repeater: the commands that the server did not run, to be sent once more.
     """
 
-    def __init__(self, load: Lanes, **options: Any) -> None:
-        super().__init__(load.server, **options)
+    def __init__(self, load: Lanes, options: Options, window: Window) -> None:
+        super().__init__(
+            load.server, timeout=options.timeout, rate_limit=options.rate_limit, window=window
+        )
         self._load = load
         self._scanner = ReplyScanner()
-        self.repeater = Repeater(load.scripts, self.window)
+        self.repeater = Repeater(load.resending, self.window)
         # Error replies that answer no whole command.
         self._unasked = 0
         self.sink = self._scanner
@@ -347,14 +333,14 @@ class Lane(Connection):
         sent = window.sent
         if scanner.replies > sent:
             self._take_last_words(scanner.replies - sent)
-        if scanner.errors and self._load.scripts:
+        if scanner.errors:
             self.repeater.take(scanner.errors)
         if scanner.errors:
             # Before the commands are let go of; if it raises, the next step goes on with it.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
         if self.waiting and self.end is None:
-            self.repeater.send(REPEAT_BYTES)
+            self.repeater.send()
         if self.failed:
             self._load.judge()
 

@@ -13,6 +13,7 @@ import termios
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ..outcome.errors import CommandError, TransportError, TransportTimeout
@@ -21,10 +22,13 @@ from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
 from ..server.descriptors import needed_for
 from ..server.forks import Inherited, own
+from ..server.options import check_timeout
 from ..server.programs import end_group, need_program
 from ..server.settings import Answers, Server, ServerLike
-from .base import LIKELY_CAUSES, Transport, idle_cause
+from .base import Transport
+from .causes import LIKELY_CAUSES, idle_cause
 from .cli_options import beyond_redis_cli, cli_options
+from .driver import Blocking, Steps
 from .window import Sending
 
 __all__ = ["RedisCli"]
@@ -80,8 +84,7 @@ class RedisCli(Transport):
     ) -> None:
         super().__init__(server)
         self.answers = answers
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
+        check_timeout(timeout)
         self.timeout = timeout
         self._report = Report("redis-cli")
         self._sending: Sending | None = None
@@ -121,7 +124,16 @@ class RedisCli(Transport):
             report.seconds = time.monotonic() - self._started
         return report
 
-    def start(self) -> None:
+    def connecting(self) -> Steps[None]:
+        yield Blocking(self._start)
+
+    def writing(self, chunk: Chunk) -> Steps[None]:
+        yield Blocking(partial(self._send, chunk))
+
+    def finishing(self) -> Steps[None]:
+        yield Blocking(self._finish)
+
+    def _start(self) -> None:
         """Ask the server, then start redis-cli.
 
         Raises:
@@ -209,6 +221,7 @@ class RedisCli(Transport):
                     end.close()
 
     def _send(self, chunk: Chunk) -> None:
+        self.flush()
         self._sending = Sending(chunk, self._sending, self._sending)
         self.flush()
 

@@ -2,110 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Self
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Self
 
-from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
-from ..server.settings import Server, ServerLike
+from ..server.options import Options
+from ..server.settings import Server
 from .base import Transport
 from .connection import LostConnection
-from .driver import Waits
+from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
 from .lanes import Lanes
-from .stream import wait_for
+from .resend import Resending
 
-__all__ = ["SocketTransport"]
+__all__ = ["SocketTransport", "connecting"]
 
 
 class SocketTransport(Transport):
-    """Connections of its own to a server, to be used in a ``with`` statement.
+    """Connections of its own to a server, to be used in a ``with`` statement, or by a core.
 
     See Transport. One thread at a time may use it, of the process that opened it.
 
     Args:
-        server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
+        options: the server, the connections, the timeout and the rate.
+        server: that server, where it was looked at before.
         policy: what error replies do; by default they are collected.
-        connections: how many connections, from 1 to 64; what is written in one piece goes over
-            one of them.
-        timeout: give up when nothing moves for so many seconds; None for never.
-        rate_limit: send at most this many commands per second; None for no limit.
-        scripts: what is to be loaded before, and to be sent again if the server forgets it.
+        resending: which commands are to be sent again if the server refuses them for now.
     """
 
     def __init__(
         self,
-        server: ServerLike | Server = None,
+        options: Options,
         *,
+        server: Server | None = None,
         policy: ErrorPolicy | None = None,
-        connections: int = 1,
-        timeout: float | None = 30.0,
-        rate_limit: float | None = None,
-        scripts: Scripts = NO_SCRIPTS,
+        resending: Resending | None = None,
     ) -> None:
-        super().__init__(server)
-        self._lanes = Lanes(
-            self.server,
-            policy or ErrorPolicy("collect"),
-            connections=connections,
-            timeout=timeout,
-            rate_limit=rate_limit,
-            scripts=scripts,
-        )
+        super().__init__(server or options.server)
+        self.options = options
+        self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
 
     def because(self, reason: str) -> Self:
         """Say in the report why it was this transport."""
-        self._lanes.so_far.reason = reason
+        self.lanes.so_far.reason = reason
         return self
 
     @property
     def report(self) -> Report:
         """The report so far: what was sent, what was answered, what is in doubt."""
-        return self._lanes.report
+        return self.lanes.report
 
     @property
     def running(self) -> bool:
-        return self._lanes.running
+        return self.lanes.running
 
     @property
     def made(self) -> int:
-        return self._lanes.made
+        return self.lanes.made
 
-    def start(self) -> None:
-        lanes = self._lanes
-        count = len(lanes.lanes)
-        connections, self.answers = self.server.open_all(count, lanes.timeout, lanes.scripts)
-        lanes.attach(connections)
+    @property
+    def limited(self) -> bool:
+        return self.options.rate_limit is not None
 
-    def flush(self) -> None:
-        pass  # what is made is in the window, and goes with the next chunk or at the end
+    def connecting(self) -> Steps[None]:
+        options = self.options
+        opened = yield from connecting(self.server, options.timeout, options.connections)
+        connections, self.answers = opened
+        self.lanes.attach(connections)
+
+    def writing(self, chunk: Chunk) -> Steps[None]:
+        yield from self._unless_lost(self.lanes.writing(chunk))
+
+    def finishing(self) -> Steps[None]:
+        yield from self._unless_lost(self.lanes.finishing())
+
+    def losing(self) -> Steps[TransportError]:
+        return self.lanes.losing()
 
     def stop(self) -> None:
-        self._lanes.stop()
+        self.lanes.stop()
 
     def kill(self) -> None:
-        self._lanes.detach()
+        self.lanes.detach()
 
-    def _send(self, chunk: Chunk) -> None:
-        self._run(self._lanes.writing(chunk))
-
-    def _finish(self) -> None:
-        self._run(self._lanes.finishing())
-
-    def _run(self, waits: Iterator[Waits]) -> None:
-        """Run a generator of the lanes, waiting with poll().
+    def _unless_lost(self, steps: Steps[None]) -> Steps[None]:
+        """Raise what users understand.
 
         Raises:
             TransportError: a connection was lost.
             TransportTimeout: nothing moved for too long.
         """
         try:
-            for wait in waits:
-                wait_for(wait)
+            yield from steps
         except LostConnection:
-            raise self._lanes.loss() from None
+            raise (yield from self.losing()) from None
         except TransportError:
-            self._lanes.detach()
+            self.lanes.detach()
             raise
+
+
+def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[Any]:
+    """Open connections; give what ``Server.open_all()`` does.
+
+    Raises:
+        CommandError: the server refuses a script.
+        TransportError: the server can't be used.
+    """
+    return (yield Blocking(partial(server.open_all, count, timeout), late=_close_late))
+
+
+def _close_late(opening: Future[Any]) -> None:
+    """Close connections that nobody waits for any more."""
+    if opening.exception() is None:
+        for connection in opening.result()[0]:
+            connection.disconnect()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
 
 from ..resp.buffer import Chunk
 
-__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Repeat", "Repeats", "Sending", "Window"]
+__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Sending", "Window"]
 
 # What is sent and not answered yet, in bytes. The buffers between two processes on one machine
 # hold 0.4 MB (unix) to 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
@@ -137,47 +135,6 @@ class Sending:
         return b"".join(pieces)
 
 
-class Repeat(NamedTuple):
-    """A command that the server did not run, to be sent once more."""
-
-    row: int  # of the source
-    place: int  # among the commands of all connections
-    command: bytes  # as it was sent first
-    tries: int  # how many times it has been sent until now
-
-
-class Repeats(Sending):
-    """A chunk of commands that were sent before: no rows or commands of the source.
-
-    Args:
-        chunk: the commands, maybe written in another way now.
-        last: the chunk that goes before it.
-        repeats: which commands these are, one by one.
-    """
-
-    def __init__(self, chunk: Chunk, last: Sending, repeats: Sequence[Repeat]) -> None:
-        super().__init__(chunk, last)
-        self.repeats = repeats
-        self.repeated += len(repeats)
-        self._of_source = last.of_source
-
-    @property
-    def of_source(self) -> Sending:
-        return self._of_source
-
-    def row(self, index: int) -> int:
-        return self.repeats[index].row
-
-    def source_index(self, index: int) -> int:
-        return self.repeats[index].place
-
-    def command(self, index: int) -> bytes:
-        return self.repeats[index].command
-
-    def _rows(self, commands: int) -> int:
-        return 0
-
-
 class Window:
     """Chunks from the moment they are made until the last of their replies has come.
 
@@ -279,13 +236,11 @@ class Window:
     def add(self, chunk: Chunk, former: Sending | None = None) -> None:
         """Take the next chunk of the stream; ``former`` as for a Sending, by default the last."""
         last = self.last
-        self._held.append(Sending(chunk, last, former or (last and last.of_source)))
+        self.append(Sending(chunk, last, former or (last and last.of_source)))
 
-    def add_repeats(self, chunk: Chunk, repeats: Sequence[Repeat]) -> None:
-        """Take a chunk of commands that are sent once more; as for Repeats."""
-        last = self.last
-        assert last is not None
-        self._held.append(Repeats(chunk, last, repeats))
+    def append(self, sending: Sending) -> None:
+        """Take a chunk that was made to follow the last one."""
+        self._held.append(sending)
 
     def acknowledge(self, replies: int) -> None:
         """Note that so many replies have come in all, and let go of chunks that all have theirs."""

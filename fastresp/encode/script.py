@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable
 
-from ..encode.fields import Items, Pairs
-from ..encode.template import (
+from ..outcome.errors import TemplateError
+from ..resp.buffer import Chunk
+from ..resp.split import CommandSplitter
+from ..resp.values import pack
+from .fields import Items, Pairs
+from .template import (
     BLANKS,
     Scripts,
     Template,
     part_of_command,
 )
-from ..outcome.errors import TemplateError
-from ..resp.buffer import Chunk
-from ..resp.split import CommandSplitter
-from ..resp.values import pack
-from .window import Repeat, Repeats, Window
 
-__all__ = ["Repeater", "Script", "is_forgotten", "repeating", "script_of"]
+__all__ = ["ForgottenScripts", "Script", "is_forgotten", "resending_of", "script_of"]
 
 # How EVALSHA with a SHA1 begins, behind the number of arguments.
 EVALSHA = b"$7\r\nEVALSHA\r\n$40\r\n"
@@ -106,6 +104,11 @@ class Script:
         return Template(text, scripts={self.sha1.encode(): self.text})
 
 
+def resending_of(template: Template | None) -> ForgottenScripts | None:
+    """What knows which commands of a template are to be sent again; None where none are."""
+    return ForgottenScripts(template.scripts) if template is not None and template.scripts else None
+
+
 def is_forgotten(words: str | bytes) -> bool:
     """Whether an error reply says that the server does not know the script of a command."""
     text = words.encode(errors="replace") if isinstance(words, str) else words
@@ -120,36 +123,56 @@ def script_of(command: bytes) -> bytes:
     return command[start + len(EVALSHA) : start + len(EVALSHA) + 40]
 
 
-def repeating(commands: Iterable[Repeat], scripts: Scripts) -> tuple[Chunk, Sequence[Repeat]]:
-    """Make a chunk of the first commands that are to be sent again, with the scripts they need.
+class ForgottenScripts:
+    """Which commands a server did not run for it had forgotten their script, and how they go again.
 
-    The script goes with the first of them, as EVAL, and once for each turn of the server: another
-    client may have it forgotten again in between. What was sent again before goes as EVAL.
-
-    Returns:
-        The chunk, and the commands in it.
+    Args:
+        scripts: those that can be sent again.
     """
-    pieces: list[bytes] = []
-    taken: list[Repeat] = []
-    known: set[bytes] = set()
-    turn = size = 0
-    for repeat in commands:
-        command, sha1 = repeat.command, script_of(repeat.command)
-        if sha1 not in known or repeat.tries >= MOST_REPEATS:
-            command = _whole(command, scripts[sha1])
-            known.add(sha1)
-        pieces.append(command)
-        taken.append(repeat)
-        size += len(command)
-        turn += len(command)
-        if turn >= TURN_BYTES:
-            known.clear()
-            turn = 0
-        if size >= REPEAT_BYTES:
-            break
-    chunk = CommandSplitter().feed(b"".join(pieces))
-    assert chunk is not None
-    return chunk, taken
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def refused(self, words: str | bytes) -> bool:
+        """Whether an error reply says that a command was not run, and may be sent once more."""
+        return is_forgotten(words)
+
+    def can_repeat(self, command: bytes, tries: int) -> bool:
+        """Whether a command can be sent again that has been so many times."""
+        return tries < MOST_REPEATS and script_of(command) in self._scripts
+
+    def chunk(self, commands: Iterable[tuple[bytes, int]]) -> tuple[Chunk, int]:
+        """Make a chunk of the first commands that go again, with the scripts they need.
+
+        The script goes with the first of them, as EVAL, and once for each turn of the server:
+        another client may have it forgotten again in between. What was sent again before goes as
+        EVAL.
+
+        Args:
+            commands: each as it was sent first, and how many times it has been sent until now.
+
+        Returns:
+            The chunk, and how many commands are in it.
+        """
+        pieces: list[bytes] = []
+        known: set[bytes] = set()
+        turn = size = 0
+        for command, tries in commands:
+            sha1 = script_of(command)
+            if sha1 not in known or tries >= MOST_REPEATS:
+                command = _whole(command, self._scripts[sha1])
+                known.add(sha1)
+            pieces.append(command)
+            size += len(command)
+            turn += len(command)
+            if turn >= TURN_BYTES:
+                known.clear()
+                turn = 0
+            if size >= REPEAT_BYTES:
+                break
+        chunk = CommandSplitter().feed(b"".join(pieces))
+        assert chunk is not None
+        return chunk, len(pieces)
 
 
 def _whole(command: bytes, script: bytes) -> bytes:
@@ -157,68 +180,3 @@ def _whole(command: bytes, script: bytes) -> bytes:
     start = command.index(b"\n") + 1
     head = pack("EVAL", script).partition(b"\n")[2]
     return command[:start] + head + command[start + len(EVALSHA) + 42 :]
-
-
-class Repeater:
-    """The commands of a connection that were answered by NOSCRIPT, until they are sent again.
-
-    Args:
-        scripts: the scripts that may be needed.
-        window: where the commands are, and where they go once more.
-    """
-
-    def __init__(self, scripts: Scripts, window: Window) -> None:
-        self._scripts = scripts
-        self._window = window
-        # Replaced as a whole, so that an interruption finds it right, and nothing is sent twice:
-        # the reply up to which all was looked at, how many commands were repeated before, and
-        # those that came since. Of these the window knows how many it has.
-        self._state: tuple[int, int, list[Repeat]] = (0, 0, [])
-
-    @property
-    def taken(self) -> int:
-        """How many replies said that a command has to be sent again."""
-        _, before, repeats = self._state
-        return before + len(repeats)
-
-    @property
-    def waiting(self) -> int:
-        """How many commands are to be sent again, and are not in the window yet."""
-        return self.taken - self._window.repeated
-
-    def take(self, errors: list[tuple[int, bytes, bool]]) -> None:
-        """Take from a list of error replies those of commands that can be sent again."""
-        seen, before, repeats = self._state
-        found, others = [], []
-        for error in errors:
-            repeat = self._repeat(*error)
-            if repeat is None:
-                others.append(error)
-            elif error[0] >= seen:
-                found.append(repeat)
-                seen = error[0] + 1
-        if found:
-            inside = self._window.repeated
-            self._state = (seen, inside, repeats[inside - before :] + found)
-        errors[:] = others
-
-    def send(self, most_bytes: int) -> None:
-        """Put commands into the window, until it has so many bytes to send."""
-        window = self._window
-        seen, before, repeats = self._state
-        while self.waiting and window.unsent_bytes < most_bytes:
-            rest = islice(repeats, window.repeated - before, None)
-            window.add_repeats(*repeating(rest, self._scripts))
-        if repeats and not self.waiting:
-            self._state = (seen, window.repeated, [])
-
-    def _repeat(self, index: int, text: bytes, nested: bool) -> Repeat | None:
-        """The command that a reply belongs to, if it can be sent again."""
-        if nested or not is_forgotten(text):
-            return None
-        held, at = self._window.locate(index)
-        command = held.command(at)
-        tries = held.repeats[at].tries if isinstance(held, Repeats) else 0
-        if tries >= MOST_REPEATS or script_of(command) not in self._scripts:
-            return None
-        return Repeat(held.row(at), held.source_index(at), command, tries + 1)

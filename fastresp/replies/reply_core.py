@@ -1,43 +1,29 @@
-"""Commands out, their replies back as a stream."""
+"""A connection whose replies become objects, one by one, and in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, NoReturn
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, NoReturn
 
-from ..encode.template import (
-    NO_SCRIPTS,
-    Scripts,
-    Template,
-    TemplateLike,
-    as_template,
-)
-from ..outcome.errors import CommandError, DecodeError, ProtocolError
+from ..outcome.errors import CommandError, DecodeError, ProtocolError, TransportError
 from ..outcome.report import Report
 from ..outcome.words import shortened, shown_reply
 from ..resp.read import ReplyReader
 from ..resp.split import arguments
-from ..server.settings import Server, ServerLike
-from ..sources.source import (
-    Data,
-    Encoder,
-    as_source,
-    encoding,
-    release,
-)
-from ..transports.base import add_report
+from ..server.settings import Server
+from ..sources.chunks import Chunks
 from ..transports.connection import Connection, LostConnection
-from ..transports.script import (
-    MOST_REPEATS,
-    is_forgotten,
-    repeating,
-    script_of,
+from ..transports.driver import (
+    Giving,
+    Steps,
+    Wanted,
+    next_chunk,
 )
-from ..transports.stream import Wait, wait_for
-from ..transports.window import Repeat, Window
+from ..transports.resend import Resending
+from ..transports.socket import connecting
+from ..transports.window import Window
 
-__all__ = ["More", "ReplyCore", "execute", "iter_replies", "one_command", "one_reply", "reply_core"]
+__all__ = ["ReplyCore"]
 
 # Caps in-flight reply bytes, predicted from recent reply sizes: unread replies pile up in the
 # server's memory.
@@ -49,10 +35,6 @@ FIRST_IN_FLIGHT = 4
 MORE_IN_FLIGHT = 15
 # And at most, for large replies may come after small ones: enough for 1 M/s over 1 ms.
 MOST_IN_FLIGHT = 1024
-
-
-class More(NamedTuple):
-    """What a ReplyCore asks for when it could send more."""
 
 
 class Gap:
@@ -79,22 +61,27 @@ class Gap:
             self.missing.append(len(self.replies))
         self.replies.append(reply)
 
-    def send(self, commands: Iterable[bytes], scripts: Scripts) -> None:
+    def send(self, commands: Iterable[bytes], resending: Resending) -> None:
         """Prepare to send the missing ones again."""
         self.tries += 1
         self.window = Window()
-        rest = [Repeat(0, 0, command, self.tries) for command in commands]
+        rest = [(command, self.tries) for command in commands]
         while rest:
-            chunk, taken = repeating(rest, scripts)
+            chunk, count = resending.chunk(rest)
             self.window.add(chunk)
-            del rest[: len(taken)]
+            del rest[:count]
 
-    def fill(self, reply: Any) -> bool:
+    @property
+    def place(self) -> int:
+        """The place of the next reply to what was sent again."""
+        return self.missing[self._answered]
+
+    def fill(self, reply: Any, forgotten: bool) -> bool:
         """Take the next reply to what was sent again; return whether it was the last."""
-        place = self.missing[self._answered]
+        place = self.place
         self._answered += 1
         self.replies[place] = reply
-        if type(reply) is CommandError and is_forgotten(reply.text) and self.tries < MOST_REPEATS:
+        if forgotten:
             self._again.append(place)
         if self._answered < len(self.missing):
             return False
@@ -109,7 +96,7 @@ class ReplyCore(Connection):
     Args:
         decode: the encoding of replies that are text, or None for bytes.
         on_error: ``"raise"`` or ``"collect"`` error replies.
-        scripts: what is to be loaded before, and to be sent again if the server forgets it.
+        resending: which commands are to be sent again if the server refuses them for now.
         max_reply_bytes: a larger reply ends the connection; None for 512 MiB.
         others: as for Connection.
     """
@@ -124,14 +111,14 @@ class ReplyCore(Connection):
         decode: str | None,
         on_error: str,
         timeout: float | None,
-        scripts: Scripts = NO_SCRIPTS,
+        resending: Resending | None = None,
         max_reply_bytes: int | None = None,
     ) -> None:
         super().__init__(server, timeout=timeout)
         self.reader = ReplyReader(decode, max_reply_bytes=max_reply_bytes)
         self.sink = self.reader
         self.raising = on_error == "raise"
-        self.scripts = scripts
+        self.resending = resending
         self._gap: Gap | None = None
         self._repeated_bytes = 0
         self._counted = 0  # bytes of the replies that were acknowledged
@@ -160,32 +147,64 @@ class ReplyCore(Connection):
         report.bytes_sent += self._repeated_bytes
         return report
 
-    def exchange(self) -> Iterator[Wait | More | Iterator[Any]]:
-        """Yield what is to be done next: wait, fetch more commands, or take these replies.
+    def connecting(self, chunks: Chunks) -> Steps[None]:
+        """Open the connection for some chunks.
+
+        Raises:
+            TransportError: the server can't be used.
+        """
+        [connection], answers = yield from connecting(self.server, self.timeout)
+        self.attach(connection)
+        chunks.writer.max_bulk_bytes = answers.max_bulk_bytes
+        chunks.carrier = self
+
+    def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
+        """Send chunks, and give their replies.
+
+        Returns:
+            What ended the chunks, if it was an exception.
 
         Raises:
             LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
         """
+        failure = None
         while True:
             while not (self.ended or self.window.unsent or self._gap):
-                yield More()
+                failure = yield from self._add_next(chunks)
             lost = None
             try:
                 self.step()
             except LostConnection as error:
                 lost = error
             before = self.window.acknowledged
-            yield self.replies()
+            yield Giving(self.replies())
             if lost is not None:
                 raise lost
             if self.ended and self.finished:
-                return
+                return failure
             if self._send_again():
                 continue
             if self.window.acknowledged == before:
-                yield self.wait()
+                assert self.stream is not None
+                yield [(self.stream, self.wait())]
             else:
                 self.touch()
+
+    def _add_next(self, chunks: Chunks) -> Steps[Exception | None]:
+        """Add the next chunk; or what an exception leaves, which is to be raised at the end."""
+        failure = None
+        try:
+            chunk = yield from next_chunk(chunks)
+            made = [] if chunk is None else [chunk]
+        except (LostConnection, TransportError):
+            raise
+        except Exception as error:
+            failure, made = error, chunks.rest(self.window.made)
+        self.ended = failure is not None or not made
+        for chunk in made:
+            self.window.add(chunk)
+        self.touch()
+        return failure
 
     def take(self) -> list[Any]:
         """The replies that are there, errors among them, as a list.
@@ -212,7 +231,7 @@ class ReplyCore(Connection):
         """
         taken = self.window.acknowledged
         try:
-            for reply in self._in_order(taken) if self.scripts else self._read():
+            for reply in self._in_order(taken) if self.resending else self._read():
                 if taken >= self.window.sent:
                     self._take_last_words(reply)
                 if type(reply) is CommandError:
@@ -243,19 +262,20 @@ class ReplyCore(Connection):
                 if at >= self.window.sent:
                     self._take_last_words(reply)
                 gap.hold(reply, self._forgotten(at, reply))
-            elif gap.fill(reply):
+            elif gap.fill(reply, self._forgotten(index + gap.place, reply, gap.tries)):
                 assert self.stream is not None
                 self.stream.window, self._gap = self.window, None
                 index += len(gap.replies)
                 yield from gap.replies
 
-    def _forgotten(self, index: int, reply: Any) -> bool:
+    def _forgotten(self, index: int, reply: Any, tries: int = 0) -> bool:
         """Whether a command is to be sent again, for the server does not know its script."""
-        if type(reply) is not CommandError or not is_forgotten(reply.text):
+        resending = self.resending
+        if resending is None or type(reply) is not CommandError:
             return False
-        return index < self.window.sent and (
-            script_of(self.window.command(index)[1]) in self.scripts
-        )
+        if not resending.refused(reply.text) or index >= self.window.sent:
+            return False
+        return resending.can_repeat(self.window.command(index)[1], tries)
 
     def _send_again(self) -> bool:
         """Begin to send what a forgotten script left out, once nothing else is in flight."""
@@ -265,7 +285,8 @@ class ReplyCore(Connection):
         first = window.acknowledged
         if first + len(gap.replies) < window.begun:
             return False
-        gap.send((window.command(first + at)[1] for at in gap.missing), self.scripts)
+        assert self.resending is not None
+        gap.send((window.command(first + at)[1] for at in gap.missing), self.resending)
         assert gap.window is not None
         stream.window = gap.window
         self._repeated_bytes += gap.window.unsent_bytes
@@ -317,164 +338,3 @@ def undecodable(index: int, failure: UnicodeDecodeError) -> DecodeError:
         f"the reply to command {index:,} is not {failure.encoding}: byte {failure.start:,} is "
         f"0x{failure.object[failure.start]:02x}; leave out decode= for bytes, or name its encoding"
     )
-
-
-def iter_replies(
-    data: Data,
-    template: TemplateLike = None,
-    *,
-    server: ServerLike | Server = None,
-    on_error: Literal["raise", "collect"] = "raise",
-    decode: bool | str | None = None,
-    nulls: Literal["error", "skip", "empty"] = "error",
-    timeout: float | None = 30.0,
-    default: Callable[[Any], Any] | None = None,
-    max_reply_bytes: int | None = None,
-) -> Iterator[Any]:
-    """Run commands and yield their replies, in order, as they arrive.
-
-    Nothing runs until the first reply is asked for. Commands are sent while replies are taken,
-    over one connection, and neither is held: a reader that stops stops the
-    sender. When the iterator is closed or forgotten the connection is, and the commands in flight
-    may have been run or not.
-
-    Args:
-        data, template, server, nulls, timeout, default: as for ``mass_insert``.
-        on_error: raise an error reply as a CommandError (``"raise"``), or give it in its place as
-            an object (``"collect"``). Errors within a reply, as that of EXEC, stay in it.
-        decode: True or an encoding for replies as str; by default they are bytes.
-        max_reply_bytes: a larger reply ends the connection, as soon as its header says so; None
-            for 512 MiB, the largest value that a server takes by default. Each element of an array
-            counts for 64 bytes besides its own, which is about the memory it takes.
-
-    Returns:
-        An iterator of replies: bytes or str, int, None, lists of these.
-        It can be closed, with ``close()``, before its end.
-
-    Raises:
-        CommandError: an error reply; those before it were given.
-        DecodeError: a reply is not text in the encoding; those before it were given.
-        EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after the
-            replies to the commands before.
-    """
-    template = as_template(template)
-    core = reply_core(server, on_error, decode, timeout, template, max_reply_bytes)
-    writer, source = encoding(as_source(data), template, nulls=nulls, default=default)
-    return _run(core, writer, source)
-
-
-def execute(
-    *arguments: Any,
-    server: ServerLike = None,
-    decode: bool | str | None = None,
-    timeout: float | None = 30.0,
-    max_reply_bytes: int | None = None,
-) -> Any:
-    """Run one command at once, over a connection of its own, and return its reply.
-
-    Args:
-        *arguments: the command's name and its arguments, as for ``pack``:
-            ``execute("CONFIG", "GET", "maxmemory")``.
-        server, timeout: as for ``mass_insert``.
-        decode, max_reply_bytes: as for ``iter_replies``.
-
-    Returns:
-        bytes or str, int, None, or a list of these.
-
-    Raises:
-        CommandError: the server answered with an error.
-        DecodeError: the reply is not text in the encoding.
-        TypeError: there is no command, or a whole list of commands; ``iter_replies`` runs those.
-        EncodeError, TransportError, TransportTimeout: as ``mass_insert``.
-    """
-    command = one_command(arguments)
-    with one_reply():
-        [reply] = iter_replies(
-            command,
-            server=server,
-            decode=decode,
-            timeout=timeout,
-            max_reply_bytes=max_reply_bytes,
-        )
-    return reply
-
-
-def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """Make a source of the arguments of one command.
-
-    Raises:
-        TypeError: they are not the arguments of one command.
-    """
-    if not arguments or not isinstance(arguments[0], str | bytes):
-        raise TypeError(
-            "execute() runs one command, given as its arguments: execute('GET', 'key'); "
-            "iter_replies() runs many"
-        )
-    return [arguments]
-
-
-@contextmanager
-def one_reply() -> Iterator[None]:
-    """Raise an error reply without an index: there is only one command."""
-    try:
-        yield
-    except CommandError as error:
-        raise CommandError(error.text, arguments=error.arguments) from None
-
-
-def reply_core(
-    server: ServerLike | Server,
-    on_error: str,
-    decode: bool | str | None,
-    timeout: float | None,
-    template: Template | None,
-    max_reply_bytes: int | None,
-) -> ReplyCore:
-    """The pipeline for these options of ``iter_replies``.
-
-    Raises:
-        ValueError, LookupError: an option can't be.
-    """
-    if on_error not in ("raise", "collect"):
-        raise ValueError(f"on_error is 'raise' or 'collect', not {on_error!r}")
-    encoding = "utf-8" if decode is True else decode or None
-    return ReplyCore(
-        server if isinstance(server, Server) else Server(server),
-        decode=encoding,
-        on_error=on_error,
-        timeout=timeout,
-        scripts=NO_SCRIPTS if template is None else template.scripts,
-        max_reply_bytes=max_reply_bytes,
-    )
-
-
-def _run(core: ReplyCore, writer: Encoder, source: Iterator[Any]) -> Iterator[Any]:
-    failure: Exception | None = None
-    try:
-        connection, answers = core.server.open(core.timeout, core.scripts)
-        core.attach(connection)
-        writer.max_bulk_bytes = answers.max_bulk_bytes
-        for item in core.exchange():
-            if isinstance(item, Wait):
-                assert core.stream is not None
-                wait_for([(core.stream, item)])
-            elif isinstance(item, More):
-                try:
-                    core.ended = not writer.fill(source)
-                except Exception as error:
-                    # Raised after the replies to the commands before.
-                    failure, core.ended = error, True
-                chunk = writer.take()
-                if chunk is not None:
-                    core.window.add(chunk)
-                core.touch()
-            else:
-                yield from item
-        if failure is not None:
-            add_report(failure, core.report, str(core.report))
-            raise failure
-    except LostConnection:
-        raise core.loss() from None
-    finally:
-        core.detach()
-        release(source)

@@ -1,0 +1,168 @@
+"""Commands out, their replies back as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from ..encode.script import resending_of
+from ..encode.template import Template, TemplateLike, as_template
+from ..outcome.errors import CommandError
+from ..server.options import Options
+from ..server.settings import Server, ServerLike, as_server
+from ..sources.chunks import Chunks
+from ..sources.source import Data, as_source
+from ..transports.base import add_report
+from ..transports.connection import LostConnection
+from ..transports.driver import Blocking, Giving, Wanted, open_source, stream
+from .reply_core import ReplyCore
+
+__all__ = ["execute", "iter_replies", "one_command", "one_reply", "reply_core", "replying"]
+
+
+def iter_replies(
+    data: Data,
+    template: TemplateLike = None,
+    *,
+    server: ServerLike | Server = None,
+    on_error: Literal["raise", "collect"] = "raise",
+    decode: bool | str | None = None,
+    nulls: Literal["error", "skip", "empty"] = "error",
+    timeout: float | None = 30.0,
+    default: Callable[[Any], Any] | None = None,
+    max_reply_bytes: int | None = None,
+) -> Iterator[Any]:
+    """Run commands and yield their replies, in order, as they arrive.
+
+    Nothing runs until the first reply is asked for. Commands are sent while replies are taken,
+    over one connection, and neither is held: a reader that stops stops the
+    sender. When the iterator is closed or forgotten the connection is, and the commands in flight
+    may have been run or not.
+
+    Args:
+        data, template, server, nulls, timeout, default: as for ``mass_insert``.
+        on_error: raise an error reply as a CommandError (``"raise"``), or give it in its place as
+            an object (``"collect"``). Errors within a reply, as that of EXEC, stay in it.
+        decode: True or an encoding for replies as str; by default they are bytes.
+        max_reply_bytes: a larger reply ends the connection, as soon as its header says so; None
+            for 512 MiB, the largest value that a server takes by default. Each element of an array
+            counts for 64 bytes besides its own, which is about the memory it takes.
+
+    Returns:
+        An iterator of replies: bytes or str, int, None, lists of these.
+        It can be closed, with ``close()``, before its end.
+
+    Raises:
+        CommandError: an error reply; those before it were given.
+        DecodeError: a reply is not text in the encoding; those before it were given.
+        EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after the
+            replies to the commands before.
+    """
+    template = as_template(template)
+    options = Options(
+        server=server, on_error=on_error, nulls=nulls, timeout=timeout, default=default
+    )
+    core = reply_core(options, decode, template, max_reply_bytes)
+    chunks = Chunks(as_source(data), template, options)
+    chunks.open()
+    return stream(replying(core, chunks))
+
+
+def execute(
+    *arguments: Any,
+    server: ServerLike = None,
+    decode: bool | str | None = None,
+    timeout: float | None = 30.0,
+    max_reply_bytes: int | None = None,
+) -> Any:
+    """Run one command at once, over a connection of its own, and return its reply.
+
+    Args:
+        *arguments: the command's name and its arguments, as for ``pack``:
+            ``execute("CONFIG", "GET", "maxmemory")``.
+        server, timeout: as for ``mass_insert``.
+        decode, max_reply_bytes: as for ``iter_replies``.
+
+    Returns:
+        bytes or str, int, None, or a list of these.
+
+    Raises:
+        CommandError: the server answered with an error.
+        DecodeError: the reply is not text in the encoding.
+        TypeError: there is no command, or a whole list of commands; ``iter_replies`` runs those.
+        EncodeError, TransportError, TransportTimeout: as ``mass_insert``.
+    """
+    command = one_command(arguments)
+    with one_reply():
+        [reply] = iter_replies(
+            command,
+            server=server,
+            decode=decode,
+            timeout=timeout,
+            max_reply_bytes=max_reply_bytes,
+        )
+    return reply
+
+
+def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Make a source of the arguments of one command.
+
+    Raises:
+        TypeError: they are not the arguments of one command.
+    """
+    if not arguments or not isinstance(arguments[0], str | bytes):
+        raise TypeError(
+            "execute() runs one command, given as its arguments: execute('GET', 'key'); "
+            "iter_replies() runs many"
+        )
+    return [arguments]
+
+
+@contextmanager
+def one_reply() -> Iterator[None]:
+    """Raise an error reply without an index: there is only one command."""
+    try:
+        yield
+    except CommandError as error:
+        raise CommandError(error.text, arguments=error.arguments) from None
+
+
+def reply_core(
+    options: Options,
+    decode: bool | str | None,
+    template: Template | None,
+    max_reply_bytes: int | None,
+) -> ReplyCore:
+    """The connection for these options of ``iter_replies``.
+
+    Raises:
+        ValueError, LookupError: an option can't be.
+    """
+    if options.on_error not in ("raise", "collect"):
+        raise ValueError(f"on_error is 'raise' or 'collect', not {options.on_error!r}")
+    encoding = "utf-8" if decode is True else decode or None
+    return ReplyCore(
+        as_server(options.server, template),
+        decode=encoding,
+        on_error=options.on_error,
+        timeout=options.timeout,
+        resending=resending_of(template),
+        max_reply_bytes=max_reply_bytes,
+    )
+
+
+def replying(core: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
+    """Replies as a core: connect, and give them as they come; errors as ``iter_replies()``."""
+    try:
+        yield from open_source(chunks)
+        yield from core.connecting(chunks)
+        failure = yield from core.exchange(chunks)
+        if failure is not None:
+            add_report(failure, core.report, str(core.report))
+            raise failure
+    except LostConnection:
+        raise (yield Blocking(core.loss)) from None
+    finally:
+        core.detach()
+        chunks.close()

@@ -1,0 +1,106 @@
+"""The chunks of a source, one after another, for whoever sends them."""
+
+from __future__ import annotations
+
+from collections import deque
+from operator import call
+from typing import Any
+
+from ..encode.template import Template
+from ..resp.buffer import Chunk
+from ..server.options import Options
+from .files import Table
+from .files.resp import RespFile
+from .source import Encoder, encoding, is_columns, release
+
+__all__ = ["Chunks"]
+
+
+class Chunks:
+    """The chunks of a source.
+
+    Args:
+        data: what ``as_source()`` gives.
+        template: as ``as_template()`` gives it.
+        options: how values are encoded, and at which rate they go.
+
+    Attributes:
+        writer: what encodes the rows, once the source is open.
+        blocks: whether ``open()`` and ``next()`` wait as long as it takes: not for an event loop.
+        carrier: in asyncio, the connections that have to go on while a source lets wait.
+    """
+
+    writer: Encoder
+    carrier: Any = None
+
+    def __init__(self, data: Any, template: Template | None, options: Options) -> None:
+        self.data = data
+        self.template = template
+        self.options = options
+        self.blocks = (
+            hasattr(data, "__arrow_c_stream__")
+            or hasattr(data, "__arrow_c_array__")
+            or isinstance(data, RespFile)
+        )
+        self._source: Any = None
+        self._ready: deque[Chunk] = deque()
+        self._given = False  # whether the first of them is
+        self._more = True
+        self._closed = False
+
+    def open(self) -> None:
+        """Open the source, unless it is.
+
+        Raises:
+            TypeError, TemplateError, SourceError, OSError: it can't be read, or not so.
+        """
+        if self._source is None:
+            self.writer, self._source = encoding(self.data, self.template, self.options)
+            if self._closed:
+                self.close()
+
+    def next(self) -> Chunk | None:
+        """The next chunk; None where there is none."""
+        self._drop_given()
+        while self._more and not self._ready:
+            self._more = self.writer.fill(self._source)
+            self._cut()
+        return self._give()
+
+    def rest(self, made: int) -> list[Chunk]:
+        """After an exception: the chunks that follow so many commands, unless there is a gap."""
+        self._cut()
+        found = []
+        for chunk in self._ready:
+            if chunk.first_command == made:
+                found.append(chunk)
+                made += len(chunk.ends)
+        return found
+
+    def close(self) -> None:
+        """Let go of the source, also while another thread opens it."""
+        self._closed = True
+        if self._source is not None:
+            release(self._source)
+        elif isinstance(self.data, Table):
+            self.data.close()
+
+    @property
+    def is_columns(self) -> bool:
+        """Whether the source gives batches of columns."""
+        return is_columns(self._source)
+
+    def _give(self) -> Chunk | None:
+        if not self._ready:
+            return None
+        self._given = True
+        return self._ready[0]
+
+    def _drop_given(self) -> None:
+        if self._given:
+            self._given = False
+            del self._ready[0]
+
+    def _cut(self) -> None:
+        # One call in C: no signal handler comes between taking a chunk and holding it.
+        self._ready.extend(filter(None, map(call, (self.writer.take,))))
