@@ -6,8 +6,10 @@ import asyncio
 import gc
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -349,3 +351,49 @@ def test_several_loads_in_one_loop(server: LocalServer, client: redis.Redis) -> 
 
     assert [report.replies for report in asyncio.run(all_of_them())] == [5000] * 8
     assert client.dbsize() == 40_000
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_named_pipe_does_not_block_the_loop(
+    server: LocalServer, client: redis.Redis, tmp_path: Path, kind: str
+) -> None:
+    """Others go on until somebody opens it for writing, and while nothing is written."""
+    path = tmp_path / f"pipe.{kind}"
+    os.mkfifo(path)
+    lines = b"id\n1\n2\n" if kind == "csv" else b'{"id": 1}\n{"id": 2}\n'
+
+    async def write() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(path.write_bytes, lines)
+
+    async def both() -> fastresp.Report:
+        loading = fastresp.aio.mass_insert(path, "SET k:{id} v", server=server.url)
+        report, _ = await asyncio.gather(loading, write())
+        return report
+
+    assert asyncio.run(asyncio.wait_for(both(), 60)).commands == client.dbsize() == 2
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_cancelled_while_a_named_pipe_is_silent(
+    server: LocalServer, tmp_path: Path, opened: bool
+) -> None:
+    path = tmp_path / "pipe.csv"
+    os.mkfifo(path)
+    threads = threading.active_count()
+
+    async def begin() -> None:
+        loading = fastresp.aio.mass_insert(fastresp.read(path), "SET k:{id} v", server=server.url)
+        task = asyncio.create_task(loading)
+        await asyncio.sleep(0.1)
+        writer = await asyncio.to_thread(path.open, "wb") if opened else None
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        if writer is not None:
+            writer.close()
+        await until(lambda: threading.active_count() <= threads + opened)
+
+    asyncio.run(asyncio.wait_for(begin(), 60))

@@ -86,7 +86,7 @@ async def _in_thread(wanted: Blocking) -> Any:
         return wanted.function()  # without a thread the event loop waits
     waited = asyncio.wrap_future(future)
     try:
-        return await asyncio.shield(waited)
+        return await (asyncio.shield(waited) if wanted.late is None else waited)
     except asyncio.CancelledError:
         if wanted.late is not None:
             future.add_done_callback(wanted.late)  # in its thread: the event loop may end first

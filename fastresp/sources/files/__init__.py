@@ -368,7 +368,8 @@ class Table:
 
         self.close()
         self._run = self._new_run(wanted)
-        ahead = self._ahead = Ahead(self._run)
+        ahead = self._ahead = Ahead(self._run)  # which other threads can close from now on
+        ahead.wait_until_open()
         batches = _Batches(ahead)
         # Also when the interpreter ends: it is aborted when a thread is in the midst of Arrow.
         weakref.finalize(batches, ahead.close)

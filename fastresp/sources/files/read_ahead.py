@@ -20,6 +20,7 @@ __all__ = ["Ahead", "Run"]
 AHEAD_BYTES = 4 << 20
 # How long a close waits for a thread that does not return, as from a file object of the user's.
 CLOSE_SECONDS = 2.0
+CLOSED = "the table was closed while it was read"
 
 
 class Run(Protocol):
@@ -49,12 +50,11 @@ class Ahead:
             have to end with a Ctrl-C, and those within Arrow do not.
 
     Attributes:
-        schema: the columns.
+        schema: the columns, once it is open.
         error: what ended the batches, or the wait for them, where it was an exception.
 
     Raises:
         SourceError: no thread can be had.
-        Exception: what opening the source raised.
     """
 
     def __init__(self, run: Run) -> None:
@@ -71,15 +71,22 @@ class Ahead:
             self._reading = in_thread(self._read)
         except RuntimeError as error:
             raise SourceError(f"can't read the source: {error}") from error
+
+    def wait_until_open(self) -> None:
+        """Wait for the schema.
+
+        Raises:
+            Exception: what opening the source raised.
+        """
         try:
             with self._changed:
-                while not self._open and not self._ended:
+                while not self._open and not self._ended and not self._closed:
                     self._changed.wait()
         except BaseException:
             self.close()
             raise
-        if not self._open and self.error is not None:
-            raise self.error
+        if not self._open:
+            raise self.error or SourceError(CLOSED)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -100,7 +107,7 @@ class Ahead:
         if self.error is not None:
             raise self.error
         if self._closed:
-            raise SourceError("the table was closed while it was read")
+            raise SourceError(CLOSED)
         raise StopIteration
 
     def close(self) -> None:
