@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -379,12 +378,13 @@ def test_a_named_pipe_does_not_block_the_loop(
 def test_cancelled_while_a_named_pipe_is_silent(
     server: LocalServer, tmp_path: Path, opened: bool
 ) -> None:
+    """Also what waits for it in a thread comes to its end."""
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
-    threads = threading.active_count()
+    table = fastresp.read(path)
 
     async def begin() -> None:
-        loading = fastresp.aio.mass_insert(fastresp.read(path), "SET k:{id} v", server=server.url)
+        loading = fastresp.aio.mass_insert(table, "SET k:{id} v", server=server.url)
         task = asyncio.create_task(loading)
         await asyncio.sleep(0.1)
         writer = await asyncio.to_thread(path.open, "wb") if opened else None
@@ -394,6 +394,8 @@ def test_cancelled_while_a_named_pipe_is_silent(
             await task
         if writer is not None:
             writer.close()
-        await until(lambda: threading.active_count() <= threads + opened)
+        ahead = table._ahead
+        assert ahead is not None
+        await until(ahead._reading.done)
 
     asyncio.run(asyncio.wait_for(begin(), 60))

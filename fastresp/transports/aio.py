@@ -71,6 +71,8 @@ async def answer(wanted: Wanted) -> Any:
     """Wait for what a core waits for, and give what came of it."""
     if isinstance(wanted, Blocking):
         return await _in_thread(wanted)
+    if isinstance(wanted, Asking) and wanted.blocks:
+        return await asyncio.to_thread(wanted.function)
     if isinstance(wanted, Asking):
         await asyncio.sleep(0)  # whatever the sockets take at once: others have their turn
         result = wanted.function()

@@ -43,9 +43,16 @@ class Blocking(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """What a core yields to ask a source: in asyncio it may answer with what is to be awaited."""
+    """What a core yields to ask a source: in asyncio it may answer with what is to be awaited.
+
+    Attributes:
+        function: takes nothing; the core gets what it returns or raises.
+        blocks: whether it may wait as long as it takes: in asyncio it runs in a thread, which
+            nobody waits for after a cancellation until the event loop ends.
+    """
 
     function: Callable[[], Any]
+    blocks: bool = False
 
 
 class Giving(NamedTuple):
@@ -137,8 +144,7 @@ def next_chunk(source: Source) -> Steps[Chunk | None]:
 
 
 def _asking(source: Source, function: Callable[[], Any]) -> Steps[Any]:
-    # After a cancellation nobody waits: the source is closed, which its thread finds out.
-    return (yield Blocking(function, late=_ignored) if source.blocks else Asking(function))
+    return (yield Asking(function, source.blocks))
 
 
 def _answer(wanted: Wanted) -> Any:
@@ -146,7 +152,3 @@ def _answer(wanted: Wanted) -> Any:
         return wanted.function()
     wait_for(wanted)
     return None
-
-
-def _ignored(future: Future[Any]) -> None:
-    """Leave what comes of it, and what it raises, to nobody."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import select
+import stat
 import sys
 import threading
 import time
@@ -77,7 +78,9 @@ class Input:
         self._ended = False
         self._lent: list[weakref.ref[Any]] = []
         self._ours = isinstance(source, str)
-        self._file: Any = open(source, "rb", buffering=0) if self._ours else source  # noqa: SIM115
+        self._file: Any = source
+        if self._ours:
+            self._file = open(source, "rb", buffering=0, opener=_opened)  # noqa: SIM115
         self.name = source if self._ours else name_of(source)
         self.seekable = _seekable(self._file)
         self.size = _size(self._file) if self.seekable else None
@@ -251,6 +254,16 @@ def name_of(file: Any) -> str:
     if name == 0 or name == "<stdin>":
         return "standard input"
     return name if isinstance(name, str) else "the file object"
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open a file; a named pipe without waiting for its writer, for whom poll() waits, too.
+
+    So Linux has it: poll() says nothing before there was a writer. Others may tell an end.
+    """
+    if sys.platform == "linux" and stat.S_ISFIFO(os.stat(path).st_mode):
+        flags |= os.O_NONBLOCK
+    return os.open(path, flags)
 
 
 def _seekable(file: Any) -> bool:
