@@ -48,6 +48,8 @@ __all__ = [
 
 
 STDOUT = Path("-")
+# The template that sends the field of a reject that is its command.
+ARGUMENTS = "{*arguments}"
 
 
 @dataclass(frozen=True)
@@ -325,6 +327,11 @@ def _deletes(data: Any, template: Template | None, how: How) -> str:
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):
         return ""  # it can be read only once
+    if names is None and template is not None and template.text == ARGUMENTS:
+        return (
+            "the name of a command comes from the data, and may delete (of a file of rejects give "
+            "--retry, and no template)"
+        )
     if names is None:
         return (
             "the name of a command comes from the data, and may delete (a template is one "

@@ -177,5 +177,5 @@ class Push:
         if error.argument is None or error.row is None:
             return error
         item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2
-        words = with_advice(str(error).partition(": ")[2], "an item is a str, bytes or a number")
+        words = with_advice(error, "an item is a str, bytes or a number").partition(": ")[2]
         return EncodeError(f"item {item:,}: {words}", row=item)

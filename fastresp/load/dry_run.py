@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..encode.template import Template
-from ..outcome.errors import CommandError, FastrespError, TransportError
+from ..outcome.errors import CommandError, FastrespError, TransportError, message_of
 from ..outcome.passwords import redacted
 from ..outcome.report import size_text
 from ..outcome.words import HEAD_BYTES, shown_argument, shown_command
@@ -171,7 +171,7 @@ def dry_run(
     try:
         inquiry = inquire(sample, server, timeout=timeout)
     except TransportError as error:
-        inquiry = Inquiry(unreachable=str(error.args[0]))
+        inquiry = Inquiry(unreachable=error.args[0])
     else:
         inquiry.rehearsed = _rehearsed(template, server, timeout)
     estimate = Model(inquiry.limits).run(sample.commands, sample.times or 1.0)
@@ -198,7 +198,7 @@ def take_sample(
             try:
                 sample.total_rows = _count_on(chunks, encoder, data)
             except FastrespError as error:
-                sample.fault = str(error)
+                sample.fault = message_of(error)
     return sample
 
 
@@ -294,7 +294,8 @@ def _rehearsed(template: Template | None, server: ServerLike, timeout: float | N
         if where.rehearsal:
             where.ask(timeout)
     except (CommandError, TransportError) as error:
-        return str(error.args[0])
+        message: str = error.args[0]
+        return message
     return ""
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 
+from .messages import Hint, Message
 from .passwords import redacted, without_passwords
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ class FastrespError(Exception):
     """Base of every exception of this package."""
 
     __repr__ = Exception.__repr__  # redis-py's says "server:CommandError", without the text
+
+    @property
+    def hints(self) -> list[Hint]:
+        """The options that the message names, with the values that it advises."""
+        message = message_of(self)
+        return message.hints if isinstance(message, Message) else []
 
 
 class EncodeError(FastrespError, TypeError, ValueError):
@@ -58,10 +65,10 @@ class EncodeError(FastrespError, TypeError, ValueError):
         self.argument = argument
 
 
-def with_advice(message: str, advice: str) -> str:
-    """Replace advice that names an option of loads, for a call that does not have it."""
-    words, _, given = message.rpartition("; ")
-    return f"{words}; {advice}" if "nulls=" in given or "default=" in given else message
+def with_advice(error: EncodeError, advice: str) -> str:
+    """What an error says, but with this advice where its own names an option of loads."""
+    message = str(error)
+    return f"{message.rpartition('; ')[0]}; {advice}" if error.hints else message
 
 
 class TemplateError(FastrespError, ValueError):
@@ -120,8 +127,12 @@ class ProtocolError(FastrespError, ValueError):
         self.before = before
 
     def __str__(self) -> str:
-        text = f"{self.args[0]} (at byte {self.offset:,})"
-        return f"{text}\n{self.before}" if self.before else text
+        return str(self.message)
+
+    @property
+    def message(self) -> Message:
+        before = f"\n{self.before}" if self.before else ""
+        return Message(self.args[0], f" (at byte {self.offset:,})", before)
 
 
 class CommandError(FastrespError, redis_errors.ResponseError):
@@ -218,3 +229,11 @@ class TransportTimeout(TransportError, redis_errors.TimeoutError, TimeoutError):
 
 class LeaseError(FastrespError):
     """A consumer was silent for longer than its lease, and its items were put back by another."""
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says: a Message where it names options."""
+    if isinstance(error, ProtocolError):
+        return error.message
+    first = error.args[0] if error.args else None
+    return first if isinstance(first, Message) else str(error)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .errors import CommandError, LoadErrors
+from .messages import Hint, Message
 from .passwords import without_passwords
 from .words import shortened
 
@@ -111,6 +112,11 @@ class Report:
             raise LoadErrors(self)
 
     def __str__(self) -> str:
+        return str(self.message)
+
+    @property
+    def message(self) -> Message:
+        """The report in words; the options that they name can be rendered in other words."""
         lines = [
             f"{_count(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
             f"{_count(self.rows, 'row')}) "
@@ -123,10 +129,12 @@ class Report:
         if self.unsent:
             lines[1] += f"; {self.unsent:,} made but not sent"
         if self.skipped:
-            lines.append(f"{_count(self.skipped, 'command')} left out for a null (nulls='skip')")
+            skipped = f"{_count(self.skipped, 'command')} left out for a null ("
+            lines.append(Message(skipped, Hint("nulls", "skip"), ")"))
         if self.stopped:
             lines.append(self.stopped)
-        return "\n".join(lines + self._kinds())
+        first, *others = lines + self._kinds()
+        return Message(first, *(Message("\n", line) for line in others))
 
     def _over(self) -> str:
         several = f", {self.connections} connections" if self.connections > 1 else ""
@@ -161,7 +169,11 @@ class Report:
             lines.append(f"and {len(kinds) - KINDS_SHOWN:,} other codes (errors_by_code has them)")
         if all(error.index is None for error in self.errors):
             lines.append(
-                f"{self.transport} can't say which rows these were; transport='socket' names them"
+                Message(
+                    f"{self.transport} can't say which rows these were; ",
+                    Hint("transport", "socket"),
+                    " names them",
+                )
             )
         return lines
 

@@ -22,6 +22,7 @@ from ..outcome.errors import (
     TransportError,
     with_advice,
 )
+from ..outcome.messages import Hint, Message
 from ..outcome.words import shortened, shown_reply
 from ..resp.split import arguments
 from ..server.forks import Inherited, is_own
@@ -164,7 +165,8 @@ def _binary(binary: bool | Iterable[str], names: list[str]) -> set[str]:
         return set(names) if binary else set()
     chosen = {binary} if isinstance(binary, str) else set(binary)
     if unknown := chosen.difference(names):
-        raise ValueError(f"binary names {min(unknown)!r}, and the columns are {', '.join(names)}")
+        words = f" names {min(unknown)!r}, and the columns are {', '.join(names)}"
+        raise ValueError(Message(Hint("binary"), words))
     return chosen
 
 
@@ -528,7 +530,7 @@ def advising() -> Iterator[None]:
     try:
         yield
     except EncodeError as error:
-        error.args = (with_advice(str(error), "a key is a str, bytes or a number"),)
+        error.args = (with_advice(error, "a key is a str, bytes or a number"),)
         raise
 
 
@@ -613,9 +615,10 @@ def check_keys_of(server: Server, pattern: Pattern, keys: list[bytes]) -> None:
 
 
 def not_text(what: str, key: bytes, column: str) -> DecodeError:
-    return DecodeError(
-        f"{what} is not UTF-8; name {column!r} in binary= for its bytes", key=key, column=column
+    message = Message(
+        f"{what} is not UTF-8; name {column!r} ", Hint("binary", ..., "in"), " for its bytes"
     )
+    return DecodeError(message, key=key, column=column)
 
 
 def is_text(value: bytes) -> bool:

@@ -20,6 +20,7 @@ from ..outcome.errors import (
     TransportError,
     TransportTimeout,
 )
+from ..outcome.messages import Hint, Message
 from ..outcome.words import shown_reply
 from .descriptors import ADVICE, are_exhausted, needed_for
 from .forks import own
@@ -112,10 +113,12 @@ class Server:
         elif _is_any(server, CLIENTS):
             pool = _Translated(server)
         elif _is_any(server, CLUSTERS):
-            raise TransportError(
+            message = Message(
                 "a load into a whole cluster is not in this version; load each master with the "
-                "URL of that node and transport='socket'"
+                "URL of that node and ",
+                Hint("transport", "socket"),
             )
+            raise TransportError(message)
         else:
             raise TypeError(
                 "server is a URL or a client of redis-py or valkey-py, not a "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import TransportError
+from ..outcome.messages import Hint, Message
 from ..server.programs import find_program
 from ..server.rehearsal import Rehearsed
 from ..server.settings import Answers, Server, ServerLike
@@ -52,7 +53,7 @@ def choose(
     beyond = _beyond_any_cli(policy, connections, rate_limit, scripts)
     if transport == "redis-cli":
         if beyond:
-            raise TransportError(f"{beyond}; use transport='socket'")
+            raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
         return RedisCli(where, timeout=timeout)
     if transport == "socket":
         return socket.because("transport='socket' was asked for")
@@ -78,11 +79,13 @@ def check_cluster(answers: Answers | None, server: Server, transport: str) -> No
         TransportError: most of the load would be answered by MOVED.
     """
     if transport == "auto" and answers is not None and answers.cluster:
-        raise TransportError(
+        message = Message(
             f"the server at {server} is part of a cluster, and this version does not follow "
-            "MOVED; transport='socket' loads the keys of that one node, and reports each of the "
-            "others as a MOVED error"
+            "MOVED; ",
+            Hint("transport", "socket"),
+            " loads the keys of that one node, and reports each of the others as a MOVED error",
         )
+        raise TransportError(message)
 
 
 def _beyond_any_cli(

@@ -10,7 +10,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from ..outcome.errors import ProtocolError, TransportError, TransportTimeout
+from ..outcome.errors import ProtocolError, TransportError, TransportTimeout, message_of
+from ..outcome.messages import Hint, Message, above_zero
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
@@ -65,11 +66,9 @@ class Connection:
         window: Window | None = None,
     ) -> None:
         if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
+            raise ValueError(above_zero("timeout", "seconds", timeout))
         if rate_limit is not None and not 0 < rate_limit < float("inf"):
-            raise ValueError(
-                f"rate_limit is a number of commands a second above 0, or None, not {rate_limit!r}"
-            )
+            raise ValueError(above_zero("rate_limit", "commands a second", rate_limit))
         self.server = server
         self.timeout = timeout
         self.rate_limit = rate_limit
@@ -215,9 +214,12 @@ class Connection:
         overdue = self.overdue()
         if overdue is not None:
             raise TransportTimeout(
-                f"nothing moved for {overdue:g} s between here and {self.server}: the server "
-                "is frozen, or busy with commands that take longer (a larger timeout= waits "
-                "longer; a server answers about 16 KB of commands at once)",
+                Message(
+                    f"nothing moved for {overdue:g} s between here and {self.server}: the server "
+                    "is frozen, or busy with commands that take longer (a larger ",
+                    Hint("timeout", ...),
+                    " waits longer; a server answers about 16 KB of commands at once)",
+                ),
                 self.report,
             )
         return wait
@@ -264,7 +266,7 @@ class Connection:
         try:
             self.server.ask(self.timeout)
         except TransportError as error:
-            message += f"\na new connection says: {error}"
+            message = Message(message, "\na new connection says: ", message_of(error))
         else:
             message += "\na new connection to it works"
         return TransportError(message, report)

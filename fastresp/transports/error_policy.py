@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
 
 from ..outcome.errors import CommandError, EncodeError, TemplateError
+from ..outcome.messages import Hint, Message
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
 from ..server.descriptors import needed_for
@@ -60,7 +61,8 @@ class ErrorPolicy:
         self._most, self._share = _limits(max_errors)
         if on_error == "stop":
             if max_errors is not None:
-                raise ValueError("on_error='stop' stops at the first error; leave out max_errors")
+                stop, limit = Hint("on_error", "stop"), Hint("max_errors")
+                raise ValueError(Message(stop, " stops at the first error; leave out ", limit))
             self._most = 0
         self._rejects = rejects
         self._place = place
@@ -257,6 +259,5 @@ def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
             return int(max_errors), None
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError(
-        f"max_errors is a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
-    )
+    words = f" is a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
+    raise ValueError(Message(Hint("max_errors"), words))

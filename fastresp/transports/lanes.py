@@ -8,6 +8,7 @@ from typing import Any
 
 from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import ProtocolError, TransportError
+from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..outcome.words import shortened
 from ..resp.buffer import Chunk
@@ -61,9 +62,8 @@ class Lanes:
         scripts: Scripts = NO_SCRIPTS,
     ) -> None:
         if not isinstance(connections, int) or not 1 <= connections <= MOST_CONNECTIONS:
-            raise ValueError(
-                f"connections is a number from 1 to {MOST_CONNECTIONS}, not {connections!r}"
-            )
+            words = f" is a number from 1 to {MOST_CONNECTIONS}, not {connections!r}"
+            raise ValueError(Message(Hint("connections"), words))
         self.server = server
         self.policy = policy
         self.timeout = timeout

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..outcome.errors import CommandError, TransportError, TransportTimeout
+from ..outcome.errors import CommandError, TransportError, TransportTimeout, message_of
+from ..outcome.messages import Hint, Message, above_zero
 from ..outcome.passwords import without_passwords
 from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
@@ -81,7 +82,7 @@ class RedisCli(Transport):
         super().__init__(server)
         self.answers = answers
         if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
+            raise ValueError(above_zero("timeout", "seconds", timeout))
         self.timeout = timeout
         self._report = Report("redis-cli")
         self._sending: Sending | None = None
@@ -131,9 +132,8 @@ class RedisCli(Transport):
         answers = self.answers = self.answers or self.server.ask(self.timeout)
         beyond = beyond_redis_cli(program, self.server, answers)
         if beyond:
-            raise TransportError(
-                f"redis-cli can't load into {self.server}: {beyond}; transport='socket' can"
-            )
+            words = f"redis-cli can't load into {self.server}: {beyond}; "
+            raise TransportError(Message(words, Hint("transport", "socket"), " can"))
         try:
             self._spawn(program, answers)
         except BaseException:
@@ -287,9 +287,13 @@ class RedisCli(Transport):
         report = self.report
         if replies != commands or failed > replies:
             raise TransportError(
-                f"redis-cli counted {replies:,} replies to {commands:,} commands, "
-                f"{failed:,} of them errors; some other program may answer for it or for the "
-                "server (transport='socket' goes without redis-cli)",
+                Message(
+                    f"redis-cli counted {replies:,} replies to {commands:,} commands, "
+                    f"{failed:,} of them errors; some other program may answer for it or for the "
+                    "server (",
+                    Hint("transport", "socket"),
+                    " goes without redis-cli)",
+                ),
                 report,
             )
 
@@ -344,9 +348,12 @@ class RedisCli(Transport):
                 f"{self.server}: the server is frozen, or busy with a command, or with the last "
                 "500 KB of them, which redis-cli is silent about"
             )
-        return (
-            f"{message}; redis-cli was ended (a larger timeout= waits longer; transport='socket' "
-            f"sees every reply)"
+        return Message(
+            f"{message}; redis-cli was ended (a larger ",
+            Hint("timeout", ...),
+            " waits longer; ",
+            Hint("transport", "socket"),
+            " sees every reply)",
         )
 
     def _read_outputs(self, ready: Iterable[int]) -> None:
@@ -411,7 +418,7 @@ class RedisCli(Transport):
         try:
             self.server.ask(self.timeout)
         except TransportError as error:
-            message += f"\na new connection says: {error}"
+            message = Message(message, "\na new connection says: ", message_of(error))
         else:
             message += "\na new connection to it works"
         return TransportError(message, report)

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import IO, Any, Literal, Self, TypeAlias, overload
 
 from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
 from .input import check_not_read, name_of
 from .read_ahead import Ahead, Run
 from .reading import (
@@ -169,7 +170,8 @@ def read(
         ImportError: pyarrow, or DuckDB for a query, is not installed.
     """
     if format is not None and format not in FORMATS:
-        raise ValueError(f"format is one of {', '.join(map(repr, FORMATS))}, not {format!r}")
+        words = f" is one of {', '.join(map(repr, FORMATS))}, not {format!r}"
+        raise ValueError(Message(Hint("format"), words))
     if limit is not None and limit < 0:
         raise ValueError(f"limit is a number of rows of 0 or more, not {limit}")
     options = _options(format, delimiter, header, columns, encoding, null_values, bad_rows)
@@ -177,23 +179,24 @@ def read(
         if sql is not None:
             raise ValueError("a file of RESP holds commands, and no columns for a query")
         if options != AS_IT_IS:
-            raise ValueError(f"{_given(options)}= is for files of text, and this is a file of RESP")
+            words = " is for files of text, and this is a file of RESP"
+            raise ValueError(Message(Hint(_given(options), ...), words))
         return RespFile(_one(source), limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
-        raise ValueError("skip_truncated is for files of RESP: give format='resp' if this is one")
+        option, resp = Hint("skip_truncated"), Hint("format", "resp")
+        raise ValueError(Message(option, " is for files of RESP: give ", resp, " if this is one"))
     imported("pyarrow")
     if sql is None and isinstance(source, str) and QUERY.match(source) and not _exists(source):
         if options != AS_IT_IS:
-            raise ValueError(
-                f"{_given(options)}= is for a file; in a query the options of read_csv(...) say it"
-            )
+            words = " is for a file; in a query the options of read_csv(...) say it"
+            raise ValueError(Message(Hint(_given(options), ...), words))
         return Table([], [], sql=source, limit=limit)
     files = _files(source)
     kinds = [format or _named(file) for file in files]
     for kind in kinds:
-        words = None if kind is None else unfit(kind, options)
-        if words is not None:
-            raise ValueError(words)
+        message = None if kind is None else unfit(kind, options)
+        if message is not None:
+            raise ValueError(message)
     table = Table(files, kinds, sql=sql, options=options, limit=limit)
     if options.bad_rows not in ("error", "skip"):
         check_not_read(options.bad_rows, table.files)
@@ -216,19 +219,19 @@ def _options(
     """
     ends_lines = delimiter == "\0" and format == "lines"
     if delimiter is not None and not ends_lines and not re.fullmatch(DELIMITER, delimiter):
-        raise ValueError(f"delimiter is one ASCII character and no quote, not {delimiter!r}")
+        words = f" is one ASCII character and no quote, not {delimiter!r}"
+        raise ValueError(Message(Hint("delimiter"), words))
     if encoding is not None:
         try:
             "".encode(encoding)
         except LookupError:
-            raise ValueError(
-                f"encoding is one that Python knows, such as 'latin-1', not {encoding!r}"
-            ) from None
+            words = f" is one that Python knows, such as 'latin-1', not {encoding!r}"
+            raise ValueError(Message(Hint("encoding"), words)) from None
     for name, texts in (("columns", columns), ("null_values", null_values)):
         if isinstance(texts, str):
             raise TypeError(f"{name} is a list of texts, not one: give [{texts!r}]")
     if columns is not None and not columns:
-        raise ValueError("columns names at least one column")
+        raise ValueError(Message(Hint("columns"), " names at least one column"))
     return FileOptions(
         delimiter,
         header and columns is None,
@@ -509,10 +512,9 @@ def _named(file: Any) -> str | None:
     if packed and (kind in ("parquet", "arrow") or suffix == ".resp"):
         raise ValueError(f"{file} is not read while it is packed; unpack it first")
     if kind is None:
-        raise ValueError(
-            f"the name of {file} does not tell its format; give format= as one of "
-            f"{', '.join(map(repr, FORMATS))}"
-        )
+        words = f"the name of {file} does not tell its format; give "
+        formats = f" as one of {', '.join(map(repr, FORMATS))}"
+        raise ValueError(Message(words, Hint("format", ...), formats))
     return kind
 
 

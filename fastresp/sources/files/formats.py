@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...outcome.errors import SourceError
+from ...outcome.errors import SourceError, message_of
+from ...outcome.messages import Hint, Message
 from .check import checked
 from .delimited import header_of, open_delimited
 from .input import Input
@@ -224,8 +225,9 @@ def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
         try:
             return decoder.decode(block, final).encode()
         except UnicodeError as error:
+            words = f"it is not all {encoding}: {error}; give "
             raise SourceError(
-                f"it is not all {encoding}: {error}; give encoding= as it is, such as 'latin-1'"
+                Message(words, Hint("encoding", ...), " as it is, such as 'latin-1'")
             ) from error
 
     return Input(Converted(data, decoded, lambda: decoded(b"", True)), data.stopped)
@@ -314,7 +316,7 @@ def _told(name: str, kind: str | None, rows: int = 0) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        raise SourceError(f"{name}: {error}") from error.__cause__
+        raise SourceError(Message(f"{name}: ", message_of(error))) from error.__cause__
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise SourceError(_sentence(str(error), name, kind, rows)) from error
     except OSError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
 from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
 from .input import Input, Watch
 
 __all__ = [
@@ -64,7 +65,7 @@ class FileOptions:
         return self != FileOptions(delimiter=self.delimiter)
 
 
-def unfit(kind: str, options: FileOptions) -> str | None:
+def unfit(kind: str, options: FileOptions) -> Message | None:
     """Say which option is not for files of this format; None where all are."""
     delimited, other = ("csv", "tsv"), FileOptions()
     fits = {
@@ -79,7 +80,8 @@ def unfit(kind: str, options: FileOptions) -> str | None:
         if kind not in kinds and getattr(options, name) != getattr(other, name):
             named = [NAMES[each] for each in kinds]
             formats = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
-            return f"{name}= is for {formats}, and this is {NAMES[kind]}; leave it out"
+            words = f" is for {formats}, and this is {NAMES[kind]}; leave it out"
+            return Message(Hint(name, ...), words)
     return None
 
 
