@@ -61,8 +61,8 @@ EXAMPLES = [
         "command 4,321: WRONGTYPE Operation against a key",
     ),
     (
-        CommandError("ERR", index=9, row=3, file="b.csv"),
-        {"row": 3, "file": "b.csv"},
+        CommandError("ERR", index=9, row=13, file="b.csv", row_in_file=3),
+        {"row": 13, "file": "b.csv", "row_in_file": 3},
         "b.csv, row 3, command 9: ERR",
     ),
     (CommandError("ERR"), {"text": "ERR", "code": "ERR", "index": None}, "ERR"),

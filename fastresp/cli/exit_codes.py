@@ -182,10 +182,10 @@ def _words(error: BaseException) -> str:
         case OSError(filename=name, strerror=words) if name and words:
             return f"{name}: {words}; check the path"
         case EncodeError():
-            # Which of several files the row is in.
-            notes = [note for note in getattr(error, "__notes__", ()) if " of " in note]
-            notes = [note for note in notes if not note.startswith("fastresp")]
-            return Message(message_of(error), *(f"; {note}" for note in notes))
+            words = message_of(error)
+            if error.file is None:
+                return words
+            return Message(words, f"; row {error.row_in_file:,} of {error.file}")
         case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
             return message_of(error)
     return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"

@@ -18,7 +18,7 @@ from ..resp.split import arguments
 from ..resp.values import pack
 from ..server.rehearsal import rehearsal_of
 from ..server.settings import Server, ServerLike, parse_info
-from ..sources.source import Encoder, encoding, released
+from ..sources.source import Encoder, encoding, naming_file, released
 from .command_info import CommandInfo, command_info
 from .memory_estimate import LIMITS, Estimate, Model
 from .progress import fraction_read, known_rows
@@ -184,7 +184,7 @@ def take_sample(
     """Encode the first rows of a source."""
     encoder, source = encoding(data, template, nulls=nulls, default=None)
     sample = Sample(whole=True, total_rows=known_rows(data))
-    with released(source):
+    with released(source), naming_file(data):
         chunks = encoder.chunks(source)
         for chunk in chunks:
             _take_chunk(chunk, sample)

@@ -46,10 +46,16 @@ class EncodeError(FastrespError, TypeError, ValueError):
 
     Attributes:
         command: index of the command, counted from 0, or None where there is no stream.
-        row: index of the source row, or None where commands are given one by one.
+        row: index of the source row in the whole load, counted from 0, or None where commands
+            are given one by one.
+        file, row_in_file: where the source is several files, the one that the row is in, and
+            which of its rows it is, counted from 0. Else None.
         argument: index of the argument in its command, 0 being the command's name, or None
             when the command as a whole is meant.
     """
+
+    file: str | None = None
+    row_in_file: int | None = None
 
     def __init__(
         self,
@@ -71,14 +77,25 @@ def with_advice(error: EncodeError, advice: str) -> str:
     return f"{message.rpartition('; ')[0]}; {advice}" if error.hints else message
 
 
+def name_file(error: EncodeError | TemplateError, file: str, row: int) -> None:
+    """Name the file of the row that could not be encoded, and which of its rows it is."""
+    error.file, error.row_in_file = file, row
+    error.add_note(f"row {row:,} of {file}")
+
+
 class TemplateError(FastrespError, ValueError):
     """A command template can't be read, or names a field that a row does not have.
 
     Attributes:
         template: the text of the template.
         position: index of the character that the caret points at.
-        row: index of the source row, or None when the template itself is at fault.
+        row: index of the source row in the whole load, counted from 0, or None when the template
+            itself is at fault.
+        file, row_in_file: as those of an EncodeError.
     """
+
+    file: str | None = None
+    row_in_file: int | None = None
 
     def __init__(
         self, message: str, template: str, position: int, *, row: int | None = None
@@ -143,9 +160,10 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         code: their first word, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
         index: index of the command in the load, or None where the transport can't tell
             (``redis-cli --pipe`` can't).
-        row: index of the source row that the command came from, or None.
-        file: where the source is several files, the one that the row came from; ``row`` then is
-            one of its rows. Else None.
+        row: index in the whole load of the source row that the command came from, counted from
+            0, or None.
+        file, row_in_file: where the source is several files, the one that the row is in, and
+            which of its rows it is, counted from 0. Else None.
         arguments: the command as it was sent, a tuple of bytes, or None; also None where those
             of earlier errors already take 8 MiB. In the place of what may be a password, as of
             AUTH or CONFIG SET requirepass, is ``(redacted)``, as in SLOWLOG.
@@ -162,6 +180,7 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         index: int | None = None,
         row: int | None = None,
         file: str | None = None,
+        row_in_file: int | None = None,
         arguments: tuple[bytes, ...] | None = None,
         nested: bool = False,
     ) -> None:
@@ -175,11 +194,13 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         self.index = index
         self.row = row
         self.file = file
+        self.row_in_file = row_in_file
         self.arguments = arguments
         self.nested = nested
 
     def __str__(self) -> str:
-        where = "" if self.row is None else f"row {self.row:,}, "
+        row = self.row if self.file is None else self.row_in_file
+        where = "" if row is None else f"row {row:,}, "
         if self.file is not None:
             where = f"{self.file}, {where}"
         words = self.text or "(an error reply without a word)"

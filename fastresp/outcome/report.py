@@ -162,9 +162,7 @@ class Report:
         for kind, count in kinds.most_common(KINDS_SHOWN):
             one = first.get(kind)
             words = kind if by_text else self._words_of(kind, kept.get(kind, []))
-            where = f", first for row {one.row:,}" if one and one.row is not None else ""
-            where += f" of {one.file}" if one and one.file is not None else ""
-            lines.append(f"{count:>6,} x {shortened(words)}{where}")
+            lines.append(f"{count:>6,} x {shortened(words)}{_first_row(one)}")
         if len(kinds) > KINDS_SHOWN:
             lines.append(f"and {len(kinds) - KINDS_SHOWN:,} other codes (errors_by_code has them)")
         if all(error.index is None for error in self.errors):
@@ -183,6 +181,15 @@ class Report:
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")
         return f"{code}, such as: {shortened(example)}" if example else code
+
+
+def _first_row(error: CommandError | None) -> str:
+    """Which row was the first with some error, where that is known."""
+    if error is None or error.row is None:
+        return ""
+    if error.file is None:
+        return f", first for row {error.row:,}"
+    return f", first for row {error.row_in_file:,} of {error.file}"
 
 
 def _count(count: int, one: str, several: str = "") -> str:

@@ -16,6 +16,7 @@ from ..encode.template import (
     TemplateLike,
     as_template,
 )
+from ..outcome.errors import EncodeError, TemplateError, name_file
 from ..resp.buffer import Chunk
 from .files import Table, read
 from .files.reading import Wanted
@@ -30,6 +31,7 @@ __all__ = [
     "encoding",
     "files_of",
     "is_columns",
+    "naming_file",
     "place_of",
     "release",
     "released",
@@ -226,6 +228,18 @@ def files_of(data: Any) -> list[str]:
 def place_of(data: Any) -> Callable[[int], tuple[str, int]] | None:
     """What tells the file of a row, and the row in it, where the source is several files."""
     return data.place if isinstance(data, Table) and len(data.files) > 1 else None
+
+
+@contextmanager
+def naming_file(data: Any) -> Iterator[None]:
+    """Let errors of rows that can't be encoded name the file, where the source is several."""
+    try:
+        yield
+    except (EncodeError, TemplateError) as error:
+        place = place_of(data)
+        if place is not None and error.row is not None:
+            name_file(error, *place(error.row))
+        raise
 
 
 @contextmanager
