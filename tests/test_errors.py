@@ -82,7 +82,7 @@ IDS = [type(error).__name__ for error, _, _ in EXAMPLES]
 
 def test_examples_are_complete() -> None:
     classes = {cls for _, cls in inspect.getmembers(errors, inspect.isclass)}
-    classes = {cls for cls in classes if cls.__module__ == errors.__name__}
+    classes = {cls for cls in classes if issubclass(cls, FastrespError)}
     assert classes == {type(error) for error, _, _ in EXAMPLES}
     assert {cls.__name__ for cls in classes} == set(errors.__all__)
     assert set(errors.__all__) <= set(fastresp.__all__)

@@ -22,9 +22,8 @@ from ..outcome.errors import (
     ProtocolError,
     TemplateError,
     TransportError,
-    message_of,
 )
-from ..outcome.messages import Message
+from ..outcome.messages import Message, message_of
 from ..outcome.report import Report
 from ..transports.error_policy import error_fields
 from .interruption import end_in_order

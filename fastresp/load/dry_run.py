@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..encode.template import Template
-from ..outcome.errors import CommandError, FastrespError, TransportError, message_of
+from ..outcome.errors import CommandError, FastrespError, TransportError
+from ..outcome.messages import message_of
 from ..outcome.passwords import redacted
 from ..outcome.report import size_text
 from ..outcome.words import HEAD_BYTES, shown_argument, shown_command

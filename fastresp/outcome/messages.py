@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DEFAULT", "Hint", "InPython", "Message", "SKIP_OR_EMPTY", "above_zero"]
+__all__ = ["DEFAULT", "Hint", "InPython", "Message", "SKIP_OR_EMPTY", "above_zero", "message_of"]
 
 
 @dataclass(frozen=True)
@@ -92,3 +92,9 @@ def above_zero(option: str, unit: str, value: object) -> Message:
     """What is wrong with an option that is a number above 0, or None, which a shell has not."""
     words = f" is a number of {unit} above 0"
     return Message(Hint(option), words, InPython(", or None"), f", not {value!r}")
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says: a Message where it names options."""
+    message = getattr(error, "message", error.args[0] if error.args else None)
+    return message if isinstance(message, Message) else str(error)

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .errors import CommandError, LoadErrors
+from .error_reply import CommandError, FastrespError
 from .messages import Hint, Message
 from .passwords import without_passwords
 from .words import shortened
 
-__all__ = ["ERRORS_KEPT", "Report", "size_text"]
+__all__ = ["ERRORS_KEPT", "LoadErrors", "Report", "size_text"]
 
 # Error replies kept with their text; all of them are counted.
 ERRORS_KEPT = 100
@@ -181,6 +181,27 @@ class Report:
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")
         return f"{code}, such as: {shortened(example)}" if example else code
+
+
+class LoadErrors(FastrespError):
+    """A load with error replies among the answers: it ran to its end, or was told to stop.
+
+    Attributes:
+        report: the whole report; ``report.errors`` holds the first 100 error replies.
+    """
+
+    def __init__(
+        self,
+        report: Report,
+        *,
+        hint: str = "(on_error='collect' returns this report instead of raising)",
+    ) -> None:
+        super().__init__(report)
+        self.report = report
+        self._hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.report}\n{self._hint}".rstrip()
 
 
 def _first_row(error: CommandError | None) -> str:

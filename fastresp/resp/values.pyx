@@ -37,8 +37,8 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from ..outcome.errors import EncodeError, TemplateError, message_of
-from ..outcome.messages import DEFAULT, SKIP_OR_EMPTY, Message
+from ..outcome.errors import EncodeError, TemplateError
+from ..outcome.messages import DEFAULT, SKIP_OR_EMPTY, Message, message_of
 from ..outcome.passwords import holds_passwords
 
 

@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from ..outcome.errors import ProtocolError, TransportError, TransportTimeout, message_of
-from ..outcome.messages import Hint, Message, above_zero
+from ..outcome.errors import ProtocolError, TransportError, TransportTimeout
+from ..outcome.messages import Hint, Message, above_zero, message_of
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..outcome.errors import CommandError, TransportError, TransportTimeout, message_of
-from ..outcome.messages import Hint, Message, above_zero
+from ..outcome.errors import CommandError, TransportError, TransportTimeout
+from ..outcome.messages import Hint, Message, above_zero, message_of
 from ..outcome.passwords import without_passwords
 from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk

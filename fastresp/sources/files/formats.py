@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...outcome.errors import SourceError, message_of
-from ...outcome.messages import Hint, Message
+from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message, message_of
 from .check import checked
 from .delimited import header_of, open_delimited
 from .input import Input

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json
 
-from ...outcome.errors import SourceError, message_of
-from ...outcome.messages import Message
+from ...outcome.errors import SourceError
+from ...outcome.messages import Message, message_of
 from .input import Input
 from .json_text import ArrayLines, mark_numbers, unmark
 from .reading import (
