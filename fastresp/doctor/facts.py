@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..outcome.errors import TransportError
-from ..server.settings import Server, parse_info
+from ..server.answers import parse_info
+from ..server.settings import Server
 from .logs import (
     SCRATCH,
     Slow,

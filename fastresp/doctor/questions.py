@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..server.settings import Server, parse_info
+from ..server.answers import parse_info
+from ..server.settings import Server
 
 __all__ = ["Asker", "text_of"]
 

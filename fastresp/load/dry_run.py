@@ -17,8 +17,9 @@ from ..replies.stream import iter_replies
 from ..resp.buffer import Chunk
 from ..resp.split import arguments
 from ..resp.values import pack
+from ..server.answers import parse_info
 from ..server.rehearsal import rehearsal_of
-from ..server.settings import Server, ServerLike, parse_info
+from ..server.settings import Server, ServerLike
 from ..sources.source import Encoder, encoding, naming_file, released
 from .command_info import CommandInfo, command_info
 from .memory_estimate import LIMITS, Estimate, Model

@@ -13,7 +13,8 @@ from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
-from ..server.settings import Answers, Server
+from ..server.answers import Answers
+from ..server.settings import Server
 from ..server.threads import in_thread
 from .base import add_report
 from .connection import LostConnection

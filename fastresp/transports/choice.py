@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message
+from ..server.answers import Answers
 from ..server.programs import find_program
 from ..server.rehearsal import Rehearsed
-from ..server.settings import Answers, Server, ServerLike
+from ..server.settings import Server, ServerLike
 from .base import Transport
 from .cli_options import beyond_redis_cli
 from .error_policy import ErrorPolicy

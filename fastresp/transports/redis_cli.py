@@ -20,10 +20,11 @@ from ..outcome.messages import Hint, Message, above_zero, message_of
 from ..outcome.passwords import without_passwords
 from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
+from ..server.answers import Answers
 from ..server.descriptors import needed_for
 from ..server.forks import Inherited, own
 from ..server.programs import end_group, need_program
-from ..server.settings import Answers, Server, ServerLike
+from ..server.settings import Server, ServerLike
 from .base import LIKELY_CAUSES, Transport, idle_cause
 from .cli_options import beyond_redis_cli, cli_options
 from .window import Sending
