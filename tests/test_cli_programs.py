@@ -17,7 +17,8 @@ from peak import PEAK
 import fastresp
 from fastresp.cli.demo import methods as stage
 from fastresp.server import programs
-from fastresp.server.programs import LocalServer, find_program
+from fastresp.server.local_server import LocalServer
+from fastresp.server.programs import find_program
 
 COMMANDS = 3
 Fake = Callable[[str], str]

@@ -38,7 +38,7 @@ from fastresp import (
 )
 from fastresp.encode.columns.arrow import ArrowStream
 from fastresp.encode.columns.column_writer import ColumnWriter
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.sources.frames import Frames, frames_of
 
 NAMES = ["ann", None, "dä"]

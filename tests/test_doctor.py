@@ -37,7 +37,7 @@ from fastresp.doctor.measure import WRITES, Measured, _no_writing
 from fastresp.doctor.questions import Asker
 from fastresp.doctor.watch import Look, Use, use_between
 from fastresp.outcome.errors import TransportError
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
 CARELESS = Path(__file__).with_name("careless.py")

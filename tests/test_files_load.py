@@ -21,7 +21,7 @@ from tables import ROWS, csv_bytes, run, write
 
 import fastresp
 import fastresp.aio
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 def insert_asyncio(*args: Any, **options: Any) -> fastresp.Report:

@@ -20,7 +20,7 @@ from loads import VALUE, Insert, insert_sync
 
 import fastresp
 import fastresp.aio
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.transports.lanes import MOST_CONNECTIONS
 from fastresp.transports.socket import SocketTransport
 

@@ -17,7 +17,7 @@ import redis
 from pyarrow import csv, feather, parquet
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 # Before a child is limited, all is imported that takes files to import.
 CHILD = """
@@ -114,7 +114,7 @@ for left in range(0, 4):
 def test_descriptors_for_a_server_of_our_own(server: LocalServer) -> None:
     code = """
 import tempfile
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.cli.demo.methods import Stage
 # A folder of its own: without descriptors the servers' can't be removed, and other tests look.
 tempfile.tempdir = tempfile.mkdtemp(prefix="limits-")

@@ -14,7 +14,7 @@ import fastresp
 from fastresp.cli.app import app
 from fastresp.cli.messages import in_options
 from fastresp.outcome.messages import Hint, Message, above_zero
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 def run(*arguments: object, **environment: str) -> Result:

@@ -20,7 +20,7 @@ from fastresp import CommandError, EncodeError, SourceError
 from fastresp.cli.app import app
 from fastresp.outcome.passwords import hidden_arguments, redacted
 from fastresp.outcome.words import shown_command
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.transports.error_policy import reject_line
 
 ODD = [

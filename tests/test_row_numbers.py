@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import fastresp
 from fastresp.cli.app import app
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 # Row 3 can't be encoded where it is null; rows 1 and 2 are refused by the server.
 ROWS = [

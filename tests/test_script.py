@@ -26,7 +26,7 @@ import fastresp.aio
 from fastresp import Script, TemplateError
 from fastresp.encode.template import as_template
 from fastresp.resp.split import arguments
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.transports.script import (
     Repeater,
     is_forgotten,

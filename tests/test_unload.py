@@ -22,7 +22,7 @@ from test_cli import PROGRAM, invoke, run
 import fastresp
 from fastresp.cli.exit_codes import Exit
 from fastresp.cli.output import JsonLines
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 HSET = "HSET user:{id} {**}"
 TEXTS = [
