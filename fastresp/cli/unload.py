@@ -24,7 +24,8 @@ from ..replies.unload import (
     check_found,
     open_target,
 )
-from ..sources.files import SUFFIXES, imported
+from ..sources.files import SUFFIXES
+from ..sources.files.packages import imported
 from . import options
 from .exit_codes import ending, say, standard_output
 
