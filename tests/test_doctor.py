@@ -33,7 +33,8 @@ from fastresp.doctor import (
 from fastresp.doctor.facts import Facts, usable_socket
 from fastresp.doctor.findings import Findings
 from fastresp.doctor.logs import SCRATCH, Slow, latency_spikes
-from fastresp.doctor.measure import WRITES, Measured, _no_writing
+from fastresp.doctor.may_write import WRITES, no_writing
+from fastresp.doctor.measure import Measured
 from fastresp.doctor.questions import Asker
 from fastresp.doctor.watch import Look, Use, use_between
 from fastresp.outcome.errors import TransportError
@@ -683,7 +684,7 @@ class TestHarmless:
         own: int,
         written: bool,
     ) -> None:
-        monkeypatch.setattr(sys.modules["fastresp.doctor.measure"], "SMALL_BYTES", 0)
+        monkeypatch.setattr(sys.modules["fastresp.doctor.may_write"], "SMALL_BYTES", 0)
         server = start_server("--save", save)
         with redis.Redis.from_url(server.url) as client:
             fill(server.url, own)
@@ -715,11 +716,11 @@ class TestHarmless:
             info["used_memory"] = str(1 << 30)
             config = {} if save is None else {"save": save}
             facts = Facts("x", "tcp", False, info=info, now=1000.0 + age, config=config)
-            reason = _no_writing(facts)
+            reason = no_writing(facts)
             assert words in reason and bool(reason) == bool(words), (save, age, changed, reason)
             info["used_memory"] = str(1 << 20)
-            assert _no_writing(facts) == ""
-        assert _no_writing(Facts("x", "tcp", False, config={"save": default})) == ""
+            assert no_writing(facts) == ""
+        assert no_writing(Facts("x", "tcp", False, config={"save": default})) == ""
 
     def test_every_key_expires(self, start_server: Callable[..., LocalServer]) -> None:
         """Whoever looks at any moment finds no key without an expiry."""
