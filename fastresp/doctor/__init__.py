@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..outcome.errors import FastrespError, TransportError
-from ..outcome.words import shortened
+from ..outcome.excerpts import shortened
 from ..server.settings import Server, ServerLike
 from .client_rules import CLIENT_RULES
 from .facts import Facts, read_facts

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..encode.template import Template
+from ..outcome.excerpts import shown_reply
 from ..outcome.messages import Hint, Message
-from ..outcome.words import shown_reply
 from ..replies.stream import iter_replies
 from ..server.settings import ServerLike
 from ..sources.files.rejects import RejectsFile

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from ..encode.template import Template
 from ..outcome.errors import CommandError, FastrespError, TransportError
+from ..outcome.excerpts import HEAD_BYTES, shown_argument, shown_command
 from ..outcome.messages import message_of
 from ..outcome.passwords import redacted
 from ..outcome.report import size_text
-from ..outcome.words import HEAD_BYTES, shown_argument, shown_command
 from ..replies.stream import iter_replies
 from ..resp.buffer import Chunk
 from ..resp.split import arguments

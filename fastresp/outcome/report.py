@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .error_reply import CommandError, FastrespError
+from .excerpts import shortened
 from .messages import Hint, Message
 from .passwords import without_passwords
-from .words import shortened
 
 __all__ = ["ERRORS_KEPT", "LoadErrors", "Report", "size_text"]
 

@@ -22,8 +22,8 @@ from ..outcome.errors import (
     TransportError,
     with_advice,
 )
+from ..outcome.excerpts import shortened, shown_reply
 from ..outcome.messages import Hint, Message
-from ..outcome.words import shortened, shown_reply
 from ..resp.split import arguments
 from ..server.forks import Inherited, is_own
 from ..server.settings import Server, ServerLike

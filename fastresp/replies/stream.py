@@ -14,8 +14,8 @@ from ..encode.template import (
     as_template,
 )
 from ..outcome.errors import CommandError, DecodeError, ProtocolError
+from ..outcome.excerpts import shortened, shown_reply
 from ..outcome.report import Report
-from ..outcome.words import shortened, shown_reply
 from ..resp.read import ReplyReader
 from ..resp.split import arguments
 from ..server.settings import Server, ServerLike

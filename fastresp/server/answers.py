@@ -9,7 +9,7 @@ from typing import Any
 
 from ..encode.template import Scripts
 from ..outcome.errors import CommandError, FastrespError, TransportError
-from ..outcome.words import shown_reply
+from ..outcome.excerpts import shown_reply
 from .rehearsal import Refused, Rehearsed, rehearse
 
 __all__ = ["Answers", "ask", "check_alive", "check_surplus", "load_scripts", "parse_info"]

@@ -22,7 +22,7 @@ from .files import Table, read
 from .files.reading import Wanted
 from .files.rejects import RejectsFile
 from .files.resp import RespEncoder, RespFile
-from .frames import frames_of
+from .several_tables import frames_of
 
 __all__ = [
     "Data",

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..encode.template import NO_SCRIPTS, Scripts
 from ..outcome.errors import ProtocolError, TransportError
+from ..outcome.excerpts import shortened
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
-from ..outcome.words import shortened
 from ..resp.buffer import Chunk
 from ..resp.scan import ReplyScanner
 from ..server.settings import Server

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
-from .check import checked
+from .damage import checked
 from .delimited import header_of, open_delimited
 from .input import Input
 from .json_lines import open_json

@@ -14,11 +14,11 @@ import duckdb
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .check import checked
+from .damage import checked
 from .delimited import OTHER_DELIMITERS
 from .formats import BATCH_ROWS, columns_of
-from .parts import Parts
 from .reading import FileOptions, Reading
+from .several_files import Parts
 
 __all__ = ["Query"]
 

@@ -160,9 +160,9 @@ class Table:
             )
         run: Run
         if self._sql is None:
-            parts = imported("pyarrow", ".parts")
+            several_files = imported("pyarrow", ".several_files")
             reading = Reading(self._options, wanted)
-            run = parts.Parts(self._sources, self._kinds, reading, self._limit)
+            run = several_files.Parts(self._sources, self._kinds, reading, self._limit)
         else:
             query = imported("duckdb", ".query")
             run = query.Query(self._sql, self._sources, self._kinds, self._options, self._limit)
