@@ -35,7 +35,7 @@ from fastresp.doctor.findings import Findings
 from fastresp.doctor.logs import SCRATCH, Slow, latency_spikes
 from fastresp.doctor.may_write import WRITES, no_writing
 from fastresp.doctor.measure import Measured
-from fastresp.doctor.questions import Asker
+from fastresp.doctor.questions import Questions
 from fastresp.doctor.watch import Look, Use, use_between
 from fastresp.outcome.errors import TransportError
 from fastresp.server.local_server import LocalServer
@@ -233,9 +233,9 @@ class TestMeasured:
         where = Server(server.url)
         connection = where.connect(5.0)
         try:
-            asker = Asker(where, connection)
-            assert latency_spikes(asker, time.time())["command"] >= 1
-            assert latency_spikes(asker, time.time() + 25 * 3600) == {}
+            questions = Questions(where, connection)
+            assert latency_spikes(questions, time.time())["command"] >= 1
+            assert latency_spikes(questions, time.time() + 25 * 3600) == {}
         finally:
             connection.disconnect()
 
@@ -337,7 +337,7 @@ class TestMeasured:
         try:
             with redis.Redis.from_url(tls_server.url) as client:
                 client.client_pause(1_200)
-            assert Asker(where, connection).info()
+            assert Questions(where, connection).info()
         finally:
             connection.disconnect()
 

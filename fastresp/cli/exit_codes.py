@@ -34,7 +34,7 @@ __all__ = [
     "Ended",
     "Ending",
     "Exit",
-    "Settings",
+    "CommonOptions",
     "ending",
     "fail",
     "say",
@@ -62,7 +62,7 @@ EPILOG = (
 )
 
 
-class Settings:
+class CommonOptions:
     """The options that are common to all commands."""
 
     traceback = False
@@ -131,7 +131,7 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
     except BaseException as error:
         if isinstance(error, SystemExit) or _is_usage(error):
             raise
-        if Settings.traceback:
+        if CommonOptions.traceback:
             traceback.print_exception(error)
         end.report = getattr(error, "report", None) or end.report
         end.end(_code(error, end.report), _words(error))

@@ -26,9 +26,9 @@ from .link import (
 )
 from .may_write import SMALL_BYTES, WRITES, WRITING_S, is_full, no_writing
 
-__all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Show", "measure"]
+__all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Announce", "measure"]
 
-Show: TypeAlias = Callable[[str], None]
+Announce: TypeAlias = Callable[[str], None]
 T = TypeVar("T")
 
 KEYS = 100
@@ -116,12 +116,12 @@ class Measured:
     leftover: str = ""
 
 
-def measure(like: ServerLike, server: Server, facts: Facts, show: Show) -> Measured:
+def measure(like: ServerLike, server: Server, facts: Facts, announce: Announce) -> Measured:
     """Measure the way to a server, and the server; leave out what it refuses.
 
     Args:
         like: as the user gave it.
-        show: is told what goes on.
+        announce: is told what goes on.
 
     Raises:
         TransportError: the server was lost.
@@ -135,7 +135,7 @@ def measure(like: ServerLike, server: Server, facts: Facts, show: Show) -> Measu
         try:
             if not measured.reading_only:
                 measured.reading_only = scratch.refusal()
-            _traffic(like, server, facts, scratch, measured, show, undisturbed)
+            _traffic(like, server, facts, scratch, measured, announce, undisturbed)
         finally:
             with Undisturbed():  # the other one ends with an interruption
                 measured.leftover = scratch.remove(server)
@@ -217,7 +217,7 @@ def _traffic(
     facts: Facts,
     scratch: Scratch,
     measured: Measured,
-    show: Show,
+    announce: Announce,
     undisturbed: Undisturbed,
 ) -> None:
     """Everything that sends commands, one measurement after another."""
@@ -230,7 +230,7 @@ def _traffic(
 
     def allowed(what: str, step: Callable[[], T]) -> T | None:
         with undisturbed.lifted:  # what came during the last measurement is raised here
-            show(what)
+            announce(what)
         return _allowed(server, measured, what, step)
 
     with undisturbed.lifted:

@@ -7,12 +7,12 @@ from typing import Any
 from ..server.answers import parse_info
 from ..server.settings import Server
 
-__all__ = ["Asker", "text_of"]
+__all__ = ["Questions", "text_of"]
 
 SLOWLOG_ENTRIES = 128
 
 
-class Asker:
+class Questions:
     """Asks a server over a redis-py connection; notes what it does not tell.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from ...outcome.errors import SourceError
 from .input import name_of
 from .packages import imported
-from .read_ahead import Ahead, Run
+from .read_ahead import ReadAhead, Run
 from .reading import AS_IT_IS, FileOptions, Reading, Wanted
 
 __all__ = ["Table"]
@@ -42,7 +42,7 @@ class Table:
         self._options = options
         self._limit = limit
         self._run: Run | None = None
-        self._ahead: Ahead | None = None
+        self._ahead: ReadAhead | None = None
         self._rows: int | Literal[False] | None = False
 
     def __repr__(self) -> str:
@@ -134,7 +134,7 @@ class Table:
 
         self.close()
         self._run = self._new_run(wanted)
-        ahead = self._ahead = Ahead(self._run)
+        ahead = self._ahead = ReadAhead(self._run)
         batches = _Batches(ahead)
         # Also when the interpreter ends: it is aborted when a thread is in the midst of Arrow.
         weakref.finalize(batches, ahead.close)
@@ -162,7 +162,7 @@ class Table:
         if self._sql is None:
             several_files = imported("pyarrow", ".several_files")
             reading = Reading(self._options, wanted)
-            run = several_files.Parts(self._sources, self._kinds, reading, self._limit)
+            run = several_files.SeveralFiles(self._sources, self._kinds, reading, self._limit)
         else:
             query = imported("duckdb", ".query")
             run = query.Query(self._sql, self._sources, self._kinds, self._options, self._limit)
@@ -211,7 +211,7 @@ class Loaded:
 class _Batches:
     """What Arrow takes the batches from; the reading ends when Arrow lets go of it."""
 
-    def __init__(self, ahead: Ahead) -> None:
+    def __init__(self, ahead: ReadAhead) -> None:
         self._ahead = ahead
 
     def __iter__(self) -> Self:
