@@ -55,18 +55,6 @@ class EncodeError(FastrespError, TypeError, ValueError):
         self.argument = argument
 
 
-def with_advice(error: EncodeError, advice: str) -> str:
-    """What an error says, but with this advice where its own names an option of loads."""
-    message = str(error)
-    return f"{message.rpartition('; ')[0]}; {advice}" if error.hints else message
-
-
-def name_file(error: EncodeError | TemplateError, file: str, row: int) -> None:
-    """Name the file of the row that could not be encoded, and which of its rows it is."""
-    error.file, error.row_in_file = file, row
-    error.add_note(f"row {row:,} of {file}")
-
-
 class TemplateError(FastrespError, ValueError):
     """A command template can't be read, or names a field that a row does not have.
 

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DEFAULT", "Hint", "InPython", "Message", "SKIP_OR_EMPTY", "above_zero", "message_of"]
+__all__ = [
+    "DEFAULT",
+    "Hint",
+    "InPython",
+    "Message",
+    "SKIP_OR_EMPTY",
+    "above_zero",
+    "message_of",
+    "with_advice",
+]
 
 
 @dataclass(frozen=True)
@@ -98,3 +107,9 @@ def message_of(error: BaseException) -> str:
     """What an exception says: a Message where it names options."""
     message = getattr(error, "message", error.args[0] if error.args else None)
     return message if isinstance(message, Message) else str(error)
+
+
+def with_advice(message: str, advice: str) -> str:
+    """Replace the advice of a message that names options, for a call that does not have them."""
+    named = isinstance(message, Message) and message.hints
+    return f"{message.rpartition('; ')[0]}; {advice}" if named else message

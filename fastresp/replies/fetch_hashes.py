@@ -20,10 +20,9 @@ from ..outcome.errors import (
     ProtocolError,
     SourceError,
     TransportError,
-    with_advice,
 )
 from ..outcome.excerpts import shortened, shown_reply
-from ..outcome.messages import Hint, Message
+from ..outcome.messages import Hint, Message, with_advice
 from ..resp.split import arguments
 from ..server.forks import Inherited, is_own
 from ..server.settings import Server, ServerLike
@@ -530,7 +529,7 @@ def advising() -> Iterator[None]:
     try:
         yield
     except EncodeError as error:
-        error.args = (with_advice(error, "a key is a str, bytes or a number"),)
+        error.args = (with_advice(error.message, "a key is a str, bytes or a number"),)
         raise
 
 

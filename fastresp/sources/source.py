@@ -16,7 +16,7 @@ from ..encode.template import (
     TemplateLike,
     as_template,
 )
-from ..outcome.errors import EncodeError, TemplateError, name_file
+from ..outcome.errors import EncodeError, TemplateError
 from ..resp.buffer import Chunk
 from .files import Table, read
 from .files.reading import Wanted
@@ -31,6 +31,7 @@ __all__ = [
     "encoding",
     "files_of",
     "is_columns",
+    "name_file",
     "naming_file",
     "place_of",
     "release",
@@ -228,6 +229,12 @@ def files_of(data: Any) -> list[str]:
 def place_of(data: Any) -> Callable[[int], tuple[str, int]] | None:
     """What tells the file of a row, and the row in it, where the source is several files."""
     return data.place if isinstance(data, Table) and len(data.files) > 1 else None
+
+
+def name_file(error: EncodeError | TemplateError, file: str, row: int) -> None:
+    """Name the file of the row that could not be encoded, and which of its rows it is."""
+    error.file, error.row_in_file = file, row
+    error.add_note(f"row {row:,} of {file}")
 
 
 @contextmanager

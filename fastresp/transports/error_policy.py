@@ -9,12 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
 
-from ..outcome.errors import CommandError, EncodeError, TemplateError, name_file
+from ..outcome.errors import CommandError, EncodeError, TemplateError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
 from ..server.descriptors import needed_for
 from ..sources.blocking import write_all
+from ..sources.source import name_file
 from .window import Window
 
 __all__ = ["ErrorPolicy", "MaxErrors", "Place", "Rejects", "error_fields", "reject_line"]
