@@ -57,7 +57,8 @@ from fastresp.cli.demo.generators import (
     by_named_format,
     by_text_substitution,
 )
-from fastresp.server.programs import LocalServer, need_program
+from fastresp.server.local_server import LocalServer
+from fastresp.server.programs import need_program
 
 OPERATIONS = 100_000
 DIVISOR = 1_000

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fastresp.cli.demo.generators import PAYLOAD
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 __all__ = ["CClient", "NotAvailable", "compiled"]
 

@@ -4,7 +4,7 @@ In light and in dark: nothing on the console, every chart drawn and its text lar
 nothing wider than the screen but what scrolls by itself, nothing fetched from elsewhere.
 
     python bench/check_page.py
-    python bench/check_page.py docs/benchmarks.html --screenshots DIR
+    python bench/check_page.py DIR/benchmarks.html --screenshots DIR
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 __all__ = ["browser_path", "check"]
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.html"
+PAGE = Path(__file__).parent / "results" / "benchmarks.html"
 SIZES = {"phone": (360, 800), "desktop": (1280, 900)}
 SCHEMES = ("light", "dark")
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")

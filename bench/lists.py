@@ -31,7 +31,7 @@ from turns import Contender, arguments, finish, measure
 
 from fastresp import FastrespError, ListBuffer, mass_insert
 from fastresp.cli.demo.generators import PAYLOAD
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 ITEM = PAYLOAD.encode()
 KEY = "key"

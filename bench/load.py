@@ -33,7 +33,7 @@ from results import Result
 from turns import Contender, arguments, finish, measure, show, take
 
 from fastresp import mass_insert
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 ROWS = 5_000_000
 VECTORS = 100_000

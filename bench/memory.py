@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 from turns import arguments, cpu_seconds, print_goals, show
 
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 ITEMS = 10_000_000
 FAST_ITEMS = 1_000_000

@@ -36,7 +36,7 @@ from turns import Contender, arguments, finish, show, take
 
 import fastresp
 from fastresp.cli.demo.generators import PAYLOAD
-from fastresp.cli.demo.methods import Stage
+from fastresp.cli.demo.methods import Workbench
 
 COMMANDS = 100_000
 BATCH = 1_000
@@ -237,9 +237,9 @@ PEERS = (
 class Tournament:
     """All peers at one place."""
 
-    def __init__(self, table: str, place: Place, stage: Stage, data: Data) -> None:
-        self.client: Any = stage.client
-        self.server = psutil.Process(stage.server.process.pid)
+    def __init__(self, table: str, place: Place, workbench: Workbench, data: Data) -> None:
+        self.client: Any = workbench.client
+        self.server = psutil.Process(workbench.server.process.pid)
         self.data = data
         self.entries = list(self.enter(table, place))
 
@@ -300,11 +300,11 @@ def main() -> None:
     if args.commands < 1:
         parser.error("--commands is 1 or more")
     data = Data(args.commands)
-    with Stage.open(tcp=True) as stage:
-        port = int(stage.url.rpartition(":")[2])
+    with Workbench.open(tcp=True) as workbench:
+        port = int(workbench.url.rpartition(":")[2])
         both = [
-            Tournament("peers SET", Place(stage.server.socket, port), stage, data),
-            Tournament("peers SET, TCP", Place(None, port), stage, data),
+            Tournament("peers SET", Place(workbench.server.socket, port), workbench, data),
+            Tournament("peers SET, TCP", Place(None, port), workbench, data),
         ]
         for number in range(args.rounds + 1):
             for each in both:

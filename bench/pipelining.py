@@ -38,7 +38,7 @@ from results import Result
 from turns import Contender, arguments, finish, measure, take
 
 import fastresp
-from fastresp.cli.demo.methods import Stage
+from fastresp.cli.demo.methods import Workbench
 
 PINGS = 10_000
 COUNTERS = 10_000
@@ -370,10 +370,10 @@ def main() -> None:
             program = stack.enter_context(compiled())
         except NotAvailable as error:
             program = str(error)
-        stage = stack.enter_context(Stage.open(tcp=True))
-        tcp = Place(int(stage.url.rpartition(":")[2]), program)
-        unix = Place(stage.server.socket, program)
-        server = psutil.Process(stage.server.process.pid)
+        workbench = stack.enter_context(Workbench.open(tcp=True))
+        tcp = Place(int(workbench.url.rpartition(":")[2]), program)
+        unix = Place(workbench.server.socket, program)
+        server = psutil.Process(workbench.server.process.pid)
         stack.enter_context(one_core(server.pid))
         results = measured(pings(tcp, min(PINGS, args.commands)), args.rounds, server)
         for name, place in (("unix", unix), ("TCP", tcp)):

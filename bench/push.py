@@ -33,26 +33,26 @@ from fastresp import (
     dump,
     mass_insert,
 )
-from fastresp.cli.demo.methods import FASTRESP, Stage
+from fastresp.cli.demo.methods import FASTRESP, Workbench
 
 
-def methods(stage: Stage, kind: str, count: int) -> dict[str, Contender]:
+def methods(workbench: Workbench, kind: str, count: int) -> dict[str, Contender]:
     """What loads the same commands, by name."""
-    ready, url = commands(kind, count), stage.url
-    dump(ready, None, stage.ready_file)
-    return stage.plain_methods(lambda: ready) | {
+    ready, url = commands(kind, count), workbench.url
+    dump(ready, None, workbench.ready_file)
+    return workbench.plain_methods(lambda: ready) | {
         f"{FASTRESP} redis-cli": lambda: mass_insert(ready, server=url, transport="redis-cli"),
         f"{FASTRESP} socket": lambda: mass_insert(ready, server=url, transport="socket"),
         f"{FASTRESP} asyncio": lambda: asyncio.run(aio.mass_insert(ready, server=url)),
     }
 
 
-def compare(stage: Stage, kind: str, args: Any) -> list[Result]:
+def compare(workbench: Workbench, kind: str, args: Any) -> list[Result]:
     """Load by each method, in rounds, each time into an empty server."""
-    client: Any = stage.client
+    client: Any = workbench.client
     made = {
         name: (Result("push-tcp" if args.tcp else "push", f"{kind} {name}", "", args.commands), run)
-        for name, run in methods(stage, kind, args.commands).items()
+        for name, run in methods(workbench, kind, args.commands).items()
         if not args.only or name in args.only
     }
 
@@ -65,7 +65,7 @@ def compare(stage: Stage, kind: str, args: Any) -> list[Result]:
     measure(
         [*made.values()],
         args.rounds,
-        psutil.Process(stage.server.process.pid),
+        psutil.Process(workbench.server.process.pid),
         between=lambda: client.execute_command("FLUSHALL", "SYNC"),
         after=check,
     )
@@ -82,8 +82,8 @@ def main() -> None:
         parser.error("--commands is 1 or more")
     results: list[Result] = []
     for kind in KINDS:
-        with Stage.open(tcp=args.tcp) as stage:
-            results += compare(stage, kind, args)
+        with Workbench.open(tcp=args.tcp) as workbench:
+            results += compare(workbench, kind, args)
     finish(results, args.output)
 
 

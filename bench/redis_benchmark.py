@@ -41,7 +41,7 @@ from turns import arguments, finish, show
 
 from fastresp import TransportError, mass_insert
 from fastresp.cli.demo.generators import PAYLOAD
-from fastresp.cli.demo.methods import Stage
+from fastresp.cli.demo.methods import Workbench
 from fastresp.server.programs import find_program
 
 BENCHMARK = "redis-benchmark"
@@ -118,12 +118,12 @@ NAMES = {name_of(line) for line in (*SAME, *RANGES)}
 class Server:
     """The server, and redis-benchmark for it."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.url = stage.server.url
-        self.socket = stage.server.socket
-        self.port = int(stage.url.rpartition(":")[2])
-        self.client: Any = stage.client
-        self.process = psutil.Process(stage.server.process.pid)
+    def __init__(self, workbench: Workbench) -> None:
+        self.url = workbench.server.url
+        self.socket = workbench.server.socket
+        self.port = int(workbench.url.rpartition(":")[2])
+        self.client: Any = workbench.client
+        self.process = psutil.Process(workbench.server.process.pid)
         self.program = find_program("benchmark", "FASTRESP_BENCHMARK")
 
     def where(self, tcp: bool = False) -> list[str]:
@@ -372,8 +372,8 @@ def main() -> None:
     if args.commands < WARM:
         parser.error(f"--commands is {WARM} or more")
     try:
-        with Stage.open(tcp=True) as stage:
-            server = Server(stage)
+        with Workbench.open(tcp=True) as workbench:
+            server = Server(workbench)
             lines = Lines(server, args.commands)
             empty_rows = EmptyRows(server, args.commands)
             over = Connections(server, args.commands, min(CONNECTIONS, args.commands))

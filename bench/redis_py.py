@@ -24,7 +24,7 @@ from results import Result
 from turns import Contender, arguments, finish, measure
 
 from fastresp.redis_py import speed_up
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 COUNT = 10_000
 OURS = "fastresp"

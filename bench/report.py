@@ -1,6 +1,7 @@
-"""Write the benchmarks' report: ``docs/benchmarks.md``, and a page of HTML with charts beside it.
+"""Write the benchmarks' report: ``docs/benchmarks.md``, and a page of HTML with charts.
 
-``benchmarks.svg`` is one of the charts, for the README.
+``docs/benchmarks.svg`` is one of the charts, for the README. The page, ``benchmarks.html``, lies
+beside the results that it is made of, and is not published.
 
 The results are those that ``python bench/run.py`` keeps, a file for each script. What was not run
 yet, and each row that could not be measured, says so. Of the machine only what ``machine.json``
@@ -30,20 +31,24 @@ def write(folder: Path, output: Path) -> list[Path]:
     """Write both reports of the results in a folder, and the picture.
 
     Args:
-        folder: has ``NAME.json``, ``NAME.missing.json`` and ``machine.json``.
-        output: the folder for ``benchmarks.md``, ``benchmarks.html`` and ``benchmarks.svg``.
+        folder: has ``NAME.json``, ``NAME.missing.json`` and ``machine.json``, and gets
+            ``benchmarks.html``.
+        output: the folder for ``benchmarks.md`` and ``benchmarks.svg``.
 
     Returns:
         The files.
     """
     results = Results(folder)
-    made = {"benchmarks.md": markdown(results, GROUPS), "benchmarks.html": html(results, GROUPS)}
+    made = {
+        output / "benchmarks.md": markdown(results, GROUPS),
+        folder / "benchmarks.html": html(results, GROUPS),
+    }
     if chart := PICTURE(results):
-        made["benchmarks.svg"] = picture(chart)
+        made[output / "benchmarks.svg"] = picture(chart)
     output.mkdir(parents=True, exist_ok=True)
-    for name, text in made.items():
-        (output / name).write_text(text, encoding="utf-8")
-    return [output / name for name in made]
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
+    return [*made]
 
 
 def main() -> None:

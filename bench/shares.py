@@ -40,7 +40,7 @@ from redis_py_client import redis_py
 from results import Result
 from turns import arguments, finish, show
 
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 TABLE = "000 shares"
 ITERATIONS = 100

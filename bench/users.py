@@ -25,7 +25,7 @@ from results import Result
 from turns import arguments, finish, measure
 
 from fastresp import fetch_hashes, iter_replies, mass_insert
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 COUNT = 10_000
 BASE = "redis-py"

@@ -31,7 +31,7 @@ from results import Result
 from turns import arguments, finish, show, take
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 USERS = 10_000
 LIST = "users"

@@ -22,7 +22,8 @@ from buffers import Awaited
 from loads import Insert, insert_asyncio, insert_sync
 
 import fastresp
-from fastresp.server.programs import LocalServer, find_program
+from fastresp.server.local_server import LocalServer
+from fastresp.server.programs import find_program
 
 # What an example takes is a matter of the machine.
 hypothesis.settings.register_profile("patient", deadline=None)

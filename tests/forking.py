@@ -22,7 +22,7 @@ import redis
 
 import fastresp
 import fastresp.aio
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 # How the child leaves; "on" goes on as if it were the parent.
 WAYS = ("exception", "exit", "at once", "on")

@@ -16,7 +16,7 @@ import redis
 
 import fastresp
 import fastresp.aio
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 # By the processor's clock, whatever part of it others take: a chunk takes 2 ms.
 TURNS_A_SECOND = 50

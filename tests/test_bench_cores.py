@@ -18,7 +18,7 @@ from cores import one_core, take_noted, two_cores
 from results import Result
 from turns import server_seconds
 
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 SHOW = "import os; print(len(os.sched_getaffinity(0)))"
 

@@ -33,7 +33,7 @@ sys.exit("failed" if "fail" in sys.argv else 0)
 """
 SERVER = """
 import sys, time
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 with LocalServer() as server:
     print(server.process.pid, server.folder, flush=True)
     time.sleep(60)

@@ -25,7 +25,7 @@ from test_cli import PROGRAM, Exit
 
 import fastresp
 from fastresp.cli.exit_codes import Exit as Code
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.sources.files.resp import RespFile
 
 HSET = "HSET user:{id} {**}"

@@ -19,7 +19,7 @@ from test_cli import PROGRAM, Exit, invoke, run
 from test_doctor import client_at_work, fill
 
 from fastresp.doctor.facts import SCRATCH
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 WITHOUT_HIREDIS = (
     "import sys; sys.modules['hiredis'] = None; sys.argv[0] = 'fastresp'; "

@@ -11,7 +11,7 @@ import redis
 from test_cli import invoke, run
 
 from fastresp.cli.exit_codes import Exit
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 @pytest.fixture(autouse=True)

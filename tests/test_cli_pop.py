@@ -11,7 +11,7 @@ from buffers import end_leases
 from test_cli import PROGRAM, Exit, run
 
 from fastresp.lists import ListBuffer
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 @pytest.fixture(autouse=True)

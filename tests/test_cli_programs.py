@@ -15,9 +15,10 @@ import redis
 from peak import PEAK
 
 import fastresp
-from fastresp.cli.demo import methods as stage
+from fastresp.cli.demo import methods
 from fastresp.server import programs
-from fastresp.server.programs import LocalServer, find_program
+from fastresp.server.local_server import LocalServer
+from fastresp.server.programs import find_program
 
 COMMANDS = 3
 Fake = Callable[[str], str]
@@ -176,9 +177,9 @@ def test_help_that_does_not_end(
 def test_plain_redis_cli_of_a_comparison(
     server: LocalServer, fake: Fake, monkeypatch: pytest.MonkeyPatch, script: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(stage, "STUCK_S", 0.3)
+    monkeypatch.setattr(methods, "STUCK_S", 0.3)
     fake(script)
-    cli = stage.PlainCli(server)
+    cli = methods.PlainCli(server)
     (tmp_path / "ready").write_bytes(b"x" * 10_000_000)
     with pytest.raises(fastresp.TransportError, match=r"did not end within 0\.3 s"):
         cli.feed([b"x" * 1_000_000] * 10)

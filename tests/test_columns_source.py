@@ -38,8 +38,8 @@ from fastresp import (
 )
 from fastresp.encode.columns.arrow import ArrowStream
 from fastresp.encode.columns.column_writer import ColumnWriter
-from fastresp.server.programs import LocalServer
-from fastresp.sources.frames import Frames, frames_of
+from fastresp.server.local_server import LocalServer
+from fastresp.sources.several_tables import Frames, frames_of
 
 NAMES = ["ann", None, "dä"]
 TABLE = pa.table({"id": pa.array([1, 2, 3]), "name": NAMES})

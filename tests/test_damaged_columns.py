@@ -19,7 +19,7 @@ import fastresp
 from fastresp import EncodeError, SourceError, TemplateError
 from fastresp.lists import ListBuffer
 from fastresp.resp.split import CommandSplitter
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 EVIL = b"\r\n*1\r\n$8\r\nFLUSHALL\r\n"
 TEXT = b"x" * 150 + EVIL * 10

@@ -17,7 +17,7 @@ from raw_arrays import int32
 from tables import failure
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 HERE = Path(__file__).parent
 # More of them than ever ended one: the rest would say nothing new.

@@ -20,8 +20,8 @@ import fastresp.aio
 from fastresp.load.command_info import command_info
 from fastresp.load.dry_run import dry_run
 from fastresp.server import settings as server_module
+from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
-from fastresp.server.programs import LocalServer
 from fastresp.transports.socket import SocketTransport
 
 SET = "SET key:{0} {1}"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -33,11 +33,12 @@ from fastresp.doctor import (
 from fastresp.doctor.facts import Facts, usable_socket
 from fastresp.doctor.findings import Findings
 from fastresp.doctor.logs import SCRATCH, Slow, latency_spikes
-from fastresp.doctor.measure import WRITES, Measured, _no_writing
-from fastresp.doctor.questions import Asker
+from fastresp.doctor.may_write import WRITES, no_writing
+from fastresp.doctor.measure import Measured
+from fastresp.doctor.questions import Questions
 from fastresp.doctor.watch import Look, Use, use_between
 from fastresp.outcome.errors import TransportError
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
 CARELESS = Path(__file__).with_name("careless.py")
@@ -232,9 +233,9 @@ class TestMeasured:
         where = Server(server.url)
         connection = where.connect(5.0)
         try:
-            asker = Asker(where, connection)
-            assert latency_spikes(asker, time.time())["command"] >= 1
-            assert latency_spikes(asker, time.time() + 25 * 3600) == {}
+            questions = Questions(where, connection)
+            assert latency_spikes(questions, time.time())["command"] >= 1
+            assert latency_spikes(questions, time.time() + 25 * 3600) == {}
         finally:
             connection.disconnect()
 
@@ -336,7 +337,7 @@ class TestMeasured:
         try:
             with redis.Redis.from_url(tls_server.url) as client:
                 client.client_pause(1_200)
-            assert Asker(where, connection).info()
+            assert Questions(where, connection).info()
         finally:
             connection.disconnect()
 
@@ -683,7 +684,7 @@ class TestHarmless:
         own: int,
         written: bool,
     ) -> None:
-        monkeypatch.setattr(sys.modules["fastresp.doctor.measure"], "SMALL_BYTES", 0)
+        monkeypatch.setattr(sys.modules["fastresp.doctor.may_write"], "SMALL_BYTES", 0)
         server = start_server("--save", save)
         with redis.Redis.from_url(server.url) as client:
             fill(server.url, own)
@@ -715,11 +716,11 @@ class TestHarmless:
             info["used_memory"] = str(1 << 30)
             config = {} if save is None else {"save": save}
             facts = Facts("x", "tcp", False, info=info, now=1000.0 + age, config=config)
-            reason = _no_writing(facts)
+            reason = no_writing(facts)
             assert words in reason and bool(reason) == bool(words), (save, age, changed, reason)
             info["used_memory"] = str(1 << 20)
-            assert _no_writing(facts) == ""
-        assert _no_writing(Facts("x", "tcp", False, config={"save": default})) == ""
+            assert no_writing(facts) == ""
+        assert no_writing(Facts("x", "tcp", False, config={"save": default})) == ""
 
     def test_every_key_expires(self, start_server: Callable[..., LocalServer]) -> None:
         """Whoever looks at any moment finds no key without an expiry."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from peak import PEAK
 
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 LRANGE = b"*4\r\n$6\r\nLRANGE\r\n"
 # In place of the reply to it, which nobody but redis-py's client asks for: once, then again.

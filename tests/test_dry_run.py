@@ -9,7 +9,7 @@ from test_matrix import WHEEL_SERVERS, located
 import fastresp
 from fastresp import CommandError, LoadErrors, Template
 from fastresp.load.dry_run import dry_run, take_sample
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 ROWS = [{"id": i, "name": f"näme {i}"} for i in range(5_000)]
 HSET = Template("HSET user:{id} {**}")

@@ -22,8 +22,9 @@ from fastresp import FastrespError, aio
 from fastresp.doctor import doctor, watch
 from fastresp.encode.template import Template
 from fastresp.load.dry_run import dry_run
-from fastresp.server.programs import LocalServer
-from fastresp.server.settings import DEFAULT_BULK_BYTES, Server
+from fastresp.server.answers import DEFAULT_BULK_BYTES
+from fastresp.server.local_server import LocalServer
+from fastresp.server.settings import Server
 from fastresp.transports.redis_cli import RedisCli
 
 TIMEOUT_S = 0.5

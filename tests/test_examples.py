@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

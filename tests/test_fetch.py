@@ -33,7 +33,7 @@ from fastresp import (
 )
 from fastresp.replies import arrow_out
 from fastresp.replies.key_pattern import as_pattern
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 FIELDS = ["name", "city"]
 

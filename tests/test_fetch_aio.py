@@ -23,7 +23,7 @@ from fastresp import (
     TransportTimeout,
     aio,
 )
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 def rows_of(*arguments: Any, **options: Any) -> list[dict[str, Any]]:

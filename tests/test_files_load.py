@@ -21,7 +21,7 @@ from tables import ROWS, csv_bytes, run, write
 
 import fastresp
 import fastresp.aio
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 def insert_asyncio(*args: Any, **options: Any) -> fastresp.Report:
@@ -70,14 +70,13 @@ def test_errors_name_the_file(
         on_error="collect",
         rejects=rejects,
     )
-    assert [(error.file, error.row) for error in report.errors] == [(path, 1) for path in paths]
+    found = [(error.row, error.file, error.row_in_file) for error in report.errors]
+    assert found == [(1, paths[0], 1), (4, paths[1], 1)]
     assert str(report.errors[1]).startswith(f"{paths[1]}, row 1, command 4: WRONGTYPE")
     assert f"first for row 1 of {paths[0]}" in str(report)
     lines = [json.loads(line) for line in rejects.read_text().splitlines()]
-    assert [(line["file"], line["row"], line["command"]) for line in lines] == [
-        (paths[0], 1, 1),
-        (paths[1], 1, 4),
-    ]
+    found = [(line["file"], line["row_in_file"], line["row"], line["command"]) for line in lines]
+    assert found == [(paths[0], 1, 1, 1), (paths[1], 1, 4, 4)]
 
 
 @pytest.mark.parametrize("kind", [list, tuple])

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 TEMPLATE = "HSET flight:{row} {**}"
 ROWS = 30_000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 SCENARIOS = (
     "socket", "lanes", "redis_cli", "progress", "bar", "rejects", "rejects_file", "dump", "aio",

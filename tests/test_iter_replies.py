@@ -19,7 +19,7 @@ from peak import PEAK
 import fastresp
 import fastresp.aio
 from fastresp.replies.iter_replies import FIRST_IN_FLIGHT
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 Execute: TypeAlias = Callable[..., list[Any]]
 

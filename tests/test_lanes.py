@@ -20,8 +20,8 @@ from loads import VALUE, Insert, insert_sync
 
 import fastresp
 import fastresp.aio
+from fastresp.server.local_server import LocalServer
 from fastresp.server.options import MOST_CONNECTIONS, Options
-from fastresp.server.programs import LocalServer
 from fastresp.transports.driver import Steps
 from fastresp.transports.socket import SocketTransport
 

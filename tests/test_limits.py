@@ -17,7 +17,7 @@ import redis
 from pyarrow import csv, feather, parquet
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 # Before a child is limited, all is imported that takes files to import.
 CHILD = """
@@ -114,8 +114,8 @@ for left in range(0, 4):
 def test_descriptors_for_a_server_of_our_own(server: LocalServer) -> None:
     code = """
 import tempfile
-from fastresp.server.programs import LocalServer
-from fastresp.cli.demo.methods import Stage
+from fastresp.server.local_server import LocalServer
+from fastresp.cli.demo.methods import Workbench
 # A folder of its own: without descriptors the servers' can't be removed, and other tests look.
 tempfile.tempdir = tempfile.mkdtemp(prefix="limits-")
 
@@ -126,7 +126,7 @@ def begin_and_end(server):
 spare = max(map(int, os.listdir("/proc/self/fd")))
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 for left in range(0, 6):
-    for open_one in (LocalServer, Stage.open):
+    for open_one in (LocalServer, Workbench.open):
         resource.setrlimit(resource.RLIMIT_NOFILE, (spare + left, most))
         tell(lambda: begin_and_end(open_one()))
 """

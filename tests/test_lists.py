@@ -35,7 +35,7 @@ from fastresp.lists import push
 from fastresp.lists.core import WAIT_S
 from fastresp.lists.settings import Settings as ListSettings
 from fastresp.outcome.report import ERRORS_KEPT
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.transports.window import Window
 
 Open: TypeAlias = Callable[..., Any]

@@ -16,7 +16,7 @@ import redis
 from buffers import DELIVERIES, wait_for_silence
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 # One that goes on with the same buffer, repeats what was lost, and writes down what it got, and
 # what is wrong with the account.

@@ -12,7 +12,7 @@ from buffers import Cutter, numbers
 
 import fastresp
 from fastresp.lists.settings import ACK
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 Open: TypeAlias = Callable[..., Any]
 ACKNOWLEDGEMENT = ACK.splitlines()[-1].encode()

@@ -16,7 +16,7 @@ import redis
 from peak import PEAK
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 def commands(count: int) -> Iterator[tuple[str, str, int]]:

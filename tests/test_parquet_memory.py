@@ -12,7 +12,7 @@ import pytest
 import redis
 from pyarrow import parquet
 
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 # All told: what the command itself may take, and what is left of 256 MiB for its redis-cli.
 COMMAND_KB = 240 << 10

@@ -25,7 +25,7 @@ from fastresp.load.progress import (
     reporting,
 )
 from fastresp.outcome.report import Report
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 class Stream:

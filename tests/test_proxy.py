@@ -16,7 +16,7 @@ from proxy import DOWN, FAITHFUL, KINDS, LYING, UP, Fault, Proxy
 
 import fastresp
 import fastresp.aio
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 COMMANDS = 2_000
 VALUE = "x" * 100

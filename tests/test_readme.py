@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 ROOT = Path(__file__).parent.parent
 # tests/test_docs.py runs the pages that are to be read from the top.

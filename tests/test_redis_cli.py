@@ -13,7 +13,7 @@ import redis
 from loads import VALUE, interrupted, running_load, whole_prefix
 
 import fastresp
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 def commands(

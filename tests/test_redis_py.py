@@ -29,7 +29,8 @@ from redis.connection import (
 from redis.retry import Retry
 
 from fastresp.redis_py import CommandPacker, fast, speed_up
-from fastresp.server.programs import LocalServer, find_program
+from fastresp.server.local_server import LocalServer
+from fastresp.server.programs import find_program
 
 PLAIN = Connection()
 SERIALIZER = PythonRespSerializer(6000, PLAIN.encoder.encode)

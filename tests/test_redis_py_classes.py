@@ -14,7 +14,7 @@ import redis.asyncio
 from redis.connection import Encoder, PythonRespSerializer
 
 from fastresp.redis_py import CommandPacker, fast, speed_up
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 CALLS: list[str] = []
 

@@ -27,7 +27,7 @@ from reply_model import (
 
 from fastresp import ProtocolError, pack
 from fastresp.resp.scan import ReplyScanner
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 Errors = list[tuple[int, bytes, bool]]
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import fastresp
 from fastresp.cli.app import app
 from fastresp.outcome.report import CODES_KEPT, Report
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 SKIPPING = "SET a:{id} {v}; HSET h:{id} w {w}; HSET p:{id} x 1 {**}"
 ROWS = [

@@ -27,7 +27,7 @@ from fastresp import Script, TemplateError
 from fastresp.encode.script import ForgottenScripts, is_forgotten, script_of
 from fastresp.encode.template import as_template
 from fastresp.resp.split import arguments
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.transports.resend import Repeater
 from fastresp.transports.window import Window
 

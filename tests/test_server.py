@@ -19,7 +19,8 @@ import valkey.asyncio
 
 import fastresp
 import fastresp.aio
-from fastresp.server.programs import LocalServer, find_program
+from fastresp.server.local_server import LocalServer
+from fastresp.server.programs import find_program
 from fastresp.server.settings import Server
 
 PASSWORD = "se/cr€t#@:%"

@@ -33,8 +33,8 @@ from peak import PEAK, forget_peak, peak
 
 import fastresp
 import fastresp.aio
+from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
-from fastresp.server.programs import LocalServer
 from fastresp.transports.socket import SocketTransport
 from fastresp.transports.window import Window
 

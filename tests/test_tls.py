@@ -18,7 +18,7 @@ from loads import VALUE, interrupted, running_load
 
 import fastresp
 import fastresp.aio
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 
 def insert_sync(data: Any, **options: Any) -> fastresp.Report:

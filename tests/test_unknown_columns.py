@@ -16,7 +16,7 @@ import pytest
 import fastresp
 from fastresp import SourceError, TemplateError
 from fastresp.lists import ListBuffer
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 OBJECTS = [uuid.UUID(int=1), uuid.UUID(int=2)]
 FRAME = pl.DataFrame({"id": [1, 2], "it's": pl.Series(OBJECTS, dtype=pl.Object)})

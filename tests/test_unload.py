@@ -20,9 +20,9 @@ from pyarrow import parquet
 from test_cli import PROGRAM, invoke, run
 
 import fastresp
+from fastresp.cli.column_files import JsonLines
 from fastresp.cli.exit_codes import Exit
-from fastresp.cli.output import JsonLines
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 
 HSET = "HSET user:{id} {**}"
 TEXTS = [

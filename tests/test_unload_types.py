@@ -20,7 +20,7 @@ from test_cli import PROGRAM, Exit, invoke
 
 import fastresp
 from fastresp.replies.unload import FIRST_ENTRIES, Entries, as_target
-from fastresp.server.programs import LocalServer
+from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
 TEXTS = [

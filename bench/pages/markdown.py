@@ -39,8 +39,7 @@ def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
     yield from ("# Benchmarks", "", *(f"- {found}" for found in findings(results)), "")
     if said := in_short(results):
         yield from (said, "")
-    yield "[The same as one page, with charts](benchmarks.html)"
-    yield from ("", "## Goal and measured", "", summary(judged), "")
+    yield from ("## Goal and measured", "", summary(judged), "")
     yield "Ratios are medians, of ratios taken round by round where contenders took turns; the"
     yield "range is from the least to the greatest of them, and otherwise that of the middle half."
     yield ""
@@ -50,7 +49,8 @@ def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
     yield from ("", "## How it was measured", "")
     yield from (f"- {name}: {text}" for name, text in machine_facts(results))
     yield from ("", noise(results), "")
-    yield "`python bench/run.py` measures all, `python bench/report.py` writes this page."
+    yield "`python bench/run.py` measures all, `python bench/report.py` writes this page, and one"
+    yield "with charts beside the results."
     yield from ("", "Contents:", "")
     yield from (f"- [{group.title}](#{group.slug})" for group in groups)
     for group in groups:

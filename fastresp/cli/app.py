@@ -23,9 +23,9 @@ from . import (
 from .demo import command as demo
 from .exit_codes import (
     EPILOG,
+    CommonOptions,
     Ended,
     Exit,
-    Settings,
     say,
 )
 
@@ -109,4 +109,4 @@ def _options(
         bool, typer.Option("--traceback", help="After a failure show where it came from.")
     ] = False,
 ) -> None:
-    Settings.traceback = traceback
+    CommonOptions.traceback = traceback

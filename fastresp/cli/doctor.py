@@ -18,9 +18,9 @@ from rich.text import Text
 from ..doctor import (
     PLAN,
     WATCH_PLAN,
+    Announce,
     Diagnosis,
     Measured,
-    Show,
     Use,
     Verdict,
     doctor,
@@ -86,8 +86,8 @@ def diagnose(
         say(f"{plan}\n")
         if as_json:
             end.fields = {"plan": plan}
-        with _status() as show:
-            found = doctor(where, show) if seconds is None else watch(where, seconds, show)
+        with _status() as announce:
+            found = doctor(where, announce) if seconds is None else watch(where, seconds, announce)
         _finish(found, plan, end)
 
 
@@ -256,7 +256,7 @@ def _rate(rate: float) -> str:
 
 
 @contextmanager
-def _status() -> Iterator[Show]:
+def _status() -> Iterator[Announce]:
     """Show on stderr what goes on, where that is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:

@@ -9,9 +9,9 @@ from ..outcome.report import size_text
 from .exit_codes import (
     Ending,
     Exit,
-    in_options,
     say,
 )
+from .messages import in_options
 
 __all__ = ["show_dry_run"]
 

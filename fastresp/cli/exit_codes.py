@@ -23,19 +23,20 @@ from ..outcome.errors import (
     TemplateError,
     TransportError,
 )
+from ..outcome.messages import Message, message_of
 from ..outcome.report import Report
 from ..transports.error_policy import error_fields
 from .interruption import end_in_order
+from .messages import in_options
 
 __all__ = [
     "EPILOG",
     "Ended",
     "Ending",
     "Exit",
-    "Settings",
+    "CommonOptions",
     "ending",
     "fail",
-    "in_options",
     "say",
     "standard_output",
 ]
@@ -60,49 +61,8 @@ EPILOG = (
     "problem (which is 1); 64 bad usage: an option, the template, a file that is not there."
 )
 
-# What the messages of the library call its arguments, and the options here that are the same.
-OPTIONS = {
-    "nulls='skip'": "--nulls skip",
-    "nulls='empty'": "--nulls empty",
-    "transport='socket'": "--transport socket",
-    "skip_truncated=True": "--skip-truncated",
-    "give format= as": "give --format as",
-    "give format='resp'": "give --format resp",
-    "give format='tsv'": "give --format tsv",
-    "give delimiter=": "give --delimiter ",
-    "or delimiter=": "or --delimiter ",
-    "give encoding='": "give --encoding '",
-    "give encoding=": "give --encoding",
-    "with encoding=": "with --encoding ",
-    "delimiter= is for": "--delimiter is for",
-    "header= is for": "--no-header is for",
-    "columns= is for": "--columns is for",
-    "columns= names": "--columns names",
-    "in columns=": "in --columns",
-    "columns names at least": "--columns names at least",
-    "encoding= is for": "--encoding is for",
-    "encoding is one": "--encoding is one",
-    "null_values= is for": "--null-values is for",
-    "bad_rows= is for": "--bad-rows is for",
-    "delimiter is one": "--delimiter is one",
-    "format is one of": "--format is one of",
-    "to sql=": "to --sql ",
-    "a larger timeout=": "a larger --timeout",
-    "on_error='stop'": "--on-error stop",
-    "leave out connections=": "leave out --connections",
-    "connections is": "--connections is",
-    "leave out max_errors": "leave out --max-errors",
-    "max_errors is": "--max-errors is",
-    "rate_limit is": "--rate-limit is",
-    "timeout is": "--timeout is",
-    "lease is a": "--lease is a",
-    "above 0, or None, not": "above 0, not",
-    "in binary=": "after --binary",
-    "binary names": "--binary names",
-}
 
-
-class Settings:
+class CommonOptions:
     """The options that are common to all commands."""
 
     traceback = False
@@ -142,7 +102,7 @@ class Ending:
             print(text, file=self.json_file)
         else:
             if self.report is not None:
-                say(in_options(str(self.report)))
+                say(in_options(self.report.message))
             if self.bad_rows is not None:
                 say(f"{self.bad_rows:,} bad row{'' if self.bad_rows == 1 else 's'} skipped")
             if error:
@@ -171,7 +131,7 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
     except BaseException as error:
         if isinstance(error, SystemExit) or _is_usage(error):
             raise
-        if Settings.traceback:
+        if CommonOptions.traceback:
             traceback.print_exception(error)
         end.report = getattr(error, "report", None) or end.report
         end.end(_code(error, end.report), _words(error))
@@ -216,23 +176,18 @@ def _words(error: BaseException) -> str:
         case KeyboardInterrupt() | typer.Abort():
             return "interrupted"
         case TransportError():
-            return str(error.args[0])  # its report is printed anyway
+            message: str = error.args[0]  # its report is printed anyway
+            return message
         case OSError(filename=name, strerror=words) if name and words:
             return f"{name}: {words}; check the path"
         case EncodeError():
-            # Which of several files the row is in.
-            notes = [note for note in getattr(error, "__notes__", ()) if " of " in note]
-            return "; ".join([str(error), *(n for n in notes if not n.startswith("fastresp"))])
+            words = message_of(error)
+            if error.file is None:
+                return words
+            return Message(words, f"; row {error.row_in_file:,} of {error.file}")
         case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
-            return str(error)
+            return message_of(error)
     return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"
-
-
-def in_options(text: str) -> str:
-    """Say --nulls skip where the library says nulls='skip'."""
-    for argument, option in OPTIONS.items():
-        text = text.replace(argument, option)
-    return text
 
 
 def _report_fields(report: Report | None) -> dict[str, Any]:

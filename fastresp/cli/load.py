@@ -18,6 +18,7 @@ from ..load.command_info import command_names, deleting
 from ..load.dry_run import dry_run
 from ..load.mass_insert import mass_insert
 from ..outcome.errors import CommandError, TransportError
+from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..server.options import Options
 from ..server.settings import Server
@@ -50,6 +51,8 @@ __all__ = [
 
 
 STDOUT = Path("-")
+# The template that sends the field of a reject that is its command.
+ARGUMENTS = "{*arguments}"
 
 
 @dataclass(frozen=True)
@@ -311,14 +314,14 @@ def _check_options(how: How) -> None:
     if how.rejects == STDOUT and how.as_json:
         raise ValueError("--json prints on standard output, and so does --rejects -; name a file")
     policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)
-    options = Options(connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit)
+    asked = Options(connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit)
     try:
         Server(how.server)
     except TransportError as error:
         raise ValueError(error.args[0]) from None
-    beyond = beyond_any_cli(options, policy)
+    beyond = beyond_any_cli(asked, policy)
     if beyond and how.transport == "redis-cli":
-        raise ValueError(f"{beyond}; use transport='socket'")
+        raise ValueError(Message(f"{beyond}; use ", Hint("transport", "socket")))
 
 
 def _deletes(data: Any, template: Template | None, how: How) -> str:
@@ -326,6 +329,11 @@ def _deletes(data: Any, template: Template | None, how: How) -> str:
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):
         return ""  # it can be read only once
+    if names is None and template is not None and template.text == ARGUMENTS:
+        return (
+            "the name of a command comes from the data, and may delete (of a file of rejects give "
+            "--retry, and no template)"
+        )
     if names is None:
         return (
             "the name of a command comes from the data, and may delete (a template is one "

@@ -24,7 +24,8 @@ from ..replies.unload import (
     check_found,
     open_target,
 )
-from ..sources.files import SUFFIXES, imported
+from ..sources.files import SUFFIXES
+from ..sources.files.packages import imported
 from . import options
 from .exit_codes import ending, say, standard_output
 
@@ -202,7 +203,7 @@ def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) ->
     imported("pyarrow")
     import pyarrow as pa
 
-    from .output import open_output
+    from .column_files import open_output
 
     with open_output(file, kind, pa.schema(rows)) as writer, counting(shown) as show:
         for batch in rows.batches():

@@ -9,18 +9,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..outcome.errors import FastrespError, TransportError
-from ..outcome.words import shortened
+from ..outcome.excerpts import shortened
 from ..server.settings import Server, ServerLike
 from .client_rules import CLIENT_RULES
 from .facts import Facts, read_facts
 from .findings import Findings
 from .measure import (
     PLAN,
+    Announce,
     Measured,
-    Show,
     measure,
 )
-from .questions import Asker
+from .questions import Questions
 from .server_rules import SERVER_RULES
 from .verdict import (
     Grade,
@@ -31,8 +31,8 @@ from .verdict import (
 from .watch import Use, use_since_start, watch_server
 
 __all__ = [
-    "PLAN", "WATCH_PLAN", "Diagnosis", "Measured", "Show", "Use", "Verdict", "diagnose", "doctor",
-    "watch",
+    "Announce", "PLAN", "WATCH_PLAN", "Diagnosis", "Measured", "Use", "Verdict", "diagnose",
+    "doctor", "watch",
 ]  # fmt: skip
 
 WATCH_PLAN = """\
@@ -86,39 +86,39 @@ class Diagnosis:
         }
 
 
-def doctor(server: ServerLike = None, show: Show = lambda text: None) -> Diagnosis:
+def doctor(server: ServerLike = None, announce: Announce = lambda text: None) -> Diagnosis:
     """Measure a server with harmless commands on keys of the doctor's own; judge what was found.
 
     Takes 1 to 5 seconds; PLAN says what is sent.
 
     Args:
         server: as for ``mass_insert``.
-        show: is told what goes on.
+        announce: is told what goes on.
 
     Raises:
         TransportError: the server can't be used, or was lost.
     """
     where = Server(server, reading=True)
     with _understanding(where):
-        with _asker(where) as asker:
-            show("reading")
-            info = asker.info()
-            facts = read_facts(where, asker, info, asker.slow_log())
+        with _questions(where) as questions:
+            announce("reading")
+            info = questions.info()
+            facts = read_facts(where, questions, info, questions.slow_log())
         # With no connection of ours but those that measure.
-        measured = measure(server, where, facts, show)
+        measured = measure(server, where, facts, announce)
         use = use_since_start(info) if "total_commands_processed" in info else None
         return diagnose(Findings(facts, measured, use))
 
 
 def watch(
-    server: ServerLike = None, seconds: float = 10.0, show: Show = lambda text: None
+    server: ServerLike = None, seconds: float = 10.0, announce: Announce = lambda text: None
 ) -> Diagnosis:
     """Watch a server in use; writes nothing, changes nothing.
 
     Args:
         server: as for ``mass_insert``.
         seconds: how long.
-        show: is told what goes on.
+        announce: is told what goes on.
 
     Raises:
         ValueError: ``seconds`` is not above 0.
@@ -128,8 +128,8 @@ def watch(
         raise ValueError(f"seconds is above 0, not {seconds}")
     where = Server(server, reading=True)
     with _understanding(where):
-        with _asker(where) as asker:
-            facts, use = watch_server(where, asker, seconds, show)
+        with _questions(where) as questions:
+            facts, use = watch_server(where, questions, seconds, announce)
         return diagnose(Findings(facts, None, use))
 
 
@@ -163,10 +163,10 @@ def _understanding(server: Server) -> Iterator[None]:
 
 
 @contextmanager
-def _asker(server: Server) -> Iterator[Asker]:
+def _questions(server: Server) -> Iterator[Questions]:
     connection, _ = server.open(None)
     try:
-        yield Asker(server, connection)
+        yield Questions(server, connection)
     finally:
         connection.disconnect()
 

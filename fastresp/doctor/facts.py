@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..outcome.errors import TransportError
-from ..server.settings import Server, parse_info
+from ..server.answers import parse_info
+from ..server.settings import Server
 from .logs import (
     SCRATCH,
     Slow,
     latency_spikes,
     slow_commands,
 )
-from .questions import Asker, text_of
+from .questions import Questions, text_of
 
 __all__ = [
     "SCRATCH",
@@ -135,7 +136,9 @@ class Facts:
         return most - (used - (self.number("mem_not_counted_for_evict") or 0.0))
 
 
-def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Sequence[Any]) -> Facts:
+def read_facts(
+    server: Server, questions: Questions, info: Mapping[str, str], log: Sequence[Any]
+) -> Facts:
     """Put together what can be known.
 
     Args:
@@ -144,11 +147,11 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
     """
     from redis.connection import DefaultParser
 
-    raw: socket.socket = asker.connection._sock
+    raw: socket.socket = questions.connection._sock
     local = _is_local(raw)
     config: dict[str, str] = {}
     for name in PARAMETERS:
-        reply = asker.ask("CONFIG", "GET", name)
+        reply = questions.ask("CONFIG", "GET", name)
         if reply is None:
             break
         if len(reply) == 2:
@@ -164,14 +167,14 @@ def read_facts(server: Server, asker: Asker, info: Mapping[str, str], log: Seque
         info=info,
         now=now,
         config=config,
-        latency=latency_spikes(asker, now),
-        slow=slow_commands(asker, log, now),
+        latency=latency_spikes(questions, now),
+        slow=slow_commands(questions, log, now),
         cores=_cores(pid),
         swapped=_swapped(pid),
         unix_socket=usable_socket(server, info, config.get("unixsocket", "")) if local else "",
         time_wait=_time_wait(raw),
         local_ports=_local_ports(),
-        unread=dict(asker.unread),
+        unread=dict(questions.unread),
     )
 
 
@@ -250,7 +253,7 @@ def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
     except OSError:  # a TransportError is one
         return ""
     try:
-        reply = Asker(other, connection).ask("INFO", "server")
+        reply = Questions(other, connection).ask("INFO", "server")
     except TransportError:
         return ""
     finally:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from ..outcome.errors import CommandError
-from ..outcome.words import shortened
+from ..outcome.excerpts import shortened
 from ..resp.values import pack
 from ..server.settings import Server
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .questions import Asker, text_of
+from .questions import Questions, text_of
 
 __all__ = ["SCRATCH", "Slow", "latency_spikes", "new_entries", "slow_commands"]
 
@@ -50,7 +50,7 @@ def new_entries(log: Sequence[Any], after: int) -> list[Any]:
     return [entry for entry in log if int(entry[0]) > after]
 
 
-def slow_commands(asker: Asker, log: Sequence[Any], now: float) -> list[Slow]:
+def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[Slow]:
     """Sum up a slow log: a day of it, by command, without those of a constant cost."""
     found: dict[str, list[Any]] = defaultdict(list)
     for entry in log:
@@ -60,7 +60,7 @@ def slow_commands(asker: Asker, log: Sequence[Any], now: float) -> list[Slow]:
             found[name.upper()].append(entry)
     rows = []
     for name, entries in found.items():
-        constant, complexity = _cost(asker, name)
+        constant, complexity = _cost(questions, name)
         if constant:
             continue
         worst = max(entries, key=lambda entry: entry[2])
@@ -70,19 +70,19 @@ def slow_commands(asker: Asker, log: Sequence[Any], now: float) -> list[Slow]:
     return sorted(rows, key=lambda row: -row.total_ms)
 
 
-def _cost(asker: Asker, name: str) -> tuple[bool, str]:
+def _cost(questions: Questions, name: str) -> tuple[bool, str]:
     """Whether a command's cost does not grow with the data; and what the server says of it."""
     if name in CONSTANT:
         return True, ""
-    known = dict(asker.unread)
-    docs = asker.ask("COMMAND", "DOCS", name)  # from 7.0 on
+    known = dict(questions.unread)
+    docs = questions.ask("COMMAND", "DOCS", name)  # from 7.0 on
     described = _pairs(_pairs(docs).get(name.lower()))
     # What follows a comma are its assumptions.
     complexity = str(described.get("complexity", "")).partition(",")[0].rstrip(".")
     if complexity:
         return complexity.startswith(("O(1)", "O(log")), complexity
-    info = asker.ask("COMMAND", "INFO", name)
-    asker.unread = known if info else asker.unread
+    info = questions.ask("COMMAND", "INFO", name)
+    questions.unread = known if info else questions.unread
     flags = {text_of(each) for each in info[0][2]} if info and info[0] else set()
     return "fast" in flags, ""
 
@@ -95,14 +95,14 @@ def _pairs(reply: Any) -> dict[str, Any]:
     return {str(name): value for name, value in zip(values[::2], values[1::2], strict=False)}
 
 
-def latency_spikes(asker: Asker, now: float) -> dict[str, float]:
+def latency_spikes(questions: Questions, now: float) -> dict[str, float]:
     """The longest spike of each event in the last day, in milliseconds.
 
     The server keeps the last 160 of each, and the longest since it started, however old that is.
     """
     found = {}
-    for event in asker.ask("LATENCY", "LATEST") or []:
+    for event in questions.ask("LATENCY", "LATEST") or []:
         if now - event[1] < AGE_S:
-            history = asker.ask("LATENCY", "HISTORY", text_of(event[0])) or [event[1:3]]
+            history = questions.ask("LATENCY", "HISTORY", text_of(event[0])) or [event[1:3]]
             found[text_of(event[0])] = float(max(ms for at, ms in history if now - at < AGE_S))
     return found

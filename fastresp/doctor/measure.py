@@ -24,10 +24,11 @@ from .link import (
     Link,
     rate_of,
 )
+from .may_write import SMALL_BYTES, WRITES, WRITING_S, is_full, no_writing
 
-__all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Show", "measure"]
+__all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Announce", "measure"]
 
-Show: TypeAlias = Callable[[str], None]
+Announce: TypeAlias = Callable[[str], None]
 T = TypeVar("T")
 
 KEYS = 100
@@ -37,9 +38,6 @@ STEP_S = 0.2
 STEP_COMMANDS = 5_000
 # Writes go to replicas and the append-only file as well, and count toward a server's next save.
 STEP_WRITES = 600
-# All changes that the doctor makes, its DEL among them, and for how long it may make them.
-WRITES = 8_500
-WRITING_S = 30.0
 REMOVALS = 10
 REMOVAL_PAUSE_S = 0.02
 LOAD_COMMANDS = 3_000
@@ -54,12 +52,6 @@ SLOTS_TRIED = 64
 # What a node of a cluster says of a key in a slot that it does not have.
 OTHER_SLOT = frozenset(("MOVED", "ASK", "CLUSTERDOWN"))
 ROWS = 20_000
-# In a server that holds more nothing is written, and in one that holds less a save is soon done.
-LARGE_BYTES = 4 << 30
-SMALL_BYTES = 256 << 20
-# With less than this below maxmemory nothing is written: it could push out data, or be refused.
-ROOM_BYTES = 8 << 20
-ROOM_SHARE = 0.1
 
 PLAN = f"""\
 The doctor takes 1 to 5 seconds, and about 60 connections, two at once at most.
@@ -124,17 +116,17 @@ class Measured:
     leftover: str = ""
 
 
-def measure(like: ServerLike, server: Server, facts: Facts, show: Show) -> Measured:
+def measure(like: ServerLike, server: Server, facts: Facts, announce: Announce) -> Measured:
     """Measure the way to a server, and the server; leave out what it refuses.
 
     Args:
         like: as the user gave it.
-        show: is told what goes on.
+        announce: is told what goes on.
 
     Raises:
         TransportError: the server was lost.
     """
-    measured = Measured(reading_only=_no_writing(facts), full=_is_full(facts))
+    measured = Measured(reading_only=no_writing(facts), full=is_full(facts))
     _encoder(measured)
     # Signals wait while a write is in flight: one that the server runs after the DEL would stay.
     undisturbed = Undisturbed()
@@ -143,7 +135,7 @@ def measure(like: ServerLike, server: Server, facts: Facts, show: Show) -> Measu
         try:
             if not measured.reading_only:
                 measured.reading_only = scratch.refusal()
-            _traffic(like, server, facts, scratch, measured, show, undisturbed)
+            _traffic(like, server, facts, scratch, measured, announce, undisturbed)
         finally:
             with Undisturbed():  # the other one ends with an interruption
                 measured.leftover = scratch.remove(server)
@@ -219,53 +211,13 @@ class Scratch:
         return ""
 
 
-def _no_writing(facts: Facts) -> str:
-    """Why nothing should be written, from what is known before; empty where nothing speaks."""
-    if facts.replica:
-        return "it is a replica"
-    if _is_full(facts):
-        return "its memory is nearly full"
-    if facts.number("rdb_bgsave_in_progress") or facts.number("aof_rewrite_in_progress"):
-        return "it is writing its data to disk just now"
-    if (facts.number("used_memory") or 0) > LARGE_BYTES:
-        # To save it takes a fork, and up to twice the memory.
-        return f"it holds more than {LARGE_BYTES >> 30} GiB: the writes could make it save all"
-    return _saving(facts)
-
-
-def _saving(facts: Facts) -> str:
-    """The save point that the doctor's writes would reach; empty for none, or if it is not told.
-
-    To save little is no harm: a server does it by default 5 minutes after a hundred changes. One
-    that the server's own changes have reached comes without the doctor. Source: redis.conf, and
-    serverCron() of Redis.
-    """
-    changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")
-    if changes is None or last is None or (facts.number("used_memory") or 0) <= SMALL_BYTES:
-        return ""
-    age = facts.now - last
-    for seconds, most in facts.save_points:
-        if changes < most <= changes + WRITES and age + WRITING_S > seconds:
-            return (
-                f"the writes would make it save all its data (save {seconds} {most}; it saved "
-                f"{max(0.0, age):,.0f} s ago); after a BGSAVE they would not"
-            )
-    return ""
-
-
-def _is_full(facts: Facts) -> bool:
-    """Whether a write could be refused or push out data, as buffers of a connection can, too."""
-    left, most = facts.memory_left, facts.number("maxmemory")
-    return left is not None and most is not None and left < max(ROOM_BYTES, most * ROOM_SHARE)
-
-
 def _traffic(
     like: ServerLike,
     server: Server,
     facts: Facts,
     scratch: Scratch,
     measured: Measured,
-    show: Show,
+    announce: Announce,
     undisturbed: Undisturbed,
 ) -> None:
     """Everything that sends commands, one measurement after another."""
@@ -278,7 +230,7 @@ def _traffic(
 
     def allowed(what: str, step: Callable[[], T]) -> T | None:
         with undisturbed.lifted:  # what came during the last measurement is raised here
-            show(what)
+            announce(what)
         return _allowed(server, measured, what, step)
 
     with undisturbed.lifted:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..server.settings import Server, parse_info
+from ..server.answers import parse_info
+from ..server.settings import Server
 
-__all__ = ["Asker", "text_of"]
+__all__ = ["Questions", "text_of"]
 
 SLOWLOG_ENTRIES = 128
 
 
-class Asker:
+class Questions:
     """Asks a server over a redis-py connection; notes what it does not tell.
 
     Attributes:

@@ -14,8 +14,8 @@ from ..resp.values import pack
 from ..server.settings import Server
 from .facts import Facts, read_facts
 from .logs import new_entries
-from .measure import Show
-from .questions import Asker
+from .measure import Announce
+from .questions import Questions
 
 __all__ = ["Look", "Use", "look", "use_between", "use_since_start", "watch_server"]
 
@@ -130,84 +130,88 @@ class Use:
         return count / self.seconds
 
 
-def watch_server(server: Server, asker: Asker, seconds: float, show: Show) -> tuple[Facts, Use]:
+def watch_server(
+    server: Server, questions: Questions, seconds: float, announce: Announce
+) -> tuple[Facts, Use]:
     """Look, wait, and look again; changes nothing.
 
     Raises:
         FastrespError: the counters were set back meanwhile.
         TransportError: the server does not tell its counters, or was lost.
     """
-    last = max((int(entry[0]) for entry in asker.slow_log()), default=-1)
-    own_id = asker.ask("CLIENT", "ID")  # from 5.0 on
-    clients = _clients(asker, own_id)
-    silence = _silence(asker)
-    round_trip = _round_trip(asker)
-    first = look(asker, clients)
+    last = max((int(entry[0]) for entry in questions.slow_log()), default=-1)
+    own_id = questions.ask("CLIENT", "ID")  # from 5.0 on
+    clients = _clients(questions, own_id)
+    silence = _silence(questions)
+    round_trip = _round_trip(questions)
+    first = look(questions, clients)
     if "total_commands_processed" not in first.info:
-        words = asker.unread.get("INFO", "it has no total_commands_processed")
+        words = questions.unread.get("INFO", "it has no total_commands_processed")
         raise TransportError(
             f"{server} does not tell INFO, and so nothing can be watched: {words} (ask for the "
             "right to it: ACL SETUSER ... +info)"
         )
-    own = _wait(asker, seconds, silence, show)
-    second = look(asker)
-    clients = None if clients is None else _clients(asker, own_id)
+    own = _wait(questions, seconds, silence, announce)
+    second = look(questions)
+    clients = None if clients is None else _clients(questions, own_id)
     use = use_between(first, replace(second, clients=clients, own=own))
     use = replace(use, round_trip_s=round_trip)
-    log = new_entries(asker.slow_log(), last)
-    return read_facts(server, asker, second.info, log), use
+    log = new_entries(questions.slow_log(), last)
+    return read_facts(server, questions, second.info, log), use
 
 
-def _silence(asker: Asker) -> float:
+def _silence(questions: Questions) -> float:
     """How long to be silent: the server's ``timeout`` closes what is idle for longer."""
-    reply = asker.ask("CONFIG", "GET", "timeout")
+    reply = questions.ask("CONFIG", "GET", "timeout")
     most = int(reply[1]) if reply else 0
     return min(SILENCE_S, most / 2) if most else SILENCE_S
 
 
-def _round_trip(asker: Asker) -> float:
+def _round_trip(questions: Questions) -> float:
     """The seconds that a PING takes, the median; one that is refused takes as long.
 
     With a pause before each. Without, it took 12-35 us, when a client needed 55 us for a command:
     its own work for each, which a pipeline saves as well, would be left out.
     """
-    known, taken = dict(asker.unread), list[float]()
+    known, taken = dict(questions.unread), list[float]()
     while not taken or (len(taken) < PINGS and sum(taken) < PINGS_S):
         time.sleep(PAUSE_S)
         begin = time.perf_counter()
-        asker.ask("PING")
+        questions.ask("PING")
         taken.append(time.perf_counter() - begin)
-    asker.unread = known
+    questions.unread = known
     return median(taken)
 
 
-def _wait(asker: Asker, seconds: float, silence: float, show: Show) -> tuple[int, int]:
+def _wait(
+    questions: Questions, seconds: float, silence: float, announce: Announce
+) -> tuple[int, int]:
     """Wait; return how many commands of ours the server has counted since the look before."""
     own, size = 1, len(pack("INFO", "all"))  # that of the look
     begin = spoken = time.monotonic()
     while (left := begin + seconds - time.monotonic()) > 0:
-        show(f"watching, {left:.0f} s more")
+        announce(f"watching, {left:.0f} s more")
         time.sleep(min(BEAT_S, left))
         if time.monotonic() - spoken > silence:
-            asker.ask("INFO", "server")
+            questions.ask("INFO", "server")
             own, size, spoken = own + 1, size + len(pack("INFO", "server")), time.monotonic()
     return own, size
 
 
-def look(asker: Asker, clients: Mapping[str, Mapping[str, str]] | None = None) -> Look:
-    info = asker.info()
+def look(questions: Questions, clients: Mapping[str, Mapping[str, str]] | None = None) -> Look:
+    info = questions.info()
     return Look(time.monotonic(), info, clients)
 
 
-def _clients(asker: Asker, own_id: int | None) -> dict[str, dict[str, str]] | None:
+def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, str]] | None:
     """The connections by their id, without ours; None where there are too many, or none told."""
     if own_id is None:
         return None
-    reply = asker.ask("INFO", "clients")
+    reply = questions.ask("INFO", "clients")
     for line in (reply or b"").split(b"\r\n"):
         if line.startswith(b"connected_clients:") and int(line[18:]) > CLIENTS_LISTED:
             return None
-    reply = asker.ask("CLIENT", "LIST")
+    reply = questions.ask("CLIENT", "LIST")
     if reply is None:
         return None
     lines = reply.decode(errors="replace").splitlines()

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 
 from ..outcome.errors import EncodeError, TemplateError
-from ..outcome.hints import is_format, listed, meant
+from ..outcome.missing_fields import is_format, listed, meant
 
 # Found in place of a value where a mapping has no such key.
 cdef object ABSENT = object()

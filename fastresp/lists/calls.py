@@ -14,8 +14,9 @@ from ..outcome.errors import CommandError, LeaseError, TransportError
 from ..replies.reply_columns import ReplyColumns
 from ..replies.reply_core import ReplyCore
 from ..resp.buffer import Chunk
+from ..server.answers import Answers
 from ..server.forks import own
-from ..server.settings import Answers, Server
+from ..server.settings import Server
 from ..transports.connection import LostConnection
 from ..transports.driver import Waits
 from .consumer import Consumer

@@ -13,8 +13,8 @@ from ..outcome.errors import (
     CommandError,
     EncodeError,
     LoadErrors,
-    with_advice,
 )
+from ..outcome.messages import with_advice
 from ..outcome.report import ERRORS_KEPT, Report
 from ..replies.reply_core import ReplyCore
 from ..sources.source import Encoder
@@ -177,5 +177,5 @@ class Push:
         if error.argument is None or error.row is None:
             return error
         item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2
-        words = with_advice(str(error).partition(": ")[2], "an item is a str, bytes or a number")
+        words = with_advice(error.message, "an item is a str, bytes or a number").partition(": ")[2]
         return EncodeError(f"item {item:,}: {words}", row=item)

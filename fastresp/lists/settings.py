@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ..outcome.messages import Hint, Message, above_zero
+
 __all__ = ["ACK", "PUT_BACK", "TAKE", "Delivery", "Order", "Settings"]
 
 Order: TypeAlias = Literal["fifo", "lifo"]
@@ -100,10 +102,11 @@ class Settings:
         if self.maxlen is not None and not (isinstance(self.maxlen, int) and self.maxlen > 0):
             raise ValueError(f"maxlen is a number above 0, or None, not {self.maxlen!r}")
         if not isinstance(self.lease, (int, float)) or not 0.1 <= self.lease < math.inf:
-            raise ValueError(f"lease is a number of seconds of 0.1 or more, not {self.lease!r}")
+            words = f" is a number of seconds of 0.1 or more, not {self.lease!r}"
+            raise ValueError(Message(Hint("lease"), words))
         timeout = self.timeout
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-            raise ValueError(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
+            raise ValueError(above_zero("timeout", "seconds", timeout))
 
     @property
     def name(self) -> bytes:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..encode.template import Template
-from ..outcome.words import shown_reply
+from ..outcome.excerpts import shown_reply
+from ..outcome.messages import Hint, Message
 from ..replies.iter_replies import iter_replies
 from ..server.settings import ServerLike
 from ..sources.files.rejects import RejectsFile
@@ -24,6 +25,8 @@ DELETING = frozenset((
     "SCRIPT", "RENAME", "CONFIG", "ACL", "CLUSTER", "MODULE", "SHUTDOWN", "DEBUG", "SINTERSTORE",
     "SUNIONSTORE", "SDIFFSTORE", "ZINTERSTORE", "ZUNIONSTORE", "ZDIFFSTORE",
 ))  # fmt: skip
+
+CONNECTIONS = Hint("connections", ...)
 
 # What changes the connection, and so what the commands after it mean there.
 OF_A_CONNECTION = frozenset((
@@ -142,23 +145,29 @@ def check_spread(source: object, template: Template | None, connections: int) ->
         return
     names = command_names(source, template)
     if names is None and isinstance(source, RespFile):
-        raise ValueError(
+        message = Message(
             f"several connections are for commands that are known beforehand, and {source.name} "
-            "can be read only once; give the path of a file, or leave out connections="
+            "can be read only once; give the path of a file, or leave out ",
+            CONNECTIONS,
         )
+        raise ValueError(message)
     if names is None:
-        raise ValueError(
+        message = Message(
             "several connections are for commands whose names are known beforehand, of which none "
-            "belong together: give a template that begins with the name, or leave out connections="
+            "belong together: give a template that begins with the name, or leave out ",
+            CONNECTIONS,
         )
+        raise ValueError(message)
     found = OF_ALL.intersection(names)
     if template is None:
         found |= OF_A_CONNECTION.intersection(names)
     if found:
-        raise ValueError(
+        message = Message(
             f"{', '.join(sorted(found))} and the commands around belong on one connection, in "
-            "their order; leave out connections="
+            "their order; leave out ",
+            CONNECTIONS,
         )
+        raise ValueError(message)
 
 
 def deleting(names: Iterable[str], server: ServerLike, *, timeout: float | None) -> list[str]:

@@ -9,16 +9,18 @@ from typing import Any, Literal
 
 from ..encode.template import Template
 from ..outcome.errors import CommandError, FastrespError, TransportError
+from ..outcome.excerpts import HEAD_BYTES, shown_argument, shown_command
+from ..outcome.messages import message_of
 from ..outcome.passwords import redacted
 from ..outcome.report import size_text
-from ..outcome.words import HEAD_BYTES, shown_argument, shown_command
 from ..replies.iter_replies import iter_replies
 from ..resp.buffer import Chunk
 from ..resp.split import arguments
 from ..resp.values import pack
+from ..server.answers import parse_info
 from ..server.options import Options
-from ..server.settings import Server, ServerLike, parse_info
-from ..sources.source import Encoder, encoding, released
+from ..server.settings import Server, ServerLike
+from ..sources.source import Encoder, encoding, naming_file, released
 from .command_info import CommandInfo, command_info
 from .memory_estimate import LIMITS, Estimate, Model
 from .progress import fraction_read, known_rows
@@ -171,7 +173,7 @@ def dry_run(
     try:
         inquiry = inquire(sample, server, timeout=timeout)
     except TransportError as error:
-        inquiry = Inquiry(unreachable=str(error.args[0]))
+        inquiry = Inquiry(unreachable=error.args[0])
     else:
         inquiry.rehearsed = _rehearsed(template, server, timeout)
     estimate = Model(inquiry.limits).run(sample.commands, sample.times or 1.0)
@@ -184,7 +186,7 @@ def take_sample(
     """Encode the first rows of a source."""
     encoder, source = encoding(data, template, Options(nulls=nulls))
     sample = Sample(whole=True, total_rows=known_rows(data))
-    with released(source):
+    with released(source), naming_file(data):
         chunks = encoder.chunks(source)
         for chunk in chunks:
             _take_chunk(chunk, sample)
@@ -198,7 +200,7 @@ def take_sample(
             try:
                 sample.total_rows = _count_on(chunks, encoder, data)
             except FastrespError as error:
-                sample.fault = str(error)
+                sample.fault = message_of(error)
     return sample
 
 
@@ -293,7 +295,8 @@ def _rehearsed(template: Template | None, server: ServerLike, timeout: float | N
         if where.rehearsal:
             where.ask(timeout)
     except (CommandError, TransportError) as error:
-        return str(error.args[0])
+        message: str = error.args[0]
+        return message
     return ""
 
 

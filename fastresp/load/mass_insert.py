@@ -25,6 +25,7 @@ from ..sources.source import (
     as_source,
     encoding,
     files_of,
+    naming_file,
     place_of,
     released,
 )
@@ -220,7 +221,7 @@ def dump(
     if isinstance(file, (str, os.PathLike)):
         check_not_read(file, files_of(data))
     writer, source = encoding(data, template, Options(nulls=nulls, default=default))
-    with released(source):
+    with released(source), naming_file(data):
         if isinstance(file, (str, os.PathLike)):
             with open(file, "wb", buffering=0) as opened:
                 _dump_whole(writer, source, opened)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from redis import exceptions as redis_errors
 
-from .passwords import redacted, without_passwords
-
-if TYPE_CHECKING:
-    from .report import Report
+from .error_reply import CommandError, FastrespError
+from .messages import Message
+from .report import LoadErrors, Report
 
 __all__ = [
     "CommandError",
@@ -26,12 +23,6 @@ __all__ = [
 ]
 
 
-class FastrespError(Exception):
-    """Base of every exception of this package."""
-
-    __repr__ = Exception.__repr__  # redis-py's says "server:CommandError", without the text
-
-
 class EncodeError(FastrespError, TypeError, ValueError):
     """A value has no RESP form, or a command may not be sent in a pipeline.
 
@@ -39,10 +30,16 @@ class EncodeError(FastrespError, TypeError, ValueError):
 
     Attributes:
         command: index of the command, counted from 0, or None where there is no stream.
-        row: index of the source row, or None where commands are given one by one.
+        row: index of the source row in the whole load, counted from 0, or None where commands
+            are given one by one.
+        file, row_in_file: where the source is several files, the one that the row is in, and
+            which of its rows it is, counted from 0. Else None.
         argument: index of the argument in its command, 0 being the command's name, or None
             when the command as a whole is meant.
     """
+
+    file: str | None = None
+    row_in_file: int | None = None
 
     def __init__(
         self,
@@ -58,20 +55,19 @@ class EncodeError(FastrespError, TypeError, ValueError):
         self.argument = argument
 
 
-def with_advice(message: str, advice: str) -> str:
-    """Replace advice that names an option of loads, for a call that does not have it."""
-    words, _, given = message.rpartition("; ")
-    return f"{words}; {advice}" if "nulls=" in given or "default=" in given else message
-
-
 class TemplateError(FastrespError, ValueError):
     """A command template can't be read, or names a field that a row does not have.
 
     Attributes:
         template: the text of the template.
         position: index of the character that the caret points at.
-        row: index of the source row, or None when the template itself is at fault.
+        row: index of the source row in the whole load, counted from 0, or None when the template
+            itself is at fault.
+        file, row_in_file: as those of an EncodeError.
     """
+
+    file: str | None = None
+    row_in_file: int | None = None
 
     def __init__(
         self, message: str, template: str, position: int, *, row: int | None = None
@@ -120,80 +116,12 @@ class ProtocolError(FastrespError, ValueError):
         self.before = before
 
     def __str__(self) -> str:
-        text = f"{self.args[0]} (at byte {self.offset:,})"
-        return f"{text}\n{self.before}" if self.before else text
+        return str(self.message)
 
-
-class CommandError(FastrespError, redis_errors.ResponseError):
-    """An error reply: the server's answer to one command.
-
-    Attributes:
-        text: the server's words, such as ``WRONGTYPE Operation against a key ...``.
-        code: their first word, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
-        index: index of the command in the load, or None where the transport can't tell
-            (``redis-cli --pipe`` can't).
-        row: index of the source row that the command came from, or None.
-        file: where the source is several files, the one that the row came from; ``row`` then is
-            one of its rows. Else None.
-        arguments: the command as it was sent, a tuple of bytes, or None; also None where those
-            of earlier errors already take 8 MiB. In the place of what may be a password, as of
-            AUTH or CONFIG SET requirepass, is ``(redacted)``, as in SLOWLOG.
-        redacted: whether that is so of some argument.
-        nested: whether it is part of the reply, as within that of EXEC, and not the whole of it.
-    """
-
-    redacted = False
-
-    def __init__(
-        self,
-        text: str,
-        *,
-        index: int | None = None,
-        row: int | None = None,
-        file: str | None = None,
-        arguments: tuple[bytes, ...] | None = None,
-        nested: bool = False,
-    ) -> None:
-        text = without_passwords(text, arguments or ())
-        if arguments:
-            sent, arguments = arguments, redacted(arguments)
-            self.redacted = arguments is not sent
-        super().__init__(text)
-        self.text = text
-        self.code = text.partition(" ")[0]
-        self.index = index
-        self.row = row
-        self.file = file
-        self.arguments = arguments
-        self.nested = nested
-
-    def __str__(self) -> str:
-        where = "" if self.row is None else f"row {self.row:,}, "
-        if self.file is not None:
-            where = f"{self.file}, {where}"
-        words = self.text or "(an error reply without a word)"
-        return words if self.index is None else f"{where}command {self.index:,}: {words}"
-
-
-class LoadErrors(FastrespError):
-    """A load with error replies among the answers: it ran to its end, or was told to stop.
-
-    Attributes:
-        report: the whole report; ``report.errors`` holds the first 100 error replies.
-    """
-
-    def __init__(
-        self,
-        report: Report,
-        *,
-        hint: str = "(on_error='collect' returns this report instead of raising)",
-    ) -> None:
-        super().__init__(report)
-        self.report = report
-        self._hint = hint
-
-    def __str__(self) -> str:
-        return f"{self.report}\n{self._hint}".rstrip()
+    @property
+    def message(self) -> str:
+        before = f"\n{self.before}" if self.before else ""
+        return Message(self.args[0], f" (at byte {self.offset:,})", before)
 
 
 class TransportError(FastrespError, redis_errors.ConnectionError, ConnectionError):

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .errors import CommandError, LoadErrors
+from .error_reply import CommandError, FastrespError
+from .excerpts import shortened
+from .messages import Hint, Message
 from .passwords import without_passwords
-from .words import shortened
 
-__all__ = ["ERRORS_KEPT", "Report", "size_text"]
+__all__ = ["ERRORS_KEPT", "LoadErrors", "Report", "size_text"]
 
 # Error replies kept with their text; all of them are counted.
 ERRORS_KEPT = 100
@@ -111,6 +112,11 @@ class Report:
             raise LoadErrors(self)
 
     def __str__(self) -> str:
+        return str(self.message)
+
+    @property
+    def message(self) -> Message:
+        """The report in words; the options that they name can be rendered in other words."""
         lines = [
             f"{_count(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
             f"{_count(self.rows, 'row')}) "
@@ -123,10 +129,12 @@ class Report:
         if self.unsent:
             lines[1] += f"; {self.unsent:,} made but not sent"
         if self.skipped:
-            lines.append(f"{_count(self.skipped, 'command')} left out for a null (nulls='skip')")
+            skipped = f"{_count(self.skipped, 'command')} left out for a null ("
+            lines.append(Message(skipped, Hint("nulls", "skip"), ")"))
         if self.stopped:
             lines.append(self.stopped)
-        return "\n".join(lines + self._kinds())
+        first, *others = lines + self._kinds()
+        return Message(first, *(Message("\n", line) for line in others))
 
     def _over(self) -> str:
         several = f", {self.connections} connections" if self.connections > 1 else ""
@@ -154,14 +162,16 @@ class Report:
         for kind, count in kinds.most_common(KINDS_SHOWN):
             one = first.get(kind)
             words = kind if by_text else self._words_of(kind, kept.get(kind, []))
-            where = f", first for row {one.row:,}" if one and one.row is not None else ""
-            where += f" of {one.file}" if one and one.file is not None else ""
-            lines.append(f"{count:>6,} x {shortened(words)}{where}")
+            lines.append(f"{count:>6,} x {shortened(words)}{_first_row(one)}")
         if len(kinds) > KINDS_SHOWN:
             lines.append(f"and {len(kinds) - KINDS_SHOWN:,} other codes (errors_by_code has them)")
         if all(error.index is None for error in self.errors):
             lines.append(
-                f"{self.transport} can't say which rows these were; transport='socket' names them"
+                Message(
+                    f"{self.transport} can't say which rows these were; ",
+                    Hint("transport", "socket"),
+                    " names them",
+                )
             )
         return lines
 
@@ -171,6 +181,36 @@ class Report:
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")
         return f"{code}, such as: {shortened(example)}" if example else code
+
+
+class LoadErrors(FastrespError):
+    """A load with error replies among the answers: it ran to its end, or was told to stop.
+
+    Attributes:
+        report: the whole report; ``report.errors`` holds the first 100 error replies.
+    """
+
+    def __init__(
+        self,
+        report: Report,
+        *,
+        hint: str = "(on_error='collect' returns this report instead of raising)",
+    ) -> None:
+        super().__init__(report)
+        self.report = report
+        self._hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.report}\n{self._hint}".rstrip()
+
+
+def _first_row(error: CommandError | None) -> str:
+    """Which row was the first with some error, where that is known."""
+    if error is None or error.row is None:
+        return ""
+    if error.file is None:
+        return f", first for row {error.row:,}"
+    return f", first for row {error.row_in_file:,} of {error.file}"
 
 
 def _count(count: int, one: str, several: str = "") -> str:

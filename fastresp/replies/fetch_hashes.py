@@ -10,6 +10,7 @@ from typing import Any, Self, TypeAlias
 from weakref import ref
 
 from ..outcome.errors import SourceError
+from ..outcome.messages import Hint, Message
 from ..server.options import check_timeout
 from ..server.settings import Server, ServerLike
 from ..sources.source import ArrowHolding, ArrowStreaming
@@ -135,7 +136,8 @@ def _binary(binary: bool | Iterable[str], names: list[str]) -> set[str]:
         return set(names) if binary else set()
     chosen = {binary} if isinstance(binary, str) else set(binary)
     if unknown := chosen.difference(names):
-        raise ValueError(f"binary names {min(unknown)!r}, and the columns are {', '.join(names)}")
+        words = f" names {min(unknown)!r}, and the columns are {', '.join(names)}"
+        raise ValueError(Message(Hint("binary"), words))
     return chosen
 
 

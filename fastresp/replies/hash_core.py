@@ -13,9 +13,9 @@ from ..outcome.errors import (
     EncodeError,
     ProtocolError,
     SourceError,
-    with_advice,
 )
-from ..outcome.words import shortened
+from ..outcome.excerpts import shortened
+from ..outcome.messages import with_advice
 from ..resp.split import arguments
 from ..server.options import Options
 from ..server.settings import Server
@@ -167,7 +167,7 @@ def advising() -> Iterator[None]:
     try:
         yield
     except EncodeError as error:
-        error.args = (with_advice(str(error), "a key is a str, bytes or a number"),)
+        error.args = (with_advice(error.message, "a key is a str, bytes or a number"),)
         raise
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..outcome.errors import CommandError, DecodeError, ProtocolError, TransportError
-from ..outcome.words import shown_reply
+from ..outcome.excerpts import shown_reply
+from ..outcome.messages import Hint, Message
 from ..server.forks import Inherited, is_own
 from ..server.settings import Server
 from .arrow_out import StringBatch
@@ -202,9 +203,10 @@ def check_keys_of(server: Server, pattern: Pattern, keys: list[bytes]) -> None:
 
 
 def not_text(what: str, key: bytes, column: str) -> DecodeError:
-    return DecodeError(
-        f"{what} is not UTF-8; name {column!r} in binary= for its bytes", key=key, column=column
+    message = Message(
+        f"{what} is not UTF-8; name {column!r} ", Hint("binary", ..., "in"), " for its bytes"
     )
+    return DecodeError(message, key=key, column=column)
 
 
 def is_text(value: bytes) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any, NoReturn
 
 from ..outcome.errors import CommandError, DecodeError, ProtocolError, TransportError
+from ..outcome.excerpts import shortened, shown_reply
 from ..outcome.report import Report
-from ..outcome.words import shortened, shown_reply
 from ..resp.read import ReplyReader
 from ..resp.split import arguments
 from ..server.settings import Server

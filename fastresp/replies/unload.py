@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, Self
 
 from ..outcome.errors import CommandError, SourceError
+from ..outcome.messages import Hint, Message
 from ..server.settings import Server, ServerLike
 from .arrow_out import StringBatch, schema
 from .fetch_hashes import Hashes, fetch_hashes
@@ -244,9 +245,8 @@ class Entries:
             )
         chosen = set(self.names) if binary is True else set(binary or ())
         if unknown := chosen.difference(self.names):
-            raise ValueError(
-                f"binary names {min(unknown)!r}, and the columns are {', '.join(self.names)}"
-            )
+            words = f" names {min(unknown)!r}, and the columns are {', '.join(self.names)}"
+            raise ValueError(Message(Hint("binary"), words))
         self.rows = self.nbytes = 0
         self._text = [name not in chosen for name in self.names]
         self._target = target

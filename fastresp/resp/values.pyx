@@ -38,6 +38,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from ..outcome.errors import EncodeError, TemplateError
+from ..outcome.messages import DEFAULT, SKIP_OR_EMPTY, Message, message_of
 from ..outcome.passwords import holds_passwords
 
 
@@ -277,10 +278,10 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
     kind = type(value).__name__
     if value is None:
         asked = "" if default is None else ", and default= is not asked about one"
-        raise EncodeError(
+        raise EncodeError(Message(
             f"cannot send None (a NoneType): a null has no RESP form{asked}; leave it out, send an "
-            "empty string, or let nulls='skip' or nulls='empty' do so"
-        )
+            "empty string, or let ", SKIP_OR_EMPTY, " do so"
+        ))
     if default is not None:
         result = default(value)
         if isinstance(result, (str, bytes, int, float)) and not isinstance(result, bool):
@@ -298,15 +299,15 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
             "whose columns know their nulls, or put None in its place"
         )
     if kind in ("bool", "bool_"):       # NumPy's too
-        raise EncodeError(
+        raise EncodeError(Message(
             f"cannot send {value} (a bool): Redis has none; send {int(value)} or "
-            f"'{str(value).lower()}', or pass default=int"
-        )
-    raise EncodeError(
+            f"'{str(value).lower()}', or pass ", DEFAULT, "int"
+        ))
+    raise EncodeError(Message(
         f"cannot send {shown(value)} (a {kind}): an argument is str, bytes, int, float, Decimal, "
-        "a date, time or timedelta, UUID or a buffer; convert it, or pass default=, a function "
-        "that does"
-    )
+        "a date, time or timedelta, UUID or a buffer; convert it, or pass ", DEFAULT,
+        ", a function that does"
+    ))
 
 
 cdef str usual_text(object value):
@@ -315,10 +316,10 @@ cdef str usual_text(object value):
         return format(value, "f") if value.is_finite() else str(value)
     if isinstance(value, (date, time)):     # a datetime is a date
         if value != value:
-            raise EncodeError(
+            raise EncodeError(Message(
                 f"cannot send {value} (a {type(value).__name__}): it is a null; put None in its "
-                "place, and let nulls='skip' or nulls='empty' say what that does"
-            )
+                "place, and let ", SKIP_OR_EMPTY, " say what that does"
+            ))
         return value.isoformat()
     if isinstance(value, timedelta):
         return duration(value)
@@ -393,7 +394,8 @@ cdef object locate(
                 "str or bytes"
             )
     located = EncodeError(
-        f"{where}: {error}" if where else str(error), command=command, row=row, argument=argument
+        Message(where, ": " if where else "", message_of(error)),
+        command=command, row=row, argument=argument,
     )
     located.__cause__ = error.__cause__
     return located

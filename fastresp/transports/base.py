@@ -11,7 +11,8 @@ from ..outcome.errors import FastrespError, ProtocolError, TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..resp.split import CommandSplitter
-from ..server.settings import Answers, Server, ServerLike
+from ..server.answers import Answers
+from ..server.settings import Server, ServerLike
 from .driver import Steps, run
 from .lanes import Lanes
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ..outcome.errors import TransportError
+from ..outcome.messages import Hint, Message
+from ..server.answers import Answers
 from ..server.options import Options
 from ..server.programs import find_program
-from ..server.settings import Answers, Server
+from ..server.settings import Server
 from .base import Transport
 from .cli_options import beyond_redis_cli
 from .error_policy import ErrorPolicy
@@ -33,7 +35,7 @@ def choose(
     beyond = beyond_any_cli(options, policy, resending)
     if transport == "redis-cli":
         if beyond:
-            raise TransportError(f"{beyond}; use transport='socket'")
+            raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
         return RedisCli(server, timeout=timeout)
     answers = None
     program = find_program("cli", "FASTRESP_CLI", wheels=False)
@@ -63,11 +65,13 @@ def check_cluster(answers: Answers | None, server: Server, transport: str) -> No
         TransportError: most of the load would be answered by MOVED.
     """
     if transport == "auto" and answers is not None and answers.cluster:
-        raise TransportError(
+        message = Message(
             f"the server at {server} is part of a cluster, and this version does not follow "
-            "MOVED; transport='socket' loads the keys of that one node, and reports each of the "
-            "others as a MOVED error"
+            "MOVED; ",
+            Hint("transport", "socket"),
+            " loads the keys of that one node, and reports each of the others as a MOVED error",
         )
+        raise TransportError(message)
 
 
 def beyond_any_cli(

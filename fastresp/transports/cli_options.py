@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..server.answers import Answers
 from ..server.programs import words_of
-from ..server.settings import Answers, Server
+from ..server.settings import Server
 
 __all__ = ["beyond_redis_cli", "cli_options"]
 

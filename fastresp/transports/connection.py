@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..outcome.errors import ProtocolError, TransportError, TransportTimeout
+from ..outcome.messages import Hint, Message, message_of
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
@@ -209,9 +210,12 @@ class Connection:
         overdue = self.overdue()
         if overdue is not None:
             raise TransportTimeout(
-                f"nothing moved for {overdue:g} s between here and {self.server}: the server "
-                "is frozen, or busy with commands that take longer (a larger timeout= waits "
-                "longer; a server answers about 16 KB of commands at once)",
+                Message(
+                    f"nothing moved for {overdue:g} s between here and {self.server}: the server "
+                    "is frozen, or busy with commands that take longer (a larger ",
+                    Hint("timeout", ...),
+                    " waits longer; a server answers about 16 KB of commands at once)",
+                ),
                 self.report,
             )
         return wait
@@ -258,7 +262,7 @@ class Connection:
         try:
             self.server.ask(self.timeout)
         except TransportError as error:
-            message += f"\na new connection says: {error}"
+            message = Message(message, "\na new connection says: ", message_of(error))
         else:
             message += "\na new connection to it works"
         return TransportError(message, report)

@@ -10,11 +10,13 @@ from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
 
 from ..outcome.errors import CommandError, EncodeError, TemplateError
+from ..outcome.messages import Hint, Message
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
 from ..server.descriptors import needed_for
 from ..server.options import MaxErrors, Rejects
 from ..sources.blocking import write_all
+from ..sources.source import name_file
 from .window import Window
 
 __all__ = ["ErrorPolicy", "Place", "error_fields", "reject_line"]
@@ -59,7 +61,8 @@ class ErrorPolicy:
         self._most, self._share = _limits(max_errors)
         if on_error == "stop":
             if max_errors is not None:
-                raise ValueError("on_error='stop' stops at the first error; leave out max_errors")
+                stop, limit = Hint("on_error", "stop"), Hint("max_errors")
+                raise ValueError(Message(stop, " stops at the first error; leave out ", limit))
             self._most = 0
         self._rejects = rejects
         self._place = place
@@ -79,9 +82,12 @@ class ErrorPolicy:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if self._place is not None and isinstance(error, (EncodeError, TemplateError)):
-            file, row = self._place(error.row or 0)
-            error.add_note(f"row {row:,} of {file}")
+        if (
+            isinstance(error, (EncodeError, TemplateError))
+            and self._place
+            and error.row is not None
+        ):
+            name_file(error, *self._place(error.row))
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -179,14 +185,14 @@ class ErrorPolicy:
             or self._kept_bytes <= KEPT_BYTES
             or size <= SMALL_BYTES  # it may hold a password, which the text may quote
         )
-        file, row = None, held.row(at)
-        if self._place is not None:
-            file, row = self._place(row)
+        row = held.row(at)
+        file, row_in_file = (None, None) if self._place is None else self._place(row)
         return CommandError(
             text.decode(errors="backslashreplace"),
             index=held.source_index(at),
             row=row,
             file=file,
+            row_in_file=row_in_file,
             arguments=arguments(held.command(at)) if wanted else None,
             nested=nested,
         )
@@ -196,7 +202,12 @@ class ErrorPolicy:
         if error.arguments is None or self._kept_bytes <= KEPT_BYTES:
             return error
         return CommandError(
-            error.text, index=error.index, row=error.row, file=error.file, nested=error.nested
+            error.text,
+            index=error.index,
+            row=error.row,
+            file=error.file,
+            row_in_file=error.row_in_file,
+            nested=error.nested,
         )
 
 
@@ -213,8 +224,8 @@ def error_fields(error: CommandError) -> dict[str, Any]:
     words = error.arguments
     fields: dict[str, Any] = {
         "command": error.index,
-        **({} if error.file is None else {"file": error.file}),
         "row": error.row,
+        **({} if error.file is None else {"file": error.file, "row_in_file": error.row_in_file}),
         "arguments": words and [_for_json(word) for word in words],
         "code": error.code,
         "error": error.text,
@@ -256,6 +267,5 @@ def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
             return int(max_errors), None
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError(
-        f"max_errors is a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
-    )
+    words = f" is a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
+    raise ValueError(Message(Hint("max_errors"), words))

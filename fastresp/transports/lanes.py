@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..outcome.errors import ProtocolError, TransportError
+from ..outcome.excerpts import shortened
 from ..outcome.report import Report
-from ..outcome.words import shortened
 from ..resp.buffer import Chunk
 from ..resp.scan import ReplyScanner
 from ..server.options import Options

@@ -17,14 +17,16 @@ from functools import partial
 from pathlib import Path
 
 from ..outcome.errors import CommandError, TransportError, TransportTimeout
+from ..outcome.messages import Hint, Message, message_of
 from ..outcome.passwords import without_passwords
 from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
+from ..server.answers import Answers
 from ..server.descriptors import needed_for
 from ..server.forks import Inherited, own
 from ..server.options import check_timeout
 from ..server.programs import end_group, need_program
-from ..server.settings import Answers, Server, ServerLike
+from ..server.settings import Server, ServerLike
 from .base import Transport
 from .causes import LIKELY_CAUSES, idle_cause
 from .cli_options import beyond_redis_cli, cli_options
@@ -143,9 +145,8 @@ class RedisCli(Transport):
         answers = self.answers = self.answers or self.server.ask(self.timeout)
         beyond = beyond_redis_cli(program, self.server, answers)
         if beyond:
-            raise TransportError(
-                f"redis-cli can't load into {self.server}: {beyond}; transport='socket' can"
-            )
+            words = f"redis-cli can't load into {self.server}: {beyond}; "
+            raise TransportError(Message(words, Hint("transport", "socket"), " can"))
         try:
             self._spawn(program, answers)
         except BaseException:
@@ -300,9 +301,13 @@ class RedisCli(Transport):
         report = self.report
         if replies != commands or failed > replies:
             raise TransportError(
-                f"redis-cli counted {replies:,} replies to {commands:,} commands, "
-                f"{failed:,} of them errors; some other program may answer for it or for the "
-                "server (transport='socket' goes without redis-cli)",
+                Message(
+                    f"redis-cli counted {replies:,} replies to {commands:,} commands, "
+                    f"{failed:,} of them errors; some other program may answer for it or for the "
+                    "server (",
+                    Hint("transport", "socket"),
+                    " goes without redis-cli)",
+                ),
                 report,
             )
 
@@ -357,9 +362,12 @@ class RedisCli(Transport):
                 f"{self.server}: the server is frozen, or busy with a command, or with the last "
                 "500 KB of them, which redis-cli is silent about"
             )
-        return (
-            f"{message}; redis-cli was ended (a larger timeout= waits longer; transport='socket' "
-            f"sees every reply)"
+        return Message(
+            f"{message}; redis-cli was ended (a larger ",
+            Hint("timeout", ...),
+            " waits longer; ",
+            Hint("transport", "socket"),
+            " sees every reply)",
         )
 
     def _read_outputs(self, ready: Iterable[int]) -> None:
@@ -424,7 +432,7 @@ class RedisCli(Transport):
         try:
             self.server.ask(self.timeout)
         except TransportError as error:
-            message += f"\na new connection says: {error}"
+            message = Message(message, "\na new connection says: ", message_of(error))
         else:
             message += "\na new connection to it works"
         return TransportError(message, report)

@@ -22,8 +22,8 @@ from .comparison import compare_push, compare_rows, read_rows
 from .methods import (
     FASTRESP,
     READY_FILE,
+    Announce,
     Comparison,
-    Show,
 )
 
 __all__ = ["demo"]
@@ -71,8 +71,8 @@ def demo(
 
 
 def _demo_push(commands: int) -> None:
-    with _status() as show:
-        comparison = compare_push(commands, show)
+    with _status() as announce:
+        comparison = compare_push(commands, announce)
     notes = [
         f"After each load the list was read back: it held exactly the {commands:,} values sent.",
         "Timed: encoding and loading, from the client's start to the last reply.",
@@ -84,10 +84,10 @@ def _demo_rows(path: Path, text: str) -> None:
     template = Template(text)
     if not path.exists():
         fail(f"{path}: No such file or directory; check the path after --rows")
-    with _status() as show:
-        show(f"reading {path}")
+    with _status() as announce:
+        announce(f"reading {path}")
         rows = read_rows(path)
-        comparison = compare_rows(rows, template, show)
+        comparison = compare_rows(rows, template, announce)
     notes = [
         "After each load the server's DEBUG DIGEST was the same as after a load by redis-py.",
         "Timed: encoding and loading, from the client's start to the last reply. Not timed: "
@@ -130,7 +130,7 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
 
 
 @contextmanager
-def _status() -> Iterator[Show]:
+def _status() -> Iterator[Announce]:
     """Show on stderr what goes on; only between the timed parts, so that it costs them nothing."""
     console = Console(stderr=True)
     with Live(console=console, auto_refresh=False, transient=True) as live:

@@ -16,10 +16,10 @@ from ...outcome.errors import FastrespError
 from .generators import PAYLOAD
 from .methods import (
     FASTRESP,
+    Announce,
     Comparison,
     Methods,
-    Show,
-    Stage,
+    Workbench,
 )
 
 __all__ = ["PIPELINE", "compare_push", "compare_rows", "read_rows"]
@@ -35,30 +35,34 @@ ROUNDS = 3
 BUDGET_S = 45.0
 
 
-def compare_push(commands: int, show: Show) -> Comparison:
+def compare_push(commands: int, announce: Announce) -> Comparison:
     """Load the report's LPUSH of 129 bytes by each method of its push table.
 
     Args:
         commands: how many.
-        show: is told what goes on, between the timed parts.
+        announce: is told what goes on, between the timed parts.
 
     Raises:
         FastrespError: a program is missing or failed, or the server holds other data than sent.
     """
     command = ("LPUSH", KEY, PAYLOAD)
-    with Stage.open() as stage:
-        show("writing the ready file")
-        dump(repeat(command, commands), None, stage.ready_file)
-        methods = stage.plain_methods(lambda: repeat(command, commands))
-        methods[FASTRESP] = lambda: mass_insert(repeat(command, commands), server=stage.server.url)
+    with Workbench.open() as workbench:
+        announce("writing the ready file")
+        dump(repeat(command, commands), None, workbench.ready_file)
+        methods = workbench.plain_methods(lambda: repeat(command, commands))
+        methods[FASTRESP] = lambda: mass_insert(
+            repeat(command, commands), server=workbench.server.url
+        )
 
         def check(method: str) -> None:
-            _check_list(stage.client, commands, method)
+            _check_list(workbench.client, commands, method)
 
-        return stage.compare(methods, commands, ROUNDS, check=check, show=show, budget_s=BUDGET_S)
+        return workbench.compare(
+            methods, commands, ROUNDS, check=check, announce=announce, budget_s=BUDGET_S
+        )
 
 
-def compare_rows(rows: list[dict[str, Any]], template: Template, show: Show) -> Comparison:
+def compare_rows(rows: list[dict[str, Any]], template: Template, announce: Announce) -> Comparison:
     """Load rows through a template by each method, and by a redis-py pipeline.
 
     Only fastresp fills in the template while it is timed: the others get ready lists of arguments.
@@ -67,19 +71,19 @@ def compare_rows(rows: list[dict[str, Any]], template: Template, show: Show) -> 
         EncodeError, TemplateError: a row has no value for the template, or lacks a field.
         FastrespError: as ``compare_push``; or the server refused a command.
     """
-    show("filling in the template for the other methods")
+    announce("filling in the template for the other methods")
     commands = list(_expanded(rows, template))
-    with Stage.open() as stage:
-        show("writing the ready file")
-        dump(rows, template, stage.ready_file)
+    with Workbench.open() as workbench:
+        announce("writing the ready file")
+        dump(rows, template, workbench.ready_file)
         # This one first: an error reply is clearer from redis-py than from redis-cli.
-        methods: Methods = {PIPELINE: lambda: _load_by_pipeline(stage.client, commands)}
-        methods |= stage.plain_methods(lambda: commands)
-        methods[FASTRESP] = lambda: mass_insert(rows, template, server=stage.server.url)
+        methods: Methods = {PIPELINE: lambda: _load_by_pipeline(workbench.client, commands)}
+        methods |= workbench.plain_methods(lambda: commands)
+        methods[FASTRESP] = lambda: mass_insert(rows, template, server=workbench.server.url)
         digests: list[str] = []
 
         def check(method: str) -> None:
-            digests.append(_digest(stage.client))
+            digests.append(_digest(workbench.client))
             if digests[-1] != digests[0]:
                 raise FastrespError(
                     f"after the load by {method} the server does not hold the same as after the "
@@ -87,8 +91,8 @@ def compare_rows(rows: list[dict[str, Any]], template: Template, show: Show) -> 
                     "'XADD key *', can't be compared"
                 )
 
-        return stage.compare(
-            methods, len(commands), ROUNDS, check=check, show=show, budget_s=BUDGET_S
+        return workbench.compare(
+            methods, len(commands), ROUNDS, check=check, announce=announce, budget_s=BUDGET_S
         )
 
 

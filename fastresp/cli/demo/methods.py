@@ -17,8 +17,8 @@ from typing import IO, Any, TypeAlias
 
 from ...outcome.errors import TransportError
 from ...server.descriptors import needed_for
+from ...server.local_server import LocalServer
 from ...server.programs import (
-    LocalServer,
     end_group,
     find_program,
     need_program,
@@ -26,14 +26,23 @@ from ...server.programs import (
 )
 from .generators import GENERATORS, chunks
 
-__all__ = ["FASTRESP", "READY_FILE", "Comparison", "Methods", "PlainCli", "Show", "Stage", "Timing"]
+__all__ = [
+    "FASTRESP",
+    "READY_FILE",
+    "Comparison",
+    "Methods",
+    "PlainCli",
+    "Announce",
+    "Workbench",
+    "Timing",
+]
 
 READY_FILE = "no generation"
 FASTRESP = "fastresp"
 # Nothing that is compared, and no look at what it left, takes as long as this.
 STUCK_S = 300.0
 
-Show: TypeAlias = Callable[[str], object]
+Announce: TypeAlias = Callable[[str], object]
 Methods: TypeAlias = dict[str, Callable[[], object]]
 
 
@@ -145,7 +154,7 @@ class PlainCli:
             raise TransportError(f"{self.program} --pipe failed: {why}")
 
 
-class Stage:
+class Workbench:
     """A server of our own, a plain redis-cli for it, and a redis-py client to look into it.
 
     Attributes:
@@ -161,7 +170,7 @@ class Stage:
 
     @classmethod
     @contextmanager
-    def open(cls, *, tcp: bool = False) -> Iterator[Stage]:
+    def open(cls, *, tcp: bool = False) -> Iterator[Workbench]:
         """Start the server; end it and remove its folder afterwards.
 
         Args:
@@ -198,7 +207,7 @@ class Stage:
         *,
         before: Callable[[], object] = lambda: None,
         check: Callable[[str], None] = lambda method: None,
-        show: Show = lambda text: None,
+        announce: Announce = lambda text: None,
         budget_s: float = float("inf"),
     ) -> Comparison:
         """Time the methods in turn, in rounds, each time into an empty server.
@@ -209,21 +218,21 @@ class Stage:
             rounds: at most so many; the first is always run.
             before: is called before each load, in the emptied server.
             check: is called with the method's name after each load, to look at the data.
-            show: is told what goes on, between the timed parts.
+            announce: is told what goes on, between the timed parts.
             budget_s: no round is begun that would end later than this after the start.
         """
         comparison = Comparison(self._server_name(), commands)
         comparison.timings = {method: [] for method in methods}
         start = time.monotonic()
         first = next(iter(methods))
-        show(f"warming up: loading {commands:,} commands by {first}, untimed")
+        announce(f"warming up: loading {commands:,} commands by {first}, untimed")
         # The first load pays for the memory that the others find ready.
         self.timed(methods[first], before)
         for index in range(rounds):
             for method, load in methods.items():
-                show(f"round {index + 1}: loading {commands:,} commands by {method}")
+                announce(f"round {index + 1}: loading {commands:,} commands by {method}")
                 comparison.timings[method].append(self.timed(load, before))
-                show(f"round {index + 1}: checking what {method} left in the server")
+                announce(f"round {index + 1}: checking what {method} left in the server")
                 check(method)
             if (time.monotonic() - start) * (index + 2) / (index + 1) > budget_s:
                 break

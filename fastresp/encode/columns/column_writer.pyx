@@ -38,6 +38,7 @@ from .steps cimport Steps
 from time import monotonic
 
 from ...outcome.errors import EncodeError
+from ...outcome.messages import SKIP_OR_EMPTY, Message
 from ..chunk_writer import CHUNK_BYTES
 
 # A source that takes longer for a batch is one to be waited for: what is made goes first.
@@ -185,12 +186,12 @@ cdef class ColumnWriter(Target):
         return locate(error, where, command, self.rows, job.argument, None)
 
 
-cdef str described(int fault, Job *job, Py_ssize_t most):
+cdef object described(int fault, Job *job, Py_ssize_t most):
     """What is wrong with a value, as a sentence."""
     if fault == IS_NOT_ALLOWED:
-        return (
-            "cannot send a null: it has no RESP form; leave it out, send an empty string, or let "
-            "nulls='skip' or nulls='empty' do so"
+        return Message(
+            "cannot send a null: it has no RESP form; leave it out, send an empty string, or let ",
+            SKIP_OR_EMPTY, " do so"
         )
     if fault == IS_NULL_ROW:
         return "the row itself is null, and has no columns"

@@ -27,7 +27,7 @@ from collections import Counter
 
 from ...outcome.errors import TemplateError
 from .arrow_types import DOCUMENT
-from ...outcome.hints import listed, meant, spelled
+from ...outcome.missing_fields import listed, meant, spelled
 from ..fields import (
     Field,
     Items,

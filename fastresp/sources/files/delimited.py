@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
 from .input import Input
 from .reading import (
     BLOCK_BYTES,
@@ -30,7 +31,7 @@ __all__ = ["OTHER_DELIMITERS", "header_of", "open_delimited"]
 OTHER_DELIMITERS = ";\t|"
 HEADER = re.compile(rb'[\r\n]*((?:[^"\r\n]++|"[^"]*+")*+)(?:\r\n|\n|\r(?!$))')
 WRONG_FIELDS = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
-NOT_UTF8 = "convert it, as with encoding='latin-1'"
+NOT_UTF8 = Message("convert it, as with ", Hint("encoding", "latin-1"))
 
 
 def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
@@ -66,8 +67,8 @@ def _names(data: Input, kind: str, options: FileOptions) -> tuple[list[str], int
     names, lines = _taken(data, kind, options)
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if twice is not None:
-        where = "in the first line; rename one" if options.header else "in columns="
-        raise SourceError(f"two columns are named {twice!r} {where}")
+        where = "in the first line; rename one" if options.header else Hint("columns", ..., "in")
+        raise SourceError(Message(f"two columns are named {twice!r} ", where))
     return names, lines
 
 
@@ -93,7 +94,7 @@ def _header(data: Input, kind: str, options: FileOptions) -> tuple[list[str], in
         text = line.removeprefix(codecs.BOM_UTF8).decode().strip("\r\n")
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"its first line, with the names of the columns, is not UTF-8; {NOT_UTF8}"
+            Message("its first line, with the names of the columns, is not UTF-8; ", NOT_UTF8)
         ) from error
     if not text:
         raise SourceError("it is empty: the first line has to name the columns")
@@ -105,11 +106,12 @@ def _header(data: Input, kind: str, options: FileOptions) -> tuple[list[str], in
     if kind == "csv" and options.delimiter is None and len(names) == 1:
         other = next((each for each in OTHER_DELIMITERS if each in names[0]), None)
         if other is not None:
-            give = "format='tsv'" if other == "\t" else f"delimiter={other!r}"
-            raise SourceError(
-                f"its first line has no comma, but {other!r}: give {give}; or delimiter=',' if it "
-                "is a single column"
+            give = Hint("format", "tsv") if other == "\t" else Hint("delimiter", other)
+            words, comma = (
+                f"its first line has no comma, but {other!r}: give ",
+                Hint("delimiter", ","),
             )
+            raise SourceError(Message(words, give, "; or ", comma, " if it is a single column"))
     return names, head.count(b"\n", 0, found.end()) if found else 0
 
 
@@ -125,16 +127,15 @@ def _numbered(data: Input, kind: str, options: FileOptions) -> list[str]:
     if options.columns is None:
         return [""] * len(row)
     if len(row) != len(options.columns):
-        raise SourceError(
-            f"columns= names {len(options.columns)}, and the first row has {len(row)} fields"
-        )
+        words = f" names {len(options.columns)}, and the first row has {len(row)} fields"
+        raise SourceError(Message(Hint("columns", ...), words))
     return list(options.columns)
 
 
 def _head(data: Input) -> bytes:
     head = data.read(BLOCK_BYTES)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise SourceError("it is UTF-16; give encoding='utf-16'")
+        raise SourceError(Message("it is UTF-16; give ", Hint("encoding", "utf-16")))
     return head
 
 

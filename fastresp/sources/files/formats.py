@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .check import checked
+from ...outcome.messages import Hint, Message, message_of
+from .damage import checked
 from .delimited import header_of, open_delimited
 from .input import Input
 from .json_lines import open_json
@@ -28,7 +29,7 @@ from .reading import (
     unfit,
 )
 
-__all__ = ["Part", "columns_of", "open_part", "rows_about", "rows_of"]
+__all__ = ["OpenFile", "columns_of", "open_file", "rows_about", "rows_of"]
 
 BATCH_ROWS = 16384
 # Where lines are measured, to tell how many there are: their length may change along a file.
@@ -52,7 +53,7 @@ IPC_FILE = b"ARROW1\0\0"
 
 
 @dataclass
-class Part:
+class OpenFile:
     """An open file.
 
     Attributes:
@@ -72,7 +73,9 @@ class Part:
     close: Callable[[], object]
 
 
-def open_part(source: Any, kind: str | None, schema: pa.Schema | None, reading: Reading) -> Part:
+def open_file(
+    source: Any, kind: str | None, schema: pa.Schema | None, reading: Reading
+) -> OpenFile:
     """Open a file.
 
     Args:
@@ -111,7 +114,7 @@ def open_part(source: Any, kind: str | None, schema: pa.Schema | None, reading: 
         raise
     batches = _told_batches(found.batches, file.name, kind)
     close = partial(_close, batches, found.close, data, file)
-    return Part(file.name, found.schema, batches, None, file, close)
+    return OpenFile(file.name, found.schema, batches, None, file, close)
 
 
 def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) -> Batches:
@@ -155,7 +158,7 @@ def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
         finally:
             file.close()
     if kind == "parquet" or (kind == "arrow" and _begins(path, IPC_FILE)):
-        part = open_part(path, kind, None, reading)
+        part = open_file(path, kind, None, reading)
         part.close()
         return list(part.schema.names)
     return None
@@ -224,8 +227,9 @@ def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
         try:
             return decoder.decode(block, final).encode()
         except UnicodeError as error:
+            words = f"it is not all {encoding}: {error}; give "
             raise SourceError(
-                f"it is not all {encoding}: {error}; give encoding= as it is, such as 'latin-1'"
+                Message(words, Hint("encoding", ...), " as it is, such as 'latin-1'")
             ) from error
 
     return Input(Converted(data, decoded, lambda: decoded(b"", True)), data.stopped)
@@ -240,14 +244,14 @@ def _guessed(head: bytes) -> str:
     return "jsonl" if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[") else "csv"
 
 
-def _parquet(source: Any, name: str) -> Part:
+def _parquet(source: Any, name: str) -> OpenFile:
     from pyarrow import parquet
 
     with _told(name, "parquet"):
         file = parquet.ParquetFile(source, buffer_size=PARQUET_BUFFER_BYTES, pre_buffer=False)
     # Not with Arrow's threads: the other core is the consumer's.
     batches = file.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
-    return Part(
+    return OpenFile(
         name,
         file.schema_arrow,
         _told_batches(batches, name, "parquet"),
@@ -257,7 +261,7 @@ def _parquet(source: Any, name: str) -> Part:
     )
 
 
-def _ipc_file(path: str) -> Part:
+def _ipc_file(path: str) -> OpenFile:
     file = open(path, "rb", buffering=0)  # noqa: SIM115
     try:
         with _told(path, "arrow"):
@@ -267,7 +271,9 @@ def _ipc_file(path: str) -> Part:
         file.close()
         raise
     batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
-    return Part(path, reader.schema, _told_batches(batches, path, "arrow"), rows, None, file.close)
+    return OpenFile(
+        path, reader.schema, _told_batches(batches, path, "arrow"), rows, None, file.close
+    )
 
 
 def _counted(file: Any) -> int:
@@ -314,7 +320,7 @@ def _told(name: str, kind: str | None, rows: int = 0) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        raise SourceError(f"{name}: {error}") from error.__cause__
+        raise SourceError(Message(f"{name}: ", message_of(error))) from error.__cause__
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise SourceError(_sentence(str(error), name, kind, rows)) from error
     except OSError as error:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import json
 
 from ...outcome.errors import SourceError
+from ...outcome.messages import Message, message_of
 from .input import Input
 from .json_text import ArrayLines, mark_numbers, unmark
 from .reading import (
@@ -135,7 +136,7 @@ def _next(blocks: Iterator[bytes], rows: int) -> bytes | None:
     try:
         return next(blocks, None)
     except SourceError as error:
-        raise SourceError(f"from row {rows:,} on: {error}") from error
+        raise SourceError(Message(f"from row {rows:,} on: ", message_of(error))) from error
 
 
 def _read(marked: Any, options: json.ParseOptions | None = None) -> pa.Table:
@@ -171,7 +172,8 @@ class _Fault:
 
     def error(self, rows: int, lines: int) -> SourceError:
         """The error for it, after these rows and lines."""
-        return SourceError(f"row {rows:,} (line {lines + self.line + 1:,}): {self.words}")
+        where = f"row {rows:,} (line {lines + self.line + 1:,}): "
+        return SourceError(Message(where, self.words))
 
 
 def _tried(
@@ -187,7 +189,7 @@ def _tried(
             line += block.count(b"\n", 0, middle)
             yield from _tried(block[middle:], attempt, line)
         else:
-            yield _Fault(line, block, str(error))
+            yield _Fault(line, block, message_of(error))
 
 
 # What the columns are.

@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.string cimport memcmp, memcpy
 
 from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
 
 # The byte that begins a number which became a string. It is in no UTF-8 text, and no escape of
 # JSON stands for it, so no string of the source can look like one.
@@ -43,7 +44,10 @@ cdef dict WORDS = {
     SECOND_OBJECT: "something follows its JSON object; fix it: a line is one JSON object",
     LINE_ENDS: "the line ends within its JSON object; fix it: a line is one JSON object",
     NOT_NUMBER: "a number is not one of JSON, or is not followed by a comma or a bracket; fix it",
-    NOT_UTF8: "this is not UTF-8; give encoding= if it is another one, such as 'latin-1'",
+    NOT_UTF8: Message(
+        "this is not UTF-8; give ", Hint("encoding", ...),
+        " if it is another one, such as 'latin-1'"
+    ),
 }
 
 cdef unsigned char[256] BYTES

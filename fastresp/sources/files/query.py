@@ -14,11 +14,11 @@ import duckdb
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .check import checked
+from .damage import checked
 from .delimited import OTHER_DELIMITERS
 from .formats import BATCH_ROWS, columns_of
-from .parts import Parts
 from .reading import FileOptions, Reading
+from .several_files import SeveralFiles
 
 __all__ = ["Query"]
 
@@ -187,8 +187,8 @@ class _Source:
         self._sources = sources
         self._kinds = kinds
         self._options = options
-        self._readings: list[Parts] = []
-        self._first: Parts | None = self._new_reading()
+        self._readings: list[SeveralFiles] = []
+        self._first: SeveralFiles | None = self._new_reading()
         self._schema = self._first.open()
         if not self._schema.names:
             raise SourceError(
@@ -223,14 +223,14 @@ class _Source:
             self.failure = error
             raise
 
-    def _new_reading(self) -> Parts:
+    def _new_reading(self) -> SeveralFiles:
         once = self._options.bad_rows not in ("error", "skip")
         if self._readings and (once or not all(map(_is_file, self._sources))):
             raise SourceError(
                 "the query failed: it uses source twice; begin it with "
                 "WITH s AS MATERIALIZED (FROM source)"
             )
-        reading = Parts(self._sources, self._kinds, Reading(self._options), None)
+        reading = SeveralFiles(self._sources, self._kinds, Reading(self._options), None)
         self._readings.append(reading)
         return reading
 

@@ -13,7 +13,7 @@ from ...outcome.errors import SourceError
 from ...server.forks import Inherited, is_own, own
 from ...server.threads import in_thread
 
-__all__ = ["Ahead", "Run"]
+__all__ = ["ReadAhead", "Run"]
 
 # What is read and not yet taken: some blocks of CSV, or batches of Parquet (1.3 MB for 16,384 rows
 # of 10 columns). It is one batch, where that is larger.
@@ -42,7 +42,7 @@ class Run(Protocol):
         """The file of a row that has been read, and which of its rows that is."""
 
 
-class Ahead:
+class ReadAhead:
     """Take batches in a thread of its own, so that reading goes on while the consumer works.
 
     Args:
@@ -65,7 +65,7 @@ class Ahead:
         self._bytes = 0
         self._open = self._ended = self._closed = False
         self._changed = threading.Condition()
-        own(self, Ahead._let_go)
+        own(self, ReadAhead._let_go)
         self._thread = 0
         try:
             self._reading = in_thread(self._read)

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
 from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
 from .input import Input, Watch
 
 __all__ = [
+    "AS_IT_IS",
     "BLOCK_BYTES",
     "BadRows",
     "Batches",
@@ -64,9 +66,12 @@ class FileOptions:
         return self != FileOptions(delimiter=self.delimiter)
 
 
-def unfit(kind: str, options: FileOptions) -> str | None:
+AS_IT_IS = FileOptions()
+
+
+def unfit(kind: str, options: FileOptions) -> Message | None:
     """Say which option is not for files of this format; None where all are."""
-    delimited, other = ("csv", "tsv"), FileOptions()
+    delimited = ("csv", "tsv")
     fits = {
         "delimiter": ("csv", "lines"),
         "columns": delimited,  # which mean that there is no header
@@ -76,10 +81,11 @@ def unfit(kind: str, options: FileOptions) -> str | None:
         "bad_rows": (*delimited, "jsonl"),
     }
     for name, kinds in fits.items():
-        if kind not in kinds and getattr(options, name) != getattr(other, name):
+        if kind not in kinds and getattr(options, name) != getattr(AS_IT_IS, name):
             named = [NAMES[each] for each in kinds]
             formats = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
-            return f"{name}= is for {formats}, and this is {NAMES[kind]}; leave it out"
+            words = f" is for {formats}, and this is {NAMES[kind]}; leave it out"
+            return Message(Hint(name, ...), words)
     return None
 
 

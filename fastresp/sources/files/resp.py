@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from ...outcome.errors import EncodeError, ProtocolError, SourceError
-from ...outcome.words import HEAD_BYTES, shown_command
+from ...outcome.excerpts import HEAD_BYTES, shown_command
+from ...outcome.messages import Hint, Message
 from ...resp.buffer import Chunk
 from ...resp.split import CommandSplitter
 from ...server.forks import Inherited, is_own, own
@@ -314,8 +315,11 @@ def _located(
     if not summary.truncated:
         return None
     return ProtocolError(
-        f"{name} is cut off: its last command is not whole; skip_truncated=True "
-        "sends what comes before it",
+        Message(
+            f"{name} is cut off: its last command is not whole; ",
+            Hint("skip_truncated", True),
+            " sends what comes before it",
+        ),
         summary.size,
         before,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..outcome.errors import SourceError
-from .files import imported
+from .files.packages import imported
 
 __all__ = ["Frames", "frames_of", "is_table"]
 

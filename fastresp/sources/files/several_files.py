@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .formats import Part, columns_of, open_part
+from .formats import OpenFile, columns_of, open_file
 from .reading import Reading
 
-__all__ = ["Parts"]
+__all__ = ["SeveralFiles"]
 
 
-class Parts:
+class SeveralFiles:
     """One reading of files.
 
     Args:
@@ -51,7 +51,7 @@ class Parts:
         # For each batch how many rows there are up to its end, and the share of the files.
         self._shares: deque[tuple[int, float]] = deque()
         self._done = (0, 0.0)
-        self._part: Part
+        self._part: OpenFile
         self._schema: pa.Schema | None = None
 
     def open(self) -> pa.Schema:
@@ -163,9 +163,9 @@ class Parts:
         index = bisect.bisect_right(self._firsts, row) - 1
         return self._names[index], row - self._firsts[index]
 
-    def _opened(self, index: int) -> Part:
+    def _opened(self, index: int) -> OpenFile:
         self._reading.stopped.begin()
-        part = open_part(self._sources[index], self._kinds[index], self._schema, self._reading)
+        part = open_file(self._sources[index], self._kinds[index], self._schema, self._reading)
         try:
             _ = part.schema.names
         except UnicodeDecodeError as error:

@@ -1,0 +1,115 @@
+"""Messages that name options: in Python's words, or in those of another face such as a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "DEFAULT",
+    "Hint",
+    "InPython",
+    "Message",
+    "SKIP_OR_EMPTY",
+    "above_zero",
+    "message_of",
+    "with_advice",
+]
+
+
+@dataclass(frozen=True)
+class Hint:
+    """An option that a message names.
+
+    Attributes:
+        option: the name of the argument, such as ``"nulls"``.
+        value: the one that is advised, such as ``"skip"``; ``...`` where the user knows it; None
+            where the message is about the option itself.
+        preposition: the word before an option that holds several values.
+    """
+
+    option: str
+    value: Any = None
+    preposition: str = ""
+
+    def __str__(self) -> str:
+        value = "" if self.value is ... else repr(self.value)
+        words = self.option if self.value is None else f"{self.option}={value}"
+        return f"{self.preposition} {words}".lstrip()
+
+
+@dataclass(frozen=True)
+class InPython:
+    """Words that are true only of calls from Python."""
+
+    words: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+class Message(str):
+    """A text in Python's words that keeps its parts, so that another face can use its own.
+
+    Text that others wrote, such as a server or a user, goes in as a plain part, and stays as it is.
+
+    Args:
+        parts: text, hints, words for Python, and other messages.
+    """
+
+    _parts: tuple[str | Hint | InPython, ...]
+
+    def __new__(cls, *parts: str | Hint | InPython) -> Message:
+        message = super().__new__(cls, "".join(map(str, parts)))
+        message._parts = parts
+        return message
+
+    def __getnewargs__(self) -> tuple[str | Hint | InPython, ...]:  # type: ignore[override]
+        return self._parts
+
+    @property
+    def hints(self) -> list[Hint]:
+        """The options that are named."""
+        found: list[Hint] = []
+        for part in self._parts:
+            if isinstance(part, Message):
+                found += part.hints
+            elif isinstance(part, Hint):
+                found.append(part)
+        return found
+
+    def worded(self, option_words: Callable[[Hint], str]) -> str:
+        """The text with other words for options, and without those that are for Python."""
+        texts = []
+        for part in self._parts:
+            if isinstance(part, Message):
+                texts.append(part.worded(option_words))
+            elif isinstance(part, Hint):
+                texts.append(option_words(part))
+            elif isinstance(part, str):
+                texts.append(part)
+        return "".join(texts)
+
+
+# What several messages advise.
+DEFAULT = Hint("default", ...)
+SKIP_OR_EMPTY = Message(Hint("nulls", "skip"), " or ", Hint("nulls", "empty"))
+
+
+def above_zero(option: str, unit: str, value: object) -> Message:
+    """What is wrong with an option that is a number above 0, or None, which a shell has not."""
+    words = f" is a number of {unit} above 0"
+    return Message(Hint(option), words, InPython(", or None"), f", not {value!r}")
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says: a Message where it names options."""
+    message = getattr(error, "message", error.args[0] if error.args else None)
+    return message if isinstance(message, Message) else str(error)
+
+
+def with_advice(message: str, advice: str) -> str:
+    """Replace the advice of a message that names options, for a call that does not have them."""
+    named = isinstance(message, Message) and message.hints
+    return f"{message.rpartition('; ')[0]}; {advice}" if named else message

@@ -1,0 +1,83 @@
+"""Which files a source names, and the formats that their names tell."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from typing import IO, Any, Literal, TypeAlias
+
+from ...outcome.messages import Hint, Message
+
+__all__ = ["FORMATS", "Format", "Path", "SUFFIXES", "Source", "exists", "files_of", "format_of"]
+
+Path: TypeAlias = str | os.PathLike[str]
+Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
+Format: TypeAlias = Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp"]
+
+FORMATS = ("csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp")
+SUFFIXES = {
+    ".csv": "csv",
+    ".txt": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
+
+
+def files_of(source: Source) -> list[Any]:
+    """The paths that a source means, each of a file that exists, or its file object."""
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fsdecode(source)
+        if glob.has_magic(path) and not exists(path):
+            found = sorted(glob.glob(path, recursive=True))
+            if not found:
+                raise FileNotFoundError(f"no file matches {path}")
+            return found
+        return [_existing(path)]
+    if hasattr(source, "read"):
+        return [source]
+    paths = [_existing(os.fsdecode(path)) for path in source]
+    if not paths:
+        raise ValueError("the list of paths is empty")
+    return paths
+
+
+def exists(path: str) -> bool:
+    try:
+        return os.path.exists(path)
+    except ValueError:  # a NUL byte
+        return False
+
+
+def _existing(path: str) -> str:
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path} is a directory; name its files, such as {path}/*.parquet")
+    os.stat(path)
+    return path
+
+
+def format_of(file: Any) -> str | None:
+    """The format that the name of a file tells; None for a file object, or the path of a pipe."""
+    if not isinstance(file, str) or not os.path.isfile(file):
+        return None
+    stem, suffix = os.path.splitext(file.lower())
+    packed = suffix in PACKED_SUFFIXES
+    if packed:
+        suffix = os.path.splitext(stem)[1]
+    kind = SUFFIXES.get(suffix)
+    if packed and (kind in ("parquet", "arrow") or suffix == ".resp"):
+        raise ValueError(f"{file} is not read while it is packed; unpack it first")
+    if kind is None:
+        words = f"the name of {file} does not tell its format; give "
+        formats = f" as one of {', '.join(map(repr, FORMATS))}"
+        raise ValueError(Message(words, Hint("format", ...), formats))
+    return kind

@@ -1,0 +1,110 @@
+"""Messages name options in Python's words, or in the shell's, and leave what others say alone."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import fastresp
+from fastresp.cli.app import app
+from fastresp.cli.messages import in_options
+from fastresp.outcome.messages import Hint, Message, above_zero
+from fastresp.server.local_server import LocalServer
+
+
+def run(*arguments: object, **environment: str) -> Result:
+    """Run a command of the command line in this process."""
+    return CliRunner().invoke(app, [str(each) for each in arguments], env=environment)
+
+
+@pytest.mark.parametrize(
+    ("hint", "python", "shell"),
+    [
+        (Hint("nulls", "skip"), "nulls='skip'", "--nulls skip"),
+        (Hint("rate_limit"), "rate_limit", "--rate-limit"),
+        (Hint("encoding", ...), "encoding=", "--encoding"),
+        (Hint("skip_truncated", True), "skip_truncated=True", "--skip-truncated"),
+        (Hint("delimiter", ";"), "delimiter=';'", "--delimiter ';'"),
+        (Hint("header", ...), "header=", "--no-header"),
+        (Hint("default", ...), "default=", "default="),
+        (Hint("columns", ..., "in"), "in columns=", "in --columns"),
+        (Hint("binary", ..., "in"), "in binary=", "after --binary"),
+    ],
+)
+def test_an_option_in_both_words(hint: Hint, python: str, shell: str) -> None:
+    message = Message("give ", Message(hint, ","), " or nulls='skip'")
+    assert message == f"give {python}, or nulls='skip'"
+    assert in_options(message) == f"give {shell}, or nulls='skip'"
+    assert message.hints == [hint]
+
+
+def test_none_is_for_python_only() -> None:
+    message = above_zero("timeout", "seconds", -1)
+    assert message == "timeout is a number of seconds above 0, or None, not -1"
+    assert in_options(message) == "--timeout is a number of seconds above 0, not -1"
+
+
+def test_a_message_survives_pickle_and_copy() -> None:
+    message = Message("give ", Hint("nulls", "skip"))
+    for other in (pickle.loads(pickle.dumps(message)), copy.copy(message), copy.deepcopy(message)):
+        assert other == message
+        assert in_options(other) == "give --nulls skip"
+
+
+def test_an_error_has_the_hints_of_its_message() -> None:
+    with pytest.raises(fastresp.EncodeError) as caught:
+        fastresp.pack_many([("SET", "k", "v"), ("SET", "k", None)])
+    assert caught.value.hints == [Hint("nulls", "skip"), Hint("nulls", "empty")]
+    assert "let nulls='skip' or nulls='empty' do so" in str(caught.value)
+    assert not fastresp.SourceError("it has nulls='skip'").hints
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_words_of_the_server_stay(server: LocalServer, tmp_path: Path, as_json: bool) -> None:
+    path = tmp_path / "x.resp"
+    fastresp.dump([("BLPOP", "list", "soon")], None, path)
+    done = run("send", path, "--yes", *["--json"] * as_json, REDIS_URL=server.url)
+    assert done.exit_code == 1
+    assert "ERR timeout is not a float or out of range" in done.output
+    assert "--timeout" not in done.output
+
+
+def test_values_of_the_user_stay(server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text('a,"timeout is"\n1,2,3\n')
+    done = run("load", path, "SET {a} {timeout is}", REDIS_URL=server.url)
+    assert done.exit_code == 1
+    assert "'1,2,3'" in done.output
+    path.write_text('{"a": {"columns= names": 1}}\n{"a": 1}\n')
+    done = run("load", path, "SET {a} 1", "--format", "jsonl", REDIS_URL=server.url)
+    assert "--columns names" not in done.output
+
+
+@pytest.mark.parametrize("transport", ["socket", "redis-cli"])
+def test_options_within_a_report_are_the_shells(
+    server: LocalServer, tmp_path: Path, transport: str
+) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1, "b": null}\n{"a": 2, "b": "x"}\n')
+    done = run(
+        "load", path, "INCRBY {a} {b}", "--nulls", "skip", "--transport", transport,
+        REDIS_URL=server.url,
+    )  # fmt: skip
+    assert done.exit_code == 1
+    assert "1 command left out for a null (--nulls skip)" in done.output
+    assert ("; --transport socket names them" in done.output) == (transport == "redis-cli")
+
+
+def test_rejects_that_are_loaded_as_data_are_advised_of_retry(
+    server: LocalServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "rejects.jsonl"
+    path.write_text(json.dumps({"row": 0, "arguments": ["LPUSH", "k", "v"]}) + "\n")
+    done = run("load", path, "{*arguments}", REDIS_URL=server.url)
+    assert done.exit_code == 64
+    assert "of a file of rejects give --retry, and no template" in done.output

@@ -1,0 +1,142 @@
+"""A row has one number, its index in the load; errors name the file, too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from loads import Insert
+from typer.testing import CliRunner
+
+import fastresp
+from fastresp.cli.app import app
+from fastresp.server.local_server import LocalServer
+
+# Row 3 can't be encoded where it is null; rows 1 and 2 are refused by the server.
+ROWS = [
+    {"key": "list", "value": "a"},
+    {"key": "text", "value": "b"},
+    {"key": "text", "value": "c"},
+    {"key": "list", "value": None},
+]
+RPUSH = "RPUSH {key} {value}"
+
+
+def rows(folder: Path) -> Any:
+    return [dict(row) for row in ROWS]
+
+
+def columns(folder: Path) -> Any:
+    return pa.Table.from_pylist(ROWS)
+
+
+def one_file(folder: Path) -> Any:
+    write(folder / "one.csv", ROWS)
+    return fastresp.read(folder / "one.csv")
+
+
+def several_files(folder: Path) -> Any:
+    write(folder / "part-1.csv", ROWS[:2])
+    write(folder / "part-2.csv", ROWS[2:])
+    return fastresp.read(folder / "part-*.csv")
+
+
+def several_files_with_bad_rows(folder: Path) -> Any:
+    write(folder / "part-1.csv", ROWS[:2], bad="too,many,fields\n")
+    write(folder / "part-2.csv", ROWS[2:], bad="too,many,fields\n")
+    return fastresp.read(folder / "part-*.csv", bad_rows="skip")
+
+
+def write(path: Path, rows: list[dict[str, Any]], bad: str = "") -> None:
+    lines = [f"{row['key']},{row['value'] or ''}\n" for row in rows]
+    path.write_text("".join(["key,value\n", bad, *lines]))
+
+
+SOURCES = [rows, columns, one_file, several_files, several_files_with_bad_rows]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_row_has_one_number(
+    insert: Insert,
+    server: LocalServer,
+    client: redis.Redis,
+    tmp_path: Path,
+    source: Callable[[Path], Any],
+) -> None:
+    client.set("text", "x")
+    failed: list[fastresp.CommandError] = []
+    with pytest.raises(fastresp.EncodeError) as caught:
+        insert(source(tmp_path), RPUSH, server=server.url, rejects=failed.append)
+    first, second, last = *failed, caught.value
+    assert [error.row for error in (first, second, last)] == [1, 2, 3]
+    assert last.command == 3
+    found = [(error.file, error.row_in_file) for error in (first, second, last)]
+    if "several" in source.__name__:
+        one, other = (str(tmp_path / f"part-{number}.csv") for number in (1, 2))
+        assert found == [(one, 1), (other, 0), (other, 1)]
+        assert str(second).startswith(f"{other}, row 0, command 2: WRONGTYPE")
+        assert f"row 1 of {other}" in last.__notes__
+    else:
+        assert found == [(None, None)] * 3
+        assert str(second).startswith("row 2, command 2: WRONGTYPE")
+
+
+def test_a_dump_and_a_dry_run_name_the_file(server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / "part-2.csv"
+    with pytest.raises(fastresp.EncodeError) as caught:
+        fastresp.dump(several_files(tmp_path), RPUSH, tmp_path / "x.resp")
+    assert (caught.value.row, caught.value.file, caught.value.row_in_file) == (3, str(path), 1)
+    done = CliRunner().invoke(
+        app,
+        ["load", str(tmp_path / "part-*.csv"), RPUSH, "--dry-run"],
+        env={"REDIS_URL": server.url},
+    )
+    assert f"; row 1 of {path}" in done.output
+
+
+def test_rejects_have_the_row_of_the_load_and_its_file(
+    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    client.set("text", "x")
+    source = several_files(tmp_path)
+    write(tmp_path / "part-2.csv", ROWS[2:3])
+    rejects = tmp_path / "rejects.jsonl"
+    insert(source, RPUSH, server=server.url, rejects=rejects, on_error="collect")
+    lines = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert [(line["row"], line["file"], line["row_in_file"]) for line in lines] == [
+        (1, str(tmp_path / "part-1.csv"), 1),
+        (2, str(tmp_path / "part-2.csv"), 0),
+    ]
+    # Of the commands of rejects, which are loaded again, the rows are these commands.
+    report = insert(fastresp.read_rejects(rejects), server=server.url, on_error="collect")
+    assert [(e.row, e.file, e.row_in_file) for e in report.errors] == [
+        (0, None, None),
+        (1, None, None),
+    ]
+
+
+def test_the_command_line_names_the_file(
+    server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    several_files(tmp_path)
+    url = {"REDIS_URL": server.url}
+    done = CliRunner().invoke(app, ["load", str(tmp_path / "part-*.csv"), RPUSH], env=url)
+    assert "row 3, command 3, " in done.output
+    assert f"; row 1 of {tmp_path / 'part-2.csv'}" in done.output
+    client.flushall()
+    client.set("text", "x")
+    again = ["load", str(tmp_path / "part-*.csv"), RPUSH, "--json", "--nulls", "skip"]
+    done = CliRunner().invoke(app, again, env=url)
+    errors = json.loads(done.stdout)["errors"]
+    assert [(error["row"], error["row_in_file"]) for error in errors] == [(1, 1), (2, 0)]
+    rejects = tmp_path / "rejects.jsonl"
+    CliRunner().invoke(app, [*again, "--rejects", str(rejects)], env=url)
+    done = CliRunner().invoke(app, ["load", str(rejects), "--retry", "--json"], env=url)
+    errors = json.loads(done.stdout)["errors"]
+    assert [error["row"] for error in errors] == [0, 1]
+    assert not any("file" in error or "row_in_file" in error for error in errors)
