@@ -23,7 +23,7 @@ from fastresp.server.local_server import LocalServer
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 # Those in which each block stands for itself: tests/test_readme.py runs them.
-OTHERS = {"design.md", "failures.md", "redis-py.md"}
+OTHERS = {"decisions.md", "design.md", "failures.md", "redis-py.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
 
 BLOCK = re.compile(r"(<!-- not run.*?-->\n)?```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

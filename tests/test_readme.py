@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 # tests/test_docs.py runs the pages that are to be read from the top.
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("design.md", "failures.md", "redis-py.md")),
+    *(ROOT / "docs" / name for name in ("decisions.md", "design.md", "failures.md", "redis-py.md")),
 ]
 EXAMPLES = [
     pytest.param(block, id=f"{page.name}-{number}")
