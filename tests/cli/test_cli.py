@@ -1,0 +1,128 @@
+"""The command line: how it is used, its help, its exit codes, and its streams."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import HSET, PROGRAM, run
+
+from fastresp.cli.exit_codes import Exit
+
+pytestmark = pytest.mark.usefixtures("url_in_environment")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["load"],
+        ["load", "nothing.csv", HSET],
+        ["load", "nothing.csv", "HSET user:{id"],
+        ["send", "nothing.resp"],
+        ["check", "nothing.resp"],
+        ["pack", "nothing.csv", HSET],
+        ["send"],
+        ["load", "x.resp", "--bogus"],
+        ["send", "x.resp", "--transport", "bogus"],
+        ["send", "x.resp", "--transport", "redis-cli", "--rejects", "r"],
+        ["send", "x.resp", "--transport", "redis-cli", "--on-error", "stop"],
+        ["send", "x.resp", "--max-errors", "many"],
+        ["send", "x.resp", "--max-errors", "3", "--on-error", "stop"],
+        ["send", "x.resp", "--rate-limit", "0"],
+        ["send", "x.resp", "--timeout", "-1"],
+        ["send", "x.resp", "--limit", "-1"],
+        ["send", "x.resp", "--connections", "0"],
+        ["send", "x.resp", "--connections", "2", "--transport", "redis-cli"],
+        ["send", "x.resp", "--server", "http://:hidden@x"],
+        ["send", "x.resp", "--server", "redis://:hid/hidden@x"],
+    ],
+    ids=" ".join,
+)
+def test_bad_usage(server, resp, tmp_path: Path, arguments: list[str]) -> None:
+    path = resp()
+    done = run(*(str(path) if each == "x.resp" else each for each in arguments))
+    assert done.returncode == Exit.USAGE, done
+    assert done.stderr.strip()
+    assert "hidden" not in done.stderr + done.stdout
+
+
+def test_words_of_bad_usage(resp) -> None:
+    assert "--connections is a number from 1" in run("send", "x", "--connections", 65).stderr
+    assert run("load", "none.csv", "SET {id").stderr.endswith("\n    SET {id\n        ^\n")
+    done = run("send", resp(), "--max-errors", "x")
+    assert "--max-errors is a number" in done.stderr
+    assert "check the path" in run("send", "nothing.resp").stderr
+    words = run("send", resp(), "--transport", "redis-cli", "--rejects", "r").stderr
+    assert "redis-cli --pipe can't tell which command an error belongs to; use --transport" in words
+
+
+def test_streams_that_are_closed(server, users: Path) -> None:
+    load = f"{' '.join(PROGRAM)} load {users} 'SET {{id}} 1'"
+    for how, code, words in (
+        ("--json >&-", 0, ""),
+        ("--json > /dev/full", 1, "standard output: No space left on device"),
+        ("2>&-", 0, ""),
+        ("2> /dev/full", 0, ""),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f"{load} {how}"], capture_output=True, text=True, timeout=200
+        )
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), (how, done.stderr)
+        assert words in done.stderr
+    for how in ("load - 'SET {id} 1' <&-", f"pack {users} 'SET {{id}} 1' >&-"):
+        command = f"{' '.join(PROGRAM)} {how}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=200)
+        assert (done.returncode, "is closed; give" in done.stderr) == (Exit.USAGE, True), done
+
+
+def test_database_that_is_no_number(server) -> None:
+    done = run("send", "-", "--server", "redis://localhost:1/abc")
+    assert done.returncode == Exit.USAGE
+    assert "can't be read" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    done = run(_FASTRESP_COMPLETE=f"source_{shell}")
+    assert done.returncode == 0
+    assert "_FASTRESP_COMPLETE=complete_" in done.stdout
+    done = run(
+        _FASTRESP_COMPLETE="complete_fish",
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+        _TYPER_COMPLETE_ARGS="fastresp load --rej",
+    )
+    assert "--rejects" in done.stdout
+    if (program := shutil.which(shell)) is None:
+        pytest.skip(f"{shell} is not installed")
+    command = f"{' '.join(PROGRAM)} --show-completion; true"
+    done = subprocess.run([program, "-c", command], capture_output=True, text=True, timeout=200)
+    assert "_FASTRESP_COMPLETE=complete_" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["load", "send", "pack", "check", "demo"])
+def test_help(command: str) -> None:
+    done = run(command, "--help")
+    assert done.returncode == 0
+    assert f"fastresp {command} " in done.stdout.partition("Options")[0].replace("Usage:", "", 1)
+
+
+def test_exit_codes_are_in_the_help() -> None:
+    words = " ".join(run("--help").stdout.split())
+    for code in Exit:
+        assert f" {code.value} " in words
+
+
+def test_broken_pipe(server, resp) -> None:
+    done = subprocess.run(
+        f"{' '.join(PROGRAM)} send {resp()} --json | true", shell=True, capture_output=True
+    )
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+
+
+def test_traceback_is_shown_where_wanted(port: int, resp) -> None:
+    done = run("--traceback", "send", resp(), "--server", f"redis://localhost:{port}")
+    assert "Traceback" in done.stderr
+    assert done.returncode == Exit.LOST

@@ -1,0 +1,320 @@
+"""``fastresp doctor``: its text, its JSON, its exit codes, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import redis
+from command_line import PROGRAM, invoke, run
+from doctor_cases import client_at_work, fill
+
+from fastresp.cli.exit_codes import Exit
+from fastresp.doctor.facts import SCRATCH
+from fastresp.server.local_server import LocalServer
+
+WITHOUT_HIREDIS = (
+    "import sys; sys.modules['hiredis'] = None; sys.argv[0] = 'fastresp'; "
+    "from fastresp.__main__ import main; main()"
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+
+
+def fits(text: str) -> bool:
+    """Whether all but addresses fits 80 columns, and addresses are in one piece."""
+    lines = [line for line in text.splitlines() if not line.strip().startswith("http")]
+    return max(map(len, lines)) <= 80 and "https:" not in "".join(lines)
+
+
+def test_healthy(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    done = run("doctor", server.url)
+    assert done.returncode == Exit.OK, done
+    assert "Nothing to change was found." in done.stdout
+    assert "SET by mass_insert()" in done.stdout and "SET by a bare loop" in done.stdout
+    assert done.stdout.count("█") > 20
+    assert fits(done.stdout)
+    # What it is about to do is said first, and not among the results.
+    assert done.stderr.startswith("The doctor takes 1 to 5 seconds")
+    assert "No setting is changed" in done.stderr and fits(done.stderr)
+    with redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() == 0
+
+
+def test_plain_letters(start_server: Callable[..., LocalServer]) -> None:
+    done = run("doctor", start_server().url, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == Exit.OK and "####" in done.stdout
+    assert done.stdout.isascii()
+
+
+def test_problem(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server("--min-replicas-to-write", "1")
+    done = run("doctor", REDIS_URL=server.url)
+    assert done.returncode == Exit.ERRORS
+    assert "1. problem: The server takes no writes" in done.stdout
+    assert "Nothing was written: the server refuses SET on" in done.stdout
+    for word in ("figure", "do", "gain", "source"):
+        assert f"\n   {word}" in done.stdout
+    done = run("doctor", "--json", "--server", server.url)
+    assert done.returncode == Exit.ERRORS
+    fields = json.loads(done.stdout)
+    assert fields["exit_code"] == 1 and fields["error"] is None and fields["worst"] == "problem"
+    assert fields["plan"] in done.stderr
+    first = fields["verdicts"][0]
+    assert first["code"] == "writes-refused" and first["source"] and first["figure"]
+    assert fields["measured"]["depths"].keys() >= {"1", "1000"}
+    assert fields["use"]["watched"] is False
+
+
+def test_advice(start_server: Callable[..., LocalServer], port: int) -> None:
+    threads = str(len(os.sched_getaffinity(0)) + 1)
+    server = start_server("--port", str(port), "--io-threads", threads)
+    done = run("doctor", f"redis://127.0.0.1:{port}")
+    assert done.returncode == Exit.ADVICE, done
+    assert "advice: The server has more I/O threads than cores" in done.stdout
+    assert str(server.socket) in done.stdout.replace("\n", "").replace(" ", "")
+
+
+def test_without_hiredis(start_server: Callable[..., LocalServer]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_HIREDIS, "doctor", start_server().url, "--json"],
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == Exit.ADVICE, done
+    fields = json.loads(done.stdout)
+    assert fields["hiredis"] is False
+    (found,) = [each for each in fields["verdicts"] if each["grade"] != "note"]
+    assert found["code"] == "no-hiredis" and found["gain"] == 1.1
+    assert "items of a list a second" in found["figure"] and "hiredis-py" in found["source"]
+
+
+def test_watch(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    with client_at_work("sequential", server.url):
+        for seconds in (1, 4, 10):  # on a busy machine one connection may wait hardly ever
+            done = run("doctor", "--watch", seconds, server.url)
+            in_json = run("doctor", "--watch", seconds, server.url, "--json")
+            if done.returncode == in_json.returncode == Exit.ADVICE:
+                break
+    assert done.returncode == in_json.returncode == Exit.ADVICE, done
+    assert "Commands are sent one at a time" in done.stdout
+    assert "commands a read" in done.stdout and "SET" in done.stdout
+    assert fits(done.stdout)
+    assert done.stderr.startswith(f"Watching for {seconds} s.\n") and fits(done.stderr)
+    fields = json.loads(in_json.stdout)
+    assert fields["measured"] is None and fields["use"]["commands"] > 100
+    assert 0.9 < fields["use"]["commands_per_read"] < 1.1
+    with client_at_work("healthy", server.url):
+        done = run("doctor", "--watch", 0.5, server.url)
+    assert done.returncode == Exit.OK and "Nothing to change was found." in done.stdout
+
+
+def test_usage(start_server: Callable[..., LocalServer]) -> None:
+    assert run("doctor", "redis://localhost", "--server", "redis://x").returncode == Exit.USAGE
+    assert invoke("doctor", "http://x").exit_code == Exit.USAGE
+    server = start_server()
+    for seconds, words in ((0, "'--watch'"), (0.4, "'--watch'"), ("inf", "above 0, not inf")):
+        done = run("doctor", "--watch", seconds, server.url)
+        assert done.returncode == Exit.USAGE and words in done.stderr, done
+
+
+@pytest.mark.parametrize("more", [(), ("--watch", "1"), ("--json",)])
+def test_no_server(port: int, more: tuple[str, ...]) -> None:
+    done = invoke("doctor", f"redis://:sesame@127.0.0.1:{port}", *more)
+    assert done.exit_code == Exit.LOST
+    assert "check that it runs" in done.output
+    assert "sesame" not in done.output
+    if "--json" in more:
+        assert json.loads(done.stdout).keys() == {"plan", "exit_code", "error"}
+
+
+def test_password(
+    start_server: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server("--requirepass", "sesame")
+    for more in (("--json",), ("--watch", "0.5")):
+        monkeypatch.setenv("REDIS_URL", f"{server.url}?password=sesame")
+        done = invoke("doctor", *more)
+        assert done.exit_code == Exit.OK, done.output
+        assert "sesame" not in done.output
+    monkeypatch.setenv("REDIS_URL", f"{server.url}?password=secrets")
+    done = invoke("doctor")
+    assert done.exit_code == Exit.LOST and "check the user" in done.output
+    assert "secrets" not in done.output
+
+
+def test_what_is_not_told(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server("--rename-command", "CONFIG", "")
+    done = invoke("doctor", server.url)
+    assert done.exit_code == Exit.OK
+    assert "Not told by this server: CONFIG (" in done.stdout
+
+
+def test_what_is_not_measured(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    with redis.Redis.from_url(server.url) as client:
+        rights = ("reset", "on", ">secret", "~*", "+@all", "-multi", "-ping")
+        client.execute_command("ACL", "SETUSER", "few", *rights)
+    done = run("doctor", f"{server.url}?username=few&password=secret")
+    assert done.returncode == Exit.OK, done
+    words = done.stdout.replace("\n", " ")
+    assert "Not measured: a list read by redis-py (" in words
+    assert "Not measured: round trips (" in words and "'multi'" in words
+    assert "SET by mass_insert()" in words and fits(done.stdout)
+
+
+@contextmanager
+def at_work(server: LocalServer, url: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """The doctor while it measures a server, reached by another URL if there is one."""
+    with (
+        redis.Redis.from_url(server.url) as client,
+        subprocess.Popen(
+            [*PROGRAM, "doctor", url or server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=os.environ | {"COLUMNS": "80"},
+        ) as process,
+    ):  # fmt: skip
+        while client.dbsize() < 1 and process.poll() is None:
+            time.sleep(0.002)
+        assert process.poll() is None
+        yield process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(start_server: Callable[..., LocalServer], number: int) -> None:
+    server = start_server()
+    with at_work(server) as process:
+        process.send_signal(number)
+        _, words = process.communicate(timeout=30)
+    assert process.returncode == Exit.INTERRUPTED
+    assert b"interrupted" in words and b"Traceback" not in words
+    assert b"replies" not in words  # no report of a load
+    with redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() == 0
+
+
+@contextmanager
+def late_replies(server: LocalServer, seconds: float) -> Iterator[str]:
+    """A way to the server by which each reply takes longer: the URL."""
+
+    def pump(source: socket.socket, sink: socket.socket, pause: float) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(pause)
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            behind = socket.socket(socket.AF_UNIX)
+            behind.connect(str(server.socket))
+            for ends in ((client, behind, 0.0), (behind, client, seconds)):
+                threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_before_the_first_reply(
+    start_server: Callable[..., LocalServer], number: int
+) -> None:
+    """What the server has executed is deleted, though its reply has not come yet."""
+    server = start_server()
+    with late_replies(server, 0.05) as url, at_work(server, url) as process:
+        process.send_signal(number)
+        process.communicate(timeout=200)
+    assert process.returncode == Exit.INTERRUPTED
+    with redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() == 0
+
+
+RANDOMLY = """
+import random, signal, sys, redis
+from fastresp.doctor import doctor
+
+def end(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, end)
+url, count, seed = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+moments = random.Random(seed)
+interrupted = 0
+for number in range(count):
+    try:
+        # As much in the first moments, with many small writes, as in all the others.
+        signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.01, moments.choice([0.3, 2.0])))
+        doctor(url)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        interrupted += 1
+    with redis.Redis.from_url(url) as client:
+        for _ in range(20):
+            assert client.dbsize() == 0, (number, client.keys("*"))
+print(interrupted)
+"""
+
+
+@pytest.mark.parametrize(
+    "count",
+    [8, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+)
+def test_interrupted_at_random(start_server: Callable[..., LocalServer], count: int) -> None:
+    """At whatever moment, no key of the doctor's stays in the server."""
+    command = [sys.executable, "-c", RANDOMLY, start_server().url, str(count), "seed"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=6 * count + 60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= count // 4
+
+
+def test_killed(start_server: Callable[..., LocalServer]) -> None:
+    """What is left goes within a minute."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as client:
+        keys: list[bytes] = []
+        while not keys:  # it may have removed them a moment before
+            with at_work(server) as process:
+                process.kill()
+                process.communicate(timeout=30)
+            keys = client.keys("*")
+        assert keys and all(key.startswith(SCRATCH.encode()) for key in keys)
+        assert all(0 < client.ttl(key) <= 60 for key in keys)
+
+
+def test_nothing_is_written_where_it_could_push_out_data(
+    start_server: Callable[..., LocalServer],
+) -> None:
+    server = start_server("--maxmemory", "8mb")
+    fill(server.url, 8_000)
+    done = invoke("doctor", server.url)
+    assert done.exit_code == Exit.ERRORS
+    assert "Nothing was written: its memory is nearly full." in done.stdout
+    assert "pipelines of" not in done.stdout
+
+
+def test_lost_server(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    with at_work(server) as process:
+        server.stop()
+        _, words = process.communicate(timeout=30)
+    assert process.returncode == Exit.LOST, words
+    assert b"can't use the server at" in words and b"Traceback" not in words

@@ -1,0 +1,240 @@
+"""ListBuffer, sync and asyncio: calls that are repeated after their connection was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from buffers import Cutter, Open, numbers
+
+import fastresp
+from fastresp.lists.settings import ACK
+from fastresp.server.local_server import LocalServer
+
+ACKNOWLEDGEMENT = ACK.splitlines()[-1].encode()
+
+
+@pytest.fixture
+def cutter(server: LocalServer, tmp_path: Path) -> Iterator[Cutter]:
+    with Cutter(tmp_path, server.socket) as cutter:
+        yield cutter
+
+
+def cut(cutter: Cutter, marker: bytes, arrives: bool, call: Callable[[], Any]) -> None:
+    """Make a call whose connection is lost at a command."""
+    cutter.marker, cutter.arrives, before = marker, arrives, cutter.cuts
+    with pytest.raises(fastresp.TransportError):
+        call()
+    assert cutter.cuts == before + 1
+
+
+arriving = pytest.mark.parametrize("arrives", [True, False])
+
+
+@arriving
+@pytest.mark.parametrize("way", ["pop", "consume", "pop_arrow"])
+def test_acknowledging_again(
+    open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool, way: str
+) -> None:
+    """The repeat counts for the same items, whether or not the first one arrived."""
+    client.rpush("q", *range(20))
+    buffer = open_buffer(server=cutter.url, delivery="at-least-once", batch=4)
+    if way == "consume":
+        source = buffer.consume()  # which leaves others on their way
+        assert [next(source) for _ in range(10)] == numbers(10)
+    elif way == "pop":
+        assert buffer.pop(10) == numbers(10)
+    else:
+        assert buffer.pop_arrow(10).to_bytes() == numbers(10)
+    cut(cutter, ACKNOWLEDGEMENT, arrives, lambda: buffer.ack(5))
+    assert buffer.acknowledged == 0
+    assert buffer.ack(5) == 5
+    assert buffer.acknowledged == 5
+    buffer.close()
+    assert client.lrange("q", 0, -1) == numbers(15, 5)
+    assert client.keys("*") == [b"q"]
+
+
+@arriving
+@pytest.mark.parametrize("parts", [(0, 3, 2), (1, 0, 4), (2, 2, 1), (7,), (5, 0), (0, 5, 1, 1)])
+def test_acknowledging_again_in_parts(
+    open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool, parts: tuple[int, ...]
+) -> None:
+    """Of what a lost call had acknowledged, each part counts once; other calls come in between."""
+    client.rpush("q", *range(30))
+    buffer = open_buffer(server=cutter.url, delivery="at-least-once")
+    assert buffer.pop(10) == numbers(10)
+    assert buffer.ack(1) == 9
+    cut(cutter, ACKNOWLEDGEMENT, arrives, lambda: buffer.ack(5))
+    assert len(buffer) == 20
+    assert buffer.pop(4) == numbers(4, 10)
+    left = 13
+    for count in parts:
+        left -= count
+        assert buffer.ack(count) == left
+    assert buffer.acknowledged == 14 - left
+    buffer.close()
+    done = max(14 - left, 6 if arrives else 0)
+    assert client.lrange("q", 0, -1) == numbers(30 - done, done)
+    assert client.keys("*") == [b"q"]
+
+
+@arriving
+def test_acknowledging_all_again(
+    open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool
+) -> None:
+    """And several times, with items that were popped in between."""
+    client.rpush("q", *range(30))
+    buffer = open_buffer(server=cutter.url, delivery="at-least-once")
+    for start in (0, 5, 10):
+        assert buffer.pop(5) == numbers(5, start)
+        cut(cutter, ACKNOWLEDGEMENT, arrives, buffer.ack)
+        cut(cutter, ACKNOWLEDGEMENT, not arrives, buffer.ack)
+    assert buffer.acknowledged == 0
+    with pytest.raises(ValueError, match="16 items can't be acknowledged: 15 were given"):
+        buffer.ack(16)
+    assert buffer.ack() == 0
+    assert buffer.acknowledged == 15
+    assert buffer.pop(5) == numbers(5, 15)
+    assert buffer.ack(2) == 3
+    buffer.close()
+    assert client.lrange("q", 0, -1) == numbers(13, 17)
+
+
+def test_items_that_nobody_worked_on_come_again(
+    open_buffer: Open, cutter: Cutter, server: LocalServer, client: redis.Redis
+) -> None:
+    """The repeat leaves them in the server, where a death of this consumer is survived."""
+    client.rpush("q", *range(10))
+    buffer = open_buffer(server=cutter.url, delivery="at-least-once", lease=0.2)
+    assert buffer.pop(10) == numbers(10)
+    cut(cutter, ACKNOWLEDGEMENT, True, lambda: buffer.ack(5))
+    assert buffer.ack(5) == 5
+    [processing] = client.keys("*processing*")
+    assert client.lrange(processing, 0, -1) == numbers(5, 5)
+
+
+@arriving
+def test_clearing_again(
+    open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool
+) -> None:
+    """What was cleared is not counted for items that are popped afterwards."""
+    client.rpush("q", *range(10))
+    buffer = open_buffer(server=cutter.url, delivery="at-least-once")
+    assert buffer.pop(6) == numbers(6)
+    cut(cutter, b"DEL", arrives, buffer.clear)
+    client.rpush("q", *range(10, 20))
+    if arrives:
+        # It has done its work: the repeat of an ack() that counts the items from before.
+        assert buffer.pop(4) == numbers(4, 10)
+        assert buffer.ack(6) == 4
+        buffer.close()
+        assert client.lrange("q", 0, -1) == numbers(10, 10)
+    else:
+        buffer.clear()
+        client.rpush("q", *range(30, 40))
+        assert buffer.pop(4) == numbers(4, 30)
+        assert buffer.ack(3) == 1
+        buffer.close()
+        assert client.lrange("q", 0, -1) == numbers(7, 33)
+    assert client.keys("*") == [b"q"]
+
+
+@arriving
+@pytest.mark.parametrize("order", ["fifo", "lifo"])
+def test_putting_back_again(
+    open_buffer: Open, cutter: Cutter, client: redis.Redis, order: str, arrives: bool
+) -> None:
+    """At most once, what may be back in the list already is not put there again."""
+    client.rpush("q", *range(100))
+    buffer = open_buffer(server=cutter.url, order=order, batch=10)
+    source = buffer.consume()
+    first = next(source)
+    held = len(buffer._core.held) + sum(buffer._core._asked)
+    cut(cutter, b"LPUSH" if order == "fifo" else b"RPUSH", arrives, buffer.close)
+    buffer.close()
+    left = client.lrange("q", 0, -1)
+    assert len(set(left)) == len(left)
+    assert set(left) <= set(numbers(100)) - {first}
+    # Of what was held one batch is in doubt; all others are back.
+    assert len(left) >= 99 - min(10, held)
+    assert left == sorted(left, key=int)
+
+
+@arriving
+def test_pushing_again(
+    open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool
+) -> None:
+    """The report says where to go on: a repeat of what is in doubt may come twice."""
+    buffer = open_buffer(server=cutter.url)
+    cutter.marker, cutter.arrives = b"RPUSH", arrives
+    with pytest.raises(fastresp.TransportError) as caught:
+        buffer.push(["a", "b"])
+    report = caught.value.report
+    assert report is not None
+    assert (report.rows, report.in_doubt + report.unsent) == (0, 1)
+    assert buffer.push(["a", "b"]).length == (4 if arrives else 2)
+
+
+@arriving
+def test_recovering_again(
+    open_buffer: Open, cutter: Cutter, server: LocalServer, client: redis.Redis, arrives: bool
+) -> None:
+    client.rpush("q", *range(10))
+    dead = open_buffer(delivery="at-least-once", lease=0.1)
+    assert dead.pop(4) == numbers(4)
+    dead._core.detach()
+    client.delete(*client.keys("*lease*"))
+    other = open_buffer(server=cutter.url)
+    cut(cutter, b"LRANGE", arrives, other.recover)
+    assert other.recover() == (0 if arrives else 4)
+    assert client.lrange("q", 0, -1) == numbers(10)
+
+
+@pytest.mark.parametrize("consumed", [0, 3])
+@pytest.mark.parametrize("way", ["pop", "pop_arrow", "consume", "drain", "len", "close"])
+def test_a_column_not_given_comes_first(
+    open_buffer: Open, client: redis.Redis, way: str, consumed: int
+) -> None:
+    """One that a Ctrl-C took back, before what is held and before the list."""
+    buffer = open_buffer(batch=4)
+    client.rpush("q", *range(20))
+    source = buffer.consume()
+    assert [next(source) for _ in range(consumed)] == numbers(consumed)
+    source.close()
+    column = buffer.pop_arrow(6)
+    assert column.to_bytes() == numbers(6, consumed)
+    buffer._core.take_column_back(column)
+    left = numbers(20 - consumed, consumed)
+    if way == "pop":
+        assert buffer.pop(2) + buffer.pop(100) == left
+    elif way == "pop_arrow":
+        assert buffer.pop_arrow(7).to_bytes() + buffer.pop_arrow(100).to_bytes() == left
+    elif way == "consume":
+        assert list(buffer.consume()) == left
+    elif way == "drain":
+        assert [item for items in buffer.drain() for item in items] == left
+    elif way == "len":
+        assert len(buffer) == len(left)
+        assert buffer.pop(100) == left
+    else:
+        buffer.close()
+        assert client.lrange("q", 0, -1) == left
+
+
+@pytest.mark.parametrize("items", [["a", None], [["a"]], [object()], [True]])
+def test_hints_name_no_options_that_push_has_not(open_buffer: Open, items: list[Any]) -> None:
+    with pytest.raises(fastresp.EncodeError, match=rf"item {len(items) - 1}") as caught:
+        open_buffer().push(items)
+    assert "=" not in str(caught.value)
+    assert ";" in str(caught.value)
+
+
+def test_hint_for_a_null_of_a_column(open_buffer: Open) -> None:
+    pa = pytest.importorskip("pyarrow")
+    with pytest.raises(fastresp.EncodeError, match=r"item 1: .*null") as caught:
+        open_buffer().push(pa.array(["a", None]))
+    assert "nulls=" not in str(caught.value)

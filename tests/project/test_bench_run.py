@@ -1,0 +1,155 @@
+"""bench/run.py: it goes on where it stopped, keeps what it has, and leaves nothing running."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from places import BENCH
+
+# Last, for bench has a columns.py, too.
+sys.path.append(str(BENCH))
+
+import run as bench_run
+from results import load
+
+# A script of benchmarks: argv holds how it is to end, and the options that run.py adds.
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {bench!r})
+from results import Result, save
+row = Result("{name}", "row", values=[float({value})], details=[{{}}])
+if "missing" in sys.argv:
+    row = Result("{name}", "row", reason="not here")
+save(Path(sys.argv[sys.argv.index("-o") + 1]), [row])
+sys.exit("failed" if "fail" in sys.argv else 0)
+"""
+SERVER = """
+import sys, time
+from fastresp.server.local_server import LocalServer
+with LocalServer() as server:
+    print(server.process.pid, server.folder, flush=True)
+    time.sleep(60)
+"""
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A function that runs run.py with two scripts: their options, then those of run.py."""
+    monkeypatch.setattr(bench_run, "BEFORE_S", 0.01)
+
+    def main(one: str, two: str, *arguments: str) -> str:
+        made = {}
+        for name, options in (("one", one), ("two", two)):
+            value, *rest = options.split()
+            path = tmp_path / f"{name}.py"
+            path.write_text(SCRIPT.format(bench=str(BENCH), name=name, value=value))
+            made[name] = bench_run.Benchmark(f"{tmp_path}/{name}", " ".join(rest), "", "")
+        monkeypatch.setattr(bench_run, "BENCHMARKS", made)
+        monkeypatch.setattr(
+            bench_run.Benchmark,
+            "command",
+            lambda self, mode: ["python", f"{self.script}.py", *self.always.split()],
+        )
+        results = ["--results", str(tmp_path / "results")]
+        monkeypatch.setattr(sys, "argv", ["run.py", *results, *arguments])
+        try:
+            bench_run.main()
+        except SystemExit as end:
+            return str(end.code)
+        return ""
+
+    return main
+
+
+def value_of(folder: Path, name: str) -> float:
+    [row] = load(folder / "results" / f"{name}.json")
+    return row.values[0]
+
+
+def test_goes_on_where_it_stopped(scripts: Run, tmp_path: Path) -> None:
+    assert scripts("1", "2 fail") == "failed: two; the same command tries these again"
+    assert not (tmp_path / "results" / "two.json").exists()
+    assert scripts("3", "4") == ""
+    assert value_of(tmp_path, "one") == 1
+    assert value_of(tmp_path, "two") == 4
+    assert scripts("5", "6", "--only", "two", "--again") == ""
+    assert value_of(tmp_path, "one") == 1
+    assert value_of(tmp_path, "two") == 6
+    facts = json.loads((tmp_path / "results" / "machine.json").read_text())
+    assert list(facts["runs"]) == ["one", "two"]
+    assert facts["runs"]["one"]["mode"] == "full"
+    assert "fastresp" in facts["runs"]["one"]["versions"]
+
+
+def test_keeps_what_it_has_until_there_is_better(scripts: Run, tmp_path: Path) -> None:
+    assert scripts("1", "2", "--fast") == ""
+    assert scripts("3 fail", "4", "--fast", "--again").startswith("failed: one")
+    assert value_of(tmp_path, "one") == 1
+    assert "has results of a fast run" in scripts("5", "6", "--smoke")
+    assert "has results of a fast run" in scripts("5", "6", "--smoke", "--only", "one", "--again")
+    assert value_of(tmp_path, "one") == 1
+    assert scripts("7", "8", "--smoke", "--again") == ""
+    assert value_of(tmp_path, "one") == 7
+
+
+def test_what_could_not_be_measured_was_run(
+    scripts: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scripts("1 missing", "2") == ""
+    [row] = load(tmp_path / "results" / "one.json")
+    assert row.reason == "not here"
+    assert scripts("1", "2") == ""
+    assert "one is there already" in capsys.readouterr().out
+    # Now it can be.
+    assert scripts("1", "2", "--again") == ""
+    assert value_of(tmp_path, "one") == 1
+    assert not (tmp_path / "results" / "one.missing.json").exists()
+
+
+def test_unknown_names(scripts: Run) -> None:
+    assert scripts("1", "2", "--only", "three") == "2"
+
+
+def test_a_script_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_run, "TIMEOUT_S", 3)
+    ended = bench_run.run([sys.executable, "-c", SERVER])
+    assert ended == "not ended after 3 s"
+    assert not psutil.pid_exists(int(capfd.readouterr().out.split()[0]))
+
+
+@pytest.mark.parametrize("heeded", [True, False])
+def test_ctrl_c(tmp_path: Path, heeded: bool) -> None:
+    """The scripts hear of it, and what does not heed it is killed, with its server."""
+    ignore = "" if heeded else "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    code = f"""
+import sys
+sys.path.insert(0, {str(BENCH)!r})
+import run
+run.GRACE_S = 2
+run.run([sys.executable, "-c", {ignore + SERVER!r}])
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    pid, folder = process.stdout.readline().decode().split()
+    server = psutil.Process(int(pid))
+    assert Path(folder).exists()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.wait(20)
+    process.stdout.close()
+    assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
+    if heeded:
+        assert not Path(folder).exists()

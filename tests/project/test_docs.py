@@ -1,0 +1,233 @@
+"""The pages of the docs say what is so: their blocks run, top to bottom, and their tables hold."""
+
+from __future__ import annotations
+
+import html.parser
+import importlib.util
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from places import ROOT
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+DOCS = ROOT / "docs"
+# Those in which each block stands for itself: tests/project/test_readme.py runs them.
+OTHERS = {"decisions.md", "design.md", "failures.md", "redis-py.md"}
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
+
+BLOCK = re.compile(r"(<!-- not run.*?-->\n)?```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`([^`]+)`")
+
+
+class Block(NamedTuple):
+    """A block of code.
+
+    Attributes:
+        language: python; sh, commands that print nothing; console, commands and what they print.
+        line: where in its page its text begins, counted from 0.
+    """
+
+    language: str
+    line: int
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in BLOCK.finditer(text):
+        if found[1] is None:
+            yield Block(found[2], text.count("\n", 0, found.start(3)), found[3])
+
+
+class Shell:
+    """A user's shell in an empty folder, with a server on the port of ``REDIS_URL``."""
+
+    def __init__(self, folder: Path, cli: str, port: int) -> None:
+        self.folder = folder
+        # A user's redis-cli finds the server by itself; fastresp has REDIS_URL.
+        self.start = f'redis-cli() {{ {shlex.quote(cli)} -p {port} "$@"; }}\n'
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": path, "COLUMNS": "100", "TERM": "dumb"}
+
+    def run(self, command: str) -> str:
+        """What a command prints on both outputs."""
+        done = subprocess.run(
+            ["bash", "-c", self.start + command],
+            cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        return done.stdout
+
+
+def check_console(shell: Shell, block: Block, where: str) -> None:
+    """Run each line after a ``$``, and compare; ``...`` stands for what varies."""
+    pieces = re.split(r"^\$ (.*)\n", block.text, flags=re.MULTILINE)
+    assert pieces[0] == "", f"{where} does not begin with a command"
+    for command, expected in zip(pieces[1::2], pieces[2::2], strict=True):
+        printed = "\n".join(line.rstrip() for line in shell.run(command).splitlines())
+        pattern = re.escape(expected.strip("\n")).replace(r"\.\.\.", ".*?")
+        assert re.fullmatch(pattern, printed.strip("\n"), re.DOTALL), (
+            f"{where}: {command}\nprints\n{printed}\nand not\n{expected}"
+        )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page(
+    page: Path,
+    start_server: Callable[..., LocalServer],
+    cli: str,
+    port: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Run the blocks of a page one after another: in one folder, in one namespace."""
+    start_server("--port", str(port))
+    monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{port}")
+    monkeypatch.chdir(tmp_path)
+    shell = Shell(tmp_path, cli, port)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    printed = io.StringIO()
+    for block in blocks(page):
+        where = f"{page.name}, line {block.line}"
+        if block.language == "python":
+            printed = io.StringIO()
+            with redirect_stdout(printed):
+                exec(compile("\n" * block.line + block.text, page.name, "exec"), names)
+        elif block.language == "sh":
+            assert shell.run(f"set -e\n{block.text}") == "", where
+        elif block.language == "console":
+            check_console(shell, block, where)
+        else:
+            assert block.language == "text", f"{where}: what is a block of {block.language}?"
+            # What the block of Python before it prints.
+            assert printed.getvalue() == block.text, where
+
+
+def test_blocks_are_found() -> None:
+    languages = [block.language for page in PAGES for block in blocks(page)]
+    assert languages.count("python") > 30
+    assert languages.count("console") >= 5
+    for page in sorted(DOCS.rglob("*.md")):
+        fences = re.findall(r"^```", page.read_text(), re.MULTILINE)
+        assert len(fences) % 2 == 0, page.name
+        if page in PAGES:
+            assert len(fences) == 2 * len(BLOCK.findall(page.read_text())), page.name
+
+
+def table_rows(heading: str) -> list[list[str]]:
+    """The rows of the tables between a heading of templates.md and the next."""
+    section = (DOCS / "templates.md").read_text().partition(f"\n## {heading}\n")[2]
+    section = section.partition("\n## ")[0]
+    lines = [line.strip("|").split(" | ") for line in section.splitlines() if line[:1] == "|"]
+    rows = [[cell.strip() for cell in line] for line in lines]
+    return [row for row in rows if len(row) == 3 and CODE.fullmatch(row[1])]
+
+
+def code(cell: str) -> str:
+    found = CODE.fullmatch(cell)
+    assert found is not None, cell
+    return found[1]
+
+
+def expected_bytes(cell: str) -> bytes:
+    text = code(cell)
+    if text.startswith('b"'):
+        value = eval(text)
+        assert isinstance(value, bytes)
+        return value
+    return b"" if text == '""' else text.encode()
+
+
+NAMES = """
+import datetime as dt, enum, uuid
+from array import array
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from uuid import UUID
+from zoneinfo import ZoneInfo
+import numpy as np, pandas as pd, pyarrow as pa
+"""
+
+
+def namespace() -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(NAMES, names)
+    return names
+
+
+@pytest.mark.parametrize("row", table_rows("What Python values become"), ids=lambda row: row[1])
+def test_python_values(row: list[str]) -> None:
+    value = eval(code(row[1]), namespace())
+    assert fastresp.pack("ECHO", value) == fastresp.pack("ECHO", expected_bytes(row[2]))
+
+
+@pytest.mark.parametrize("row", table_rows("What Arrow types become"), ids=lambda row: row[1])
+def test_arrow_types(row: list[str]) -> None:
+    import pyarrow as pa
+
+    names = namespace()
+    array = eval(code(row[1]), names)
+    file = io.BytesIO()
+    fastresp.dump(pa.table({"v": array}), "ECHO {v}", file)
+    assert file.getvalue() == fastresp.pack("ECHO", expected_bytes(row[2]))
+
+
+def test_tables_are_found() -> None:
+    assert len(table_rows("What Python values become")) >= 15
+    assert len(table_rows("What Arrow types become")) >= 15
+
+
+def test_the_page_of_the_command_line_is_what_its_options_make() -> None:
+    path = DOCS / "make_cli.py"
+    spec = importlib.util.spec_from_file_location("make_cli", path)
+    assert spec is not None and spec.loader is not None
+    make_cli = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_cli)
+    assert make_cli.PAGE.read_text() == make_cli.page(), "run python docs/make_cli.py"
+
+
+class Fetched(html.parser.HTMLParser):
+    """What a page makes a browser fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        if tag in ("script", "img", "iframe") and (url := attributes.get("src")):
+            self.urls.append(url)
+        if tag == "link" and attributes.get("rel") in ("stylesheet", "preconnect", "icon"):
+            self.urls.append(attributes.get("href") or "")
+
+
+def test_the_built_pages_fetch_nothing_from_elsewhere(tmp_path: Path) -> None:
+    for package in ("material", "mkdocstrings"):
+        pytest.importorskip(package, reason="what builds the docs is not installed")
+    site = tmp_path / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(site)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    reference = (site / "api" / "index.html").read_text()
+    for name in fastresp.__all__:
+        assert f'.{name}"' in reference, f"docs/api.md leaves out {name}"
+    pages = list(site.rglob("index.html"))
+    assert len(pages) == len(list(DOCS.rglob("*.md")))
+    for page in pages:
+        fetched = Fetched()
+        fetched.feed(page.read_text())
+        assert fetched.urls
+        assert not [url for url in fetched.urls if "//" in url]

@@ -1,0 +1,44 @@
+"""Every program in examples/ runs on a real server, ends well, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+from places import ROOT
+
+from fastresp.server.local_server import LocalServer
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+# What makes an example short.
+ARGUMENTS = {"tshark_buffer.py": ["--seconds", "2"]}
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+    assert set(ARGUMENTS) <= {example.name for example in EXAMPLES}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_example(example: Path, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(example), *ARGUMENTS.get(example.name, ())],
+        cwd=tmp_path, env={**os.environ, "REDIS_URL": server.url},
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) >= 3
+    assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_header(example: Path) -> None:
+    """It says what it shows and how to run it."""
+    header = example.read_text().partition('"""')[2].partition('"""')[0]
+    assert "\n\nShows " in header
+    assert f"\n    python examples/{example.name}\n" in header

@@ -1,0 +1,49 @@
+"""The layers of the package, of which the imports between Python modules are checked elsewhere."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+IMPORT = re.compile(r"^\s*from (\.+)([\w.]*) c?import (\(?[\w ,\n]+)", re.MULTILINE)
+
+
+def layers() -> list[str]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    return list(settings["contracts"][0]["layers"])
+
+
+def imported(source: Path) -> set[str]:
+    """The folders of the package that a compiled module takes something from."""
+    folders = set()
+    for dots, path, names in IMPORT.findall(source.read_text()):
+        base = source.relative_to(ROOT).parts[: -len(dots)]
+        for name in path.split(".")[:1] if path else re.findall(r"\w+", names):
+            folders.add((*base, name)[1])
+    return folders
+
+
+@pytest.mark.parametrize("ending", ["pyx", "pxd"])
+def test_compiled_modules_know_only_what_is_below(ending: str) -> None:
+    order = layers()
+    sources = list((ROOT / "fastresp").rglob(f"*.{ending}"))
+    assert len(sources) > 10
+    seen = set()
+    for source in sources:
+        own = source.relative_to(ROOT).parts[1]
+        for folder in imported(source):
+            assert order.index(own) <= order.index(folder), (source, folder)
+            seen.add((own, folder))
+    assert any(own != folder for own, folder in seen)
+
+
+def test_sixteen_entries_at_most() -> None:
+    """Whoever looks for something reads their names."""
+    files = {
+        path.relative_to(ROOT / "fastresp").parts[0] for path in (ROOT / "fastresp").rglob("*.py")
+    }
+    assert len(files | {"py.typed"}) <= 16

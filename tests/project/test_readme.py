@@ -1,0 +1,42 @@
+"""Every Python example of the README, and of docs whose examples stand for themselves, runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import redis
+from places import ROOT
+
+from fastresp.server.local_server import LocalServer
+
+# tests/project/test_docs.py runs the pages that are to be read from the top.
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("decisions.md", "design.md", "failures.md", "redis-py.md")),
+]
+EXAMPLES = [
+    pytest.param(block, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+]
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example(
+    example: str,
+    server: LocalServer,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Run it in an empty folder, with the server of the examples being an empty one of ours."""
+    monkeypatch.setenv("REDIS_URL", server.url)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "users.csv").write_text("id,name,email\n1,Ann,ann@example.org\n2,Bo,\n")
+    exec(compile(example, "example", "exec"), {"__name__": "__main__"})

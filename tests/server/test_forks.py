@@ -1,0 +1,43 @@
+"""Forks in the midst of everything: the child leaves in any way, and the parent's account is exact.
+
+The scenarios are in forking.py: a child that leaves by an exception would unwind pytest itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from places import SUPPORT
+
+from fastresp.server.local_server import LocalServer
+
+SCENARIOS = (
+    "socket", "lanes", "redis_cli", "progress", "bar", "rejects", "rejects_file", "dump", "aio",
+    "aio_source", "iter_replies", "iter_replies_taken", "aio_iter_replies", "fetch_hashes",
+    "aio_fetch_hashes", "aio_fetch_hashes_slowly", "pop", "pop_safely", "aio_pop", "push",
+    "aio_push", "processes", "table", "aio_table", "resp_file", "local_server",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("doctor", "query")),
+)  # fmt: skip
+ALL_RIGHT = "exception right\nexit right\nat once right\non right\n"
+
+
+def run(scenario: str, url: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    script = str(SUPPORT / "forking.py")
+    command = [sys.executable, "-W", "error", script, scenario, url, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=250)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_fork(server: LocalServer, tmp_path: Path, scenario: str) -> None:
+    done = run(scenario, server.url, tmp_path)
+    assert (done.stdout, done.returncode) == (ALL_RIGHT, 0), done.stderr
+
+
+@pytest.mark.parametrize("scenario", ["socket", "pop_safely", "aio"])
+def test_fork_with_tls(tls: Callable[..., str], tmp_path: Path, scenario: str) -> None:
+    done = run(scenario, tls(), tmp_path)
+    assert (done.stdout, done.returncode) == (ALL_RIGHT, 0), done.stderr

@@ -1,0 +1,136 @@
+"""Damaged files of every format: an error of ours, never a crash, never a command of the file's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from damaged_files import EVIL, KINDS
+from places import SUPPORT
+from pyarrow import parquet
+from raw_arrays import int32
+from tables import failure
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+# More of them than ever ended one: the rest would say nothing new.
+MOST_CRASHES = 5
+
+
+def evil_file(path: Path, suffix: str = "arrow", names: tuple[str, ...] = ("id",)) -> str:
+    """A file whose second string has its end before its beginning, and a command in the third."""
+    # Of a string of -60 bytes the encoder made commands whose keys end within the third string.
+    texts = ["x" * 140, ("y" * 10 + "\r\n$1\r\nv" + EVIL).ljust(60, "z"), "w" * 50]
+    kind = pa.ipc.new_stream if suffix == "arrows" else pa.ipc.new_file
+    table = pa.table(dict.fromkeys(names, texts))
+    file = path / f"evil.{suffix}"
+    with kind(file, table.schema) as writer:
+        writer.write_table(table)
+    data = file.read_bytes()
+    assert data.count(int32(0, 140, 200, 250)) == len(names)
+    file.write_bytes(data.replace(int32(0, 140, 200, 250), int32(0, 200, 140, 250)))
+    return str(file)
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "arrows", "feather"])
+def test_evil_file_runs_no_command(
+    tmp_path: Path, server: LocalServer, client: redis.Redis, suffix: str
+) -> None:
+    path = evil_file(tmp_path, suffix)
+    client.set("kept", "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "fastresp", "load", path, "SET {id} v", "--server", server.url],
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert client.keys() == [b"kept"]
+    assert done.returncode not in (0, 64), done.stderr
+    assert f"{path}: from row 0 on, column 'id' is damaged" in done.stderr
+
+
+@pytest.mark.parametrize("transport", ["socket", "redis-cli"])
+def test_evil_file_from_python(
+    tmp_path: Path, server: LocalServer, client: redis.Redis, transport: Any
+) -> None:
+    client.set("kept", "1")
+    data = fastresp.read(evil_file(tmp_path))
+    with pytest.raises(fastresp.SourceError, match="column 'id' is damaged"):
+        fastresp.mass_insert(data, "SET {id} v", server=server.url, transport=transport)
+    assert client.keys() == [b"kept"]
+
+
+def test_evil_file_in_a_query(tmp_path: Path) -> None:
+    path = evil_file(tmp_path)
+    assert "column 'id' is damaged" in failure(path, sql="SELECT id FROM source")
+
+
+def test_evil_file_without_the_look_at_files(tmp_path: Path) -> None:
+    """Read by pyarrow itself it is refused by the columns: with row and column."""
+    with pa.memory_map(evil_file(tmp_path, names=("other", "id"))) as file:
+        table = pa.ipc.open_file(file).read_all()
+        with pytest.raises(
+            fastresp.EncodeError, match=r"row 1, command 1, column 'other'.*damaged"
+        ):
+            fastresp.dump(table, "SET {id} v", tmp_path / "out.resp")
+
+
+def test_bytes_that_are_not_utf8_pass(tmp_path: Path) -> None:
+    """In text columns, too, as those of CSV do: Redis takes any bytes."""
+    bad = pa.array([b"\xff", b"b"])
+    nested = pa.ListArray.from_arrays([0, 1, 2], bad)
+    table = pa.table({"a": bad.view(pa.string()), "b": nested.view(pa.list_(pa.string()))})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    for name in ("a.parquet", "a.arrow"):
+        fastresp.dump(fastresp.read(tmp_path / name), "RPUSH {a} {*b}", tmp_path / "out")
+        assert (tmp_path / "out").read_bytes() == fastresp.pack_many(
+            [("RPUSH", b"\xff", b"\xff"), ("RPUSH", "b", "b")]
+        )
+
+
+def test_column_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    table = pa.table({"name": ["a"]})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    path.write_bytes(path.read_bytes().replace(b"name", b"na\xffe"))
+    assert "the name of a column is not UTF-8" in failure(path)
+
+
+def damage(kind: str, count: int, folder: Path) -> list[str]:
+    """What is wrong with loading so many damaged files, in processes that may end."""
+    found, first, crashes = [], 0, 0
+    while first < count and crashes < MOST_CRASHES:
+        done = subprocess.run(
+            [sys.executable, "-X", "faulthandler", str(SUPPORT / "damaged_files.py"), kind,
+             str(first), str(count - first)],
+            capture_output=True, text=True, cwd=folder,
+        )  # fmt: skip
+        found += done.stdout.splitlines()
+        if done.returncode == 0:
+            break
+        seed = int((folder / "at").read_text())
+        found.append(f"{kind} {seed}: the process ended with {done.returncode}\n{done.stderr}")
+        first, crashes = seed + 1, crashes + 1
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_files(tmp_path: Path, kind: str) -> None:
+    assert damage(kind, 200, tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_damaged_files(tmp_path: Path, kind: str) -> None:
+    """FASTRESP_DAMAGED_FILES of each format, or 10,000."""
+    count = int(os.environ.get("FASTRESP_DAMAGED_FILES", "10000"))
+    assert damage(kind, count, tmp_path) == []

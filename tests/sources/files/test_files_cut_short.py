@@ -1,0 +1,130 @@
+"""Files that are cut short or changed while they are loaded: an error, never a crash or a part."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from changing_files import Changing
+from places import SUPPORT
+from pyarrow import parquet
+
+import fastresp
+from fastresp.sources.files import own_bytes
+
+TEMPLATE = "SET {id} {text}"
+
+
+def write_file(path: Path) -> None:
+    """Write 20 MB of rows, which is more than is read ahead, in the format of the name."""
+    kind = path.suffix[1:]
+    # Of Parquet some batches of 16,384 rows are read ahead.
+    rows, width = (200_000, 100) if kind == "parquet" else (20_000, 1_000)
+    ids = list(range(rows))
+    table = pa.table({"id": ids, "text": [f"{number:0{width}}" for number in ids]})
+    if kind == "parquet":
+        parquet.write_table(table, path, row_group_size=10_000, compression="none")
+    elif kind in ("arrow", "arrows"):
+        with (pa.ipc.new_file if kind == "arrow" else pa.ipc.new_stream)(path, table.schema) as out:
+            out.write_table(table, max_chunksize=1_000)
+    elif kind == "resp":
+        fastresp.dump(table, TEMPLATE, path)
+    else:
+        form = '{"id": %d, "text": "%01000d"}\n' if kind == "jsonl" else "%d,%01000d\n"
+        head = "id,text\n" if kind == "csv" else ""
+        path.write_text(head + "".join(form % (number, number) for number in ids))
+
+
+FORMS = ["arrow", "arrows", "parquet", "csv", "jsonl", "lines", "resp"]
+
+
+@pytest.mark.parametrize("suffix", FORMS)
+def test_a_file_cut_short_in_the_midst_of_a_load(tmp_path: Path, suffix: str) -> None:
+    """In a process of its own, which a file mapped into memory would end by SIGBUS."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import pathlib, fastresp\n"
+        "from changing_files import Changing, cut\n"
+        "path, template = pathlib.Path(sys.argv[2]), sys.argv[3] or None\n"
+        "kind = 'lines' if path.suffix == '.lines' else None\n"
+        "try:\n"
+        "    fastresp.dump(fastresp.read(path, format=kind), template, Changing(cut(path)))\n"
+        "except (fastresp.SourceError, fastresp.ProtocolError) as error:\n"
+        "    print(error)"
+    )
+    path = tmp_path / f"x.{suffix}"
+    write_file(path)
+    template = {"resp": "", "lines": "RPUSH k {line}"}.get(suffix, TEMPLATE)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SUPPORT), str(path), template],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(path))
+
+
+@pytest.mark.parametrize("most", [1 << 16, 64 << 20])
+def test_a_file_of_arrow_changed_in_the_midst_of_a_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """What was checked is what is sent, also where a batch is too large for memory."""
+    monkeypatch.setattr(own_bytes, "MOST_IN_MEMORY", most)
+    path = tmp_path / "x.arrow"
+    table = pa.table({"id": list(range(50_000)), "text": ["whole" * 10] * 50_000})
+    with pa.ipc.new_file(path, table.schema) as out:
+        out.write_table(table)
+    whole = io.BytesIO()
+    fastresp.dump(table, TEMPLATE, whole)
+    size = path.stat().st_size
+
+    def overwrite() -> None:
+        with open(path, "r+b") as file:
+            file.write(b"evil" * (size // 4))
+
+    changed = Changing(overwrite)
+    fastresp.dump(fastresp.read(path), TEMPLATE, changed)
+    assert changed.getvalue() == whole.getvalue()
+
+
+def test_a_file_of_arrow_that_is_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    table = pa.table({"id": list(range(200_000)), "text": ["x" * 500] * 200_000})
+    with pa.ipc.new_file(path, table.schema) as out:
+        out.write_table(table)
+    code = (
+        "import os, re, sys, fastresp, pyarrow\n"
+        "def size():\n"
+        "    return int(re.search(r'RssAnon:\\s*(\\d+)', open('/proc/self/status').read())[1])\n"
+        "class Output:\n"
+        "    def write(self, data):\n"
+        "        global most\n"
+        "        most = max(most, size())\n"
+        "source = fastresp.read(sys.argv[1])\n"
+        "most = before = size()\n"
+        "assert source.rows == 200_000\n"
+        "fastresp.dump(source, 'SET {id} {text}', Output())\n"
+        "print(max((most - before) << 10, pyarrow.default_memory_pool().max_memory()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 40 << 20
+
+
+def test_a_large_batch_of_arrow_that_no_disk_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_bytes, "MOST_IN_MEMORY", 1 << 20)
+    monkeypatch.setattr(own_bytes.tempfile, "tempdir", "/proc")
+    for suffix in ("arrow", "arrows"):
+        path = tmp_path / f"x.{suffix}"
+        table = pa.table({"id": ["x" * 100] * 30_000})
+        with (pa.ipc.new_file if suffix == "arrow" else pa.ipc.new_stream)(path, table.schema) as w:
+            w.write_table(table)
+        with pytest.raises(fastresp.SourceError, match=r"a batch of 2 MiB .* in /proc: .*TMPDIR"):
+            fastresp.dump(fastresp.read(path), "SET {id} x", io.BytesIO())

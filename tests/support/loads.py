@@ -1,0 +1,102 @@
+"""Loads that are lost, or interrupted and killed in a process of their own, and what they left."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+import redis
+
+import fastresp
+import fastresp.aio
+
+VALUE = "x" * 100
+
+Insert: TypeAlias = Callable[..., fastresp.Report]
+
+
+def insert_sync(data: Any, command: Any = None, **options: Any) -> fastresp.Report:
+    return fastresp.mass_insert(data, command, transport="socket", **options)
+
+
+def insert_asyncio(data: Any, command: Any = None, **options: Any) -> fastresp.Report:
+    return asyncio.run(fastresp.aio.mass_insert(data, command, transport="socket", **options))
+
+
+CHILD_CODE = """
+import sys, fastresp
+def source():
+    i = 0
+    while True:
+        yield "SET", f"key:{i}", "x" * 100
+        i += 1
+try:
+    fastresp.mass_insert(
+        source(), server=sys.argv[1], transport=sys.argv[2],
+        progress=lambda report: print(report.commands, flush=True),
+    )
+except KeyboardInterrupt as error:
+    print("interrupted:", error.report.acknowledged, error.report.in_doubt, flush=True)
+"""
+
+
+def running_load(url: str, transport: str, wait_for: int) -> subprocess.Popen[str]:
+    """A process that loads without end, once it has sent so many commands."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD_CODE, url, transport],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert child.stdout is not None
+    while int(child.stdout.readline()) < wait_for:
+        pass
+    return child
+
+
+def interrupted(child: subprocess.Popen[str]) -> tuple[int, int]:
+    """What it says at its end: commands acknowledged, and in doubt."""
+    output, _ = child.communicate(timeout=30)
+    acknowledged, doubt = output.splitlines()[-1].removeprefix("interrupted: ").split()
+    return int(acknowledged), int(doubt)
+
+
+def whole_prefix(client: redis.Redis) -> int:
+    """How many keys the server has; they have to be the first ones, with whole values."""
+    count = client.dbsize()
+    for start in range(0, count, 10_000):
+        keys = [f"key:{i}" for i in range(start, min(start + 10_000, count))]
+        assert set(client.mget(keys)) == {VALUE.encode()}
+    return count
+
+
+def commands(
+    count: int, at: int | None = None, happening: Callable[[], object] | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """SETs of distinct keys; something happens before one of them is made."""
+    for i in range(count):
+        if i == at and happening is not None:
+            happening()
+        yield "SET", f"key:{i}", VALUE
+
+
+def lost(insert: Insert, server: str, data: object, **options: Any) -> fastresp.TransportError:
+    """The error of a load that is lost on the way."""
+    with pytest.raises(fastresp.TransportError) as caught:
+        insert(data, server=server, **options)
+    assert caught.value.report is not None
+    return caught.value
+
+
+def in_the_background(action: Callable[[], object], delay_s: float = 0.0) -> Callable[[], None]:
+    """Something that happens a while after it is called, in a thread."""
+
+    def start() -> None:
+        threading.Timer(delay_s, action).start()
+
+    return start
