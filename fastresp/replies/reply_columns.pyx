@@ -9,7 +9,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from .arrow_out cimport StringColumn, Values
 from ..encode.columns.as_json cimport character_size
-from ..resp.limits cimport (
+from ..resp.grammar cimport (
     ELEMENT_BYTES,
     ERROR_BYTES,
     LINE_BYTES,

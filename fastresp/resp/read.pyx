@@ -9,7 +9,7 @@ from libc.string cimport memchr, memcpy
 
 import codecs
 
-from .limits cimport (
+from .grammar cimport (
     DEPTH,
     ELEMENT_BYTES,
     ERROR_BYTES,

@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from .limits cimport (
+from .grammar cimport (
     BIG_NUMBER_BYTES,
     DEPTH,
     ELEMENTS,
