@@ -20,8 +20,7 @@ from .cell cimport (
     stood_for,
 )
 from ...resp.floats cimport half_of
-
-cdef dict WIDTHS = {"f16": 2, "f32": 4, "f64": 8}
+from ...resp.vectors cimport width_of
 
 
 cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
@@ -30,7 +29,7 @@ cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
     if inmost(lists).form != FORM_LIST or items.number is NULL:
         return False
     cell.inner = lists
-    cell.width = WIDTHS[kind]
+    cell.width = width_of(kind)
     cell.vector = -1
     cell.lasting = items.form == FORM_FLOAT and items.width == cell.width
     if cell.lasting:
