@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from ...outcome.errors import EncodeError, ProtocolError, SourceError
-from ...outcome.excerpts import HEAD_BYTES, shown_command
 from ...outcome.messages import Hint, Message
 from ...resp.buffer import Chunk
+from ...resp.shown import HEAD_BYTES, shown_command
 from ...resp.split import CommandSplitter
 from ...server.forks import Inherited, is_own, own
 from ..blocking import read_some
