@@ -120,10 +120,6 @@ class RespFile:
         size = self._summary.size if self._summary else self._size
         return min(1.0, self._read / size) if size else 1.0
 
-    def place(self, row: int) -> tuple[str, int]:
-        """The file that a row came from, and which of its commands it is, counted from 0."""
-        return self.name, row
-
     def check(self) -> RespSummary | None:
         """Read the whole file once, and find out whether it can be sent; None for a pipe.
 
