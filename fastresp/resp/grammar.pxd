@@ -75,6 +75,14 @@ cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
         p += 1
 
 
+cdef inline const char *whole_line_end(const char *p, const char *end) noexcept nogil:
+    """The byte after the line at p if it is all there, and not too long; else NULL."""
+    cdef const char *stop = line_end(p, end)
+    if stop is NULL or stop - p > longest_line(p[0]):
+        return NULL
+    return stop
+
+
 cdef inline const char *digits_end(const char *p, const char *end) noexcept nogil:
     while p < end and c'0' <= p[0] <= c'9':
         p += 1

@@ -1,3 +1,6 @@
+from .grammar cimport ERROR_BYTES, whole_line_end
+
+
 cdef class Incoming:
     cdef readonly Py_ssize_t offset     # bytes of the pieces before this one
     cdef long long most                 # bytes that a reply may have
@@ -21,7 +24,7 @@ cdef class Incoming:
     cdef int check_free(self) except -1
     cdef int take_piece(self, object data) except -1
     cdef int read(self, const char *p, const char *end) except -1
-    cdef const char *next_line(self, const char *p, const char *end) except NULL
+    cdef const char *join_line(self, const char *p, const char *end) except NULL
     cdef int count_unanswered(self, bint some, Py_ssize_t size) except -1
     cdef object error(self, str message, const char *at)
     cdef object excess(self, const char *at)
@@ -34,3 +37,20 @@ cdef class Incoming:
 
     cdef inline void begin_line(self, const char *p) noexcept nogil:
         self.at, self.kind, self.line_offset = p, p[0], self.offset_of(p)
+
+    cdef inline const char *next_line(self, const char *p, const char *end) except NULL:
+        """Look for the end of the line at p, or of the one that was cut; return what is behind it.
+
+        Its ``text``, of an error no more than the beginning, lasts until the next call.
+        """
+        cdef const char *stop = NULL
+        if not self.cut:
+            stop = whole_line_end(p, end)
+        if stop is NULL:
+            stop = self.join_line(p, end)
+        else:
+            self.begin_line(p)
+            self.text, self.text_end = p + 1, stop - 2
+        if self.kind == c'-' and self.text_end - self.text > ERROR_BYTES:
+            self.text_end = self.text + ERROR_BYTES
+        return stop

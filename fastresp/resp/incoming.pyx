@@ -67,41 +67,33 @@ cdef class Incoming:
         """Read a piece."""
         raise NotImplementedError
 
-    cdef const char *next_line(self, const char *p, const char *end) except NULL:
-        """Look for the end of the line at p, or of the one that was cut; return what is behind it.
-
-        Its ``text``, of an error no more than the beginning, lasts until the next call.
-        """
+    cdef const char *join_line(self, const char *p, const char *end) except NULL:
+        """Take a line that a piece cuts off, or a part of one; refuse one that is too long."""
         cdef const char *stop
         cdef Py_ssize_t come, kept
         if self.cut:
             self.at = NULL
             stop = p + 1 if self.begun[-1] == c'\r' and p[0] == c'\n' else line_end(p, end)
-            self.begun += p[:(end if stop is NULL else stop) - p]
         else:
             self.begin_line(p)
+            del self.begun[:]
             stop = line_end(p, end)
-            if stop is NULL:
-                self.begun[:] = p[:end - p]
-        come = self.offset_of(end if stop is NULL else stop) - self.line_offset
+        self.cut = stop is NULL
+        if self.cut:
+            stop = end
+        self.begun += p[:stop - p]
+        come = self.offset_of(stop) - self.line_offset
         if come > longest_line(self.kind):
             raise self.endless()
-        if self.at is NULL or stop is NULL:
+        if form_of(self.kind) == TEXT:
             kept = 1 + (LINE_BYTES if self.kind == c'+' and self.whole_text else ERROR_BYTES)
-            if form_of(self.kind) == TEXT:
-                # The last two bytes may be the CRLF that ends the line.
-                del self.begun[kept:max(kept, len(self.begun) - 2)]
-            self.cut = stop is NULL
-            self.text = NULL
-            if self.cut:
-                return end
+            # The last two bytes may be the CRLF that ends the line.
+            del self.begun[kept:max(kept, len(self.begun) - 2)]
+        self.text = self.text_end = NULL
+        if not self.cut:
             self.joined = bytes(self.begun)
             self.text = <const char *>self.joined + 1
             self.text_end = self.text + len(self.joined) - 3
-        else:
-            self.text, self.text_end = p + 1, stop - 2
-        if self.kind == c'-':
-            self.text_end = min(self.text_end, self.text + ERROR_BYTES)
         return stop
 
     cdef int count_unanswered(self, bint some, Py_ssize_t size) except -1:

@@ -15,6 +15,7 @@ from .grammar cimport (
     NESTED_ERROR_BYTES,
     TEXT,
     form_of,
+    integer_end,
     integer_value,
     is_crlf,
     length_end,
@@ -126,6 +127,13 @@ cdef class ReplyReader(Incoming):
                     else:
                         self.add(self.text_of(q, n))
                     p = q + n + 2
+                    continue
+            elif p[0] == c':' and not self.cut:
+                q = integer_end(p + 1, end)
+                if q is not NULL and integer_value(p + 1, q - 2, &n):
+                    self.others += 1
+                    self.add(n)
+                    p = q
                     continue
             if not self.cut and p[0] not in (c'+', c'-', c':', c'$', c'*'):
                 self.begin_line(p)

@@ -20,6 +20,7 @@ from .grammar cimport (
     is_integer,
     length_end,
     pass_crlf,
+    whole_line_end,
 )
 from .incoming cimport Incoming
 
@@ -106,12 +107,15 @@ cdef class ReplyScanner(Incoming):
                     p += 5
                 if p == end:
                     break
+            after = NULL
             if p[0] == c':':
                 after = integer_end(p + 1, end)
-                if after is not NULL:
-                    self.complete()
-                    p = after
-                    continue
+            elif p[0] == c'+':
+                after = whole_line_end(p, end)
+            if after is not NULL:
+                self.complete()
+                p = after
+                continue
             form = form_of(p[0])
             if form >= PAYLOAD:
                 after = length_end(p + 1, end, &n)
@@ -131,12 +135,11 @@ cdef class ReplyScanner(Incoming):
         p = self.next_line(p, end)
         if self.text is NULL:
             return p
-        cdef Form form = form_of(self.kind)
-        if form == TEXT:
-            if self.kind == c'-':
-                self.take_error(self.text[:self.text_end - self.text])
+        if self.kind == c'-':
+            self.take_error(self.text[:self.text_end - self.text])
+        if form_of(self.kind) == TEXT:
             self.complete()
-        elif form == VALUE:
+        elif form_of(self.kind) == VALUE:
             if not is_value(self.kind, self.text, self.text_end):
                 self.refuse()
             self.complete()
