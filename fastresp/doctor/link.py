@@ -8,8 +8,9 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from ..outcome.errors import CommandError
+from ..outcome.errors import CommandError, ProtocolError
 from ..outcome.excerpts import shortened
+from ..resp.scan import ReplyScanner
 from ..resp.values import pack
 from ..server.settings import Server
 
@@ -58,24 +59,24 @@ class Link:
         self.socket: socket.socket = connection._sock
 
     def call(self, commands: bytes, count: int) -> None:
-        """Send commands, and take all their replies: a status or an error each, a line.
+        """Send commands, and take all their replies: a status or an error each.
 
         Raises:
             CommandError: one of them is an error.
             TransportError: the server was lost, or does not answer.
         """
-        replies = b""
+        scanner = ReplyScanner(max_reply_bytes=REPLY_BYTES)
         try:
             self.socket.sendall(commands)
-            while replies.count(b"\r\n") < count:
-                replies += self._receive()
-                if len(replies) > count * REPLY_BYTES:
-                    raise ConnectionError("it sends replies that are longer than they can be")
+            while scanner.replies < count:
+                scanner.feed(self._receive())
+        except ProtocolError as error:
+            words = ConnectionError(f"it sends what can't be understood: {error}")
+            raise self.server.failure(words) from error
         except OSError as error:
             raise self.server.failure(error) from error
-        if b"-" in replies:  # no status that is waited for has such a sign in it
-            words = replies.partition(b"-")[2].partition(b"\r\n")[0]
-            raise CommandError(shortened(words.decode(errors="replace")))
+        for _, text, _ in scanner.errors[:1]:
+            raise CommandError(shortened(text.decode(errors="replace")))
 
     def _receive(self) -> bytes:
         received = self.socket.recv(65536)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..outcome.errors import FastrespError, TransportError
 from ..resp.values import pack
+from ..server.answers import parse_info
 from ..server.settings import Server
 from .facts import Facts, read_facts
 from .logs import new_entries
@@ -207,10 +208,9 @@ def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, st
     """The connections by their id, without ours; None where there are too many, or none told."""
     if own_id is None:
         return None
-    reply = questions.ask("INFO", "clients")
-    for line in (reply or b"").split(b"\r\n"):
-        if line.startswith(b"connected_clients:") and int(line[18:]) > CLIENTS_LISTED:
-            return None
+    told = parse_info(questions.ask("INFO", "clients"))
+    if int(told.get("connected_clients", 0)) > CLIENTS_LISTED:
+        return None
     reply = questions.ask("CLIENT", "LIST")
     if reply is None:
         return None

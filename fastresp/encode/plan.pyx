@@ -17,7 +17,10 @@ from ..resp.out cimport own_size, put_crlf
 from ..resp.values cimport (
     NULLS_ERROR,
     NULLS_SKIP,
+    bulk_string,
     check_command,
+    command_header,
+    has_refused_subcommand,
     put_argument,
     put_simple,
     put_value,
@@ -350,11 +353,10 @@ cdef Program compile_command(command):
     fields = [part for argument in command for part in argument if isinstance(part, Field)]
     program.counted = not any([isinstance(field, (Items, Pairs)) for field in fields])
     program.digits = 1
-    ops = [ready_op(b"*%d\r\n" % len(command), 0)] if program.counted else []
+    ops = [ready_op(command_header(len(command)), 0)] if program.counted else []
     for argument in command:
         if all([isinstance(part, bytes) for part in argument]):
-            text = b"".join(argument)
-            op = ready_op(b"$%d\r\n%b\r\n" % (len(text), text), 1)
+            op = ready_op(bulk_string(b"".join(argument)), 1)
             if ops and (<Op>ops[-1]).kind == OP_COPY:
                 op = ready_op((<Op>ops[-1]).ready + op.ready, (<Op>ops.pop()).arguments + 1)
         else:
@@ -369,7 +371,7 @@ cdef Program compile_command(command):
             b"".join([part for part in argument if isinstance(part, bytes)])
             for argument in command
         ])
-        program.checked = b"".join(command[0]).upper() != b"CLIENT"
+        program.checked = not has_refused_subcommand(b"".join(command[0]))
     return program
 
 

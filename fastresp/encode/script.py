@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..outcome.errors import TemplateError
 from ..resp.buffer import Chunk
-from ..resp.split import CommandSplitter
+from ..resp.split import CommandSplitter, arguments
 from ..resp.values import pack
 from .fields import Items, Pairs
 from .template import (
@@ -19,8 +19,6 @@ from .template import (
 
 __all__ = ["ForgottenScripts", "Script", "is_forgotten", "resending_of", "script_of"]
 
-# How EVALSHA with a SHA1 begins, behind the number of arguments.
-EVALSHA = b"$7\r\nEVALSHA\r\n$40\r\n"
 # So that no reply of a script's own is taken for it. Source: Redis 6.2 to 8.2, Valkey 8.1, 9.1.
 FORGOTTEN = b"NOSCRIPT No matching script"
 # A server turns to its other clients after it has read so much of a connection.
@@ -117,10 +115,8 @@ def is_forgotten(words: str | bytes) -> bool:
 
 def script_of(command: bytes) -> bytes:
     """The SHA1 of the script that a command runs; empty where it is another command."""
-    start = command.index(b"\n") + 1
-    if not command.startswith(EVALSHA, start):
-        return b""
-    return command[start + len(EVALSHA) : start + len(EVALSHA) + 40]
+    name, *rest = arguments(command, 2)
+    return rest[0] if name == b"EVALSHA" and rest else b""
 
 
 class ForgottenScripts:
@@ -160,7 +156,7 @@ class ForgottenScripts:
         for command, tries in commands:
             sha1 = script_of(command)
             if sha1 not in known or tries >= MOST_REPEATS:
-                command = _whole(command, self._scripts[sha1])
+                command = pack("EVAL", self._scripts[sha1], *arguments(command)[2:])
                 known.add(sha1)
             pieces.append(command)
             size += len(command)
@@ -173,10 +169,3 @@ class ForgottenScripts:
         chunk = CommandSplitter().feed(b"".join(pieces))
         assert chunk is not None
         return chunk, len(pieces)
-
-
-def _whole(command: bytes, script: bytes) -> bytes:
-    """An EVALSHA as EVAL."""
-    start = command.index(b"\n") + 1
-    head = pack("EVAL", script).partition(b"\n")[2]
-    return command[:start] + head + command[start + len(EVALSHA) + 42 :]

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..outcome.errors import CommandError, LeaseError, TransportError
 from ..replies.arrow_out import StringColumn
-from ..replies.reply_columns import ReplyColumns, string_column
+from ..replies.growing_columns import string_column
+from ..replies.reply_columns import ReplyColumns
 from ..sources.source import released
 from ..transports.connection import LostConnection
 from .calls import Calls, Steps

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from ..encode.template import Template
 from ..outcome.errors import CommandError, FastrespError, TransportError
-from ..outcome.excerpts import HEAD_BYTES, shown_argument, shown_command
+from ..outcome.excerpts import shown_argument
 from ..outcome.messages import message_of
 from ..outcome.passwords import redacted
 from ..outcome.report import size_text
 from ..replies.iter_replies import iter_replies
 from ..resp.buffer import Chunk
+from ..resp.shown import HEAD_BYTES, shown_command
 from ..resp.split import arguments
 from ..resp.values import pack
 from ..server.answers import parse_info

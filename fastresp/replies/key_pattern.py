@@ -15,7 +15,7 @@ from ..outcome.messages import Hint, Message
 from ..server.forks import Inherited, is_own
 from ..server.settings import Server
 from .arrow_out import StringBatch
-from .reply_columns import string_column
+from .growing_columns import string_column
 
 __all__ = ["Found", "Pattern", "as_pattern", "is_text", "not_text", "scan", "shown_key"]
 

@@ -2,10 +2,11 @@ from collections.abc import Sequence
 
 from typing_extensions import Buffer, disjoint_base
 
-from .arrow_out import StringBatch, StringColumn
+from ..resp.incoming import Incoming
+from .arrow_out import StringBatch
 
 @disjoint_base
-class ReplyColumns:
+class ReplyColumns(Incoming):
     def __new__(
         cls,
         names: Sequence[str],
@@ -25,8 +26,6 @@ class ReplyColumns:
     @property
     def invalid(self) -> tuple[int, int] | None: ...
     @property
-    def offset(self) -> int: ...
-    @property
     def rows(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
@@ -34,7 +33,3 @@ class ReplyColumns:
     def pending(self) -> bool: ...
     def feed(self, data: Buffer) -> int: ...
     def take(self, most: int | None = None) -> StringBatch | None: ...
-
-def string_column(
-    values: list[bytes], *, head: int = 0, tail: int = 0, text: bool = True
-) -> StringColumn: ...

@@ -12,9 +12,9 @@ from ..outcome.messages import Hint, Message
 from ..server.settings import Server, ServerLike
 from .arrow_out import StringBatch, schema
 from .fetch_hashes import Hashes, fetch_hashes
+from .growing_columns import string_column
 from .iter_replies import iter_replies
 from .key_pattern import Pattern, as_pattern, is_text, not_text, scan, shown_key
-from .reply_columns import string_column
 
 __all__ = ["KINDS", "Entries", "as_target", "check_found", "open_target"]
 

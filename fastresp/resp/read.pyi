@@ -1,14 +1,14 @@
-from typing import Any
+from typing import Any, Self
 
-from typing_extensions import disjoint_base
+from typing_extensions import Buffer, disjoint_base
+
+from .incoming import Incoming
 
 @disjoint_base
-class ReplyReader:
-    def __init__(
-        self, encoding: str | None = None, *, max_reply_bytes: int | None = None
-    ) -> None: ...
-    @property
-    def offset(self) -> int: ...
+class ReplyReader(Incoming):
+    def __new__(
+        cls, encoding: str | None = None, *, max_reply_bytes: int | None = None
+    ) -> Self: ...
     @property
     def failure(self) -> UnicodeDecodeError | None: ...
     @property
@@ -17,5 +17,5 @@ class ReplyReader:
     def waiting(self) -> int: ...
     @property
     def pending(self) -> bool: ...
-    def feed(self, data: bytes) -> None: ...
+    def feed(self, data: Buffer) -> None: ...
     def take(self) -> list[Any]: ...

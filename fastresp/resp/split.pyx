@@ -13,14 +13,15 @@ from .buffer cimport (
     refuse,
     rollback,
 )
+from .grammar cimport LENGTH_DIGITS, digits_end, is_crlf, known_length_end, length_end
 from .out cimport own_size
 from .values cimport check_command
 
 from ..outcome.errors import EncodeError, ProtocolError
 
 cdef enum:
-    # A header is '*' or '$', up to 19 digits and CRLF.
-    HEADER_BYTES = 22
+    # '*' or '$', a digit more than a length has, and CRLF.
+    HEADER_BYTES = LENGTH_DIGITS + 4
     # Of a name that no server knows no more than this is kept, to count it by.
     NAME_BYTES = 32
     # And of names no more than these, lest a file of nonsense fills the memory.
@@ -188,7 +189,7 @@ cdef class CommandSplitter:
             if own_size(&b.out) - self.at < self.payload + 2:
                 return False
             end = self.at + self.payload
-            if b.out.base[end] != c'\r' or b.out.base[end + 1] != c'\n':
+            if not is_crlf(b.out.base + end):
                 raise self.error("an argument is longer than its header says", end)
             self.at = end + 2
             self.payload = -1
@@ -217,45 +218,47 @@ cdef class CommandSplitter:
         """Read '*n' or '$n'; NOT_WHOLE, or NO_HEADER for an empty line between commands."""
         cdef Buffer b = self.buffer
         cdef const char *p = b.out.base + self.at
-        cdef Py_ssize_t i = 1, have = min(own_size(&b.out) - self.at, HEADER_BYTES)
+        cdef const char *end = b.out.p
+        cdef const char *after
         cdef long long number = 0
-        if have > 0 and p[0] != kind:
-            return self.no_header(kind, p, have)
-        while i < have and i <= 18 and c'0' <= p[i] <= c'9':
-            number = number * 10 + (p[i] - 48)
-            i += 1
-        if i + 1 < have and p[i] == c'\r' and p[i + 1] == c'\n' and i > 1:
-            if p[1] != c'0' or i == 2:
-                self.at += i + 2
-                return number
-        return self.no_number(p, i, have)
+        if p == end:
+            return NOT_WHOLE
+        if p[0] != kind:
+            return self.no_header(kind, p, end)
+        after = length_end(p + 1, end, &number)
+        # A server takes no null and no leading zeros.
+        if after is not NULL and number >= 0 and (p[1] != c'0' or after == p + 4):
+            self.at += after - p
+            return number
+        return self.no_number(p, p + min(end - p, HEADER_BYTES))
 
-    cdef int no_header(self, char kind, const char *p, Py_ssize_t have) except -2:
+    cdef int no_header(self, char kind, const char *p, const char *end) except -2:
         """Pass over an empty line between commands, and refuse all else."""
-        cdef Py_ssize_t i = p[0] == c'\r'
+        cdef const char *line = p + (p[0] == c'\r')
         if kind == c'*':
-            if i == have:
+            if line == end:
                 return NOT_WHOLE
-            if p[i] == c'\n':
-                self.at += i + 1
+            if line[0] == c'\n':
+                self.at += line + 1 - p
                 self.start = self.at
                 return NO_HEADER
-        raise self.error(f"expected '{chr(kind)}' and found {<bytes>p[:min(have, 12)]!r}")
+        raise self.error(f"expected '{chr(kind)}' and found {<bytes>p[:min(end - p, 12)]!r}")
 
-    cdef int no_number(self, const char *p, Py_ssize_t i, Py_ssize_t have) except -2:
-        """Refuse a header whose number does not end as it should at i, once it is whole."""
-        if memchr(p, c'\n', have) is not NULL:
-            raise self.error(f"this header has no proper number: {<bytes>p[:i + 1]!r}")
-        if have == HEADER_BYTES:
+    cdef int no_number(self, const char *p, const char *end) except -2:
+        """Refuse a header that holds no number, once it is whole or too long to be one."""
+        cdef const char *stop
+        if memchr(p, c'\n', end - p) is not NULL:
+            stop = digits_end(p + 1, end)
+            raise self.error(f"this header has no proper number: {<bytes>p[:stop - p + 1]!r}")
+        if end - p == HEADER_BYTES:
             raise self.error("this header has no end")
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
         """Refuse an argument of so many bytes, whose header was just read, if it is a name."""
-        cdef const char *p = self.buffer.out.base + self.start
-        cdef const char *end = self.buffer.out.base + self.at
-        p = <const char *>memchr(p, c'\n', end - p) + 1
-        if <const char *>memchr(p, c'\n', end - p) + 1 == end:
+        cdef long long n
+        cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
+        if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:
             self.at = self.start
             raise self.error(f"a name of {number:,} bytes, which no command has")
         return 0
@@ -274,17 +277,12 @@ cdef class CommandSplitter:
 
     cdef int count(self) except -1:
         """Count the command by its name, which is mostly that of the last one."""
-        cdef const char *p = self.buffer.out.base + self.start
-        cdef Py_ssize_t size = 0
-        while p[0] != c'\n':
-            p += 1
-        p += 2
-        while p[0] != c'\r':
-            size = size * 10 + (p[0] - 48)
-            p += 1
-        if size != len(self.name) or memcmp(p + 2, <const char *>self.name, size):
+        cdef long long size
+        cdef const char *p = known_length_end(self.buffer.out.base + self.start + 1, &size)
+        p = known_length_end(p + 1, &size)
+        if size != len(self.name) or memcmp(p, <const char *>self.name, size):
             self.settle()
-            self.name = p[2:2 + size]
+            self.name = p[:size]
         self.same += 1
         return 0
 
@@ -326,14 +324,34 @@ cdef class CommandSplitter:
         return ProtocolError(f"not RESP commands: {message}", self.taken + at)
 
 
-def arguments(command):
-    """Give back the arguments of one whole command of a chunk, as a tuple of bytes."""
+def arguments(command, most=None):
+    """Give back the arguments of one whole command of a chunk, or so many, as a tuple of bytes."""
+    _, found = beginning(command, PY_SSIZE_T_MAX if most is None else most, PY_SSIZE_T_MAX)
+    return tuple([text for text, _ in found])
+
+
+def beginning(command, Py_ssize_t most, Py_ssize_t most_bytes):
+    """Read the beginning of a command, of which the rest may be cut off.
+
+    Args:
+        most: how many of its arguments are wanted.
+        most_bytes: how much of each.
+
+    Returns:
+        How many arguments it has, and for each of the first ones its text, and its size.
+    """
     cdef bytes data = bytes(command)
-    cdef Py_ssize_t start, size, at = data.index(b"\n") + 1
+    cdef const char *p = data
+    cdef const char *end = p + len(data)
+    cdef long long count, size
     cdef list found = []
-    while at < len(data):
-        start = data.index(b"\n", at) + 1
-        size = int(data[at + 1:start - 2])
-        found.append(data[start:start + size])
-        at = start + size + 2
-    return tuple(found)
+    p = length_end(p + 1, end, &count)
+    if p is NULL:
+        raise ValueError(f"this is no command: {data[:HEADER_BYTES]!r}")
+    while p < end and len(found) < most:
+        p = length_end(p + 1, end, &size)
+        if p is NULL or size < 0:
+            break
+        found.append((p[:min(size, most_bytes, end - p)], size))
+        p += min(size + 2, end - p)
+    return count, found

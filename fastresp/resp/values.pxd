@@ -1,6 +1,7 @@
 from cpython.object cimport PyObject
 
 from .buffer cimport Buffer, append, append_bulk, append_reference, make_room
+from .grammar cimport known_length_end
 from .out cimport digits, put_crlf, put_header, put_signed
 
 
@@ -35,7 +36,10 @@ cdef str ARRAY_HINT
 cdef bint holds_bytes(Py_buffer *view) noexcept
 cdef str shown(object value)
 cdef str usual_text(object value)
+cdef bint has_refused_subcommand(bytes name) except -1
 cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1
+cdef bytes bulk_string(bytes text)
+cdef bytes command_header(Py_ssize_t arguments)
 cdef object locate(
     Exception error, str where, object command, object row, object argument, object words
 )
@@ -108,17 +112,13 @@ cdef inline bint check_command(const char *p, const char *end) except -1:
 
     Return whether another command of the same name might have to be refused.
     """
-    cdef Py_ssize_t n = 0
-    while p[0] != c'\n':
-        p += 1
-    p += 2
-    while p[0] != c'\r':
-        n = n * 10 + (p[0] - 48)
-        p += 1
+    cdef long long n
+    p = known_length_end(p + 1, &n)
+    p = known_length_end(p + 1, &n)
     # The names that matter have 4 to 12 bytes and one of eight first letters.
     if n < 4 or n > 12:
         return False
-    cdef char first = p[2] & 0xDF
+    cdef char first = p[0] & 0xDF
     if first in (c'C', c'H', c'M', c'P', c'Q', c'R', c'S', c'U'):
-        return check_name(p + 2, n, end)
+        return check_name(p, n, end)
     return False

@@ -15,7 +15,7 @@ from cpython.long cimport PyLong_Check
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.tuple cimport PyTuple_Check
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
-from libc.string cimport memchr, memcpy
+from libc.string cimport memcpy
 
 from .buffer cimport make_room, refuse
 from .floats cimport (
@@ -24,6 +24,7 @@ from .floats cimport (
     put_half,
     put_single,
 )
+from .grammar cimport known_length_end
 from .out cimport own_size, put_crlf, put_header
 from .times cimport put_days
 
@@ -63,6 +64,10 @@ cdef frozenset REFUSED = frozenset((
     b"MONITOR", b"SYNC", b"PSYNC", b"HELLO", b"QUIT", b"RESET", b"CLIENT REPLY",
     b"REPLCONF",
 ))
+# The commands of which not all subcommands are.
+cdef enum:
+    SUBCOMMAND_BYTES = 8    # more than any of theirs has
+cdef frozenset PARTLY_REFUSED = frozenset([each.split()[0] for each in REFUSED if b" " in each])
 
 
 def pack(*args, default=None):
@@ -131,19 +136,36 @@ cdef object not_a_command(object row):
     return EncodeError(f"{shown(row)} is not a command: {hint}")
 
 
+cdef bint has_refused_subcommand(bytes name) except -1:
+    """Whether of the commands of this name only some are refused."""
+    return name.upper() in PARTLY_REFUSED
+
+
 cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1:
     cdef bytes word = name[:size].upper()
     cdef bytes full_word = word
     cdef const char *second = name + size + 2
-    if word == b"CLIENT" and second < end:
-        second = <const char *>memchr(second, c'\n', end - second) + 1
-        full_word = word + b" " + second[:min(5, end - second)].upper()
+    cdef long long n
+    cdef bint partly = has_refused_subcommand(word)
+    if partly and second < end:
+        second = known_length_end(second + 1, &n)
+        full_word = word + b" " + second[:min(n, end - second, SUBCOMMAND_BYTES)].upper()
     if full_word in REFUSED:
         raise EncodeError(
             f"{full_word.decode()} changes the reply stream, so it can't be part of a load; "
             "send it over a connection of its own"
         )
-    return word == b"CLIENT"
+    return partly
+
+
+cdef bytes bulk_string(bytes text):
+    """A text as one argument."""
+    return b"$%d\r\n%b\r\n" % (len(text), text)
+
+
+cdef bytes command_header(Py_ssize_t arguments):
+    """How a command of so many arguments begins."""
+    return b"*%d\r\n" % arguments
 
 
 cdef int put_other(Buffer b, object value, bint framed, object default) except -1:

@@ -112,13 +112,18 @@ cdef int put_view(
     return close_vector(b, p, n, length)
 
 
+cdef str other_length(Py_ssize_t first):
+    """That a vector is not as long as the first one in its place, in words."""
+    return (
+        "the vector has another length than the first one in its place, which had "
+        f"{first:,}: a vector index has one dimension for all"
+    )
+
+
 cdef char *open_vector(Buffer b, Py_ssize_t n, int width, Py_ssize_t *length) except NULL:
     """Write the header, and make room for all that follows it."""
     if length[0] >= 0 and n != length[0]:
-        raise EncodeError(
-            f"the vector has another length than the first one in its place, which had "
-            f"{length[0]:,}: a vector index has one dimension for all (it has {n:,})"
-        )
+        raise EncodeError(f"{other_length(length[0])} (it has {n:,})")
     if n * width > b.out.most:
         refuse(b, n * width)
     return put_header(make_room(b, n * width + 32), c'$', n * width)

@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 import fastresp
 from fastresp import CommandError, EncodeError, SourceError
 from fastresp.cli.app import app
-from fastresp.outcome.excerpts import shown_command
 from fastresp.outcome.passwords import hidden_arguments, redacted
+from fastresp.resp.shown import shown_command
 from fastresp.server.local_server import LocalServer
 from fastresp.transports.error_policy import reject_line
 

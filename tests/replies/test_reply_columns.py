@@ -23,7 +23,8 @@ from reply_model import pieces_of
 from fastresp import ProtocolError
 from fastresp.replies import arrow_out
 from fastresp.replies.arrow_out import StringBatch, StringColumn
-from fastresp.replies.reply_columns import ReplyColumns, string_column
+from fastresp.replies.growing_columns import string_column
+from fastresp.replies.reply_columns import ReplyColumns
 
 Row = Sequence[bytes | None]
 
@@ -195,7 +196,7 @@ def test_a_line_without_an_end() -> None:
     for _ in range(100):
         columns.feed(b"-" + b"x" * 10_000)
     columns.feed(b"\r\n")
-    assert len(columns.errors[0][1]) == 4_095
+    assert len(columns.errors[0][1]) == 4_096
 
 
 def test_text_that_is_none() -> None:

@@ -17,7 +17,7 @@ from fastresp import (
     pack,
     pack_many,
 )
-from fastresp.resp.split import CommandSplitter
+from fastresp.resp.split import CommandSplitter, arguments, beginning
 
 COMMANDS = [
     ("SET", "a", b"\r\n$1\r\n*1\r\n"),
@@ -215,6 +215,31 @@ def test_round_trip(commands: list[list[bytes]], data: st.DataObject) -> None:
     chunks = [splitter.feed(piece) for piece in pieces_of(stream, cuts)]
     assert commands_of(chunks) == [pack(*command) for command in commands]
     assert splitter.pending == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_arguments(command: tuple[object, ...]) -> None:
+    texts = [each if isinstance(each, bytes) else str(each).encode() for each in command]
+    assert arguments(pack(*command)) == tuple(texts)
+    assert arguments(memoryview(pack(*command)), 2) == tuple(texts[:2])
+
+
+def test_the_beginning_of_a_command() -> None:
+    command = pack("SET", "k" * 9, "v" * 99)
+    assert beginning(command, 9, 4) == (3, [(b"SET", 3), (b"kkkk", 9), (b"vvvv", 99)])
+    for end in range(4, len(command)):
+        count, found = beginning(command[:end], 2, 1000)
+        assert count == 3
+        assert len(found) <= 2
+        for (text, size), whole in zip(found, (b"SET", b"k" * 9), strict=False):
+            assert whole.startswith(text)
+            assert size == len(whole)
+
+
+@pytest.mark.parametrize("data", [b"", b"*", b"*3", b"PING\r\n", b"*1" * 20])
+def test_the_beginning_of_no_command(data: bytes) -> None:
+    with pytest.raises(ValueError, match="this is no command"):
+        beginning(data, 9, 9)
 
 
 LINES = st.lists(st.sampled_from([b"\n", b"\r\n"]), max_size=3).map(b"".join)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+from contextlib import nullcontext
 from typing import Any
 
 import hiredis
@@ -118,7 +119,21 @@ def test_long_lines(size: int) -> None:
     [status, error], number = Hiredis(None).read([stream])
     for cut in (len(stream), 1, 999, 65_536):
         pieces = [stream[at : at + cut] for at in range(0, len(stream), cut)]
-        assert plain(read(pieces)) == [[status, ("error", error.text[:4095])], number]
+        assert plain(read(pieces)) == [[status, ("error", error.text[:4096])], number]
+
+
+@pytest.mark.parametrize("text", [b"a\nb", b"\n", b"a\rb", b"\r\r", b"a\n\r"])
+def test_a_cr_or_lf_alone_ends_no_line(text: bytes) -> None:
+    """For all readers; a server's module may send one in a status."""
+    stream = b"+%b\r\n-%b\r\n:1\r\n" % (text, text)
+    for pieces in ([stream], [bytes([byte]) for byte in stream]):
+        assert plain(read(pieces)) == [text, ("error", text.decode()), 1]
+        scanner, columns = ReplyScanner(), ReplyColumns(["a"])
+        for piece in pieces:
+            scanner.feed(piece)
+        assert (scanner.replies, scanner.errors) == (3, [(1, text, False)])
+        columns.feed(b"-%b\r\n" % text)
+        assert columns.errors == [(0, text)]
 
 
 def test_deep_arrays() -> None:
@@ -159,7 +174,9 @@ def test_what_is_pending() -> None:
         (b"*2\r\n*8388607\r\n", "more than the 536,870,912 bytes that a reply may have"),
         (b"$536870913\r\n", "more than the 536,870,912 bytes that a reply may have"),
         (b"$1152921504606846975\r\n", "more than the 536,870,912 bytes"),
-        (b"$3\nabc\r\n", "which is no line"),
+        (b"$+5\r\nabcde\r\n", "+5 as a length"),
+        (b"$0000000000000000005\r\nabcde\r\n", "0000000000000000005 as a length"),
+        (b"$3\nabc\r\n", "b'3\\nabc' as a number"),
         (b"\r\n", "'\\r', which begins no RESP2"),
         (b":" + b"1" * 70, "a number that does not end"),
         (b"*" + b"1" * 70 + b"\r\n", "a number that does not end"),
@@ -247,6 +264,21 @@ def test_endless_line(kind: bytes) -> None:
             for _ in range(257):
                 reader.feed(b"x" * 65_536)
         assert caught.value.offset == 0
+
+
+@pytest.mark.parametrize("kind", [b"+", b"-"])
+def test_too_long_a_line_that_ends(kind: bytes) -> None:
+    """Cut or not, with its CRLF it may have 16 MiB and not a byte more."""
+    words = "does not end within 16,777,216 bytes"
+    for size, right in ((16_777_216, True), (16_777_217, False)):
+        line = kind + b"x" * (size - 3) + b"\r\n"
+        for pieces in ([line], [line[:-1], line[-1:]], [line[:9], line[9:]]):
+            readers: list[Any] = [ReplyReader(), ReplyScanner(), ReplyColumns(["a"])]
+            for reader in readers[: 2 if kind == b"+" else 3]:
+                refused = nullcontext() if right else pytest.raises(ProtocolError, match=words)
+                with refused:
+                    for piece in pieces:
+                        reader.feed(piece)
 
 
 def test_room_for_a_promise() -> None:

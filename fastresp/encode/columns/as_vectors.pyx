@@ -23,9 +23,8 @@ from .cell cimport (
 )
 from ...resp.floats cimport half_of
 from ...resp.out cimport reserve
+from ...resp.vectors cimport width_of
 from .storage cimport STORAGE_OTHER, Storage, number_at
-
-cdef dict WIDTHS = {"f16": 2, "f32": 4, "f64": 8}
 
 
 cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
@@ -36,7 +35,7 @@ cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
     if items.storage == STORAGE_OTHER:
         return False
     cell.inner = lists
-    cell.width = WIDTHS[kind]
+    cell.width = width_of(kind)
     cell.vector = -1
     cell.lasting = items.form == FORM_FLOAT and items.width == cell.width
     if cell.lasting:

@@ -27,6 +27,7 @@ from .rows cimport Job, put_rows
 from ..chunk_writer cimport ChunkWriter
 from ...resp.out cimport full_size
 from ...resp.values cimport Nulls, locate, nulls_policy
+from ...resp.vectors cimport other_length
 from .as_json cimport culprit
 from .steps cimport Steps
 
@@ -201,10 +202,7 @@ cdef object described(int fault, Job *job, Py_ssize_t most):
     if fault == NULL_INSIDE:
         return "a vector holds no nulls"
     if fault == OTHER_LENGTH:
-        return (
-            "the vector has another length than the first one in its place, which had "
-            f"{job.cell.vector:,}: a vector index has one dimension for all"
-        )
+        return other_length(job.cell.vector)
     if fault == TOO_LARGE:
         return "a number of this vector is too large for the type it is to be sent as"
     if fault == NOT_FINITE:

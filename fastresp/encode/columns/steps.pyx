@@ -8,7 +8,13 @@ from .bounds cimport keep_sound, sound_rows
 from .bind cimport bind
 from .cell cimport Cell
 from .placeholders cimport Columns
-from ...resp.values cimport NULLS_SKIP, Nulls
+from ...resp.values cimport (
+    NULLS_SKIP,
+    Nulls,
+    bulk_string,
+    command_header,
+    has_refused_subcommand,
+)
 
 from ..fields import Items, Pairs
 
@@ -112,8 +118,8 @@ cdef class Steps(Columns):
             elif kind != STEP_COPY and kind != STEP_GROUP:
                 step.cell = self.cell_of(what)
         name = arguments[0]
-        command.checked = (
-            all([isinstance(part, bytes) for part in name]) and b"".join(name).upper() != b"CLIENT"
+        command.checked = all([isinstance(part, bytes) for part in name]) and (
+            not has_refused_subcommand(b"".join(name))
         )
         command.digits = 1
         kinds = [kind for kind, *_ in planned]
@@ -130,7 +136,7 @@ cdef class Steps(Columns):
             command.longest = max(command.longest, longest)
         command.start = command.steps.text
         command.size = command.steps.size
-        start = b"*%d\r\n%b" % (count, planned[0][1])
+        start = command_header(count) + <bytes>planned[0][1]
         command.counted_start = self.keep(start)
         command.counted_size = len(start)
         return 0
@@ -143,7 +149,7 @@ cdef class Steps(Columns):
         for parts in arguments:
             first = parts[0]
             if all([isinstance(part, bytes) for part in parts]):
-                before += framed(b"".join(parts))
+                before += bulk_string(b"".join(parts))
                 n += 1
                 continue
             if isinstance(first, Pairs):
@@ -151,7 +157,7 @@ cdef class Steps(Columns):
                     if self.nulls == NULLS_SKIP and n:
                         steps.append((STEP_COPY, before, n, False, None))
                         before, n = b"", 0
-                    name = framed(self.columns[i].name[:self.columns[i].name_size])
+                    name = bulk_string(self.columns[i].name[:self.columns[i].name_size])
                     steps.append((STEP_VALUE, before + name, n + 1, True, (i, first)))
                     before, n = b"", 0
                 if self.nulls == NULLS_SKIP:
@@ -185,7 +191,3 @@ cdef class Steps(Columns):
         text += bytes(16)
         self.kept.append(text)
         return text
-
-cdef bytes framed(bytes text):
-    """A text as one argument."""
-    return b"$%d\r\n%b\r\n" % (len(text), text)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from ...outcome.errors import EncodeError, ProtocolError, SourceError
-from ...outcome.excerpts import HEAD_BYTES, shown_command
 from ...outcome.messages import Hint, Message
 from ...resp.buffer import Chunk
+from ...resp.shown import HEAD_BYTES, shown_command
 from ...resp.split import CommandSplitter
 from ...server.forks import Inherited, is_own, own
 from ..blocking import read_some
@@ -119,10 +119,6 @@ class RespFile:
             return None
         size = self._summary.size if self._summary else self._size
         return min(1.0, self._read / size) if size else 1.0
-
-    def place(self, row: int) -> tuple[str, int]:
-        """The file that a row came from, and which of its commands it is, counted from 0."""
-        return self.name, row
 
     def check(self) -> RespSummary | None:
         """Read the whole file once, and find out whether it can be sent; None for a pipe.

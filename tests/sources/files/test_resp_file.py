@@ -25,7 +25,7 @@ from fastresp import (
     pack,
     pack_many,
 )
-from fastresp.outcome.excerpts import shown_command
+from fastresp.resp.shown import shown_command
 from fastresp.server.options import Options
 from fastresp.sources.files.resp import RespFile
 from fastresp.transports.redis_cli import RedisCli

@@ -1,0 +1,196 @@
+"""RESP as every reader of it knows it: types, lines, lengths, and limits. Sizes are in bytes."""
+
+from libc.string cimport memchr, memcmp
+
+cdef enum:
+    # Lua and modules can nest replies; beyond this depth it is an attack or an error.
+    DEPTH = 1024
+    # A length with more digits is none: no server has so much memory, and no sum overflows.
+    LENGTH_DIGITS = 18
+    # The length or the integer of a line, without its type byte and CRLF. Servers write at most 20.
+    NUMBER_BYTES = 32
+    # Big numbers and doubles of RESP3 may have some thousand digits.
+    BIG_NUMBER_BYTES = 65536
+    # The line of a simple string or an error. Scripts may return long ones.
+    LINE_BYTES = 16777216
+    # Of a longer error text the beginning is kept. Redis itself cuts what it quotes at 128.
+    ERROR_BYTES = 4096
+    # One reply, if nobody says otherwise: as much as the largest bulk string that a server takes
+    # by default (proto-max-bulk-len).
+    REPLY_BYTES = 536870912
+    # What an element of an array counts for, besides its own bytes: about the memory of a small
+    # object and its place in a list. And what an error among them does.
+    ELEMENT_BYTES = 64
+    NESTED_ERROR_BYTES = 1024
+    # How much of the bytes around a fault an error message shows.
+    SHOWN_BYTES = 16
+
+cdef extern from *:
+    """
+    /* As hiredis has it: more elements than this no reply has. */
+    #define FASTRESP_ELEMENTS ((1LL << 32) - 1)
+    /* No limit is larger, lest a sum overflows. */
+    #define FASTRESP_MOST_BYTES (1LL << 60)
+    """
+    const long long ELEMENTS "FASTRESP_ELEMENTS"
+    const long long MOST_BYTES "FASTRESP_MOST_BYTES"
+
+
+# What a type byte says of that which follows it.
+cdef enum Form:
+    NO_FORM     # it is none of RESP's
+    TEXT        # the rest of the line, whatever it is: simple strings and errors
+    VALUE       # the rest of the line, by a rule for each type: numbers, booleans, null
+    PAYLOAD     # a length, then as many bytes and a CRLF: strings, errors, verbatim strings
+    AGGREGATE   # a number of elements or of pairs: arrays, maps, sets, pushes, attributes
+
+
+cdef inline Form form_of(char kind) noexcept nogil:
+    if kind in (c'+', c'-'):
+        return TEXT
+    if kind in (c':', c'(', c',', c'#', c'_'):
+        return VALUE
+    if kind in (c'$', c'!', c'='):
+        return PAYLOAD
+    if kind in (c'*', c'%', c'~', c'>', c'|'):
+        return AGGREGATE
+    return NO_FORM
+
+
+cdef inline Py_ssize_t longest_line(char kind) noexcept nogil:
+    """How long a line of this type may be, with its type byte and its CRLF."""
+    if kind in (c'+', c'-'):
+        return LINE_BYTES
+    return (BIG_NUMBER_BYTES if kind in (c'(', c',') else NUMBER_BYTES) + 3
+
+
+cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
+    """The byte after the next CRLF, or NULL. A CR or LF alone is part of a line."""
+    while True:
+        p = <const char *>memchr(p, c'\r', end - p)
+        if p is NULL or end - p < 2:
+            return NULL
+        if p[1] == c'\n':
+            return p + 2
+        p += 1
+
+
+cdef inline const char *whole_line_end(const char *p, const char *end) noexcept nogil:
+    """The byte after the line at p if it is all there, and not too long; else NULL."""
+    cdef const char *stop = line_end(p, end)
+    if stop is NULL or stop - p > longest_line(p[0]):
+        return NULL
+    return stop
+
+
+cdef inline const char *digits_end(const char *p, const char *end) noexcept nogil:
+    while p < end and c'0' <= p[0] <= c'9':
+        p += 1
+    return p
+
+
+cdef inline const char *length_end(const char *p, const char *end, long long *n) noexcept nogil:
+    """Read a length, p behind its type byte, into n; return what is behind its CRLF.
+
+    NULL where it is not all there, or is none; -1 stands for a null.
+    """
+    cdef const char *first = p
+    cdef unsigned long long value = 0
+    if end - p > LENGTH_DIGITS + 2:
+        end = p + LENGTH_DIGITS + 2
+    while p < end and c'0' <= p[0] <= c'9':
+        value = value * 10 + <unsigned long long>(p[0] - 48)
+        p += 1
+    if p == first:
+        if end - p < 4 or memcmp(p, b"-1\r\n", 4) != 0:
+            return NULL
+        n[0] = -1
+        return p + 4
+    if end - p < 2 or not is_crlf(p):
+        return NULL
+    n[0] = <long long>value
+    return p + 2
+
+
+cdef inline const char *known_length_end(const char *p, long long *n) noexcept nogil:
+    """The same for a length in a whole command, which has been looked at or was written here."""
+    n[0] = p[0] - 48
+    p += 1
+    while p[0] != c'\r':
+        n[0] = n[0] * 10 + (p[0] - 48)
+        p += 1
+    return p + 2
+
+
+cdef inline const char *integer_end(const char *p, const char *end) noexcept nogil:
+    """The end of an integer's line if it is all there and short; NULL to look closer."""
+    if end - p > 20:
+        end = p + 20
+    if p < end and p[0] == c'-':
+        p += 1
+    if p == end or not c'0' <= p[0] <= c'9':
+        return NULL
+    p = digits_end(p + 1, end)
+    return p + 2 if end - p >= 2 and is_crlf(p) else NULL
+
+
+cdef inline bint is_integer(const char *p, const char *end) noexcept nogil:
+    """Whether this is an integer of any size."""
+    if end - p > 1 and (p[0] == c'-' or p[0] == c'+'):
+        p += 1
+    return p < end and digits_end(p, end) == end
+
+
+cdef inline bint integer_value(const char *p, const char *end, long long *n) noexcept nogil:
+    """Read an integer; False where it is none of 64 bits."""
+    cdef bint negative = p < end and p[0] == c'-'
+    cdef unsigned long long value = 0
+    if not is_integer(p, end):
+        return False
+    p += p[0] == c'-' or p[0] == c'+'
+    if end - p > 19:
+        return False
+    while p < end:
+        value = value * 10 + <unsigned long long>(p[0] - 48)
+        p += 1
+    n[0] = <long long>(0 - value if negative else value)
+    return value <= (<unsigned long long>1 << 63) - (not negative)
+
+
+cdef inline bint is_crlf(const char *p) noexcept nogil:
+    return p[0] == c'\r' and p[1] == c'\n'
+
+
+cdef inline const char *pass_crlf(
+    const char *p, const char *end, long long *missing
+) noexcept nogil:
+    """Pass over what has come of the CRLF behind a payload; stop at a byte that is none of it.
+
+    Args:
+        missing: how many bytes of both are still to come.
+    """
+    while 0 < missing[0] <= 2 and p < end:
+        if p[0] != (c'\r' if missing[0] == 2 else c'\n'):
+            break
+        p += 1
+        missing[0] -= 1
+    return p
+
+
+cdef inline long long reply_limit(object most) except -1:
+    """How many bytes a reply may have: as asked for, or as a rule."""
+    if most is None:
+        return REPLY_BYTES
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise ValueError(f"max_reply_bytes is a number of bytes above 0, or None, not {most!r}")
+    return min(most, MOST_BYTES)
+
+
+cdef inline str endless(char kind):
+    """That a line is too long, in words."""
+    return f"a line that begins with {chr(kind)!r} does not end within {LINE_BYTES:,} bytes"
+
+
+cdef inline str beyond(str what, long long most):
+    """That a reply is too large, in words."""
+    return f"{what}, more than the {most:,} bytes that a reply may have (max_reply_bytes)"

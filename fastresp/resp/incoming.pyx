@@ -1,0 +1,136 @@
+# cython: language_level=3, cdivision=True
+"""Replies that come in pieces, cut anywhere: where a reader is, and the line that was cut off."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+from .grammar cimport (
+    ERROR_BYTES,
+    LINE_BYTES,
+    SHOWN_BYTES,
+    TEXT,
+    beyond,
+    form_of,
+    line_end,
+    longest_line,
+    reply_limit,
+)
+
+from ..outcome.errors import ProtocolError
+
+
+cdef class Incoming:
+    """What all readers of replies have in common. A subclass has ``read`` for a piece.
+
+    Args:
+        max_reply_bytes: a larger reply is refused; None for 512 MiB.
+
+    Attributes:
+        offset: bytes understood so far.
+    """
+
+    def __cinit__(self, *args, max_reply_bytes=None, **kwargs):
+        self.most = reply_limit(max_reply_bytes)
+        self.begun = bytearray()
+
+    cdef int check_free(self) except -1:
+        """Refuse to go on after a fault, and to be called meanwhile."""
+        if self.reading:
+            raise RuntimeError("feed() was called while it was at work")
+        if self.fault is not None:
+            # Else it would hold the frames of all the calls that raised it.
+            raise self.fault.with_traceback(None)
+        return 0
+
+    cdef int take_piece(self, object data) except -1:
+        """Read the next bytes; a fault is for good."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            self.check_free()
+            self.reading = True
+            self.piece = <const char *>view.buf
+            self.piece_end = self.piece + view.len
+            try:
+                self.read(self.piece, self.piece_end)
+            except BaseException as fault:
+                # After a MemoryError, too, nobody knows what the next byte belongs to.
+                self.fault = fault
+                raise
+            finally:
+                self.reading = False
+            self.offset += view.len
+        finally:
+            PyBuffer_Release(&view)
+        return 0
+
+    cdef int read(self, const char *p, const char *end) except -1:
+        """Read a piece."""
+        raise NotImplementedError
+
+    cdef const char *join_line(self, const char *p, const char *end) except NULL:
+        """Take a line that a piece cuts off, or a part of one; refuse one that is too long."""
+        cdef const char *stop
+        cdef Py_ssize_t come, kept
+        if self.cut:
+            self.at = NULL
+            stop = p + 1 if self.begun[-1] == c'\r' and p[0] == c'\n' else line_end(p, end)
+        else:
+            self.begin_line(p)
+            del self.begun[:]
+            stop = line_end(p, end)
+        self.cut = stop is NULL
+        if self.cut:
+            stop = end
+        self.begun += p[:stop - p]
+        come = self.offset_of(stop) - self.line_offset
+        if come > longest_line(self.kind):
+            raise self.endless()
+        if form_of(self.kind) == TEXT:
+            kept = 1 + (LINE_BYTES if self.kind == c'+' and self.whole_text else ERROR_BYTES)
+            # The last two bytes may be the CRLF that ends the line.
+            del self.begun[kept:max(kept, len(self.begun) - 2)]
+        self.text = self.text_end = NULL
+        if not self.cut:
+            self.joined = bytes(self.begun)
+            self.text = <const char *>self.joined + 1
+            self.text_end = self.text + len(self.joined) - 3
+        return stop
+
+    cdef int count_unanswered(self, bint some, Py_ssize_t size) except -1:
+        """Refuse a reply that is too large, where nothing of it is held.
+
+        Args:
+            some: whether a reply became whole in this piece.
+            size: bytes of this piece.
+        """
+        self.unanswered = 0 if some else self.unanswered + size
+        if self.unanswered > self.most:
+            raise self.too_large(self.offset + size - self.unanswered)
+        return 0
+
+    cdef object error(self, str message, const char *at):
+        """The exception for what is wrong at a place of this piece; NULL: in the line at hand."""
+        cdef Py_ssize_t offset = self.line_offset
+        cdef const char *start
+        cdef bytes around
+        if at is NULL:
+            around = bytes(self.begun[:SHOWN_BYTES])
+        else:
+            offset = self.offset_of(at)
+            start = at - min(SHOWN_BYTES, at - self.piece)
+            around = start[:at - start + min(SHOWN_BYTES, self.piece_end - at)]
+        return ProtocolError(f"not {self.what}: {message}: {around!r}", offset)
+
+    cdef object excess(self, const char *at):
+        return self.error("a bulk string is longer than its header says", at)
+
+    cdef object endless(self):
+        if form_of(self.kind) != TEXT:
+            return self.error("a line has no end", self.at)
+        return ProtocolError(
+            f"a line that begins with {chr(self.kind)!r} does not end within {LINE_BYTES:,} bytes",
+            self.line_offset,
+        )
+
+    cdef object too_large(self, Py_ssize_t offset):
+        return ProtocolError(beyond("the reply is too large", self.most), offset)
