@@ -32,7 +32,7 @@ from test_matrix import WHEEL_SERVERS, located
 import fastresp
 import fastresp.aio
 from fastresp.lists import push
-from fastresp.lists.core import WAIT_S
+from fastresp.lists.popping import WAIT_S
 from fastresp.lists.settings import Settings as ListSettings
 from fastresp.outcome.report import ERRORS_KEPT
 from fastresp.server.local_server import LocalServer

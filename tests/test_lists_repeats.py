@@ -11,7 +11,7 @@ import redis
 from buffers import Cutter, numbers
 
 import fastresp
-from fastresp.lists.settings import ACK
+from fastresp.lists.scripts import ACK
 from fastresp.server.local_server import LocalServer
 
 Open: TypeAlias = Callable[..., Any]

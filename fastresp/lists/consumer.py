@@ -7,12 +7,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from .settings import (
-    ACK,
-    PUT_BACK,
-    TAKE,
-    Settings,
-)
+from .scripts import ACK, PUT_BACK, TAKE
+from .settings import Settings
 
 __all__ = ["Consumer"]
 

@@ -14,7 +14,7 @@ from ..replies.arrow_out import StringColumn
 from ..replies.reply_columns import ReplyColumns, string_column
 from ..sources.source import released
 from ..transports.connection import LostConnection
-from .calls import Calls, Steps
+from .connection import Calls, Steps
 from .push import BATCH_BYTES, Push
 from .variadic import gather
 

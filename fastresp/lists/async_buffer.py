@@ -17,8 +17,8 @@ from ..server.settings import Server, ServerLike
 from ..transports.aio import connect, told, wait_for
 from ..transports.base import add_report
 from ..transports.connection import LostConnection
-from . import checked_count, checked_items
-from .core import ListCore, Steps
+from .buffer import checked_count, checked_items
+from .popping import ListCore, Steps
 from .push import BATCH_BYTES, Push, Pushed
 from .settings import Delivery, Order, Settings
 
