@@ -138,7 +138,7 @@ def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> Non
         for kind, n in data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)))):
             if kind == 0:
                 # What was taken already comes first, even before the newest.
-                if order == "fifo" or not (buffer._core.held or buffer._core._asked):
+                if order == "fifo" or not (buffer._calls.held or buffer._calls.items._asked):
                     model += (new := [b"%d" % next(made) for _ in range(n)])
                     buffer.push(new)
             elif kind == 1:
@@ -180,8 +180,8 @@ def test_arrow(open_buffer: Open, client: redis.Redis, delivery: str, order: str
     column = buffer.pop_arrow(5)
     assert len(buffer.pop_arrow(5)) == 0  # made by what made the one before, which stays as it is
     assert sorted(pa.array(column).to_pylist()) == [b"a", b"bb"]
-    assert buffer._core._columns is not None
-    assert buffer._core._columns[1].absent == []  # does not grow with each empty reply
+    assert buffer._calls.items._columns is not None
+    assert buffer._calls.items._columns[1].absent == []  # does not grow with each empty reply
 
 
 def test_arrow_of_many_kinds(open_buffer: Open) -> None:
@@ -212,7 +212,7 @@ def test_arrow_of_large_values(open_buffer: Open, client: redis.Redis) -> None:
 def test_arrow_of_an_older_server(open_buffer: Open) -> None:
     buffer = open_buffer()
     buffer.push(["a", "b", "c"])
-    buffer._core._counted = False
+    buffer._calls.items._counted = False
     assert pa.array(buffer.pop_arrow(2)).to_pylist() == [b"a", b"b"]
 
 
@@ -419,7 +419,7 @@ def test_lists_with_like_names(server: LocalServer, client: redis.Redis) -> None
         assert other.recover() == 0
     with open_one("{x}") as other:
         assert other.recover() == 3
-    dead._core.detach()
+    dead._calls.connection.close()
     for each in map(ListSettings, ("x", "{x}", "a{b}c", "{a}{b}")):
         assert key_slot(each.beside("consumers")) == key_slot(each.name)
 
@@ -433,7 +433,7 @@ def test_recovered_by_one_of_another_order(server: LocalServer, client: redis.Re
     with fastresp.ListBuffer("q", server=server.url) as other:
         assert other.recover() == 3
     assert client.lrange("q", 0, -1) == numbers(10)
-    dead._core.detach()
+    dead._calls.connection.close()
 
 
 def test_one_call_at_a_time(open_buffer: Open, server: LocalServer) -> None:
@@ -483,7 +483,7 @@ def test_reply_that_is_no_list(server: LocalServer, client: redis.Redis) -> None
     """Of a server, or what is in between, that is not to be trusted."""
     with fastresp.ListBuffer("q", server=server.url) as buffer:
         buffer.push(["a"])
-        buffer._core._request = lambda n: [("PING",)]  # type: ignore[method-assign]
+        buffer._calls.items._request = lambda n: [("PING",)]  # type: ignore[method-assign]
         with pytest.raises(fastresp.TransportError, match="a pop is answered by b'PONG'"):
             buffer.pop(1)
 
@@ -700,7 +700,7 @@ def test_waiting_for_an_item_after_the_lease(server: LocalServer, client: redis.
         end_leases(client)
         assert other.recover() == 1
         with pytest.raises(fastresp.LeaseError):
-            dead._run(dead._core.waiting(60.0))
+            dead._call(dead._calls.items.waiting(60.0))
         assert other.pop(10) == [b"a"]
         other.ack()
     assert client.keys("*") == []
@@ -829,7 +829,7 @@ def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.R
         with fastresp.ListBuffer("q", server=server.url, batch=100) as buffer:
             buffer.pop(0)
             len(buffer)
-            buffer._core._counted = counted
+            buffer._calls.items._counted = counted
             over = False
             while not over:
                 over = pushed.is_set()
@@ -855,7 +855,7 @@ def test_older_servers_way(open_buffer: Open) -> None:
     for order in ("fifo", "lifo"):
         buffer = open_buffer(order=order)
         buffer.push(map(str, range(5000)))
-        buffer._core._counted = False
+        buffer._calls.items._counted = False
         expected = numbers(5000) if order == "fifo" else numbers(5000)[::-1]
         assert buffer.pop(2500) == expected[:2500]
         assert list(buffer.consume()) == expected[2500:]
@@ -869,7 +869,7 @@ def test_servers(server_name: str) -> None:
             with fastresp.ListBuffer("q", server=server.url, delivery=delivery) as buffer:
                 assert buffer.push(map(str, range(5000))).length == 5000
                 assert buffer.pop(100) == numbers(100)
-                assert buffer._core._counted
+                assert buffer._calls.items._counted
                 if delivery == "at-least-once":
                     assert buffer.ack() == 0
                 assert list(buffer.consume()) == numbers(4900, 100)

@@ -1,86 +1,301 @@
-"""What a list buffer does: the sync and the asyncio one share it."""
+"""Items popped off a list: requests for them in flight, and what came and was not given yet."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..outcome.errors import CommandError, LeaseError, TransportError
-from ..replies.arrow_out import StringColumn
 from ..replies.reply_columns import ReplyColumns, string_column
-from ..sources.source import released
+from ..resp.buffer import Chunk
 from ..transports.connection import LostConnection
-from .connection import Calls, Steps
-from .push import BATCH_BYTES, Push
-from .variadic import gather
+from ..transports.driver import Steps
+from .connection import Command, ListConnection
+from .consumer import recover
+from .held import Held
+from .settings import Settings
 
-__all__ = ["ListCore", "Steps"]
+__all__ = ["Popping"]
 
+# Requests for items in flight, so that the server has the next one while we take the items of
+# this one. Their replies are bounded in bytes, too: see ReplyCore.room().
+REQUESTS = 8
 # How long the server is asked to wait for an item at once.
 WAIT_S = 10.0
 
 
-class ListCore(Calls):
-    """What a ListBuffer does, without waiting; the sync and asyncio ones share it.
+class Popping:
+    """What is popped off a list, whatever the delivery: see AtMostOnce and AtLeastOnce.
 
-    Its generators yield what the connection waits for whenever there is nothing to do but wait.
+    Its generators run over the open connection; those that pop hold what comes.
+
+    Args:
+        connection: to the list.
+        settings: what the buffer was asked to be.
+        held: the items that came.
+
+    Attributes:
+        safe: whether items stay in the server until they are acknowledged.
+        acknowledged: items that were acknowledged by calls that returned.
+        doubtful: items that were being put back when the connection was lost.
+        name: of this consumer, in the server; empty if it has none.
     """
 
-    def give(self, n: int | None = None) -> list[bytes]:
-        """The first n of the items that are held, or all: from here on the user has them."""
-        items = self.held.take(n)
-        self.consumer.given += len(items)
-        return items
+    safe = False
+    _counted = True  # whether the server takes a count; else a request is a transaction
+    acknowledged = doubtful = 0
+    name = ""
 
-    def take_back(self, items: list[bytes]) -> None:
-        """Hold what the user did not get after all."""
-        self.held.take_back(items)
-        self.consumer.given -= len(items)
+    def __init__(self, connection: ListConnection, settings: Settings, held: Held) -> None:
+        self.connection = connection
+        self.settings = settings
+        self.held = held
+        self._asked: deque[int] = deque()  # most items of each request in flight
+        self._last_request: tuple[int, list[Chunk]] = -1, []  # of how many items, and its bytes
+        self._dry = False  # the last request found fewer items than it asked for
+        self._sized = False  # the size of some items is known
+        self._others = 0  # replies that are no bytes, over this connection
+        # What made the last column, and of how many items: it knows how much memory they take.
+        self._columns: tuple[int, ReplyColumns] | None = None
 
-    def give_column(self) -> StringColumn:
-        """The column that is held: from here on the user has it."""
-        column, self.held.column = self.held.column, None
-        assert column is not None
-        self.consumer.given += len(column)
-        return column
+    # What depends on the delivery
 
-    def take_column_back(self, column: StringColumn) -> None:
-        """Hold what the user did not get after all."""
-        assert self.held.column is None
-        self.held.column = column
-        self.consumer.given -= len(column)
+    def beginning(self) -> Steps[None]:
+        """Find out, over a new connection, what the server can, and be known there."""
+        raise NotImplementedError
+
+    def acknowledging(self, n: int | None) -> Steps[int]:
+        """Let the server forget the first n items given; return how many it still keeps.
+
+        Raises:
+            ValueError: there are not so many, or it has forgotten them already.
+            LeaseError: they were put back already.
+        """
+        raise NotImplementedError
+
+    def ending(self) -> Steps[None]:
+        """Put back what was taken and not given, or not acknowledged."""
+        raise NotImplementedError
+
+    def clearing(self) -> Steps[None]:
+        """Remove all items."""
+        raise NotImplementedError
+
+    def _request(self, n: int) -> Sequence[Command]:
+        """The commands that take n items."""
+        raise NotImplementedError
+
+    def _refused(self, error: CommandError) -> CommandError | LeaseError:
+        """The exception for an error reply."""
+        return error
+
+    @property
+    def _longest_wait(self) -> float:
+        """How long the server is asked to wait for an item at once."""
+        return WAIT_S
+
+    def _waiting(self, seconds: float) -> Steps[bool]:
+        """Have the server wait for an item, and hold it; False if it has none."""
+        raise NotImplementedError
+
+    # What does not
+
+    @property
+    def _fifo(self) -> bool:
+        return self.settings.order == "fifo"
+
+    @property
+    def _pop(self) -> str:
+        return "LPOP" if self._fifo else "RPOP"
+
+    def attached(self) -> None:
+        """Begin anew, over another connection."""
+        self._asked.clear()
+        self._last_request = -1, []
+        self._dry = self._sized = False
+        self._others = 0
+
+    def let_go(self) -> None:
+        """Have nothing, in a child of the process that has the items."""
+        self.held.forget()
+        self.held.given = self.doubtful = 0
 
     def popping(self, n: int) -> Steps[None]:
         """Hold n items, or as many as there are."""
         yield from self.settling()
+        asked = self._asked
+        wanted = n - len(self.held)
         while True:
-            wanted = n - len(self.held) - sum(self._asked)
-            while wanted > 0 and len(self._asked) < self._depth and not self._dry:
-                self._ask(min(wanted, self.settings.batch))
-                wanted -= self._asked[-1]
-            if not self._asked:
+            while wanted > 0 and not self._dry and len(asked) < self._depth:
+                wanted -= self._ask(min(wanted, self.settings.batch))
+            if not asked:
                 break
+            wanted += yield from self._next_items()
+        self._dry = False
+
+    def holding(self, most: int | None) -> Steps[bool]:
+        """Hold some items, as they came; False where the list is empty."""
+        while not self.held:
+            left = math.inf if most is None else most - sum(self._asked)
+            while left > 0 and not self._dry and len(self._asked) < self._depth:
+                left -= self._ask(int(min(left, self.settings.batch)))
+            if not self._asked:
+                self._dry = False
+                return False
+            yield from self._next_items()
+        return True
+
+    def finding(self, most: int | None, seconds: float) -> Steps[bool]:
+        """Hold some items singly, and wait for one; False when so many seconds are over."""
+        found = (yield from self.holding(most)) or (yield from self.waiting(seconds))
+        self.held.take_apart()
+        return found
+
+    def waiting(self, seconds: float) -> Steps[bool]:
+        """Wait for an item to hold; False when so many seconds are over."""
+        yield from self.settling()
+        core, timeout = self.connection.core, self.settings.timeout
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            part = min(left, self._longest_wait)
+            core.timeout = None if timeout is None else timeout + part
+            try:
+                found = yield from self._waiting(part)
+            finally:
+                core.timeout = timeout
+            if found:
+                return True
+        return False
+
+    def measuring(self) -> Steps[int]:
+        """How many items there are, those held among them."""
+        [length] = yield from self.calling(("LLEN", self.settings.name))
+        self.connection.expect(int, "LLEN", length)
+        return int(length) + len(self.held)
+
+    def recovering(self) -> Steps[int]:
+        """Put back what consumers hold whose lease is over; return how many items that were."""
+        expect = self.connection.expect
+        [consumers] = yield from self.calling(("HKEYS", self.settings.beside("consumers")))
+        expect(list, "HKEYS", consumers)
+        count = 0
+        for each in consumers:
+            expect(bytes, "HKEYS", each)
+            name = each.decode(errors="surrogateescape")
+            if name != self.name:
+                [moved] = yield from self.calling(recover(self.settings, name))
+                expect(int, "a script for items in work", moved)
+                count += moved
+        return count
+
+    def calling(self, *commands: Command, errors: bool = False) -> Steps[list[Any]]:
+        """Send commands, and return their replies, once the items on their way are there.
+
+        Raises:
+            CommandError: one is an error, where errors are not to be returned.
+        """
+        yield from self.settling()
+        return (yield from self.connection.exchanging(*commands, errors=errors))
+
+    # Requests in flight
+
+    @property
+    def _depth(self) -> int:
+        """How many requests may be in flight: one, until its reply tells how large items are."""
+        return REQUESTS if self._sized else 1
+
+    def settling(self) -> Steps[None]:
+        """Wait for the items on their way to us, and hold them singly."""
+        while self._asked:
             yield from self._next_items()
         self._dry = False
+        self.held.take_apart()
+
+    def _ask(self, most: int) -> int:
+        """Ask for items, to be held; return how many."""
+        self._send_request(most)
+        self._asked.append(most)
+        return most
+
+    def _send_request(self, n: int) -> None:
+        """Ask for n items; as a rule in the same words as the last time."""
+        if self._last_request[0] != n:
+            self._last_request = n, list(self.connection.encoded(self._request(n)))
+        self.connection.add(self._last_request[1])
+
+    def _next_items(self) -> Steps[int]:
+        """Hold the items of the oldest request in flight.
+
+        Returns:
+            How many fewer they are than were asked for.
+
+        Raises:
+            CommandError: the server refused it, as where the key is no list.
+            LeaseError: another consumer put back what this one had.
+        """
+        replies = yield from self.connection.receiving(1 if self._counted else 4)
+        most = self._asked.popleft()
+        found = replies[0] if self._counted else self._executed(replies[-1])
+        if isinstance(found, CommandError):
+            # The others in flight fare alike.
+            while self._asked:
+                with suppress(CommandError):
+                    yield from self._next_items()
+            raise self._refused(found)
+        items: list[bytes] = [] if found is None else found
+        self._check_items(items, most)
+        self.held.add(items)
+        fewer = most - len(items)
+        self._dry, self._sized = fewer > 0, True
+        return fewer
+
+    def _executed(self, reply: Any) -> Any:
+        """The items in the reply to EXEC."""
+        if not (isinstance(reply, list) and reply):
+            return reply
+        items = reply[0]
+        if isinstance(items, list) and not self._fifo:
+            items.reverse()
+        return items
+
+    def _check_items(self, items: Any, most: int) -> None:
+        """Refuse what is no list of items, or of more than were asked for.
+
+        Raises:
+            LostConnection: it is none.
+        """
+        connection = self.connection
+        if not isinstance(items, list):
+            connection.misunderstood("a pop", items)
+        if len(items) > most:
+            connection.misunderstood(f"a pop of {most:,} items", items)
+        others = connection.core.reader.others
+        if others != self._others:
+            # Something but bytes has come since the last time: rare, and right elsewhere.
+            self._others = others
+            for item in items:
+                connection.expect(bytes, "an item of a pop", item)
+
+    # As a column
 
     def popping_column(self, n: int) -> Steps[None]:
         """Hold up to n items as an Arrow array, for ``give_column()``."""
         yield from self.settling()
-        if self.held or not (self._counted or self.safe):
+        if self.held or not self._counted:
             yield from self.popping(n)
             self.held.column = string_column(self.held.take(n), text=False)
             return
-        core = self.core
-        assert core is not None
+        connection = self.connection
+        core = connection.core
         asked, columns = self._columns or (0, None)
         self._columns = None
         if columns is None or asked != n:
             columns = ReplyColumns(
-                ["item"], text=False, fixed=False, max_reply_bytes=self.most_bytes
+                ["item"], text=False, fixed=False, max_reply_bytes=connection.most_bytes
             )
         stream = core.stream
         assert stream is not None
@@ -91,14 +306,14 @@ class ListCore(Calls):
             if not self.safe:
                 self._keep(columns)
             if not isinstance(failure, LostConnection | TransportError):
-                self.detach()  # replies are on their way that nobody would know what to do with
+                connection.close()  # nobody would know what to do with replies on their way
             raise
         finally:
             stream.sink = core.reader
         self._keep(columns)
         if columns.errors:
             error = CommandError(columns.errors[0][1].decode(errors="replace"))
-            raise self._lease_over() if error.code == "LEASE" else error
+            raise self._refused(error)
         columns.absent.clear()
         self._columns = n, columns
 
@@ -109,245 +324,21 @@ class ListCore(Calls):
 
     def _filling(self, columns: ReplyColumns, n: int) -> Steps[None]:
         """Let items come into columns, until there are n, or the list has no more."""
-        core, batch = self.core, self.settings.batch
-        assert core is not None
+        connection, batch = self.connection, self.settings.batch
+        core = connection.core
         first = requests = columns.replies
         before, asked = core.window.acknowledged - first, 0
-        core.touch()
         while True:
-            core.acknowledge(before + columns.replies)
-            self._sized = self._sized or columns.replies > first
             # Fewer than were asked for: there are no more.
             dry = columns.rows < min(n, (columns.replies - first) * batch) or columns.errors
             while asked < n and requests - columns.replies < self._depth and not dry:
                 self._send_request(min(batch, n - asked))
                 asked, requests = min(n, asked + batch), requests + 1
             if columns.replies > requests or columns.rows > asked:
-                core.misunderstood(f"a pop of {asked:,} items", columns.rows)
-            if columns.replies == requests:
-                return
+                connection.misunderstood(f"a pop of {asked:,} items", columns.rows)
             replies = columns.replies
-            core.step()
-            if columns.replies == replies:
-                assert core.stream is not None
-                yield [(core.stream, core.wait())]
-
-    def holding(self, most: int | None) -> Steps[bool]:
-        """Hold some items singly, while more are on their way; False where the list is empty."""
-        found = yield from self.holding_batch(most)
-        self.held.take_apart()
-        return found
-
-    def holding_batch(self, most: int | None) -> Steps[bool]:
-        """Hold some items, as they came; False where the list is empty."""
-        while not self.held:
-            left = math.inf if most is None else most - sum(self._asked)
-            while left > 0 and len(self._asked) < self._depth and not self._dry:
-                self._ask(int(min(left, self.settings.batch)))
-                left -= self._asked[-1]
-            if not self._asked:
-                self._dry = False
-                return False
-            yield from self._next_items()
-        return True
-
-    def waiting(self, seconds: float) -> Steps[bool]:
-        """Wait for an item to hold; False when so many seconds are over."""
-        yield from self.settling()
-        core = self.core
-        assert core is not None
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            # In parts: a consumer that waits is alive, and says so.
-            part = min(left, self.settings.lease / 3 if self.safe else WAIT_S)
-            core.timeout = None if self.settings.timeout is None else self.settings.timeout + part
-            try:
-                found = yield from self._waiting_safely(part) if self.safe else self._waiting(part)
-            finally:
-                core.timeout = self.settings.timeout
-            if found:
-                return True
-        return False
-
-    def _waiting(self, seconds: float) -> Steps[bool]:
-        # Before 6.0 only whole seconds.
-        seconds = seconds if self._counted else math.ceil(seconds)
-        [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
-        if reply is None:
-            return False
-        self.expect(list, "a pop that waits", reply)
-        self.expect(bytes, "a pop that waits", reply[1] if len(reply) == 2 else reply)
-        self.held.add([reply[1]])
-        return True
-
-    def _waiting_safely(self, seconds: float) -> Steps[bool]:
-        # From one end to the same end: nothing moves, but it waits. To take the item is left to the
-        # script, which sees whether we were taken for dead meanwhile.
-        side = "LEFT" if self._fifo else "RIGHT"
-        name = self.settings.name
-        [reply] = yield from self.calling(("BLMOVE", name, name, side, side, seconds))
-        if reply is None:
-            yield from self._acknowledging(0)
-            return False
-        found = yield from self.holding(1)  # unless another consumer was first
-        return found
-
-    def acknowledging(self, n: int | None) -> Steps[int]:
-        """Let the server forget the first n items given; give how many it still keeps.
-
-        Raises:
-            ValueError: there are not so many.
-            LeaseError: they were put back already.
-        """
-        if not self.safe:
-            raise ValueError("ack() is for delivery='at-least-once': nothing else waits for it")
-        given = self.consumer.given
-        count = given if n is None else n
-        if not 0 <= count <= given:
-            raise ValueError(f"{count:,} items can't be acknowledged: {given:,} were given")
-        yield from self.settling()
-        yield from self._acknowledging(count)
-        return self.consumer.given
-
-    def recovering(self) -> Steps[int]:
-        """Put back what consumers hold whose lease is over; give how many items that were."""
-        [consumers] = yield from self.calling(("HKEYS", self.settings.beside("consumers")))
-        self.expect(list, "HKEYS", consumers)
-        count = 0
-        for each in consumers:
-            self.expect(bytes, "HKEYS", each)
-            name = each.decode(errors="surrogateescape")
-            if name != self.consumer.name:
-                [moved] = yield from self.calling(self.consumer.recover(name))
-                self.expect(int, "a script for items in work", moved)
-                count += moved
-        return count
-
-    def needs_ending(self) -> bool:
-        """Whether there is a connection to end, or something to put back over a new one."""
-        if self.core is None:
-            self.consumer.given = 0  # nothing of it has to stay there
-        return self.core is not None or bool(self.held or self.consumer.name)
-
-    def lease_tells(self) -> AbstractContextManager[None]:
-        """Where the end needs a new connection that can't be had, the lease does what is left."""
-        lost = self.safe and self.core is None
-        return suppress(TransportError) if lost else nullcontext()
-
-    def note_loss(self, error: BaseException) -> None:
-        """Say in an exception of the end what could not be put back."""
-        if self.held:
-            error.add_note(
-                f"fastresp: {len(self.held):,} items that were popped and not given are still "
-                "held; pop() gives them, and close() tries again to put them back"
-            )
-        doubtful, self.doubtful = self.doubtful, 0
-        if doubtful:
-            error.add_note(
-                f"fastresp: {doubtful:,} items were on their way back into the list, and are there "
-                "or lost; look at the list to find out"
-            )
-
-    def ending(self) -> Steps[None]:
-        """Put back what was taken and not given, or not acknowledged."""
-        with suppress(CommandError):  # what is held goes back all the same
-            yield from self.settling()
-        self.held.take_apart()
-        if self.safe and self.consumer.name:
-            yield from self._putting_back()
-        else:
-            yield from self._returning(self.held.singly)
-
-    def _returning(self, held: deque[bytes]) -> Steps[None]:
-        """Push what is held at the end where it came from.
-
-        At most once: what may have arrived when the connection is lost is not pushed again.
-        """
-        command = "LPUSH" if self._fifo else "RPUSH"
-        while held:
-            # The last ones first, and few that are large: see push.BATCH_BYTES.
-            back: list[bytes] = []
-            gather(reversed(held), back, self.settings.batch, BATCH_BYTES, math.inf)
-            for _ in back:
-                held.pop()
-            core = self.core
-            assert core is not None
-            try:
-                [length] = yield from self.calling((command, self.settings.name, *back))
-                self.expect(int, command, length)
-            except BaseException as error:
-                if isinstance(error, CommandError) or core.window.unsent:
-                    held.extend(reversed(back))
-                else:
-                    self.doubtful += len(back)
-                raise
-
-    def measuring(self) -> Steps[int]:
-        """How many items there are, those held among them."""
-        [length] = yield from self.calling(("LLEN", self.settings.name))
-        self.expect(int, "LLEN", length)
-        return int(length) + len(self.held)
-
-    def clearing(self) -> Steps[None]:
-        """Remove all items."""
-        if self.safe:
-            *_, replies = yield from self.calling(*self.consumer.clear())
-            self.expect(list, "EXEC", replies)
-            self.expect(int | CommandError, "EXEC", replies[1] if len(replies) == 2 else replies)
-            self.consumer.cleared()
-            with suppress(LeaseError):  # what it had was back in the list, and is gone, too
-                self._check_lease(replies[1])
-        else:
-            [count] = yield from self.calling(("DEL", self.settings.name))
-            self.expect(int, "DEL", count)
-            self.consumer.given = 0
-        self.held.forget()
-
-    # Pushing
-
-    def pushing(self, items: Iterable[Any], push: Push) -> Steps[None]:
-        """Push items; what becomes of them is noted in ``push``."""
-        yield from self.settling()
-        core = self.core
-        assert core is not None
-        with self.disturbed:
-            source = push.begin(core, items, self.writer.max_bulk_bytes)
-        with released(source):
-            chunks = push.writer.chunks(source)
-            while True:
-                with self.disturbed:
-                    chunk = next(chunks, None)
-                if chunk is None:
-                    break
-                core.add(chunk)
-                yield from self._until(push, lambda: core.has_room)
-        yield from self.finishing(push)
-
-    def finishing(self, push: Push) -> Steps[None]:
-        """Send the whole commands that were made, and wait for their replies."""
-        core = self.core
-        if core is None or not push.begun_over(core):
-            return  # nothing has gone, or the connection is lost
-        chunk = push.writer.take()
-        if chunk is not None:
-            core.add(chunk)
-        yield from self._until(push, lambda: core.finished)
-
-    def _until(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
-        """Move bytes both ways until something is reached."""
-        core = self.core
-        assert core is not None
-        core.touch()
-        while True:
-            lost = None
-            try:
-                core.step()
-            except LostConnection as error:
-                lost = error
-            push.take(core.take())
-            if lost is not None:
-                raise lost
-            if reached():
+            if replies == requests:
                 return
-            assert core.stream is not None
-            yield [(core.stream, core.wait())]
+            yield from connection.until(lambda: columns.replies > replies and not connection.lost)  # noqa: B023
+            core.acknowledge(before + columns.replies)
+            self._sized = True

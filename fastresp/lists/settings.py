@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ..outcome.messages import Hint, Message, above_zero
 
-__all__ = ["Delivery", "Order", "Settings"]
+__all__ = ["BATCH_BYTES", "Delivery", "Order", "Settings", "checked_count"]
 
 Order: TypeAlias = Literal["fifo", "lifo"]
 Delivery: TypeAlias = Literal["at-most-once", "at-least-once"]
 
 # Some servers take no command of more arguments.
 MOST_ARGUMENTS = 65_536
+# A variadic command ends with the item that reaches this size: a larger one is in the way of the
+# server's other clients, and 1,000 items of a megabyte would have to fit into its query buffer.
+BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -65,3 +69,10 @@ class Settings:
         start = key.find(b"{")
         tagged = start >= 0 and key.find(b"}", start + 1) > start + 1
         return (key + b":" if tagged else b"{" + key + b"}::") + what.encode()
+
+
+def checked_count(n: object) -> int:
+    """A number of items, as large as there can be; refuses what is none."""
+    if not isinstance(n, int) or n < 0:
+        raise ValueError(f"n is a number of items of 0 or more, not {n!r}")
+    return min(n, sys.maxsize)

@@ -1,0 +1,249 @@
+"""The calls of a list buffer: one at a time, over a connection opened when there is none."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext, suppress
+from threading import get_ident
+from typing import Any, TypeVar
+
+from ..outcome.errors import EncodeError, FastrespError, TransportError
+from ..server.answers import Answers
+from ..server.forks import own
+from ..server.settings import Server
+from ..transports.base import add_report
+from ..transports.connection import LostConnection
+from ..transports.driver import Asking, Blocking, Steps
+from .async_batches import AsyncBatches
+from .connection import ListConnection
+from .held import Held
+from .push import Push, Pushed, checked_items
+from .settings import Settings
+from .with_acknowledgement import AtLeastOnce
+from .without_acknowledgement import AtMostOnce
+
+__all__ = ["Calls"]
+
+T = TypeVar("T")
+
+# With these whoever made the call waits for nothing any more.
+NOBODY_WAITS = (CancelledError, GeneratorExit)
+
+
+class Calls:
+    """The calls of a ListBuffer, as cores: see the driver. The sync and asyncio ones run them.
+
+    Args:
+        server: where the list is.
+        settings: what the buffer was asked to be.
+
+    Attributes:
+        held: the items that came and were not given.
+        items: what is popped; its cores are to be run by ``call()``.
+    """
+
+    def __init__(self, server: Server, settings: Settings) -> None:
+        safe = settings.delivery == "at-least-once"
+        self.server = server
+        self.settings = settings
+        self.held = Held()
+        # With at-least-once what is held is in the server, too, and comes again.
+        closed = self.held.forget if safe else _keep
+        self.connection = ListConnection(server, settings, closed)
+        self.items = (AtLeastOnce if safe else AtMostOnce)(self.connection, settings, self.held)
+        self._busy = 0  # the thread that a call is under way in
+        self._begun = False  # whether the server was asked what it can, over this connection
+
+    def check_idle(self) -> None:
+        """Refuse a second call while one is under way, from another task, thread or the source.
+
+        Raises:
+            RuntimeError: there is one.
+        """
+        if self._busy:
+            raise RuntimeError(
+                "this ListBuffer is already running another call; make one for each task or thread"
+            )
+
+    def call(self, steps: Steps[T]) -> Steps[T]:
+        """Run a core over the connection, which is opened if there is none.
+
+        Raises:
+            RuntimeError: another call is under way.
+            TransportError: the server can't be used, or was lost.
+        """
+        self.check_idle()
+        self._busy = get_ident()
+        connection = self.connection
+        connection.waits = False
+        try:
+            if not connection.is_open:
+                yield from self._opening()
+            return (yield from steps)
+        except LostConnection:
+            raise (yield from self._loss()) from None
+        except BaseException as error:
+            if not (self._begun and self._is_in_step(error)):
+                connection.close()
+            raise
+        finally:
+            self._busy = 0
+
+    def _is_in_step(self, error: BaseException) -> bool:
+        """Whether each reply on its way still has its request after an exception."""
+        if isinstance(error, TransportError):
+            return False
+        return self.connection.waits or isinstance(error, (FastrespError, ValueError))
+
+    def _opening(self) -> Steps[None]:
+        self._begun = False
+        timeout = self.settings.timeout
+        opened, answers = yield Blocking(lambda: self.server.open(timeout), late=_close_late)
+        own(self, Calls._let_go)
+        self.connection.attach(opened, answers)
+        self.items.attached()
+        yield from self.items.beginning()
+        self._begun = True
+
+    def _loss(self) -> Steps[TransportError]:
+        """The exception for a lost connection. The server is asked again: it may take seconds."""
+        try:
+            loss: TransportError = yield Blocking(self.connection.core.loss)
+            return loss
+        finally:
+            self.connection.close()
+
+    def _let_go(self) -> None:
+        """Begin anew, in a child of the process that has the connection and the items."""
+        self.items.let_go()
+        if self._busy != get_ident():  # else the call that forked ends with an error
+            self.connection.leave()
+            self._busy = 0
+
+    # Closing
+
+    def closing(self, after: BaseException | None = None) -> Steps[None]:
+        """Put back what was taken and not given, or not acknowledged, and end the connection.
+
+        Args:
+            after: the exception that the buffer is left with; it is told of those that come up.
+
+        Raises:
+            RuntimeError: another call is under way.
+        """
+        self.check_idle()
+        try:
+            if self._needs_ending():
+                # Where that needs a new connection and there is none, the lease does what is left.
+                lost = self.items.safe and not self.connection.is_open
+                with suppress(TransportError) if lost else nullcontext():
+                    yield from self.call(self.items.ending())
+        except BaseException as error:
+            self._note_what_is_left(error)
+            if after is None or not isinstance(error, FastrespError):
+                raise
+            after.add_note(f"fastresp: {error}")
+        finally:
+            self.connection.close()
+
+    def _needs_ending(self) -> bool:
+        """Whether there is a connection to end, or something to put back over a new one."""
+        is_open = self.connection.is_open
+        if not is_open:
+            self.held.given = 0  # nothing of it has to stay there
+        return is_open or bool(self.held or self.items.name)
+
+    def _note_what_is_left(self, error: BaseException) -> None:
+        """Say in an exception of the end what could not be put back."""
+        if self.held:
+            error.add_note(
+                f"fastresp: {len(self.held):,} items that were popped and not given are still "
+                "held; pop() gives them, and close() tries again to put them back"
+            )
+        doubtful, self.items.doubtful = self.items.doubtful, 0
+        if doubtful:
+            error.add_note(
+                f"fastresp: {doubtful:,} items were on their way back into the list, and are there "
+                "or lost; look at the list to find out"
+            )
+
+    # Pushing
+
+    def pushing(self, items: Any) -> Steps[Pushed]:
+        """Push items, or batches of them: other calls may come in between these."""
+        checked_items(items)
+        push = Push(self.settings)
+        try:
+            if isinstance(items, AsyncBatches):
+                while batch := (yield Asking(items.next)):
+                    yield from self.call(self._pushing(batch, push))
+            else:
+                yield from self.call(self._pushing(items, push))
+        except TransportError as error:
+            error.report = push.told()
+            raise
+        except BaseException as error:
+            yield from self._finishing_after(error, push)
+            located = push.located(error) if isinstance(error, EncodeError) else error
+            add_report(located, push.told(), str(push.told()))
+            if located is error:
+                raise
+            raise located from None
+        return push.outcome()
+
+    def _pushing(self, items: Any, push: Push) -> Steps[None]:
+        yield from self.items.settling()
+        connection = self.connection
+        core = connection.core
+        try:
+            yield from connection.asking(lambda: push.begin(core, items, connection.max_bulk_bytes))
+            more = True
+            while more:
+                more = yield from connection.asking(push.fill)
+                chunk = push.writer.take()
+                if chunk is not None:
+                    core.add(chunk)
+                    yield from self._answered(push, lambda: core.has_room)
+        finally:
+            push.release()
+        yield from self._finishing(push)
+
+    def _finishing(self, push: Push) -> Steps[None]:
+        """Send the whole commands that were made, and wait for their replies."""
+        core = self.connection.core
+        chunk = push.writer.take()
+        if chunk is not None:
+            core.add(chunk)
+        yield from self._answered(push, lambda: core.finished)
+
+    def _answered(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
+        """Note what the server says to a push, until something is reached."""
+        connection = self.connection
+
+        def noted() -> bool:
+            push.take(connection.core.take())
+            return not connection.lost and reached()
+
+        return connection.until(noted)
+
+    def _finishing_after(self, error: BaseException, push: Push) -> Steps[None]:
+        """What was whole still goes in, but for a cancellation, which waits for nothing."""
+        connection = self.connection
+        if isinstance(error, NOBODY_WAITS):
+            if not self._busy:  # else another call came in between, whose connection it is
+                connection.close()
+        elif connection.is_open and push.begun_over(connection.core):
+            with suppress(TransportError):
+                yield from self.call(self._finishing(push))
+
+
+def _keep() -> None:
+    """Nothing is forgotten."""
+
+
+def _close_late(opening: Future[tuple[Any, Answers]]) -> None:
+    """Close a connection that nobody waits for any more."""
+    if opening.exception() is None:
+        opening.result()[0].disconnect()
