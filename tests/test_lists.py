@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import itertools
 import os
@@ -576,6 +577,44 @@ def test_interruption_before_the_first_item(
     assert caught.value.report.rows == 0  # type: ignore[attr-defined]
     assert client.llen("q") == 0
     assert buffer.push(["b"]).length == 1
+
+
+def test_interruption_after_commands_were_made(
+    open_buffer: Open, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are whole: they are sent, and the report knows of them."""
+    fill = push.Push.fill
+
+    def interrupted(made: push.Push) -> bool:
+        fill(made)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(push.Push, "fill", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        open_buffer().push(["a", "b", "c"])
+    assert client.llen("q") == caught.value.report.rows == 3  # type: ignore[attr-defined]
+
+
+def test_cancelled_while_it_connects(server: LocalServer, client: redis.Redis) -> None:
+    """The connection that comes later is closed by whoever opened it; the next call has its own."""
+
+    async def main() -> None:
+        async with fastresp.aio.ListBuffer("q", server=server.url) as buffer:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(buffer.push(["a"]), 0.05)
+            await buffer.push(["b"])
+            deadline = time.monotonic() + 30
+            while len(client.client_list()) > 2:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+            assert await buffer.pop(5) == [b"b"]
+
+    client.client_pause(500)
+    gc.disable()  # which would close it, some time or other
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
 
 
 def test_source_that_fails(open_buffer: Open, client: redis.Redis) -> None:
