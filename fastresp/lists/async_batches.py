@@ -15,11 +15,11 @@ __all__ = ["AsyncBatches"]
 
 
 class AsyncBatches:
-    """Lists of items of an async iterable: of so many, so many bytes, or what comes in a moment.
+    """Items of an async iterable in lists, each at most as large as a command, or 2 ms old.
 
     Args:
         items: the iterable.
-        most: items of a list at most.
+        most: the largest number of items in a list.
     """
 
     def __init__(self, items: AsyncIterable[Any], most: int) -> None:

@@ -28,12 +28,12 @@ __all__ = ["Calls"]
 
 T = TypeVar("T")
 
-# With these whoever made the call waits for nothing any more.
+# After these nobody waits for the call any more.
 NOBODY_WAITS = (CancelledError, GeneratorExit)
 
 
 class Calls:
-    """The calls of a ListBuffer, as cores: see the driver. The sync and asyncio ones run them.
+    """The calls of a ListBuffer, as cores, which the sync and the asyncio form run.
 
     Args:
         server: where the list is.
@@ -41,7 +41,7 @@ class Calls:
 
     Attributes:
         held: the items that came and were not given.
-        items: what is popped; its cores are to be run by ``call()``.
+        items: what pops; its cores are to be run by ``call()``.
     """
 
     def __init__(self, server: Server, settings: Settings) -> None:
@@ -92,7 +92,7 @@ class Calls:
             self._busy = 0
 
     def _is_in_step(self, error: BaseException) -> bool:
-        """Whether each reply on its way still has its request after an exception."""
+        """Whether replies on their way can still be matched with requests after an exception."""
         if isinstance(error, TransportError):
             return False
         return self.connection.waits or isinstance(error, (FastrespError, ValueError))
@@ -128,7 +128,7 @@ class Calls:
         """Put back what was taken and not given, or not acknowledged, and end the connection.
 
         Args:
-            after: the exception that the buffer is left with; it is told of those that come up.
+            after: the exception that ends the ``with`` block; errors are added to it as notes.
 
         Raises:
             RuntimeError: another call is under way.

@@ -39,7 +39,7 @@ class ListConnection:
     Attributes:
         is_open: whether there is a connection.
         most_bytes: how large a reply may be.
-        waits: whether a core waits; an exception that comes then tears nothing apart.
+        waits: whether a core waits; an exception raised then interrupts no step.
     """
 
     def __init__(self, server: Server, settings: Settings, closed: Callable[[], object]) -> None:
@@ -105,7 +105,7 @@ class ListConnection:
             self._core.add(chunk)
 
     def until(self, reached: Callable[[], bool]) -> Steps[None]:
-        """Move bytes both ways until something is reached, which looks at what has come.
+        """Move bytes both ways until ``reached()``, which also takes the replies that have come.
 
         Raises:
             LostConnection: it was not reached before the connection was lost.
@@ -129,7 +129,7 @@ class ListConnection:
             yield [(core.stream, core.wait())]
             self.waits = False
             if reached():
-                return  # by what came in that wait
+                return  # the wait took in what came
 
     def asking(self, function: Callable[[], Any]) -> Steps[Any]:
         """Call what runs the user's code; what that raises leaves the connection as it is."""

@@ -14,7 +14,7 @@ __all__ = ["Consuming"]
 
 
 class Consuming:
-    """Items one after another: some are held by ``more()``, and given by the iterator.
+    """Items one after another: ``more()`` holds some, and the iterator yields them.
 
     Args:
         calls: of the buffer.

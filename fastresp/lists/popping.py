@@ -29,9 +29,9 @@ WAIT_S = 10.0
 
 
 class Popping:
-    """What is popped off a list, whatever the delivery: see AtMostOnce and AtLeastOnce.
+    """Items popped off a list, whatever the delivery: see AtMostOnce and AtLeastOnce.
 
-    Its generators run over the open connection; those that pop hold what comes.
+    Its cores run over the open connection, and hold the items that come.
 
     Args:
         connection: to the list.
@@ -40,15 +40,12 @@ class Popping:
 
     Attributes:
         safe: whether items stay in the server until they are acknowledged.
-        acknowledged: items that were acknowledged by calls that returned.
         doubtful: items that were being put back when the connection was lost.
-        name: of this consumer, in the server; empty if it has none.
     """
 
     safe = False
-    _counted = True  # whether the server takes a count; else a request is a transaction
-    acknowledged = doubtful = 0
-    name = ""
+    doubtful = 0
+    _counted = True  # whether a pop takes a count; else each request is a transaction
 
     def __init__(self, connection: ListConnection, settings: Settings, held: Held) -> None:
         self.connection = connection
@@ -63,6 +60,16 @@ class Popping:
         self._columns: tuple[int, ReplyColumns] | None = None
 
     # What depends on the delivery
+
+    @property
+    def name(self) -> str:
+        """The name of this consumer in the server; empty if it has none."""
+        return ""
+
+    @property
+    def acknowledged(self) -> int:
+        """Items that were acknowledged by calls that returned."""
+        return 0
 
     def beginning(self) -> Steps[None]:
         """Find out, over a new connection, what the server can, and be known there."""
@@ -150,13 +157,13 @@ class Popping:
         return True
 
     def finding(self, most: int | None, seconds: float) -> Steps[bool]:
-        """Hold some items singly, and wait for one; False when so many seconds are over."""
+        """Hold some items singly, after a wait if there are none; return False if none comes."""
         found = (yield from self.holding(most)) or (yield from self.waiting(seconds))
         self.held.take_apart()
         return found
 
     def waiting(self, seconds: float) -> Steps[bool]:
-        """Wait for an item to hold; False when so many seconds are over."""
+        """Wait up to ``seconds`` for an item, and hold it; return False if none comes."""
         yield from self.settling()
         core, timeout = self.connection.core, self.settings.timeout
         end = time.monotonic() + seconds

@@ -27,11 +27,11 @@ class AtLeastOnce(Popping):
         self._consumer = Consumer(settings, held)
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         return self._consumer.name
 
     @property
-    def acknowledged(self) -> int:  # type: ignore[override]
+    def acknowledged(self) -> int:
         return self._consumer.acknowledged
 
     def let_go(self) -> None:

@@ -92,7 +92,7 @@ def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T
     try:
         while True:
             try:
-                # No place for a signal's exception between two steps: not even where a loop ends.
+                # Signals are also looked for where a loop begins again: so this one is in here.
                 while True:
                     with around:
                         wanted = steps.send(answer) if error is None else steps.throw(error)
