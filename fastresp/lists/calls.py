@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from threading import get_ident
 from typing import Any, TypeVar
 
 from ..outcome.errors import EncodeError, FastrespError, TransportError
-from ..server.answers import Answers
 from ..server.forks import own
 from ..server.settings import Server
-from ..transports.base import add_report
+from ..transports.base import UNAWAITED, add_report
 from ..transports.connection import LostConnection
 from ..transports.driver import Asking, Blocking, Steps
+from ..transports.socket import connecting
 from .async_batches import AsyncBatches
 from .connection import ListConnection
 from .held import Held
@@ -27,9 +25,6 @@ from .without_acknowledgement import AtMostOnce
 __all__ = ["Calls"]
 
 T = TypeVar("T")
-
-# After these nobody waits for the call any more.
-NOBODY_WAITS = (CancelledError, GeneratorExit)
 
 
 class Calls:
@@ -99,8 +94,7 @@ class Calls:
 
     def _opening(self) -> Steps[None]:
         self._begun = False
-        timeout = self.settings.timeout
-        opened, answers = yield Blocking(lambda: self.server.open(timeout), late=_close_late)
+        [opened], answers = yield from connecting(self.server, self.settings.timeout)
         own(self, Calls._let_go)
         self.connection.attach(opened, answers)
         self.items.attached()
@@ -231,7 +225,7 @@ class Calls:
     def _finishing_after(self, error: BaseException, push: Push) -> Steps[None]:
         """What was whole still goes in, but for a cancellation, which waits for nothing."""
         connection = self.connection
-        if isinstance(error, NOBODY_WAITS):
+        if isinstance(error, UNAWAITED):
             if not self._busy:  # else another call came in between, whose connection it is
                 connection.close()
         elif connection.is_open and push.begun_over(connection.core):
@@ -241,9 +235,3 @@ class Calls:
 
 def _keep() -> None:
     """Nothing is forgotten."""
-
-
-def _close_late(opening: Future[tuple[Any, Answers]]) -> None:
-    """Close a connection that nobody waits for any more."""
-    if opening.exception() is None:
-        opening.result()[0].disconnect()
