@@ -53,14 +53,14 @@ CLASSES: dict[str, tuple[tuple[str, str], ...]] = {
     "processing": (("bench/shares.py", "process_message"),),
     "receiving": (
         ("redis/connection.py", "read_response"),
-        ("fastresp/lists/__init__.py", "pop"),
+        ("fastresp/lists/buffer.py", "pop"),
     ),
     "sending": (
         ("redis/connection.py", "send_command"),
         ("redis/connection.py", "pack_commands"),
         ("redis/connection.py", "send_packed_command"),
         ("~", "<method 'write' of '_io.BufferedWriter' objects>"),
-        ("fastresp/lists/__init__.py", "push"),
+        ("fastresp/lists/buffer.py", "push"),
     ),
     "generation": (
         ("fastresp/generators.py", "by_named_format"),

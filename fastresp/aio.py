@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from .encode.template import TemplateLike, as_template
-from .lists.aio import ListBuffer
+from .lists.async_buffer import ListBuffer
 from .load.mass_insert import loading
 from .outcome.report import Report
 from .replies import fetch_hashes as fetch

@@ -1,110 +1,55 @@
-"""The connection of a list buffer: its commands and their replies, and its requests for items."""
+"""The calls of a list buffer: one at a time, over a connection opened when there is none."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from threading import get_ident
-from types import UnionType
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from ..encode.row_writer import Writer
-from ..outcome.errors import CommandError, LeaseError, TransportError
-from ..replies.reply_columns import ReplyColumns
-from ..replies.reply_core import ReplyCore
-from ..resp.buffer import Chunk
-from ..server.answers import Answers
+from ..outcome.errors import EncodeError, FastrespError, TransportError
 from ..server.forks import own
 from ..server.settings import Server
+from ..transports.base import UNAWAITED, add_report
 from ..transports.connection import LostConnection
-from ..transports.driver import Waits
-from .consumer import Consumer
+from ..transports.driver import Asking, Blocking, Steps
+from ..transports.socket import connecting
+from .async_batches import AsyncBatches
+from .connection import ListConnection
 from .held import Held
+from .push import Push, Pushed, checked_items
 from .settings import Settings
+from .with_acknowledgement import AtLeastOnce
+from .without_acknowledgement import AtMostOnce
 
-__all__ = ["Calls", "Steps"]
+__all__ = ["Calls"]
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[Waits, None, T]
-
-# Requests for items in flight, so that the server has the next one while we take the items of
-# this one. Their replies are bounded in bytes, too: see ReplyCore.room().
-REQUESTS = 8
-# How much the items of one reply may have in all, for each that was asked for, and besides.
-# Fewer bytes are no help against a hostile server, for it has as many replies as it likes; and
-# what is refused of an honest one is lost.
-ITEM_BYTES = 1 << 20
-REPLY_BYTES = 512 << 20
 
 
 class Calls:
-    """The connection of a ListBuffer: commands and their replies, and requests for items.
+    """The calls of a ListBuffer, as cores, which the sync and the asyncio form run.
 
     Args:
         server: where the list is.
         settings: what the buffer was asked to be.
+
+    Attributes:
+        held: the items that came and were not given.
+        items: what pops; its cores are to be run by ``call()``.
     """
 
     def __init__(self, server: Server, settings: Settings) -> None:
+        safe = settings.delivery == "at-least-once"
         self.server = server
         self.settings = settings
-        self.core: ReplyCore | None = None
-        self.consumer = Consumer(settings)
         self.held = Held()
-        self.doubtful = 0  # items that were being put back when the connection was lost
-        self._asked: deque[int] = deque()  # most items of each request in flight
-        self._replies: deque[Any] = deque()  # to the requests in flight
-        self._last_request: tuple[Any, list[Chunk]] = None, []  # which it was, and its bytes
-        self._counted = True  # whether LPOP takes a count
-        self._dry = False  # the last request found fewer items than it asked for
-        self._sized = False  # the size of some items is known
-        self._others = 0  # replies that are no bytes, over this connection
-        self.busy = 0  # the thread that a call is under way in
-        # What made the last column, and of how many items: it knows how much memory they take.
-        self._columns: tuple[int, ReplyColumns] | None = None
-        # Within it a Ctrl-C does not wait until what came in is noted: for what is the user's.
-        self.disturbed: AbstractContextManager[None] = nullcontext()
-
-    @property
-    def safe(self) -> bool:
-        """Whether items stay in the server until they are acknowledged."""
-        return self.settings.delivery == "at-least-once"
-
-    def attach(self, connection: Any, answers: Answers) -> None:
-        """Take over a connected redis-py connection."""
-        own(self, Calls._let_go)
-        core = ReplyCore(
-            self.server,
-            decode=None,
-            on_error="collect",
-            timeout=self.settings.timeout,
-            max_reply_bytes=self.most_bytes,
-        )
-        core.attach(connection)
-        self.writer = Writer(chunk_bytes=1 << 16)
-        self.writer.max_bulk_bytes = answers.max_bulk_bytes
-        self._asked.clear()
-        self._replies.clear()
-        self._dry = self._sized = False
-        self._others = 0
-        self.core = core
-
-    def detach(self) -> None:
-        """Close the connection, if it is open. Items on their way to us are lost with it."""
-        core, self.core = self.core, None
-        if core is not None:
-            core.detach()
-            if self.safe:
-                self.held.forget()  # these are in our list there: see _rejoining()
-
-    def _let_go(self) -> None:
-        """Begin anew, in a child of the process that has the connection and the items."""
-        self.held.forget()
-        self.consumer.leave()
-        self.consumer.acknowledged = self.doubtful = 0
-        if self.busy != get_ident():  # else the call that forked ends with an error
-            self.core, self.busy = None, 0
+        # With at-least-once what is held is in the server, too, and comes again.
+        closed = self.held.forget if safe else _keep
+        self.connection = ListConnection(server, settings, closed)
+        self.items = (AtLeastOnce if safe else AtMostOnce)(self.connection, settings, self.held)
+        self._busy = 0  # the thread that a call is under way in
+        self._begun = False  # whether the server was asked what it can, over this connection
 
     def check_idle(self) -> None:
         """Refuse a second call while one is under way, from another task, thread or the source.
@@ -112,248 +57,181 @@ class Calls:
         Raises:
             RuntimeError: there is one.
         """
-        if self.busy:
+        if self._busy:
             raise RuntimeError(
                 "this ListBuffer is already running another call; make one for each task or thread"
             )
 
-    def loss(self) -> TransportError:
-        """The exception for a lost connection. Asks the server again: may take seconds."""
-        assert self.core is not None
-        error = self.core.loss()
-        self.detach()
-        return error
-
-    def beginning(self) -> Steps[None]:
-        """Find out what the server can, and be known there as a consumer."""
-        if self.safe:
-            if self.consumer.name:
-                yield from self._rejoining()
-            if not self.consumer.name:
-                name = self.consumer.new_name()
-                *_, done = yield from self.calling(*self.consumer.joining(name))
-                self.expect(list, "EXEC", done)
-                for reply in done:
-                    if isinstance(reply, CommandError):
-                        raise reply
-                self.consumer.joined(name)
-        else:
-            [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
-            # Before 6.2 it took no count.
-            wrong = isinstance(reply, CommandError)
-            self._counted = not (wrong and "wrong number of arguments" in reply.text)
-
-    def _rejoining(self) -> Steps[None]:
-        """After a lost connection: put back what the user does not have, and keep the rest.
+    def call(self, steps: Steps[T]) -> Steps[T]:
+        """Run a core over the connection, which is opened if there is none.
 
         Raises:
-            LeaseError: recover() put back what the user has.
+            RuntimeError: another call is under way.
+            TransportError: the server can't be used, or was lost.
         """
-        if not self.consumer.given:
-            yield from self._putting_back()
-            return
-        [reply] = yield from self.calling(self.consumer.rejoin(), errors=True)
-        self._check_lease(reply)
-        if not self.consumer.can_have(reply):
-            self.misunderstood("a script for items in work", reply)
-        self.consumer.rejoined(reply)
-        yield from self._acknowledging(0)
-
-    def _putting_back(self) -> Steps[None]:
-        """Put back what this consumer holds in the server, and be it no longer."""
-        yield from self.calling(self.consumer.put_back())
-        self.held.forget()
-        self.consumer.leave()
-
-    @property
-    def most_bytes(self) -> int:
-        """How large a reply may be."""
-        return REPLY_BYTES + self.settings.batch * ITEM_BYTES
-
-    def misunderstood(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection, for what the server says makes no sense.
-
-        Raises:
-            LostConnection: always.
-        """
-        assert self.core is not None
-        self.core.misunderstood(question, reply)
-
-    def expect(self, kind: type[Any] | UnionType, question: str, reply: Any) -> None:
-        """Give up the connection if a reply is of another type, for others may be missing, too.
-
-        Raises:
-            LostConnection: it is.
-        """
-        if not isinstance(reply, kind):
-            self.misunderstood(question, reply)
-
-    def _check_items(self, items: Any, most: int) -> None:
-        """Refuse what is no list of items, or of more than were asked for.
-
-        Raises:
-            LostConnection: it is none.
-        """
-        core = self.core
-        assert core is not None
-        if not isinstance(items, list):
-            self.misunderstood("a pop", items)
-        if len(items) > most:
-            self.misunderstood(f"a pop of {most:,} items", items)
-        if core.reader.others != self._others:
-            # Something but bytes has come since the last time: rare, and right elsewhere.
-            self._others = core.reader.others
-            for item in items:
-                self.expect(bytes, "an item of a pop", item)
-
-    def _check_lease(self, reply: Any) -> None:
-        """Raise an error reply, as a LeaseError where it is that."""
-        if isinstance(reply, CommandError):
-            raise self._lease_over() if reply.code == "LEASE" else reply
-        self.expect(int, "a script for items in work", reply)
-
-    @property
-    def _fifo(self) -> bool:
-        return self.settings.order == "fifo"
-
-    @property
-    def _pop(self) -> str:
-        return "LPOP" if self._fifo else "RPOP"
-
-    def _acknowledging(self, count: int) -> Steps[None]:
-        [reply] = yield from self.calling(self.consumer.acknowledge(count), errors=True)
-        self._check_lease(reply)
-        self.consumer.acknowledging_returned(count)
-
-    # Requests and replies
-
-    def calling(self, *commands: tuple[Any, ...], errors: bool = False) -> Steps[list[Any]]:
-        """Send commands, and give their replies.
-
-        Raises:
-            CommandError: one is an error, where errors are not to be given.
-        """
-        yield from self.settling()
+        self.check_idle()
+        self._busy = get_ident()
+        connection = self.connection
+        connection.waits = False
         try:
-            self._send(commands)
-            replies = yield from self._receiving(len(commands))
-        except (LostConnection, TransportError):
+            if not connection.is_open:
+                yield from self._opening()
+            return (yield from steps)
+        except LostConnection:
+            raise (yield from self._loss()) from None
+        except BaseException as error:
+            if not (self._begun and self._is_in_step(error)):
+                connection.close()
             raise
-        except BaseException:
-            # Interrupted: the replies still to come would be taken for those to something else.
-            self.detach()
-            raise
-        for reply in replies:
-            if isinstance(reply, CommandError) and not errors:
-                raise reply
-        return replies
+        finally:
+            self._busy = 0
 
-    def _send(self, commands: Iterable[tuple[Any, ...]]) -> None:
-        assert self.core is not None
-        for chunk in self._encoded(commands):
-            self.core.add(chunk)
+    def _is_in_step(self, error: BaseException) -> bool:
+        """Whether replies on their way can still be matched with requests after an exception."""
+        if isinstance(error, TransportError):
+            return False
+        return self.connection.waits or isinstance(error, (FastrespError, ValueError))
 
-    def _encoded(self, commands: Iterable[tuple[Any, ...]]) -> Iterator[Chunk]:
-        source = iter(commands)
-        more = True
-        while more:
-            more = self.writer.fill(source)
-            chunk = self.writer.take()
-            if chunk is not None:
-                yield chunk
+    def _opening(self) -> Steps[None]:
+        self._begun = False
+        [opened], answers = yield from connecting(self.server, self.settings.timeout)
+        own(self, Calls._let_go)
+        self.connection.attach(opened, answers)
+        self.items.attached()
+        yield from self.items.beginning()
+        self._begun = True
 
-    def _receiving(self, count: int) -> Steps[list[Any]]:
-        """Wait for this many replies; return them."""
-        core = self.core
-        assert core is not None
-        core.touch()
-        while not self._have(count):
-            lost = None
-            try:
-                core.step()
-            except LostConnection as error:
-                lost = error
-            if self._have(count):
-                break
-            if lost is not None:
-                raise lost
-            assert core.stream is not None
-            yield [(core.stream, core.wait())]
-        return [self._replies.popleft() for _ in range(count)]
+    def _loss(self) -> Steps[TransportError]:
+        """The exception for a lost connection. The server is asked again: it may take seconds."""
+        try:
+            loss: TransportError = yield Blocking(self.connection.core.loss)
+            return loss
+        finally:
+            self.connection.close()
 
-    def _have(self, count: int) -> bool:
-        """Take the replies that have come; return whether there are enough now."""
-        assert self.core is not None
-        self._replies.extend(self.core.take())
-        return len(self._replies) >= count
+    def _let_go(self) -> None:
+        """Begin anew, in a child of the process that has the connection and the items."""
+        self.items.let_go()
+        if self._busy != get_ident():  # else the call that forked ends with an error
+            self.connection.leave()
+            self._busy = 0
 
-    @property
-    def _depth(self) -> int:
-        """How many requests may be in flight: one, until its reply tells how large items are."""
-        return REQUESTS if self._sized else 1
+    # Closing
 
-    def settling(self) -> Steps[None]:
-        """Wait for the items on their way to us, and hold them singly."""
-        while self._asked:
-            yield from self._next_items()
-        self._dry = False
-        self.held.take_apart()
+    def closing(self, after: BaseException | None = None) -> Steps[None]:
+        """Put back what was taken and not given, or not acknowledged, and end the connection.
 
-    def _ask(self, most: int) -> None:
-        """Ask for items, to be held."""
-        self._send_request(most)
-        self._asked.append(most)
-
-    def _send_request(self, n: int) -> None:
-        """Ask for n items; as a rule in the same words as the last time."""
-        assert self.core is not None
-        which = n, self.consumer.name, self._counted
-        if self._last_request[0] != which:
-            self._last_request = which, list(self._encoded(self._request(n)))
-        for chunk in self._last_request[1]:
-            self.core.add(chunk)
-
-    def _request(self, n: int) -> list[tuple[Any, ...]]:
-        """The commands that take n items."""
-        key = self.settings.name
-        if self.safe:
-            return [self.consumer.take(n)]
-        if self._counted:
-            return [(self._pop, key, n)]
-        first, keep = ((0, n - 1), (n, -1)) if self._fifo else ((-n, -1), (0, -n - 1))
-        return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
-
-    def _next_items(self) -> Steps[None]:
-        """Hold the items of the oldest request in flight.
+        Args:
+            after: the exception that ends the ``with`` block; errors are added to it as notes.
 
         Raises:
-            CommandError: the server refused it, as where the key is no list.
-            LeaseError: another consumer put back what this one had.
+            RuntimeError: another call is under way.
         """
-        replies = yield from self._receiving(1 if self._counted or self.safe else 4)
-        most = self._asked.popleft()
-        reply = replies[-1]
-        if isinstance(reply, list) and len(replies) > 1:
-            reply = reply[0]
-            if isinstance(reply, list) and not self._fifo:
-                reply.reverse()
-        if isinstance(reply, CommandError):
-            # The others in flight fare alike.
-            while self._asked:
-                with suppress(CommandError):
-                    yield from self._next_items()
-            raise self._lease_over() if reply.code == "LEASE" else reply
-        items: list[bytes] = [] if reply is None else reply
-        self._check_items(items, most)
-        self.held.add(items)
-        self._dry, self._sized = len(items) < most, True
+        self.check_idle()
+        try:
+            if self._needs_ending():
+                # Where that needs a new connection and there is none, the lease does what is left.
+                lost = self.items.safe and not self.connection.is_open
+                with suppress(TransportError) if lost else nullcontext():
+                    yield from self.call(self.items.ending())
+        except BaseException as error:
+            self._note_what_is_left(error)
+            if after is None or not isinstance(error, FastrespError):
+                raise
+            after.add_note(f"fastresp: {error}")
+        finally:
+            self.connection.close()
 
-    def _lease_over(self) -> LeaseError:
-        count = self.consumer.leave()
-        self.held.forget()
-        self.detach()
-        return LeaseError(
-            f"this consumer was silent for more than lease={self.settings.lease:g} s, and "
-            f"recover() put back what it held, {count:,} items that it had among them: they come "
-            "again, here or elsewhere; call ack() more often, or make the lease longer"
-        )
+    def _needs_ending(self) -> bool:
+        """Whether there is a connection to end, or something to put back over a new one."""
+        is_open = self.connection.is_open
+        if not is_open:
+            self.held.given = 0  # nothing of it has to stay there
+        return is_open or bool(self.held or self.items.name)
+
+    def _note_what_is_left(self, error: BaseException) -> None:
+        """Say in an exception of the end what could not be put back."""
+        if self.held:
+            error.add_note(
+                f"fastresp: {len(self.held):,} items that were popped and not given are still "
+                "held; pop() gives them, and close() tries again to put them back"
+            )
+        doubtful, self.items.doubtful = self.items.doubtful, 0
+        if doubtful:
+            error.add_note(
+                f"fastresp: {doubtful:,} items were on their way back into the list, and are there "
+                "or lost; look at the list to find out"
+            )
+
+    # Pushing
+
+    def pushing(self, items: Any) -> Steps[Pushed]:
+        """Push items, or batches of them: other calls may come in between these."""
+        checked_items(items)
+        push = Push(self.settings)
+        try:
+            if isinstance(items, AsyncBatches):
+                while batch := (yield Asking(items.next)):
+                    yield from self.call(self._pushing(batch, push))
+            else:
+                yield from self.call(self._pushing(items, push))
+        except TransportError as error:
+            error.report = push.told()
+            raise
+        except BaseException as error:
+            yield from self._finishing_after(error, push)
+            located = push.located(error) if isinstance(error, EncodeError) else error
+            add_report(located, push.told(), str(push.told()))
+            if located is error:
+                raise
+            raise located from None
+        return push.outcome()
+
+    def _pushing(self, items: Any, push: Push) -> Steps[None]:
+        yield from self.items.settling()
+        connection = self.connection
+        core = connection.core
+        try:
+            yield from connection.asking(lambda: push.begin(core, items, connection.max_bulk_bytes))
+            more = True
+            while more:
+                more = yield from connection.asking(push.fill)
+                chunk = push.writer.take()
+                if chunk is not None:
+                    core.add(chunk)
+                    yield from self._answered(push, lambda: core.has_room)
+        finally:
+            push.release()
+        yield from self._finishing(push)
+
+    def _finishing(self, push: Push) -> Steps[None]:
+        """Send the whole commands that were made, and wait for their replies."""
+        core = self.connection.core
+        chunk = push.writer.take()
+        if chunk is not None:
+            core.add(chunk)
+        yield from self._answered(push, lambda: core.finished)
+
+    def _answered(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
+        """Note what the server says to a push, until something is reached."""
+        connection = self.connection
+
+        def noted() -> bool:
+            push.take(connection.core.take())
+            return not connection.lost and reached()
+
+        return connection.until(noted)
+
+    def _finishing_after(self, error: BaseException, push: Push) -> Steps[None]:
+        """What was whole still goes in, but for a cancellation, which waits for nothing."""
+        connection = self.connection
+        if isinstance(error, UNAWAITED):
+            if not self._busy:  # else another call came in between, whose connection it is
+                connection.close()
+        elif connection.is_open and push.begun_over(connection.core):
+            with suppress(TransportError):
+                yield from self.call(self._finishing(push))
+
+
+def _keep() -> None:
+    """Nothing is forgotten."""

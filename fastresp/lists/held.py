@@ -18,12 +18,14 @@ class Held:
         singly: the items behind it.
         batch: the items behind these: the list of a reply, which costs 20 us for 1,000 items to
             take apart.
+        given: how many items the user has, and has not acknowledged by a call that returned.
     """
 
     def __init__(self) -> None:
         self.column: StringColumn | None = None
         self.singly: deque[bytes] = deque()
         self.batch: list[bytes] = []
+        self.given = 0
 
     def __len__(self) -> int:
         count = len(self.singly) + len(self.batch)
@@ -69,8 +71,26 @@ class Held:
                 self.singly.popleft()
         return items
 
-    def take_back(self, items: list[bytes]) -> None:
-        """Hold items before all others."""
+    def give(self, n: int | None = None) -> list[bytes]:
+        """The first n items, or all: from here on the user has them."""
+        items = self.take(n)
+        self.given += len(items)
+        return items
+
+    def give_column(self) -> StringColumn:
+        """The column: from here on the user has it."""
+        column, self.column = self.column, None
+        assert column is not None
+        self.given += len(column)
+        return column
+
+    def take_back(self, items: list[bytes] | StringColumn) -> None:
+        """Hold before all others what the user did not get after all."""
+        self.given -= len(items)
+        if isinstance(items, StringColumn):
+            assert self.column is None
+            self.column = items
+            return
         if self.column is not None:
             self.take_apart()
         self.singly.extendleft(reversed(items))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..encode.row_writer import CHUNK_SECONDS, Writer
@@ -17,16 +17,12 @@ from ..outcome.errors import (
 from ..outcome.messages import with_advice
 from ..outcome.report import ERRORS_KEPT, Report
 from ..replies.reply_core import ReplyCore
-from ..sources.source import Encoder
-from .settings import Settings
+from ..sources.source import Encoder, release
+from .settings import BATCH_BYTES, Settings
 from .variadic import gather
 from .variadic_columns import ListedStream
 
-__all__ = ["Push", "Pushed"]
-
-# A variadic command ends with the item that reaches this size: a larger one is in the way of the
-# server's other clients, and 1,000 items of a megabyte would have to fit into its query buffer.
-BATCH_BYTES = 1 << 20
+__all__ = ["Push", "Pushed", "checked_items"]
 
 
 class Pushed(NamedTuple):
@@ -50,6 +46,7 @@ class Push:
         report: so far.
         length: of the list, after the last command that was answered.
         dropped: items that maxlen took away.
+        writer: what encodes the items.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -60,35 +57,40 @@ class Push:
         self._answered = 0  # rows
         self._replies: deque[Any] = deque()
         self._core: ReplyCore | None = None
+        self._source: Any = None
+        self.writer: Encoder
 
-    def begun_over(self, core: ReplyCore | None) -> bool:
+    def begun_over(self, core: ReplyCore) -> bool:
         """Whether it has sent something over this connection."""
-        return core is not None and self._core is core
+        return self._core is core
 
-    def begin(self, core: ReplyCore, items: Any, max_bulk_bytes: int | None) -> Any:
-        """Count from here, or go on; give what the writer takes: rows of lists of items."""
+    def begin(self, core: ReplyCore, items: Any, max_bulk_bytes: int | None) -> None:
+        """Begin to push items over this connection, or go on; rows are lists of items."""
         template = self._template()
         self._per_row = len(template.commands)
         self._first_row = len(self._sizes)
-        self.writer: Encoder
         if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
             from ..encode.columns.column_writer import ColumnWriter
 
-            source: Any = ListedStream(items, self._settings.batch, BATCH_BYTES, self._sizes)
-            try:
-                self.writer = ColumnWriter(template, source)
-            except BaseException:
-                source.release_columns()
-                raise
+            self._source = ListedStream(items, self._settings.batch, BATCH_BYTES, self._sizes)
+            self.writer = ColumnWriter(template, self._source)
         else:
-            source = self._rows(iter(items))
+            self._source = self._rows(iter(items))
             self.writer = Writer(template)
         self.writer.max_bulk_bytes = max_bulk_bytes
         if self._core is None:
             self._started = time.monotonic()
             self._before = core.window.totals()
             self._core = core  # at last: an interruption may come before
-        return source
+
+    def fill(self) -> bool:
+        """Take items until a chunk of commands is due; False when there are no more."""
+        return self.writer.fill(self._source)
+
+    def release(self) -> None:
+        """Let go of the items."""
+        source, self._source = self._source, None
+        release(source)
 
     def _template(self) -> Template:
         """The commands of a batch, a row: all of them or none, so no MULTI without its EXEC."""
@@ -179,3 +181,9 @@ class Push:
         item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2
         words = with_advice(error.message, "an item is a str, bytes or a number").partition(": ")[2]
         return EncodeError(f"item {item:,}: {words}", row=item)
+
+
+def checked_items(items: object) -> None:
+    """Refuse what is iterable but surely not an iterable of items."""
+    if isinstance(items, (str, bytes, bytearray, memoryview, Mapping)):
+        raise TypeError(f"items is an iterable of items, not one {type(items).__name__}")

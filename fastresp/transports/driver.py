@@ -92,10 +92,12 @@ def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T
     try:
         while True:
             try:
-                with around:
-                    wanted = steps.send(answer) if error is None else steps.throw(error)
-                answer = error = None
-                answer = _answer(wanted)
+                # Signals are also looked for where a loop begins again: so this one is in here.
+                while True:
+                    with around:
+                        wanted = steps.send(answer) if error is None else steps.throw(error)
+                    answer = error = None
+                    answer = _answer(wanted)
             except BaseException as caught:
                 if getgeneratorstate(steps) == GEN_CLOSED:
                     if isinstance(caught, StopIteration):
@@ -104,6 +106,7 @@ def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T
                 answer, error = None, caught
     finally:
         error = None  # it holds this frame, and so the data
+        steps.close()
 
 
 def stream(steps: Generator[Wanted | Giving, Any, None]) -> Generator[Any, None, None]:

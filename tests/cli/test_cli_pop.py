@@ -81,7 +81,7 @@ def test_what_a_killed_one_held(client: redis.Redis, server: LocalServer) -> Non
     client.rpush("q", *range(5))
     dead = ListBuffer("q", server=server.url, delivery="at-least-once")
     assert len(dead.pop(3)) == 3
-    dead._core.detach()
+    dead._calls.connection.close()
     end_leases(client)
     assert run("pop", "q").stdout.split() == list("01234")
 

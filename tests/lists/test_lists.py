@@ -121,7 +121,7 @@ def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> Non
         for kind, n in data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)))):
             if kind == 0:
                 # What was taken already comes first, even before the newest.
-                if order == "fifo" or not (buffer._core.held or buffer._core._asked):
+                if order == "fifo" or not (buffer._calls.held or buffer._calls.items._asked):
                     model += (new := [b"%d" % next(made) for _ in range(n)])
                     buffer.push(new)
             elif kind == 1:
@@ -145,7 +145,7 @@ def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.R
         with fastresp.ListBuffer("q", server=server.url, batch=100) as buffer:
             buffer.pop(0)
             len(buffer)
-            buffer._core._counted = counted
+            buffer._calls.items._counted = counted
             over = False
             while not over:
                 over = pushed.is_set()
@@ -171,7 +171,7 @@ def test_older_servers_way(open_buffer: Open) -> None:
     for order in ("fifo", "lifo"):
         buffer = open_buffer(order=order)
         buffer.push(map(str, range(5000)))
-        buffer._core._counted = False
+        buffer._calls.items._counted = False
         expected = numbers(5000) if order == "fifo" else numbers(5000)[::-1]
         assert buffer.pop(2500) == expected[:2500]
         assert list(buffer.consume()) == expected[2500:]
@@ -185,7 +185,7 @@ def test_servers(server_name: str) -> None:
             with fastresp.ListBuffer("q", server=server.url, delivery=delivery) as buffer:
                 assert buffer.push(map(str, range(5000))).length == 5000
                 assert buffer.pop(100) == numbers(100)
-                assert buffer._core._counted
+                assert buffer._calls.items._counted
                 if delivery == "at-least-once":
                     assert buffer.ack() == 0
                 assert list(buffer.consume()) == numbers(4900, 100)

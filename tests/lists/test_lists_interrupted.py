@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
 import redis
 from buffers import DELIVERIES, Open
 
+import fastresp
+import fastresp.aio
+from fastresp.lists import push
 from fastresp.server.local_server import LocalServer
 from fastresp.transports.window import Window
 
@@ -138,3 +144,41 @@ def test_interruptions_at_random_lose_nothing(
     command = [sys.executable, "-c", RANDOMLY, "q", server.url, way, where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.stdout.startswith("True "), done.stderr[-2000:]
+
+
+def test_interruption_after_commands_were_made(
+    open_buffer: Open, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are whole: they are sent, and the report knows of them."""
+    fill = push.Push.fill
+
+    def interrupted(made: push.Push) -> bool:
+        fill(made)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(push.Push, "fill", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        open_buffer().push(["a", "b", "c"])
+    assert client.llen("q") == caught.value.report.rows == 3  # type: ignore[attr-defined]
+
+
+def test_cancelled_while_it_connects(server: LocalServer, client: redis.Redis) -> None:
+    """The connection that comes later is closed by whoever opened it; the next call has its own."""
+
+    async def main() -> None:
+        async with fastresp.aio.ListBuffer("q", server=server.url) as buffer:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(buffer.push(["a"]), 0.05)
+            await buffer.push(["b"])
+            deadline = time.monotonic() + 30
+            while len(client.client_list()) > 2:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+            assert await buffer.pop(5) == [b"b"]
+
+    client.client_pause(500)
+    gc.disable()  # which would close it, some time or other
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()

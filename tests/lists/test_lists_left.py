@@ -15,7 +15,7 @@ from redis.crc import key_slot
 
 import fastresp
 import fastresp.aio
-from fastresp.lists.core import WAIT_S
+from fastresp.lists.popping import WAIT_S
 from fastresp.lists.settings import Settings as ListSettings
 from fastresp.server.local_server import LocalServer
 
@@ -205,7 +205,7 @@ def test_lists_with_like_names(server: LocalServer, client: redis.Redis) -> None
         assert other.recover() == 0
     with open_one("{x}") as other:
         assert other.recover() == 3
-    dead._core.detach()
+    dead._calls.connection.close()
     for each in map(ListSettings, ("x", "{x}", "a{b}c", "{a}{b}")):
         assert key_slot(each.beside("consumers")) == key_slot(each.name)
 
@@ -219,7 +219,7 @@ def test_recovered_by_one_of_another_order(server: LocalServer, client: redis.Re
     with fastresp.ListBuffer("q", server=server.url) as other:
         assert other.recover() == 3
     assert client.lrange("q", 0, -1) == numbers(10)
-    dead._core.detach()
+    dead._calls.connection.close()
 
 
 def test_one_call_at_a_time(open_buffer: Open, server: LocalServer) -> None:
@@ -269,7 +269,7 @@ def test_reply_that_is_no_list(server: LocalServer, client: redis.Redis) -> None
     """Of a server, or what is in between, that is not to be trusted."""
     with fastresp.ListBuffer("q", server=server.url) as buffer:
         buffer.push(["a"])
-        buffer._core._request = lambda n: [("PING",)]  # type: ignore[method-assign]
+        buffer._calls.items._request = lambda n: [("PING",)]  # type: ignore[method-assign]
         with pytest.raises(fastresp.TransportError, match="a pop is answered by b'PONG'"):
             buffer.pop(1)
 

@@ -11,7 +11,7 @@ import redis
 from buffers import Cutter, Open, numbers
 
 import fastresp
-from fastresp.lists.settings import ACK
+from fastresp.lists.scripts import ACK
 from fastresp.server.local_server import LocalServer
 
 ACKNOWLEDGEMENT = ACK.splitlines()[-1].encode()
@@ -153,7 +153,7 @@ def test_putting_back_again(
     buffer = open_buffer(server=cutter.url, order=order, batch=10)
     source = buffer.consume()
     first = next(source)
-    held = len(buffer._core.held) + sum(buffer._core._asked)
+    held = len(buffer._calls.held) + sum(buffer._calls.items._asked)
     cut(cutter, b"LPUSH" if order == "fifo" else b"RPUSH", arrives, buffer.close)
     buffer.close()
     left = client.lrange("q", 0, -1)
@@ -186,7 +186,7 @@ def test_recovering_again(
     client.rpush("q", *range(10))
     dead = open_buffer(delivery="at-least-once", lease=0.1)
     assert dead.pop(4) == numbers(4)
-    dead._core.detach()
+    dead._calls.connection.close()
     client.delete(*client.keys("*lease*"))
     other = open_buffer(server=cutter.url)
     cut(cutter, b"LRANGE", arrives, other.recover)
@@ -207,7 +207,7 @@ def test_a_column_not_given_comes_first(
     source.close()
     column = buffer.pop_arrow(6)
     assert column.to_bytes() == numbers(6, consumed)
-    buffer._core.take_column_back(column)
+    buffer._calls.held.take_back(column)
     left = numbers(20 - consumed, consumed)
     if way == "pop":
         assert buffer.pop(2) + buffer.pop(100) == left

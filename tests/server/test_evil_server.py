@@ -171,8 +171,8 @@ CALLERS: dict[str, Callable[[str], Any]] = {
 @pytest.fixture
 def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
     """A server with what the callers read; they have less time and memory than as a rule."""
-    monkeypatch.setattr("fastresp.lists.calls.REPLY_BYTES", 8 << 20)
-    monkeypatch.setattr("fastresp.lists.calls.ITEM_BYTES", 8 << 10)
+    monkeypatch.setattr("fastresp.lists.connection.REPLY_BYTES", 8 << 20)
+    monkeypatch.setattr("fastresp.lists.connection.ITEM_BYTES", 8 << 10)
     monkeypatch.setattr("fastresp.server.settings.ASK_TIMEOUT_S", TIMEOUT_S)
     commands: list[tuple[Any, ...]] = [("SET", f"k:{i}", text) for i, text in ROWS]
     commands += [("HSET", f"h:{i}", "a", f"a{i}", "b", f"b{i}") for i in (1, 2)]

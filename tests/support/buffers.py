@@ -59,8 +59,8 @@ class Awaited:
         return self.buffer.acknowledged
 
     @property
-    def _core(self) -> Any:
-        return self.buffer._core
+    def _calls(self) -> Any:
+        return self.buffer._calls
 
     def consume(self, *args: Any, **options: Any) -> Iterator[bytes]:
         return self._each(self.buffer.consume(*args, **options))

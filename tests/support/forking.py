@@ -292,7 +292,7 @@ def pop(fork: Fork, delivery: Any = "at-most-once") -> bool:
         fork()
         if os.getpid() != fork.parent:
             # It has its own connection from here on, and nothing of the parent's.
-            assert buffer.acknowledged == 0 and not buffer._core.held
+            assert buffer.acknowledged == 0 and not buffer._calls.held
             assert len(buffer) <= COUNT - 250
             return True
         got += buffer.pop(1000)

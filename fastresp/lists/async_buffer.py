@@ -1,0 +1,92 @@
+"""A Redis list as a buffer, for asyncio: the same calls, waited for with the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import Any, Self, TypeVar
+
+from ..replies.arrow_out import StringColumn
+from ..transports.aio import run
+from ..transports.driver import Steps
+from .async_batches import AsyncBatches
+from .base import BaseBuffer
+from .consuming import Consuming
+from .push import Pushed
+from .settings import checked_count
+
+__all__ = ["ListBuffer"]
+
+T = TypeVar("T")
+
+
+class ListBuffer(BaseBuffer):
+    """A Redis list as a buffer, in an event loop: as ``fastresp.ListBuffer``, with ``await``.
+
+    Used in an ``async with`` statement. One task at a time may use one. ``length()`` stands for
+    ``len()``, and ``consume()`` and ``drain()`` are for ``async for``.
+    """
+
+    _form = ", asyncio"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await run(self._calls.closing(after=error))
+
+    async def close(self) -> None:
+        """As ``fastresp.ListBuffer.close``."""
+        await run(self._calls.closing())
+
+    async def push(self, items: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
+        """As ``fastresp.ListBuffer.push``; an async iterable is pushed batch by batch.
+
+        A cancellation ends the connection; items of the batch that was being gathered are lost.
+        """
+        most = self._calls.settings.batch
+        source = AsyncBatches(items, most) if isinstance(items, AsyncIterable) else items
+        return await run(self._calls.pushing(source))
+
+    async def pop(self, n: int) -> list[bytes]:
+        """As ``fastresp.ListBuffer.pop``."""
+        n = checked_count(n)
+        await self._call(self._calls.items.popping(n))
+        return self._calls.held.give(n)
+
+    async def pop_arrow(self, n: int) -> StringColumn:
+        """As ``fastresp.ListBuffer.pop_arrow``."""
+        await self._call(self._calls.items.popping_column(checked_count(n)))
+        return self._calls.held.give_column()
+
+    async def consume(
+        self, max_items: int | None = None, block: float = 0.0
+    ) -> AsyncIterator[bytes]:
+        """As ``fastresp.ListBuffer.consume``."""
+        items = Consuming(self._calls, max_items, block)
+        while await run(items.more()):
+            for item in items:
+                yield item
+
+    async def drain(self) -> AsyncIterator[list[bytes]]:
+        """As ``fastresp.ListBuffer.drain``."""
+        while await self._call(self._calls.items.holding(None)):
+            yield self._calls.held.give()
+
+    async def ack(self, n: int | None = None) -> int:
+        """As ``fastresp.ListBuffer.ack``."""
+        return await self._call(self._calls.items.acknowledging(n))
+
+    async def recover(self) -> int:
+        """As ``fastresp.ListBuffer.recover``."""
+        return await self._call(self._calls.items.recovering())
+
+    async def length(self) -> int:
+        """Items in the list, and those taken from it and not given."""
+        return await self._call(self._calls.items.measuring())
+
+    async def clear(self) -> None:
+        """Remove all items."""
+        await self._call(self._calls.items.clearing())
+
+    async def _call(self, steps: Steps[T]) -> T:
+        return await run(self._calls.call(steps))

@@ -1,0 +1,40 @@
+"""What both forms of ``ListBuffer`` have in common: how one is made, and what it knows."""
+
+from __future__ import annotations
+
+from ..server.settings import Server, ServerLike
+from .calls import Calls
+from .settings import Delivery, Order, Settings
+
+__all__ = ["BaseBuffer"]
+
+
+class BaseBuffer:
+    """A Redis list as a buffer; its calls are for the sync and the asyncio form to run."""
+
+    _form = ""
+
+    def __init__(
+        self,
+        key: str | bytes,
+        *,
+        server: ServerLike = None,
+        batch: int = 1000,
+        order: Order = "fifo",
+        delivery: Delivery = "at-most-once",
+        maxlen: int | None = None,
+        lease: float = 30.0,
+        timeout: float | None = 30.0,
+    ) -> None:
+        settings = Settings(key, batch, order, delivery, maxlen, lease, timeout)
+        self._calls = Calls(Server(server), settings)
+
+    def __repr__(self) -> str:
+        settings = self._calls.settings
+        words = (repr(settings.key), settings.order, settings.delivery)
+        return f"<ListBuffer {', '.join(words)}{self._form}>"
+
+    @property
+    def acknowledged(self) -> int:
+        """Items that were acknowledged so far, by calls of ``ack()`` that returned."""
+        return self._calls.items.acknowledged

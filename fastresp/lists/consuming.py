@@ -1,0 +1,51 @@
+"""Items popped one after another, with more on their way meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from operator import length_hint
+
+from ..transports.driver import Steps
+from .calls import Calls
+from .settings import checked_count
+
+__all__ = ["Consuming"]
+
+
+class Consuming:
+    """Items one after another: ``more()`` holds some, and the iterator yields them.
+
+    Args:
+        calls: of the buffer.
+        max_items: end after so many; None for no end.
+        block: when the list is empty, wait up to so many seconds for an item, then end.
+    """
+
+    def __init__(self, calls: Calls, max_items: int | None, block: float) -> None:
+        self._calls = calls
+        self._block = block
+        self._bounded = max_items is not None
+        # One for each item to be given: it costs less than to count them.
+        self._places = repeat(None) if max_items is None else repeat(None, checked_count(max_items))
+
+    def more(self) -> Steps[bool]:
+        """Hold some items; False at the end."""
+        most = length_hint(self._places) if self._bounded else None
+        if most == 0:
+            return False
+        calls = self._calls
+        return (yield from calls.call(calls.items.finding(most, self._block)))
+
+    def __iter__(self) -> Iterator[bytes]:
+        held = self._calls.held
+        singly = held.singly
+        # Only what is given leaves what is held: other calls come in between.
+        for _ in self._places:
+            # No call, and so no place for a Ctrl-C, from here until the caller has it.
+            item = singly[0]
+            del singly[0]
+            held.given += 1
+            yield item
+            if not singly:
+                return

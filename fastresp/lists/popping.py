@@ -1,0 +1,352 @@
+"""Items popped off a list: requests for them in flight, and what came and was not given yet."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..outcome.errors import CommandError, LeaseError, TransportError
+from ..replies.growing_columns import string_column
+from ..replies.reply_columns import ReplyColumns
+from ..resp.buffer import Chunk
+from ..transports.connection import LostConnection
+from ..transports.driver import Steps
+from .connection import Command, ListConnection
+from .consumer import recover
+from .held import Held
+from .settings import Settings
+
+__all__ = ["Popping"]
+
+# Requests for items in flight, so that the server has the next one while we take the items of
+# this one. Their replies are bounded in bytes, too: see ReplyCore.room().
+REQUESTS = 8
+# How long the server is asked to wait for an item at once.
+WAIT_S = 10.0
+
+
+class Popping:
+    """Items popped off a list, whatever the delivery: see AtMostOnce and AtLeastOnce.
+
+    Its cores run over the open connection, and hold the items that come.
+
+    Args:
+        connection: to the list.
+        settings: what the buffer was asked to be.
+        held: the items that came.
+
+    Attributes:
+        safe: whether items stay in the server until they are acknowledged.
+        doubtful: items that were being put back when the connection was lost.
+    """
+
+    safe = False
+    doubtful = 0
+    _counted = True  # whether a pop takes a count; else each request is a transaction
+
+    def __init__(self, connection: ListConnection, settings: Settings, held: Held) -> None:
+        self.connection = connection
+        self.settings = settings
+        self.held = held
+        self._asked: deque[int] = deque()  # most items of each request in flight
+        self._last_request: tuple[int, list[Chunk]] = -1, []  # of how many items, and its bytes
+        self._dry = False  # the last request found fewer items than it asked for
+        self._sized = False  # the size of some items is known
+        self._others = 0  # replies that are no bytes, over this connection
+        # What made the last column, and of how many items: it knows how much memory they take.
+        self._columns: tuple[int, ReplyColumns] | None = None
+
+    # What depends on the delivery
+
+    @property
+    def name(self) -> str:
+        """The name of this consumer in the server; empty if it has none."""
+        return ""
+
+    @property
+    def acknowledged(self) -> int:
+        """Items that were acknowledged by calls that returned."""
+        return 0
+
+    def beginning(self) -> Steps[None]:
+        """Find out, over a new connection, what the server can, and be known there."""
+        raise NotImplementedError
+
+    def acknowledging(self, n: int | None) -> Steps[int]:
+        """Let the server forget the first n items given; return how many it still keeps.
+
+        Raises:
+            ValueError: there are not so many, or it has forgotten them already.
+            LeaseError: they were put back already.
+        """
+        raise NotImplementedError
+
+    def ending(self) -> Steps[None]:
+        """Put back what was taken and not given, or not acknowledged."""
+        raise NotImplementedError
+
+    def clearing(self) -> Steps[None]:
+        """Remove all items."""
+        raise NotImplementedError
+
+    def _request(self, n: int) -> Sequence[Command]:
+        """The commands that take n items."""
+        raise NotImplementedError
+
+    def _refused(self, error: CommandError) -> CommandError | LeaseError:
+        """The exception for an error reply."""
+        return error
+
+    @property
+    def _longest_wait(self) -> float:
+        """How long the server is asked to wait for an item at once."""
+        return WAIT_S
+
+    def _waiting(self, seconds: float) -> Steps[bool]:
+        """Have the server wait for an item, and hold it; False if it has none."""
+        raise NotImplementedError
+
+    # What does not
+
+    @property
+    def _fifo(self) -> bool:
+        return self.settings.order == "fifo"
+
+    @property
+    def _pop(self) -> str:
+        return "LPOP" if self._fifo else "RPOP"
+
+    def attached(self) -> None:
+        """Begin anew, over another connection."""
+        self._asked.clear()
+        self._last_request = -1, []
+        self._dry = self._sized = False
+        self._others = 0
+
+    def let_go(self) -> None:
+        """Have nothing, in a child of the process that has the items."""
+        self.held.forget()
+        self.held.given = self.doubtful = 0
+
+    def popping(self, n: int) -> Steps[None]:
+        """Hold n items, or as many as there are."""
+        yield from self.settling()
+        asked = self._asked
+        wanted = n - len(self.held)
+        while True:
+            while wanted > 0 and not self._dry and len(asked) < self._depth:
+                wanted -= self._ask(min(wanted, self.settings.batch))
+            if not asked:
+                break
+            wanted += yield from self._next_items()
+        self._dry = False
+
+    def holding(self, most: int | None) -> Steps[bool]:
+        """Hold some items, as they came; False where the list is empty."""
+        while not self.held:
+            left = math.inf if most is None else most - sum(self._asked)
+            while left > 0 and not self._dry and len(self._asked) < self._depth:
+                left -= self._ask(int(min(left, self.settings.batch)))
+            if not self._asked:
+                self._dry = False
+                return False
+            yield from self._next_items()
+        return True
+
+    def finding(self, most: int | None, seconds: float) -> Steps[bool]:
+        """Hold some items singly, after a wait if there are none; return False if none comes."""
+        found = (yield from self.holding(most)) or (yield from self.waiting(seconds))
+        self.held.take_apart()
+        return found
+
+    def waiting(self, seconds: float) -> Steps[bool]:
+        """Wait up to ``seconds`` for an item, and hold it; return False if none comes."""
+        yield from self.settling()
+        core, timeout = self.connection.core, self.settings.timeout
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            part = min(left, self._longest_wait)
+            core.timeout = None if timeout is None else timeout + part
+            try:
+                found = yield from self._waiting(part)
+            finally:
+                core.timeout = timeout
+            if found:
+                return True
+        return False
+
+    def measuring(self) -> Steps[int]:
+        """How many items there are, those held among them."""
+        [length] = yield from self.calling(("LLEN", self.settings.name))
+        self.connection.expect(int, "LLEN", length)
+        return int(length) + len(self.held)
+
+    def recovering(self) -> Steps[int]:
+        """Put back what consumers hold whose lease is over; return how many items that were."""
+        expect = self.connection.expect
+        [consumers] = yield from self.calling(("HKEYS", self.settings.beside("consumers")))
+        expect(list, "HKEYS", consumers)
+        count = 0
+        for each in consumers:
+            expect(bytes, "HKEYS", each)
+            name = each.decode(errors="surrogateescape")
+            if name != self.name:
+                [moved] = yield from self.calling(recover(self.settings, name))
+                expect(int, "a script for items in work", moved)
+                count += moved
+        return count
+
+    def calling(self, *commands: Command, errors: bool = False) -> Steps[list[Any]]:
+        """Send commands, and return their replies, once the items on their way are there.
+
+        Raises:
+            CommandError: one is an error, where errors are not to be returned.
+        """
+        yield from self.settling()
+        return (yield from self.connection.exchanging(*commands, errors=errors))
+
+    # Requests in flight
+
+    @property
+    def _depth(self) -> int:
+        """How many requests may be in flight: one, until its reply tells how large items are."""
+        return REQUESTS if self._sized else 1
+
+    def settling(self) -> Steps[None]:
+        """Wait for the items on their way to us, and hold them singly."""
+        while self._asked:
+            yield from self._next_items()
+        self._dry = False
+        self.held.take_apart()
+
+    def _ask(self, most: int) -> int:
+        """Ask for items, to be held; return how many."""
+        self._send_request(most)
+        self._asked.append(most)
+        return most
+
+    def _send_request(self, n: int) -> None:
+        """Ask for n items; as a rule in the same words as the last time."""
+        if self._last_request[0] != n:
+            self._last_request = n, list(self.connection.encoded(self._request(n)))
+        self.connection.add(self._last_request[1])
+
+    def _next_items(self) -> Steps[int]:
+        """Hold the items of the oldest request in flight.
+
+        Returns:
+            How many fewer they are than were asked for.
+
+        Raises:
+            CommandError: the server refused it, as where the key is no list.
+            LeaseError: another consumer put back what this one had.
+        """
+        replies = yield from self.connection.receiving(1 if self._counted else 4)
+        most = self._asked.popleft()
+        found = replies[0] if self._counted else self._executed(replies[-1])
+        if isinstance(found, CommandError):
+            # The others in flight fare alike.
+            while self._asked:
+                with suppress(CommandError):
+                    yield from self._next_items()
+            raise self._refused(found)
+        items: list[bytes] = [] if found is None else found
+        self._check_items(items, most)
+        self.held.add(items)
+        fewer = most - len(items)
+        self._dry, self._sized = fewer > 0, True
+        return fewer
+
+    def _executed(self, reply: Any) -> Any:
+        """The items in the reply to EXEC."""
+        if not (isinstance(reply, list) and reply):
+            return reply
+        items = reply[0]
+        if isinstance(items, list) and not self._fifo:
+            items.reverse()
+        return items
+
+    def _check_items(self, items: Any, most: int) -> None:
+        """Refuse what is no list of items, or of more than were asked for.
+
+        Raises:
+            LostConnection: it is none.
+        """
+        connection = self.connection
+        if not isinstance(items, list):
+            connection.misunderstood("a pop", items)
+        if len(items) > most:
+            connection.misunderstood(f"a pop of {most:,} items", items)
+        others = connection.core.reader.others
+        if others != self._others:
+            # Something but bytes has come since the last time: rare, and right elsewhere.
+            self._others = others
+            for item in items:
+                connection.expect(bytes, "an item of a pop", item)
+
+    # As a column
+
+    def popping_column(self, n: int) -> Steps[None]:
+        """Hold up to n items as an Arrow array, for ``give_column()``."""
+        yield from self.settling()
+        if self.held or not self._counted:
+            yield from self.popping(n)
+            self.held.column = string_column(self.held.take(n), text=False)
+            return
+        connection = self.connection
+        core = connection.core
+        asked, columns = self._columns or (0, None)
+        self._columns = None
+        if columns is None or asked != n:
+            columns = ReplyColumns(
+                ["item"], text=False, fixed=False, max_reply_bytes=connection.most_bytes
+            )
+        stream = core.stream
+        assert stream is not None
+        stream.sink = columns
+        try:
+            yield from self._filling(columns, n)
+        except BaseException as failure:
+            if not self.safe:
+                self._keep(columns)
+            if not isinstance(failure, LostConnection | TransportError):
+                connection.close()  # nobody would know what to do with replies on their way
+            raise
+        finally:
+            stream.sink = core.reader
+        self._keep(columns)
+        if columns.errors:
+            error = CommandError(columns.errors[0][1].decode(errors="replace"))
+            raise self._refused(error)
+        columns.absent.clear()
+        self._columns = n, columns
+
+    def _keep(self, columns: ReplyColumns) -> None:
+        """Hold what has come as a column."""
+        batch = columns.take(columns.rows) if columns.rows else None
+        self.held.column = string_column([], text=False) if batch is None else batch.columns[0]
+
+    def _filling(self, columns: ReplyColumns, n: int) -> Steps[None]:
+        """Let items come into columns, until there are n, or the list has no more."""
+        connection, batch = self.connection, self.settings.batch
+        core = connection.core
+        first = requests = columns.replies
+        before, asked = core.window.acknowledged - first, 0
+        while True:
+            # Fewer than were asked for: there are no more.
+            dry = columns.rows < min(n, (columns.replies - first) * batch) or columns.errors
+            while asked < n and requests - columns.replies < self._depth and not dry:
+                self._send_request(min(batch, n - asked))
+                asked, requests = min(n, asked + batch), requests + 1
+            if columns.replies > requests or columns.rows > asked:
+                connection.misunderstood(f"a pop of {asked:,} items", columns.rows)
+            replies = columns.replies
+            if replies == requests:
+                return
+            yield from connection.until(lambda: columns.replies > replies and not connection.lost)  # noqa: B023
+            core.acknowledge(before + columns.replies)
+            self._sized = True
