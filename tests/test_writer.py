@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from array import array
 from collections.abc import Iterator
@@ -342,6 +343,22 @@ def test_any_chunk_size_gives_the_same_stream(commands: list[Any], chunk_bytes: 
         pack(*command) for command in commands
     ]
     assert all(len(chunk) >= chunk_bytes for chunk in chunks[:-1])
+
+
+def test_large_arguments_are_held_as_long_as_their_chunk() -> None:
+    large = b"L" * (1 << 20)
+    unheld = sys.getrefcount(large)
+    writer = Writer(Template("SET {0} {1} {2}"), nulls="skip", chunk_bytes=1 << 19)
+    assert not writer.fill([("a", large, None)] * 3)
+    assert sys.getrefcount(large) == unheld
+    chunks = list(writer.chunks([("a", large, "x")] * 3))
+    assert sys.getrefcount(large) == unheld + 3
+    piece = max(chunks[0].pieces(), key=len)
+    del chunks
+    assert sys.getrefcount(large) == unheld + 1
+    assert piece == large
+    del piece
+    assert sys.getrefcount(large) == unheld
 
 
 def test_large_arguments_anywhere() -> None:

@@ -23,7 +23,7 @@ cdef class ChunkWriter:
     def __cinit__(self, *args, Py_ssize_t chunk_bytes=CHUNK_BYTES, **kwargs):
         self.chunk_bytes = chunk_bytes
         self.buffer = Buffer(chunk_bytes + SLACK_BYTES)
-        self.buffer.large = chunk_bytes
+        self.buffer.out.large = chunk_bytes
         self.row_commands = 1
 
     @property
@@ -39,11 +39,11 @@ cdef class ChunkWriter:
     @property
     def max_bulk_bytes(self):
         """The largest argument that is accepted, or None for no limit."""
-        return None if self.buffer.most == PY_SSIZE_T_MAX else self.buffer.most
+        return None if self.buffer.out.most == PY_SSIZE_T_MAX else self.buffer.out.most
 
     @max_bulk_bytes.setter
     def max_bulk_bytes(self, most):
-        self.buffer.most = PY_SSIZE_T_MAX if most is None else most
+        self.buffer.out.most = PY_SSIZE_T_MAX if most is None else most
 
     def chunks(self, source):
         """Encode a source; yield each Chunk as it becomes full.

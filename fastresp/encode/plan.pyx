@@ -6,14 +6,14 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from ..resp.buffer cimport (
-    close_header,
-    cut,
+    append,
     end_command,
+    end_header,
+    make_room,
     open_header,
-    put_crlf,
-    put_raw,
-    reserve,
+    take_back,
 )
+from ..resp.out cimport own_size, put_crlf
 from ..resp.values cimport (
     NULLS_ERROR,
     NULLS_SKIP,
@@ -72,14 +72,14 @@ cdef class Plan(Rows):
             self.classify(row)
         for self.program in range(PyTuple_GET_SIZE(self.programs)):
             program = PyTuple_GET_ITEM(self.programs, self.program)
-            start = b.size
+            start = own_size(&b.out)
             if put_command(self, <Program>program, b, row, nulls, default):
                 if not (<Program>program).checked:
                     b.argument = -1
-                    check_command(b.data + start, b.data + b.size)
+                    check_command(b.out.base + start, b.out.p)
                 end_command(b, index)
             else:
-                cut(b, start)
+                take_back(b, start)
         return 0
 
     cdef str field(self):
@@ -94,7 +94,7 @@ cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
     """Write one command; 0 when a null says to leave it out."""
-    cdef Py_ssize_t i, n, arguments = 0, start = b.size
+    cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out)
     cdef PyObject *op
     cdef PyObject *value
     cdef int digits = program.digits
@@ -106,7 +106,7 @@ cdef int put_command(
         plan.op = i
         n = (<Op>op).arguments
         if (<Op>op).kind == OP_COPY:
-            put_raw(b, (<Op>op).text, (<Op>op).size)
+            append(b, (<Op>op).text, (<Op>op).size)
         elif (<Op>op).kind == OP_VALUE:
             value = peek(plan.row_kind, (<Op>op).name, (<Op>op).position, row)
             if value is NULL or not put_simple(b, value, True):
@@ -120,7 +120,8 @@ cdef int put_command(
     if not program.counted:
         if arguments == 0:
             raise EncodeError("the command is empty; a command is at least a name")
-        program.digits = close_header(b, start, c'*', digits, arguments)
+        end_header(b, start, c'*', arguments, &digits)
+        program.digits = digits
     return 1
 
 
@@ -146,13 +147,13 @@ cdef int put_joined(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
     """Write one argument of several parts; 0 when a part is a null that leaves it out."""
-    cdef Py_ssize_t start = b.size
+    cdef Py_ssize_t start = own_size(&b.out)
     cdef int digits = op.digits
     cdef PyObject *borrowed
     open_header(b, digits)
     for part in op.parts:
         if isinstance(part, bytes):
-            put_raw(b, <bytes>part, len(<bytes>part))
+            append(b, <bytes>part, len(<bytes>part))
             continue
         op.field = <Field>part
         if op.field.convert is None:
@@ -164,9 +165,9 @@ cdef int put_joined(
             put_value(b, value, False, default)
         elif nulls == NULLS_SKIP:
             return 0
-    op.digits = close_header(b, start, c'$', digits, b.size - start - digits - 3)
-    reserve(b, 2)
-    b.size = put_crlf(b.data + b.size) - b.data
+    end_header(b, start, c'$', own_size(&b.out) - start - digits - 3, &digits)
+    op.digits = digits
+    b.out.p = put_crlf(make_room(b, 2))
     return 1
 
 

@@ -5,6 +5,7 @@ from cpython.exc cimport PyErr_CheckSignals
 
 from ..resp.buffer cimport Buffer, end_command, rollback
 from .chunk_writer cimport ChunkWriter
+from ..resp.out cimport full_size
 from ..resp.values cimport (
     Nulls,
     locate,
@@ -88,7 +89,7 @@ cdef class Writer(ChunkWriter):
                 encoding = False
                 commands = b.commands
                 self.rows += 1
-                if b.size + b.extra >= self.chunk_bytes:
+                if full_size(&b.out) >= self.chunk_bytes:
                     return True
                 if self.rows >= until:
                     # For a Ctrl-C while no Python code runs: rows of a list that are skipped.

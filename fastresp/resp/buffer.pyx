@@ -3,8 +3,12 @@
 
 from cpython.array cimport array, clone, resize
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE
-from libc.stdlib cimport free, malloc, realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+
+from .out cimport capacity, own_size, put_reference
 
 from ..outcome.errors import EncodeError
 
@@ -35,25 +39,28 @@ cdef array LONGLONGS = array("q")
 cdef char *BYTES_FORMAT = b"B"
 
 
-cdef int prepare_headers() except -1:
-    cdef Py_ssize_t n
-    cdef char *end
-    for n in range(READY_HEADERS):
-        ready_headers[n][0] = c'$'
-        end = put_crlf(put_digits(&ready_headers[n][1], n))
-        ready_headers[n][7] = <char>(end - ready_headers[n])
-    return 0
-
-
-prepare_headers()
-
-
 cdef int refuse(Buffer b, Py_ssize_t n) except -1:
     """Raise for an argument that is larger than the server takes."""
     raise EncodeError(
-        f"an argument of {n:,} bytes is more than the {b.most:,} that the server takes; split it, "
-        "or raise the server's proto-max-bulk-len"
+        f"an argument of {n:,} bytes is more than the {b.out.most:,} that the server takes; split "
+        "it, or raise the server's proto-max-bulk-len"
     )
+
+
+cdef char *no_memory(Buffer b, Py_ssize_t n) except NULL:
+    raise MemoryError(f"no memory for a buffer of {own_size(&b.out) + n:,} bytes")
+
+
+cdef int append_reference(Buffer b, object owner, const char *data, Py_ssize_t n) except -1:
+    """Append one argument without copying it, from an owner that can't change."""
+    if n > b.out.most:
+        refuse(b, n)
+    cdef char *p = put_reference(&b.out, b.out.p, data, n)
+    if p is NULL:
+        no_memory(b, 0)
+    b.out.p = p
+    b.own(owner)
+    return 0
 
 
 cdef class Spare:
@@ -78,16 +85,6 @@ cdef class Spare:
         return 0
 
 
-cdef class Payload:
-    """A large argument that stays where it is: a second copy of 512 MB would be one too many."""
-
-    def __len__(self):
-        return self.size
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        export(self, <char *>self.data, self.size, view, flags)
-
-
 cdef class Chunk:
     """Whole commands as RESP, a read-only buffer of bytes.
 
@@ -102,6 +99,10 @@ cdef class Chunk:
             self.spare.push(self.data)
         else:
             free(self.data)
+        cdef Py_ssize_t i
+        for i in range(self.n_references):
+            Py_XDECREF(self.references[i].owner)
+        free(self.references)
 
     def __len__(self):
         return self.total()
@@ -121,21 +122,21 @@ cdef class Chunk:
         Returns:
             A memoryview, empty only if ``start`` is ``end``.
         """
-        cdef Payload payload
-        cdef Py_ssize_t before = 0, until
+        cdef Reference *large
+        cdef Py_ssize_t before = 0, at, i
         end = min(end, self.total())
         start = min(start, end)
-        if self.payloads is not None:
-            for payload in self.payloads:
-                until = payload.start + payload.size
-                if start < payload.start:
-                    end = min(end, payload.start)
-                    break
-                if start < until:
-                    end = min(end, until)
-                    return memoryview(payload)[start - payload.start:end - payload.start]
-                before += payload.size
-        return memoryview(Part.of(self, start - before, end - start))
+        for i in range(self.n_references):
+            large = &self.references[i]
+            at = large.offset + before
+            if start < at:
+                end = min(end, at)
+                break
+            if start < at + large.size:
+                end = min(end, at + large.size)
+                return memoryview(Part.of(self, large.data + start - at, end - start))
+            before += large.size
+        return memoryview(Part.of(self, self.data + start - before, end - start))
 
     def pieces(self):
         """All its bytes, in pieces that follow one another."""
@@ -147,7 +148,7 @@ cdef class Chunk:
         return pieces
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        if self.payloads is None:
+        if self.n_references == 0:
             export(self, self.data, self.size, view, flags)
             return
         if self.joined is None:
@@ -160,22 +161,22 @@ cdef class Chunk:
 
 
 cdef class Part:
-    """A stretch of a chunk's own memory."""
+    """A stretch of a chunk: of its own memory, or of a large argument."""
 
     cdef Chunk chunk
-    cdef Py_ssize_t start
+    cdef const char *data
     cdef Py_ssize_t size
 
     @staticmethod
-    cdef Part of(Chunk chunk, Py_ssize_t start, Py_ssize_t size):
+    cdef Part of(Chunk chunk, const char *data, Py_ssize_t size):
         cdef Part part = Part()
         part.chunk = chunk
-        part.start = start
+        part.data = data
         part.size = size
         return part
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        export(self, self.chunk.data + self.start, self.size, view, flags)
+        export(self, <char *>self.data, self.size, view, flags)
 
 
 cdef int export(object owner, char *data, Py_ssize_t size, Py_buffer *view, int flags) except -1:
@@ -201,33 +202,28 @@ cdef class Buffer:
 
     def __cinit__(self, Py_ssize_t start_capacity):
         self.start_capacity = start_capacity
-        self.large = self.most = PY_SSIZE_T_MAX
+        self.out.large = self.out.most = PY_SSIZE_T_MAX
         self.spare = Spare()
         self.renew()
 
     def __dealloc__(self):
-        free(self.data)
+        take_back(self, 0)
+        free(self.out.base)
+        free(self.out.references)
 
     cdef int renew(self) noexcept:
         """Begin anew, empty. Where there is no memory now, the next write asks again."""
-        self.size = self.commands = self.room = self.capacity = self.extra = 0
-        self.ends = self.rows = self.payloads = None
-        self.data = self.spare.pop()
-        if self.data is NULL:
-            self.data = fresh_memory(self.start_capacity)
-        if self.data is not NULL:
-            self.capacity = self.start_capacity
-        return 0
-
-    cdef int grow(self, Py_ssize_t n) except -1:
-        cdef Py_ssize_t capacity = max(self.size + n, self.capacity + self.capacity // 2)
-        if self.capacity == 0:
-            capacity = max(n, self.start_capacity)
-        cdef char *data = <char *>realloc(self.data, capacity)
-        if data is NULL:
-            raise MemoryError(f"no memory for a buffer of {capacity:,} bytes")
-        self.data = data
-        self.capacity = capacity
+        cdef Out *out = &self.out
+        self.commands = self.room = self.owned = 0
+        self.ends = self.rows = None
+        out.references = NULL
+        out.n_references = out.most_references = out.extra = 0
+        out.base = self.spare.pop()
+        if out.base is NULL:
+            out.base = fresh_memory(self.start_capacity)
+        out.p = out.end = out.base
+        if out.base is not NULL:
+            out.end += self.start_capacity
         return 0
 
     cdef int grow_marks(self) except -1:
@@ -243,64 +239,48 @@ cdef class Buffer:
         self.room = room
         return 0
 
-    cdef int put_payload(self, object value, const char *data, Py_ssize_t n) except -1:
-        """Append one argument without copying it; the value has to be one that can't change."""
-        if n > self.most:
-            refuse(self, n)
-        reserve(self, 32)
-        cdef Payload payload = Payload()
-        self.size = put_header(self.data + self.size, c'$', n) - self.data
-        payload.value = value
-        payload.data = data
-        payload.size = n
-        payload.offset = self.size
-        payload.start = self.size + self.extra
-        if self.payloads is None:
-            self.payloads = []
-        self.payloads.append(payload)
-        self.extra += n
-        self.size = put_crlf(self.data + self.size) - self.data
+    cdef int own(self, object owner) noexcept:
+        """Hold the owner of what has been referenced since the last call."""
+        while self.owned < self.out.n_references:
+            Py_INCREF(owner)
+            self.out.references[self.owned].owner = <PyObject *>owner
+            self.owned += 1
         return 0
 
-    cdef int move_payloads(self, Py_ssize_t start, Py_ssize_t by) except -1:
-        """Follow the bytes behind an offset that were moved."""
-        cdef Payload payload
-        for payload in self.payloads:
-            if payload.offset > start:
-                payload.offset += by
-                payload.start += by
-        return 0
-
-    cdef int drop_payloads(self, Py_ssize_t size) noexcept:
-        """Drop those that came behind so many bytes of the buffer."""
-        while self.payloads and (<Payload>self.payloads[-1]).offset > size:
-            self.extra -= (<Payload>self.payloads.pop()).size
+    cdef int disown(self) noexcept:
+        """Let go of the owners of what has been taken back."""
+        while self.owned > self.out.n_references:
+            self.owned -= 1
+            Py_XDECREF(self.out.references[self.owned].owner)
         return 0
 
     cdef Chunk take(self):
         """Hand over the whole commands as a chunk and begin anew."""
         cdef Chunk chunk = Chunk()
+        cdef Out *out = &self.out
+        cdef bint usual = capacity(out) == self.start_capacity
         resize(self.ends, self.commands)
         resize(self.rows, self.commands)
         chunk.ends = self.ends
         chunk.rows = self.rows
         chunk.first_command = self.first_command
-        chunk.payloads = self.payloads
-        chunk.size = chunk.capacity = self.size
+        chunk.references = out.references
+        chunk.n_references = out.n_references
+        chunk.size = chunk.capacity = own_size(out)
         self.first_command += self.commands
-        if self.size * 4 < self.capacity:
+        if chunk.size * 4 < capacity(out):
             # Much memory for little is copied, lest the chunks in flight hold it all.
-            chunk.data = <char *>malloc(self.size or 1)
+            chunk.data = <char *>malloc(chunk.size or 1)
             if chunk.data is not NULL:
-                memcpy(chunk.data, self.data, self.size)
-                if self.capacity == self.start_capacity:
-                    self.spare.push(self.data)
+                memcpy(chunk.data, out.base, chunk.size)
+                if usual:
+                    self.spare.push(out.base)
                 else:
-                    free(self.data)
+                    free(out.base)
                 self.renew()
                 return chunk
-        chunk.data = self.data
-        chunk.capacity = self.capacity
-        chunk.spare = self.spare if self.capacity == self.start_capacity else None
+        chunk.data = out.base
+        chunk.capacity = capacity(out)
+        chunk.spare = self.spare if usual else None
         self.renew()
         return chunk

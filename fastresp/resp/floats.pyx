@@ -6,7 +6,7 @@
 from libc.math cimport fabs, rint, signbit
 from libc.string cimport memcpy, memmove, memset
 
-from .buffer cimport put_digits
+from .out cimport put_digits
 
 
 cdef extern from *:

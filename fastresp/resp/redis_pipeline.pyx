@@ -9,12 +9,8 @@ from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
 
-from .buffer cimport (
-    Buffer,
-    Payload,
-    put_header,
-    reserve,
-)
+from .buffer cimport Buffer, make_room, take_back
+from .out cimport Reference, capacity, own_size, put_header
 from .values cimport (
     ARRAY_HINT,
     PyUnicode_CheckExact,
@@ -71,7 +67,7 @@ def pack_pipeline(commands, encode=None):
     cdef tuple args
     if b is None:
         b = Buffer(PIECE_BYTES + SLACK_BYTES)
-        b.large = LARGE_BYTES
+        b.out.large = LARGE_BYTES
     for command in commands:
         args = command if type(command) is tuple else tuple(command)
         name = args[0]
@@ -81,37 +77,36 @@ def pack_pipeline(commands, encode=None):
             else:
                 args = split_name(name) + args[1:]
         put_args(b, args, encode)
-        if b.size >= PIECE_BYTES:
+        if own_size(&b.out) >= PIECE_BYTES:
             move(b, pieces)
-    if b.size:
+    if own_size(&b.out):
         move(b, pieces)
-    if b.capacity <= KEPT_BYTES:
+    if capacity(&b.out) <= KEPT_BYTES:
         idle = b
     return pieces
 
 
 cdef int move(Buffer b, list pieces) except -1:
     """Take what the buffer holds as pieces; it is empty then."""
-    cdef Payload payload
-    cdef Py_ssize_t at = 0
-    for payload in b.payloads or ():
-        pieces.append(PyBytes_FromStringAndSize(b.data + at, payload.offset - at))
-        if PyBytes_Check(payload.value):
-            pieces.append(payload.value)
-        else:
-            pieces.append(PyBytes_FromStringAndSize(payload.data, payload.size))
-        at = payload.offset
-    pieces.append(PyBytes_FromStringAndSize(b.data + at, b.size - at))
-    b.payloads = None
-    b.size = b.extra = 0
+    cdef Reference *large
+    cdef Py_ssize_t i, at = 0
+    for i in range(b.out.n_references):
+        large = &b.out.references[i]
+        pieces.append(PyBytes_FromStringAndSize(b.out.base + at, large.offset - at))
+        owner = <object>large.owner
+        if not PyBytes_Check(owner):
+            owner = PyBytes_FromStringAndSize(large.data, large.size)
+        pieces.append(owner)
+        at = large.offset
+    pieces.append(PyBytes_FromStringAndSize(b.out.base + at, own_size(&b.out) - at))
+    take_back(b, 0)
     return 0
 
 
 cdef int put_args(Buffer b, tuple args, object encode) except -1:
     cdef Py_ssize_t i, n = len(args)
     cdef object value
-    reserve(b, 24)
-    b.size = put_header(b.data + b.size, c'*', n) - b.data
+    b.out.p = put_header(make_room(b, 24), c'*', n)
     for i in range(n):
         value = args[i]
         if encode is not None and i and PyUnicode_Check(value):

@@ -8,11 +8,12 @@ from .buffer cimport (
     PY_SSIZE_T_MAX,
     Buffer,
     Chunk,
+    append,
     end_command,
-    put_raw,
     refuse,
     rollback,
 )
+from .out cimport own_size
 from .values cimport check_command
 
 from ..outcome.errors import EncodeError, ProtocolError
@@ -83,11 +84,11 @@ cdef class CommandSplitter:
     @property
     def max_bulk_bytes(self):
         """The largest argument that is accepted, or None for no limit."""
-        return None if self.buffer.most == PY_SSIZE_T_MAX else self.buffer.most
+        return None if self.buffer.out.most == PY_SSIZE_T_MAX else self.buffer.out.most
 
     @max_bulk_bytes.setter
     def max_bulk_bytes(self, most):
-        self.buffer.most = PY_SSIZE_T_MAX if most is None else most
+        self.buffer.out.most = PY_SSIZE_T_MAX if most is None else most
 
     @property
     def commands(self):
@@ -97,7 +98,8 @@ cdef class CommandSplitter:
     @property
     def missing(self):
         """Bytes that the argument at hand still lacks; 0 between arguments."""
-        return max(0, self.payload + 2 - (self.buffer.size - self.at)) if self.payload >= 0 else 0
+        cdef Py_ssize_t have = own_size(&self.buffer.out) - self.at
+        return max(0, self.payload + 2 - have) if self.payload >= 0 else 0
 
     @property
     def names(self):
@@ -108,7 +110,7 @@ cdef class CommandSplitter:
     @property
     def pending(self):
         """Bytes held of a command that is not whole yet."""
-        return self.buffer.size - self.start
+        return own_size(&self.buffer.out) - self.start
 
     def feed(self, data):
         """Add bytes; return a Chunk of the commands that are whole now, or None.
@@ -124,7 +126,7 @@ cdef class CommandSplitter:
             raise self.fault
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            put_raw(self.buffer, <const char *>view.buf, view.len)
+            append(self.buffer, <const char *>view.buf, view.len)
         finally:
             PyBuffer_Release(&view)
         try:
@@ -142,16 +144,16 @@ cdef class CommandSplitter:
     cdef object take(self):
         cdef Buffer b = self.buffer
         cdef Chunk chunk = None
-        cdef Py_ssize_t size = b.size
+        cdef Py_ssize_t size = own_size(&b.out)
         if b.commands:
             rollback(b, b.commands)
-            rest = b.data[self.start:size]
+            rest = b.out.base[self.start:size]
             chunk = b.take()
-            put_raw(b, rest, len(rest))
+            append(b, rest, len(rest))
             self.packed = 0
         elif self.start:
-            memmove(b.data, b.data + self.start, size - self.start)
-            b.size = size - self.start
+            memmove(b.out.base, b.out.base + self.start, size - self.start)
+            b.out.p = b.out.base + size - self.start
         self.at -= self.start
         self.taken += self.start
         self.start = 0
@@ -161,16 +163,16 @@ cdef class CommandSplitter:
         """Let go of what is understood of a large command, but for its beginning."""
         cdef Buffer b = self.buffer
         cdef Py_ssize_t n, end = self.start + LOOKED_AT
-        if b.size <= end:
+        if own_size(&b.out) <= end:
             return 0
         if self.payload > 0:
-            n = min(self.payload, b.size - self.at)
+            n = min(self.payload, own_size(&b.out) - self.at)
             self.at += n
             self.payload -= n
         n = self.at - end
         if n > 0:
-            memmove(b.data + end, b.data + self.at, b.size - self.at)
-            b.size -= n
+            memmove(b.out.base + end, b.out.base + self.at, own_size(&b.out) - self.at)
+            b.out.p -= n
             self.at = end
             self.taken += n
         return 0
@@ -180,13 +182,13 @@ cdef class CommandSplitter:
         cdef Buffer b = self.buffer
         cdef Py_ssize_t end
         if b.first_command + b.commands >= self.limit:
-            b.size = self.at
+            b.out.p = b.out.base + self.at
             return False
         if self.payload >= 0:
-            if b.size - self.at < self.payload + 2:
+            if own_size(&b.out) - self.at < self.payload + 2:
                 return False
             end = self.at + self.payload
-            if b.data[end] != c'\r' or b.data[end + 1] != c'\n':
+            if b.out.base[end] != c'\r' or b.out.base[end + 1] != c'\n':
                 raise self.error("an argument is longer than its header says", end)
             self.at = end + 2
             self.payload = -1
@@ -214,8 +216,8 @@ cdef class CommandSplitter:
     cdef long long header(self, char kind) except -2:
         """Read '*n' or '$n'; NOT_WHOLE, or NO_HEADER for an empty line between commands."""
         cdef Buffer b = self.buffer
-        cdef const char *p = b.data + self.at
-        cdef Py_ssize_t i = 1, have = min(b.size - self.at, HEADER_BYTES)
+        cdef const char *p = b.out.base + self.at
+        cdef Py_ssize_t i = 1, have = min(own_size(&b.out) - self.at, HEADER_BYTES)
         cdef long long number = 0
         if have > 0 and p[0] != kind:
             return self.no_header(kind, p, have)
@@ -250,8 +252,8 @@ cdef class CommandSplitter:
 
     cdef int check_name(self, long long number) except -1:
         """Refuse an argument of so many bytes, whose header was just read, if it is a name."""
-        cdef const char *p = self.buffer.data + self.start
-        cdef const char *end = self.buffer.data + self.at
+        cdef const char *p = self.buffer.out.base + self.start
+        cdef const char *end = self.buffer.out.base + self.at
         p = <const char *>memchr(p, c'\n', end - p) + 1
         if <const char *>memchr(p, c'\n', end - p) + 1 == end:
             self.at = self.start
@@ -261,7 +263,7 @@ cdef class CommandSplitter:
     cdef int weigh(self, long long number) except -1:
         """Take a note of the largest argument so far."""
         cdef Buffer b = self.buffer
-        if number > b.most:
+        if number > b.out.most:
             try:
                 refuse(b, number)
             except EncodeError as error:
@@ -272,7 +274,7 @@ cdef class CommandSplitter:
 
     cdef int count(self) except -1:
         """Count the command by its name, which is mostly that of the last one."""
-        cdef const char *p = self.buffer.data + self.start
+        cdef const char *p = self.buffer.out.base + self.start
         cdef Py_ssize_t size = 0
         while p[0] != c'\n':
             p += 1
@@ -298,19 +300,19 @@ cdef class CommandSplitter:
     cdef int end(self) except -1:
         cdef Buffer b = self.buffer
         try:
-            check_command(b.data + self.start, b.data + self.at)
+            check_command(b.out.base + self.start, b.out.base + self.at)
         except EncodeError as error:
             raise self.refusal(error) from None
         if self.counts is not None:
             self.count()
         if self.packed < self.start:
-            memmove(b.data + self.packed, b.data + self.start, self.at - self.start)
+            memmove(b.out.base + self.packed, b.out.base + self.start, self.at - self.start)
         self.packed += self.at - self.start
         # The mark is the end of the whole commands, not of what the buffer holds.
-        cdef Py_ssize_t size = b.size
-        b.size = self.packed
+        cdef Py_ssize_t size = own_size(&b.out)
+        b.out.p = b.out.base + self.packed
         end_command(b, b.first_command + b.commands)
-        b.size = size
+        b.out.p = b.out.base + size
         self.start = self.at
         self.last, self.whole = self.begun, self.taken + self.at
         return 0

@@ -3,7 +3,7 @@
 
 from libc.string cimport memcpy, memset
 
-from .buffer cimport put_digits
+from .out cimport put_digits
 
 
 cdef enum:

@@ -1,15 +1,7 @@
 from cpython.object cimport PyObject
 
-from .buffer cimport (
-    Buffer,
-    digits,
-    put_bulk,
-    put_crlf,
-    put_header,
-    put_raw,
-    put_signed,
-    reserve,
-)
+from .buffer cimport Buffer, append, append_bulk, append_reference, make_room
+from .out cimport digits, put_crlf, put_header, put_signed
 
 
 # Declared with borrowed pointers: counting references would cost as much as the encoding.
@@ -50,16 +42,16 @@ cdef object locate(
 
 
 cdef inline int put_text(Buffer b, const char *text, Py_ssize_t n, bint framed) except -1:
-    return put_bulk(b, text, n) if framed else put_raw(b, text, n)
+    return append_bulk(b, text, n) if framed else append(b, text, n)
 
 
 cdef inline int put_frozen(
     Buffer b, PyObject *value, const char *text, Py_ssize_t n, bint framed
 ) except -1:
     """Write the text of an object that can't change; a large one need not be copied."""
-    if n < b.large or not framed:
+    if n < b.out.large or not framed:
         return put_text(b, text, n, framed)
-    return b.put_payload(<object>value, text, n)
+    return append_reference(b, <object>value, text, n)
 
 
 cdef inline int put_integer(Buffer b, PyObject *value, bint framed) except -1:
@@ -70,13 +62,12 @@ cdef inline int put_integer(Buffer b, PyObject *value, bint framed) except -1:
     if overflow:
         held = <object>value
         return put_huge(b, held, framed)
-    reserve(b, 64)
-    p = b.data + b.size
+    p = make_room(b, 64)
     if framed:
         p = put_header(p, c'$', digits(0 - <unsigned long long>n if n < 0 else n) + (n < 0))
-        b.size = put_crlf(put_signed(p, n)) - b.data
+        b.out.p = put_crlf(put_signed(p, n))
     else:
-        b.size = put_signed(p, n) - b.data
+        b.out.p = put_signed(p, n)
     return 0
 
 

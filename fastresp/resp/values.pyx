@@ -17,18 +17,14 @@ from cpython.tuple cimport PyTuple_Check
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
 from libc.string cimport memchr, memcpy
 
-from .buffer cimport (
-    put_crlf,
-    put_header,
-    refuse,
-    reserve,
-)
+from .buffer cimport make_room, refuse
 from .floats cimport (
     half_of,
     put_double,
     put_half,
     put_single,
 )
+from .out cimport own_size, put_crlf, put_header
 from .times cimport put_days
 
 import reprlib
@@ -93,12 +89,12 @@ def pack(*args, default=None):
     except Exception as error:
         located = locate(error, "", None, None, b.argument, args)
         raise located from located.__cause__
-    return PyBytes_FromStringAndSize(b.data, b.size)
+    return PyBytes_FromStringAndSize(b.out.base, own_size(&b.out))
 
 
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1:
     """Write one command from a list or tuple; 0 when a null says to leave it out."""
-    cdef Py_ssize_t i, start = b.size
+    cdef Py_ssize_t i, start = own_size(&b.out)
     b.argument = -1
     if not PyTuple_Check(args) and not PyList_Check(args):
         raise not_a_command(args)
@@ -107,8 +103,7 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
         raise EncodeError("the command is empty; a command is at least a name")
     # Taken now: default= may put another object in its place.
     name = <object>PySequence_Fast_ITEMS(args)[0]
-    reserve(b, 24)
-    b.size = put_header(b.data + start, c'*', n) - b.data
+    b.out.p = put_header(make_room(b, 24), c'*', n)
     for i in range(n):
         if not put_simple(b, PySequence_Fast_ITEMS(args)[i], True):
             b.argument = i
@@ -120,7 +115,7 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
     b.argument = -1
     if name is not b.checked_name:
         # Most streams use a few literal names: the same object need not be checked again.
-        if not check_command(b.data + start, b.data + b.size) and isinstance(name, (str, bytes)):
+        if not check_command(b.out.base + start, b.out.p) and isinstance(name, (str, bytes)):
             b.checked_name = name
     return 1
 
@@ -192,19 +187,19 @@ cdef int put_float(Buffer b, double value, bint framed) except -1:
     """Write a float as repr(float) does: the shortest text that reads back."""
     cdef char[32] text
     cdef Py_ssize_t n = put_double(text, value) - text
-    reserve(b, 96)
-    cdef char *p = b.data + b.size
+    cdef char *p = make_room(b, 96)
     if framed:
         p = put_header(p, c'$', n)
     memcpy(p, text, 32)     # all of it is less than to ask for how much
     p += n
-    b.size = (put_crlf(p) if framed else p) - b.data
+    b.out.p = put_crlf(p) if framed else p
     return 0
 
 
 cdef int put_buffer(Buffer b, object value, bint framed, object default) except -1:
     """Write a buffer that holds bytes; one without dimensions may be a NumPy scalar."""
     cdef Py_buffer view
+    cdef char *p
     try:
         PyObject_GetBuffer(value, &view, PyBUF_FULL_RO)
     except Exception as error:      # a released memoryview, an array of dates
@@ -217,15 +212,14 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
             return put_scalar(b, value, view.format, framed, default)
         if not holds_bytes(&view) or is_date(value):
             return put_array(b, value, framed, default)
-        if view.len > b.most:
+        if view.len > b.out.most:
             refuse(b, view.len)
-        reserve(b, view.len + 32)
+        p = make_room(b, view.len + 32)
         if framed:
-            b.size = put_header(b.data + b.size, c'$', view.len) - b.data
-        PyBuffer_ToContiguous(b.data + b.size, &view, view.len, c'C')
-        b.size += view.len
-        if framed:
-            b.size = put_crlf(b.data + b.size) - b.data
+            p = put_header(p, c'$', view.len)
+        PyBuffer_ToContiguous(p, &view, view.len, c'C')
+        p += view.len
+        b.out.p = put_crlf(p) if framed else p
         return 0
     finally:
         PyBuffer_Release(&view)

@@ -13,14 +13,10 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.math cimport isinf
 from libc.string cimport memcpy
 
-from .buffer cimport (
-    put_crlf,
-    put_header,
-    refuse,
-    reserve,
-)
-from .values cimport shown
+from .buffer cimport make_room, refuse
 from .floats cimport half_of, half_value
+from .out cimport put_crlf, put_header
+from .values cimport shown
 
 import sys
 from collections.abc import Mapping, Set
@@ -123,14 +119,13 @@ cdef char *open_vector(Buffer b, Py_ssize_t n, int width, Py_ssize_t *length) ex
             f"the vector has another length than the first one in its place, which had "
             f"{length[0]:,}: a vector index has one dimension for all (it has {n:,})"
         )
-    if n * width > b.most:
+    if n * width > b.out.most:
         refuse(b, n * width)
-    reserve(b, n * width + 32)
-    return put_header(b.data + b.size, c'$', n * width)
+    return put_header(make_room(b, n * width + 32), c'$', n * width)
 
 
 cdef int close_vector(Buffer b, char *p, Py_ssize_t n, Py_ssize_t *length) noexcept:
-    b.size = put_crlf(p) - b.data
+    b.out.p = put_crlf(p)
     length[0] = n
     return 1
 

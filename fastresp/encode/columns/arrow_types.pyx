@@ -38,7 +38,6 @@ from .cell cimport (
     Cell,
     allocate,
     number_in,
-    room,
     set_name,
     stand_for,
     text_of_dictionary,
@@ -47,6 +46,7 @@ from .cell cimport (
 )
 from .decimals_and_times cimport make_time
 from .numbers_and_strings cimport make_plain
+from ...resp.out cimport reserve
 
 # The whole row as the JSON that it was read from: a column that is none of the row's fields.
 DOCUMENT = b"fastresp.document"
@@ -73,7 +73,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     """
     cdef bytes name = b"" if schema.name is NULL else schema.name
     set_name(cell, name)
-    if room(&cell.scratch, LONGEST):
+    if reserve(&cell.scratch, cell.scratch.base, LONGEST) is NULL:
         raise MemoryError
     cell.vector = -1
     cell.digits = 2

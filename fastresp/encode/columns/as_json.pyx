@@ -1,8 +1,6 @@
 # cython: language_level=3, cdivision=True
 """Values of Arrow columns as JSON text, nested as they are: the text that json.dumps makes."""
 
-from libc.string cimport memcpy
-
 from .cell cimport (
     BAD_INDEX,
     FORM_BOOL,
@@ -12,15 +10,15 @@ from .cell cimport (
     FORM_NUMBER,
     FORM_STRUCT,
     IS_NULL,
+    NO_MEMORY,
     NOT_FINITE,
     NOT_UTF8,
     NULL_KEY,
     Cell,
-    Scratch,
-    room,
     stood_for,
     value,
 )
+from ...resp.out cimport Out, cut, own_size, put_copy, reserve
 
 # Whether a byte of a string has to be escaped in JSON.
 cdef bint[256] SPECIAL
@@ -39,13 +37,13 @@ prepare()
 
 cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """A value of the inner cell as JSON; a null as 'null'."""
-    cell.scratch.size = 0
+    cut(&cell.scratch, 0)
     cdef int fault = put_json(&cell.scratch, cell.inner, i, False)
     if fault:
         n[0] = fault
         return NULL
-    n[0] = cell.scratch.size
-    return cell.scratch.data
+    n[0] = own_size(&cell.scratch)
+    return cell.scratch.base
 
 
 cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
@@ -63,13 +61,13 @@ cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
     cdef Cell *field
     for k in range(cell.inner.n_children if cell.inner.form == FORM_STRUCT else 0):
         field = &cell.inner.children[k]
-        cell.scratch.size = 0
+        cut(&cell.scratch, 0)
         if not field.hidden and put_json(&cell.scratch, field, i, False):
             return field
     return cell.inner
 
 
-cdef int put_json(Scratch *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
+cdef int put_json(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
     """Write a value; in quotes, whatever it is, where it is the name of a pair."""
     cell = stood_for(cell, &i)
     if cell is NULL:
@@ -83,7 +81,7 @@ cdef int put_json(Scratch *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept 
     return put_scalar(out, cell, i, quoted)
 
 
-cdef int put_scalar(Scratch *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
+cdef int put_scalar(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
     cdef Py_ssize_t n
     cdef const char *text = value(cell, i, &n)
     if text is NULL:
@@ -104,7 +102,7 @@ cdef int put_scalar(Scratch *out, Cell *cell, Py_ssize_t i, bint quoted) noexcep
     return put_string(out, text, n)
 
 
-cdef int put_list(Scratch *out, Cell *cell, Py_ssize_t i) noexcept nogil:
+cdef int put_list(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     cdef Py_ssize_t start, end, at
     cdef int fault = put(out, b"[", 1)
     cell.span(cell, i, &start, &end)
@@ -116,7 +114,7 @@ cdef int put_list(Scratch *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     return fault or put(out, b"]", 1)
 
 
-cdef int put_struct(Scratch *out, Cell *cell, Py_ssize_t i) noexcept nogil:
+cdef int put_struct(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     cdef Py_ssize_t k
     cdef int fault = put(out, b"{", 1)
     cdef bint first = True
@@ -135,7 +133,7 @@ cdef int put_struct(Scratch *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     return fault or put(out, b"}", 1)
 
 
-cdef int put_map(Scratch *out, Cell *cell, Py_ssize_t i) noexcept nogil:
+cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     """A map is a list of structs of two: the name and the value."""
     cdef Py_ssize_t start, end, at, key
     cdef int fault = put(out, b"{", 1)
@@ -155,20 +153,19 @@ cdef int put_map(Scratch *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     return fault or put(out, b"}", 1)
 
 
-cdef inline int put(Scratch *out, const char *text, Py_ssize_t n) noexcept nogil:
-    cdef int fault = room(out, n)
-    if fault == 0:
-        memcpy(out.data + out.size, text, n)
-        out.size += n
-    return fault
+cdef inline int put(Out *out, const char *text, Py_ssize_t n) noexcept nogil:
+    cdef char *p = reserve(out, out.p, n)
+    if p is NULL:
+        return NO_MEMORY
+    out.p = put_copy(p, text, n)
+    return 0
 
 
-cdef int put_string(Scratch *out, const char *text, Py_ssize_t n) noexcept nogil:
+cdef int put_string(Out *out, const char *text, Py_ssize_t n) noexcept nogil:
     """Write a string in quotes, escaped as json.dumps does with ensure_ascii=False."""
     cdef Py_ssize_t at = 0, start, step
-    cdef int fault = room(out, n + 2)
-    if fault:
-        return fault
+    if reserve(out, out.p, n + 2) is NULL:
+        return NO_MEMORY
     put(out, b'"', 1)
     while at < n:
         start = at
@@ -180,15 +177,14 @@ cdef int put_string(Scratch *out, const char *text, Py_ssize_t n) noexcept nogil
         put(out, text + start, at - start)
         if at < n:
             # Room for this one, and for what follows if nothing else has to be escaped.
-            fault = room(out, n - at + 8)
-            if fault:
-                return fault
+            if reserve(out, out.p, n - at + 8) is NULL:
+                return NO_MEMORY
             put_escaped(out, text[at])
             at += 1
     return put(out, b'"', 1)
 
 
-cdef int put_escaped(Scratch *out, char character) noexcept nogil:
+cdef int put_escaped(Out *out, char character) noexcept nogil:
     if character == c'\n':
         return put(out, b"\\n", 2)
     if character == c'\r':

@@ -10,16 +10,17 @@ from .cell cimport (
     FORM_LIST,
     FORM_OTHER,
     IS_NULL,
+    NO_MEMORY,
     NULL_INSIDE,
     OTHER_LENGTH,
     TOO_LARGE,
     Cell,
     inmost,
     is_null,
-    room,
     stood_for,
 )
 from ...resp.floats cimport half_of
+from ...resp.out cimport reserve
 
 cdef dict WIDTHS = {"f16": 2, "f32": 4, "f64": 8}
 
@@ -81,7 +82,7 @@ cdef const char *text_of_ready_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
     n[0] *= cell.width
     # Without any items there may be no memory, and NULL would be a null.
     if n[0] == 0:
-        return cell.scratch.data
+        return cell.scratch.base
     return <const char *>items.values + start * cell.width
 
 
@@ -93,15 +94,14 @@ cdef const char *text_of_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
         n[0] = count
         return NULL
     n[0] = count * cell.width
-    cdef int fault = room(&cell.scratch, n[0])
-    cdef char *to = cell.scratch.data
-    for k in range(count if fault == 0 else 0):
-        if not convert(to + k * cell.width, cell.width, items.number(items.values, start + k)):
-            fault = TOO_LARGE
-            break
-    if fault:
-        n[0] = fault
+    cdef char *to = reserve(&cell.scratch, cell.scratch.base, n[0])
+    if to is NULL:
+        n[0] = NO_MEMORY
         return NULL
+    for k in range(count):
+        if not convert(to + k * cell.width, cell.width, items.number(items.values, start + k)):
+            n[0] = TOO_LARGE
+            return NULL
     return to
 
 

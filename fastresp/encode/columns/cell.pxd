@@ -1,6 +1,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport realloc
+
+from ...resp.out cimport Out
 
 
 cdef extern from *:
@@ -72,12 +73,6 @@ cdef enum Layout:
     LAYOUT_RUNS
 
 
-cdef struct Scratch:
-    char *data              # owned, from malloc
-    Py_ssize_t size
-    Py_ssize_t capacity
-
-
 cdef struct Zone:
     PyObject *zone          # borrowed; NULL where the offset is always the same
     int fixed               # seconds east of UTC
@@ -132,7 +127,7 @@ cdef struct Cell:
     int64_t (*index)(const void *values, Py_ssize_t i) noexcept nogil
     double (*number)(const void *values, Py_ssize_t i) noexcept nogil   # NULL for what is none
     void (*span)(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil
-    Scratch scratch
+    Out scratch             # what texts that are made are written to
 
 
 cdef Cell *allocate(Py_ssize_t n) except NULL
@@ -172,18 +167,3 @@ cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
     """Whether the validity bitmap says that a value is null."""
     cdef Py_ssize_t at = cell.offset + i
     return cell.validity is not NULL and not cell.validity[at >> 3] >> (at & 7) & 1
-
-
-cdef inline int room(Scratch *scratch, Py_ssize_t n) noexcept nogil:
-    """Make room for n more bytes; a Fault where there is no memory."""
-    cdef Py_ssize_t capacity = scratch.size + n
-    cdef char *data
-    if capacity <= scratch.capacity:
-        return 0
-    capacity += capacity // 2
-    data = <char *>realloc(scratch.data, capacity)
-    if data is NULL:
-        return NO_MEMORY
-    scratch.data = data
-    scratch.capacity = capacity
-    return 0

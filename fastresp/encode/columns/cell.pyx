@@ -23,7 +23,7 @@ cdef void destroy(Cell *cell) noexcept:
         destroy(&cell.children[i])
     free(cell.children)
     free(cell.name)
-    free(cell.scratch.data)
+    free(cell.scratch.base)
     if cell.zone is not NULL:
         free(cell.zone.spans)
         free(cell.zone.offsets)
@@ -86,9 +86,9 @@ cdef str name_of(Cell *cell):
 
 cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """The text of a type that is written, not found in memory."""
-    cdef char *end = cell.write(cell, i, cell.scratch.data)
-    n[0] = OUT_OF_RANGE if end is NULL else end - cell.scratch.data
-    return NULL if end is NULL else cell.scratch.data
+    cdef char *end = cell.write(cell, i, cell.scratch.base)
+    n[0] = OUT_OF_RANGE if end is NULL else end - cell.scratch.base
+    return NULL if end is NULL else cell.scratch.base
 
 
 # Values that stand for others.

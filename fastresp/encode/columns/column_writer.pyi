@@ -2,14 +2,14 @@ from typing import Final, Literal
 
 from typing_extensions import disjoint_base
 
+from ..chunk_writer import ChunkWriter
 from ..plan import Plan
 from .arrow import ArrowStream
-from .rows import Target
 
 CHUNK_BYTES: Final[int]
 
 @disjoint_base
-class ColumnWriter(Target):
+class ColumnWriter(ChunkWriter):
     def __init__(
         self,
         plan: Plan,

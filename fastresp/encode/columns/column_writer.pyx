@@ -2,9 +2,9 @@
 """Arrow columns as chunks of RESP: a template run over batches, without Python objects."""
 
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 
-from .arrow cimport ArrowStream
+from .arrow cimport ArrowStream, Batch
 from ...resp.buffer cimport Buffer, rollback
 from .cell cimport (
     BAD_INDEX,
@@ -19,18 +19,13 @@ from .cell cimport (
     NULL_KEY,
     OTHER_LENGTH,
     OUT_OF_RANGE,
-    RAISED,
     TOO_LARGE,
     Cell,
     name_of,
 )
-from .rows cimport (
-    Job,
-    Target,
-    give_back,
-    lend,
-    put_rows,
-)
+from .rows cimport Job, put_rows
+from ..chunk_writer cimport ChunkWriter
+from ...resp.out cimport full_size
 from ...resp.values cimport Nulls, locate, nulls_policy
 from .as_json cimport culprit
 from .steps cimport Steps
@@ -49,7 +44,7 @@ cdef enum:
 cdef str DAMAGE = "the data is damaged; make the columns, or the file that they come from, again"
 
 
-cdef class ColumnWriter(Target):
+cdef class ColumnWriter(ChunkWriter):
     """Encode Arrow columns through a plan, into chunks of whole commands.
 
     Used as a Writer; its rows come from an ArrowStream.
@@ -65,6 +60,7 @@ cdef class ColumnWriter(Target):
 
     cdef Steps steps
     cdef Nulls nulls
+    cdef Batch batch
     cdef bint slow                      # the last batch had to be waited for
     cdef Py_ssize_t at                  # rows of the batch that are written
     cdef Py_ssize_t looked              # rows of it that were looked at for damage
@@ -102,7 +98,7 @@ cdef class ColumnWriter(Target):
                     if not self.fetch(stream):
                         return False
                 self.write()
-                if self.buffer.size + self.buffer.extra >= self.chunk_bytes:
+                if full_size(&self.buffer.out) >= self.chunk_bytes:
                     return True
                 PyErr_CheckSignals()
         finally:
@@ -115,7 +111,7 @@ cdef class ColumnWriter(Target):
         self.slow = monotonic() - start > SLOW_SECONDS
         if batch is None:
             return False
-        self.steps.attach(batch, self.buffer.most)
+        self.steps.attach(batch, self.buffer.out.most)
         self.before += self.at
         self.at = self.looked = 0
         self.batch = batch
@@ -128,16 +124,14 @@ cdef class ColumnWriter(Target):
         cdef Steps steps = self.steps
         cdef Py_ssize_t first = self.at, last = steps.root.length, end
         cdef int fault
-        job.large, job.most, job.nulls = b.large, b.most, self.nulls
-        job.in_place = b.payloads is not None
+        job.out, job.commands, job.nulls = &b.out, b.commands, self.nulls
         job.argument = -1
         job.cell = NULL
-        job.target = <PyObject *>self
+        job.error = NULL
         if b.room - b.commands < steps.n_commands:
             b.grow_marks()
         last = min(last, first + (b.room - b.commands) // steps.n_commands)
         job.ends, job.rows = b.ends.data.as_longlongs, b.rows.data.as_longlongs
-        lend(&job, b)
         with nogil:
             while True:
                 end = min(self.at + LOOK_ROWS, last)
@@ -146,10 +140,11 @@ cdef class ColumnWriter(Target):
                     self.looked = end
                     last = min(last, steps.root.length)
                     end = min(end, last)
-                fault = put_rows(&job, steps, b, self.before, &self.at, end, self.chunk_bytes)
+                fault = put_rows(&job, steps, self.before, &self.at, end, self.chunk_bytes)
                 if fault or self.at < end or end == last:
                     break
-        give_back(&job, b)
+        b.commands = job.commands
+        b.own(self.batch)
         if not fault and self.at == steps.root.length < self.batch.array.length:
             fault, job.cell = DAMAGED, steps.damaged()
         if fault:
@@ -166,7 +161,6 @@ cdef class ColumnWriter(Target):
         """The error for the row that could not be written."""
         cdef Buffer b = self.buffer
         cdef Py_ssize_t command = b.first_command + b.commands
-        error, self.error = self.error, None
         if fault == NO_MEMORY:
             return MemoryError("no memory for the text of a row")
         cdef Cell *cell
@@ -178,8 +172,11 @@ cdef class ColumnWriter(Target):
             while cell.name is NULL:
                 cell = cell.inner
             name = name_of(cell)
-        if fault != RAISED:
-            error = EncodeError(described(fault, job, b.most))
+        if job.error is NULL:
+            error = EncodeError(described(fault, job, b.out.most))
+        else:
+            error = <object>job.error
+            Py_DECREF(error)
         where = f"row {self.rows:,}, command {command:,}"
         if name:
             where += f", column {name!r}"

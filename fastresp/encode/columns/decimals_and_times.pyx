@@ -12,8 +12,8 @@ from .cell cimport (
     Cell,
     Zone,
     name_of,
-    room,
 )
+from ...resp.out cimport reserve
 from ...resp.times cimport (
     put_date,
     put_decimal,
@@ -53,7 +53,7 @@ cdef int make_time(Cell *cell, str kind, list zones) except -1:
         cell.scale = int(decimal[1])
         cell.width = int(decimal[2] or 128) // 8
         cell.write = write_decimal
-        if room(&cell.scratch, 100 + abs(cell.scale)):
+        if reserve(&cell.scratch, cell.scratch.base, 100 + abs(cell.scale)) is NULL:
             raise MemoryError
     elif kind == "tdD":
         cell.write = write_date32

@@ -12,7 +12,7 @@ from libc.stdint cimport (
     uint64_t,
 )
 
-from ...resp.buffer cimport put_digits, put_signed
+from ...resp.out cimport put_digits, put_signed
 from .cell cimport (
     DAMAGED,
     FORM_BOOL,

@@ -18,10 +18,10 @@ from .cell cimport (
     make_field,
     make_unknown,
     name_of,
-    room,
 )
 from .as_json cimport text_of_json, text_of_nested
 from .as_vectors cimport make_vector
+from ...resp.out cimport reserve
 
 from collections import Counter
 
@@ -172,7 +172,7 @@ cdef class Columns:
         """A cell that writes the values of another in the form that a placeholder asks for."""
         cdef Cell *form = self.new_form()
         form.inner = found.cell
-        if room(&form.scratch, SCRATCH_BYTES):
+        if reserve(&form.scratch, form.scratch.base, SCRATCH_BYTES) is NULL:
             raise MemoryError
         if field.convert == "json":
             form.text = text_of_json

@@ -1,6 +1,1 @@
-from typing_extensions import disjoint_base
-
-from ..chunk_writer import ChunkWriter
-
-@disjoint_base
-class Target(ChunkWriter): ...
+# For the other compiled modules; nothing here is seen from Python.

@@ -1,18 +1,22 @@
 # cython: language_level=3, cdivision=True
 """The rows of a batch of columns as commands, without the interpreter."""
 
-from libc.stdlib cimport realloc
-from libc.string cimport memcpy, memmove
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from libc.string cimport memcpy
 
-from ...resp.buffer cimport (
-    READY_HEADERS,
-    Buffer,
+from ...resp.out cimport (
+    Out,
+    close_header,
     cut,
+    fill_bulk,
     prefetch,
+    put_bulk,
+    put_copy,
     put_crlf,
     put_header,
-    put_payload,
-    ready_headers,
+    put_reference,
+    reserve,
 )
 from .cell cimport (
     ARGUMENT_TOO_LARGE,
@@ -31,7 +35,6 @@ from .cell cimport (
     stood_for,
     value,
 )
-from ..chunk_writer cimport ChunkWriter
 from ...resp.values cimport (
     NULLS_EMPTY,
     NULLS_ERROR,
@@ -52,58 +55,52 @@ from .steps cimport (
 )
 
 
-cdef class Target(ChunkWriter):
-    """Where commands go, and the batch that holds on to what is left in place."""
-
-
 cdef int put_rows(
-    Job *job, Steps steps, Buffer b, Py_ssize_t before, Py_ssize_t *at, Py_ssize_t last,
+    Job *job, Steps steps, Py_ssize_t before, Py_ssize_t *at, Py_ssize_t last,
     Py_ssize_t chunk_bytes,
 ) noexcept nogil:
     """Write rows, and mark the end of each command; a Fault ends it before its row."""
     # In registers: for all that the compiler knows, what is written could be anything in memory.
-    cdef Py_ssize_t row = at[0], start, extra = b.extra, whole = b.commands, commands = whole
+    cdef Out *out = job.out
+    cdef Py_ssize_t row = at[0], start, whole = job.commands, commands = whole
     cdef Command *first = steps.commands
     cdef Command *behind = first + steps.n_commands
     cdef Command *command
     cdef bint null_rows = steps.named and steps.root.validity is not NULL
-    cdef char *p = job.p
+    cdef char *p = out.p
     cdef char *end
     job.fault = 0
-    while row < last and p - job.base + extra < chunk_bytes:
+    while row < last and p - out.base + out.extra < chunk_bytes:
         if null_rows and is_null(&steps.root, row):
             job.fault = IS_NULL_ROW
             break
         command = first
         while command != behind:
-            start = p - job.base
-            if command.plain and job.end - p >= command.most:
+            start = p - out.base
+            if command.plain and out.end - p >= command.most:
                 end = put_plain(job, command, row, p)
             else:
                 end = put_command(job, command, row, p)
-            if job.in_place:
-                extra = b.extra
             command += 1
             if end is not NULL:
                 p = end
-                job.ends[commands] = p - job.base + extra
+                job.ends[commands] = p - out.base + out.extra
                 job.rows[commands] = before + row
                 commands += 1
                 prefetch(p)
-            elif job.fault:
-                p = job.base + start
+                continue
+            cut(out, start)
+            p = out.p
+            if job.fault:
                 break
-            else:
-                p = take_back(job, start) if job.in_place else job.base + start
-                job.argument, job.cell = -1, NULL
+            job.argument, job.cell = -1, NULL
         if job.fault:
             break
         row += 1
         whole = commands
     at[0] = row
-    b.commands = commands
-    job.whole = whole
-    job.p = p
+    out.p = p
+    job.commands, job.whole = commands, whole
     return job.fault
 
 
@@ -137,11 +134,11 @@ cdef inline char *put_short(Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
         if is_null(cell, row):
             return NULL
         end = cell.write(cell, row, p + cell.digits + 3)
-        return NULL if end is NULL else close_argument(p, end, &cell.digits)
+        return NULL if end is NULL else fill_bulk(p, end, &cell.digits)
     text = value(cell, row, &n)
     if text is NULL or n >= SHORT_BYTES:
         return NULL
-    return put_crlf(put_payload(put_header(p, c'$', n), text, n))
+    return put_bulk(p, text, n)
 
 
 cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept nogil:
@@ -153,7 +150,7 @@ cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept 
     while part != end:
         cell = part.cell
         if cell is NULL:
-            to = put_payload(to, part.text, part.size)
+            to = put_copy(to, part.text, part.size)
         elif cell.brief:
             to = NULL if is_null(cell, row) else cell.write(cell, row, to)
             if to is NULL:
@@ -162,46 +159,20 @@ cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept 
             part.text = value(cell, row, &part.size)
             if part.text is NULL or part.size >= SHORT_BYTES:
                 return NULL
-            to = put_payload(to, part.text, part.size)
+            to = put_copy(to, part.text, part.size)
         part += 1
-    return close_argument(p, to, &step.digits)
-
-
-cdef inline char *close_argument(char *p, char *end, int *digits) noexcept nogil:
-    """Fill in the header of an argument, for which room was left before its text.
-
-    Args:
-        digits: for so many; then how many it took, a good guess for the next.
-    """
-    cdef char long_header[32]
-    cdef const char *header = long_header
-    cdef Py_ssize_t have = digits[0] + 3, need, n = end - p - have
-    if n < READY_HEADERS:
-        header = ready_headers[n]
-        need = header[7]
-    else:
-        need = put_header(long_header, c'$', n) - long_header
-    if need != have:
-        memmove(p + need, p + have, n)
-        digits[0] = <int>need - 3
-    if need <= 8:
-        memcpy(p, header, 4)
-        memcpy(p + need - 4, header + need - 4, 4)
-    else:
-        memcpy(p, header, need)
-    return put_crlf(p + need + n)
+    return fill_bulk(p, to, &step.digits)
 
 
 cdef char *put_command(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
     """Write one command; NULL where it is left out, or there is a Fault."""
-    cdef Py_ssize_t start = p - job.base
+    cdef Py_ssize_t start = p - job.out.base
     if command.counted:
         p = put_counted(job, command, row, p)
     else:
         p = put_varying(job, command, row, p)
-    if p is not NULL and not command.checked:
-        job.p = p
-        return check_written(job, start)
+    if p is not NULL and not command.checked and is_refused(job, job.out.base + start, p):
+        return NULL
     return p
 
 
@@ -237,11 +208,11 @@ cdef int note(Job *job, Command *command, Step *step) noexcept nogil:
 
 cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
     """Write a command of which every row decides how many arguments it has."""
-    cdef Py_ssize_t arguments = 0, pairs = 0, start = p - job.base
+    cdef Py_ssize_t arguments = 0, pairs = 0, start = p - job.out.base
     cdef Step *step = command.steps
     cdef Step *last = step + command.n_steps
     cdef char *end
-    p = reserve(job, p, 24)
+    p = make_room(job, p, command.digits + 3)
     if p is NULL:
         return NULL
     p += command.digits + 3
@@ -274,55 +245,26 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
     if arguments == 0:
         job.fault, job.argument = EMPTY_COMMAND, 0
         return NULL
-    return close_header(job, command, start, arguments, p)
-
-
-cdef char *close_header(
-    Job *job, Command *command, Py_ssize_t start, Py_ssize_t arguments, char *p
-) noexcept nogil:
-    """Fill in how many arguments there were; the digits it takes are the guess for the next."""
-    cdef char header[32]
-    cdef Py_ssize_t have = command.digits + 3
-    cdef Py_ssize_t need = put_header(header, c'*', arguments) - header
-    cdef char *behind
-    if need != have:
-        p = reserve(job, p, need)
-        if p is NULL:
-            return NULL
-        behind = job.base + start + have
-        memmove(behind + need - have, behind, p - behind)
-        p += need - have
-        if job.in_place and move_payloads(job, start, need - have):
-            return NULL
-    memcpy(job.base + start, header, need)
-    command.digits = <int>need - 3
+    p = close_header(job.out, start, p, c'*', arguments, &command.digits)
+    if p is NULL:
+        job.fault = NO_MEMORY
     return p
 
 
-cdef inline char *reserve(Job *job, char *p, Py_ssize_t n) noexcept nogil:
-    """Make room for n more bytes at p, which may move; NULL where there is no memory."""
-    if job.end - p >= n:
-        return p
-    return grow(job, p, n)
-
-
-cdef char *grow(Job *job, char *p, Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t size = p - job.base, capacity = job.end - job.base
-    capacity = max(size + n, capacity + capacity // 2)
-    cdef char *base = <char *>realloc(job.base, capacity)
-    if base is NULL:
+cdef inline char *make_room(Job *job, char *p, Py_ssize_t n) noexcept nogil:
+    """Make room for n more bytes at p; NULL and a Fault where there is no memory."""
+    p = reserve(job.out, p, n)
+    if p is NULL:
         job.fault = NO_MEMORY
-        return NULL
-    job.base, job.end = base, base + capacity
-    return base + size
+    return p
 
 
 cdef inline char *put_constant(
     Job *job, const char *text, Py_ssize_t n, char *p
 ) noexcept nogil:
     """Write what is the same for every row."""
-    p = reserve(job, p, n)
-    return NULL if p is NULL else put_payload(p, text, n)
+    p = make_room(job, p, n)
+    return NULL if p is NULL else put_copy(p, text, n)
 
 
 cdef inline void copy_padded(char *p, const char *text, Py_ssize_t n) noexcept nogil:
@@ -344,13 +286,12 @@ cdef char *put_value(
             job.fault = <int>n if n < 0 or job.nulls == NULLS_SKIP else IS_NOT_ALLOWED
             return NULL
         text = before
-    if n >= job.large or n > job.most:
+    if n >= job.out.large or n > job.out.most:
         return put_large(job, cell, text, n, before, before_size, p)
-    p = reserve(job, p, before_size + n + 32)
+    p = make_room(job, p, before_size + n + 32)
     if p is NULL:
         return NULL
-    p = put_payload(p, before, before_size)
-    return put_crlf(put_payload(put_header(p, c'$', n), text, n))
+    return put_bulk(put_copy(p, before, before_size), text, n)
 
 
 cdef char *put_large(
@@ -358,17 +299,19 @@ cdef char *put_large(
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
     """Write constants and a large value: that from where it is, if it stays there."""
-    if n > job.most:
+    if n > job.out.most:
         job.fault = ARGUMENT_TOO_LARGE
         return NULL
-    p = reserve(job, p, before_size + 32 + (0 if cell.lasting else n))
+    p = make_room(job, p, before_size + 32 + (0 if cell.lasting else n))
     if p is NULL:
         return NULL
-    p = put_payload(p, before, before_size)
-    if cell.lasting:
-        job.p = p
-        return leave_in_place(job, text, n)
-    return put_crlf(put_payload(put_header(p, c'$', n), text, n))
+    p = put_copy(p, before, before_size)
+    if not cell.lasting:
+        return put_bulk(p, text, n)
+    p = put_reference(job.out, p, text, n)
+    if p is NULL:
+        job.fault = NO_MEMORY
+    return p
 
 
 cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
@@ -386,15 +329,15 @@ cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept no
                 job.cell = part.cell
                 return NULL
         size += part.size
-    if size > job.most:
+    if size > job.out.most:
         job.fault = ARGUMENT_TOO_LARGE
         return NULL
-    p = reserve(job, p, size + 32)
+    p = make_room(job, p, size + 32)
     if p is NULL:
         return NULL
     p = put_header(p, c'$', size)
     for k in range(step.n_parts):
-        p = put_payload(p, step.parts[k].text, step.parts[k].size)
+        p = put_copy(p, step.parts[k].text, step.parts[k].size)
     return put_crlf(p)
 
 
@@ -451,7 +394,7 @@ cdef char *put_pair(
     Args:
         names: the names of a map's pairs; NULL for the name of a struct's field.
     """
-    cdef Py_ssize_t start = p - job.base, n = values.name_size
+    cdef Py_ssize_t start = p - job.out.base, n = values.name_size
     cdef const char *name = values.name
     cdef char *end
     if names is not NULL:
@@ -459,84 +402,30 @@ cdef char *put_pair(
         if name is NULL:
             job.fault = <int>n if n < 0 else NULL_KEY
             return NULL
-    if n > job.most:
+    if n > job.out.most:
         job.fault = ARGUMENT_TOO_LARGE
         return NULL
-    p = reserve(job, p, n + 32)
+    p = make_room(job, p, n + 32)
     if p is NULL:
         return NULL
     job.written += 1
-    end = put_value(
-        job, values, row, NULL, 0, put_crlf(put_payload(put_header(p, c'$', n), name, n))
-    )
+    end = put_value(job, values, row, NULL, 0, put_bulk(p, name, n))
     if end is not NULL:
         job.written += 1
         return end
     if job.fault:
         return NULL
     job.written -= 1
-    return job.base + start
+    return job.out.base + start
 
 
-# What needs the interpreter; it is rare.
-
-
-cdef char *leave_in_place(Job *job, const char *text, Py_ssize_t n) noexcept with gil:
-    """Write an argument that stays in the Arrow memory, which the chunk then holds on to."""
-    cdef Target target = <Target>job.target
-    give_back(job, target.buffer)
-    job.in_place = True
+cdef bint is_refused(Job *job, const char *command, const char *end) noexcept with gil:
+    """Whether a command is refused for its name, which came from the data."""
     try:
-        target.buffer.put_payload(target.batch, text, n)
+        check_command(command, end)
+        return False
     except BaseException as error:
-        target.error = error
+        Py_INCREF(error)
+        job.error = <PyObject *>error
         job.fault = RAISED
-    lend(job, target.buffer)
-    return NULL if job.fault else job.p
-
-
-cdef char *take_back(Job *job, Py_ssize_t size) noexcept with gil:
-    """Take back what was written beyond so many bytes of the buffer."""
-    cdef Target target = <Target>job.target
-    give_back(job, target.buffer)
-    cut(target.buffer, size)
-    lend(job, target.buffer)
-    return job.p
-
-
-cdef int move_payloads(Job *job, Py_ssize_t start, Py_ssize_t by) noexcept with gil:
-    """Follow the bytes behind an offset that were moved."""
-    cdef Target target = <Target>job.target
-    try:
-        if target.buffer.payloads is not None:
-            target.buffer.move_payloads(start, by)
-        return 0
-    except BaseException as error:
-        target.error = error
-        job.fault = RAISED
-        return RAISED
-
-
-cdef char *check_written(Job *job, Py_ssize_t start) noexcept with gil:
-    """Look at the name of a command that came from the data; NULL where it is refused."""
-    cdef Target target = <Target>job.target
-    try:
-        check_command(job.base + start, job.p)
-        return job.p
-    except BaseException as error:
-        target.error = error
-        job.fault = RAISED
-        return NULL
-
-
-cdef void lend(Job *job, Buffer b) noexcept:
-    """Let the buffer's memory be written to."""
-    job.base = b.data
-    job.p = b.data + b.size
-    job.end = b.data + b.capacity
-
-
-cdef void give_back(Job *job, Buffer b) noexcept:
-    b.data = job.base
-    b.size = job.p - job.base
-    b.capacity = job.end - job.base
+        return True
