@@ -1,16 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Arrow types as cells: what a column is, from its schema."""
 
-from libc.stdint cimport (
-    int8_t,
-    int16_t,
-    int32_t,
-    int64_t,
-    uint8_t,
-    uint16_t,
-    uint32_t,
-    uint64_t,
-)
+from libc.stdint cimport int32_t
 from libc.string cimport memcpy
 
 from .arrow cimport ArrowSchema
@@ -47,6 +38,21 @@ from .cell cimport (
 from .decimals_and_times cimport make_time
 from .numbers_and_strings cimport make_plain
 from ...resp.out cimport reserve
+from .storage cimport (
+    STORAGE_DOUBLE,
+    STORAGE_HALF,
+    STORAGE_INT8,
+    STORAGE_INT16,
+    STORAGE_INT32,
+    STORAGE_INT64,
+    STORAGE_OTHER,
+    STORAGE_SINGLE,
+    STORAGE_UINT8,
+    STORAGE_UINT16,
+    STORAGE_UINT32,
+    STORAGE_UINT64,
+    holds_integers,
+)
 
 # The whole row as the JSON that it was read from: a column that is none of the row's fields.
 DOCUMENT = b"fastresp.document"
@@ -63,6 +69,11 @@ cdef dict LAYOUTS = {
     "+w": LAYOUT_FIXED_LIST, "+s": LAYOUT_STRUCT, "+r": LAYOUT_RUNS, "n": LAYOUT_NONE,
     "w:0": LAYOUT_NONE, "+ud": LAYOUT_NONE, "+us": LAYOUT_NONE,
 }
+cdef dict STORAGES = {
+    "c": STORAGE_INT8, "C": STORAGE_UINT8, "s": STORAGE_INT16, "S": STORAGE_UINT16,
+    "i": STORAGE_INT32, "I": STORAGE_UINT32, "l": STORAGE_INT64, "L": STORAGE_UINT64,
+    "e": STORAGE_HALF, "f": STORAGE_SINGLE, "g": STORAGE_DOUBLE,
+}
 
 
 cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
@@ -78,17 +89,16 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     cell.vector = -1
     cell.digits = 2
     cell.children = allocate(schema.n_children or 1)
-    cdef bytes kind = schema.format
     cdef str text = format_of(schema)
     cdef Py_ssize_t i
     cdef bytes extension = extension_name(schema)
     cdef bint known = is_known(schema, extension)
-    choose_index(cell, kind)
+    cell.storage = STORAGES.get(text, STORAGE_OTHER)
     if schema.dictionary is not NULL:
         cell.n_children = 1
         cell.layout = LAYOUT_DICTIONARY
         build(&cell.children[0], schema.dictionary, zones)
-        if known and cell.index is not NULL:
+        if known and holds_integers(cell.storage):
             stand_for(cell, &cell.children[0])
             cell.text = text_of_dictionary
         return 0
@@ -157,7 +167,7 @@ cdef bint has_children(Cell *cell) noexcept:
     """Whether a list, a map or runs have the children that make them."""
     cdef Py_ssize_t n = cell.n_children
     if cell.layout == LAYOUT_RUNS:
-        return n == 2 and cell.children[0].index is not NULL
+        return n == 2 and holds_integers(cell.children[0].storage)
     return n == 1 or cell.layout not in (
         LAYOUT_LIST, LAYOUT_LARGE_LIST, LAYOUT_LIST_VIEW, LAYOUT_LARGE_LIST_VIEW, LAYOUT_FIXED_LIST
     )
@@ -185,117 +195,17 @@ cdef str type_name(ArrowSchema *schema):
 
 cdef int choose_nested(Cell *cell, str kind) except -1:
     cell.form = FORM_LIST
-    if kind == "+l":
-        cell.span = span_of_list
-    elif kind == "+L":
-        cell.span = span_of_large_list
-    elif kind == "+vl":
-        cell.span = span_of_list_view
-    elif kind == "+vL":
-        cell.span = span_of_large_list_view
-    elif kind.startswith("+w:"):
-        cell.span = span_of_fixed
+    if kind.startswith("+w:"):
         cell.width = number_in(kind[3:])
         if cell.width < 0:
-            cell.form, cell.span = FORM_NONE, NULL
+            cell.form = FORM_NONE
     elif kind == "+s":
         cell.form = FORM_STRUCT
     elif kind == "+m" and cell.children.form == FORM_STRUCT and cell.children.n_children == 2:
         cell.form = FORM_MAP
-        cell.span = span_of_list
     elif kind == "+r":
         cell.text = text_of_run
         stand_for(cell, &cell.children[1])
-    else:
+    elif kind not in ("+l", "+L", "+vl", "+vL"):
         cell.form = FORM_NONE       # such as a union
     return 0
-
-
-cdef int choose_index(Cell *cell, bytes kind) except -1:
-    if kind == b"c":
-        cell.index = index_of_int8
-    elif kind == b"C":
-        cell.index = index_of_uint8
-    elif kind == b"s":
-        cell.index = index_of_int16
-    elif kind == b"S":
-        cell.index = index_of_uint16
-    elif kind == b"i":
-        cell.index = index_of_int32
-    elif kind == b"I":
-        cell.index = index_of_uint32
-    elif kind == b"l":
-        cell.index = index_of_int64
-    elif kind == b"L":
-        cell.index = index_of_uint64
-    return 0
-
-
-cdef int64_t index_of_int8(const void *values, Py_ssize_t i) noexcept nogil:
-    return (<const int8_t *>values)[i]
-
-
-cdef int64_t index_of_uint8(const void *values, Py_ssize_t i) noexcept nogil:
-    return (<const uint8_t *>values)[i]
-
-
-cdef int64_t index_of_int16(const void *values, Py_ssize_t i) noexcept nogil:
-    return (<const int16_t *>values)[i]
-
-
-cdef int64_t index_of_uint16(const void *values, Py_ssize_t i) noexcept nogil:
-    return (<const uint16_t *>values)[i]
-
-
-cdef int64_t index_of_int32(const void *values, Py_ssize_t i) noexcept nogil:
-    return (<const int32_t *>values)[i]
-
-
-cdef int64_t index_of_uint32(const void *values, Py_ssize_t i) noexcept nogil:
-    return (<const uint32_t *>values)[i]
-
-
-cdef int64_t index_of_int64(const void *values, Py_ssize_t i) noexcept nogil:
-    return (<const int64_t *>values)[i]
-
-
-cdef int64_t index_of_uint64(const void *values, Py_ssize_t i) noexcept nogil:
-    return (<const uint64_t *>values)[i]
-
-
-# Where the items of a list are among those of all lists.
-
-
-cdef void span_of_list(
-    Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end
-) noexcept nogil:
-    cdef const int32_t *offsets = <const int32_t *>cell.values + cell.offset + i
-    start[0], end[0] = offsets[0], offsets[1]
-
-
-cdef void span_of_large_list(
-    Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end
-) noexcept nogil:
-    cdef const int64_t *offsets = <const int64_t *>cell.values + cell.offset + i
-    start[0], end[0] = offsets[0], offsets[1]
-
-
-cdef void span_of_list_view(
-    Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end
-) noexcept nogil:
-    start[0] = (<const int32_t *>cell.values)[cell.offset + i]
-    end[0] = start[0] + (<const int32_t *>cell.sizes)[cell.offset + i]
-
-
-cdef void span_of_large_list_view(
-    Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end
-) noexcept nogil:
-    start[0] = (<const int64_t *>cell.values)[cell.offset + i]
-    end[0] = start[0] + cell.sizes[cell.offset + i]
-
-
-cdef void span_of_fixed(
-    Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end
-) noexcept nogil:
-    start[0] = (cell.offset + i) * cell.width
-    end[0] = start[0] + cell.width

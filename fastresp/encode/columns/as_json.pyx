@@ -15,6 +15,7 @@ from .cell cimport (
     NOT_UTF8,
     NULL_KEY,
     Cell,
+    span,
     stood_for,
     value,
 )
@@ -105,7 +106,7 @@ cdef int put_scalar(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept no
 cdef int put_list(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     cdef Py_ssize_t start, end, at
     cdef int fault = put(out, b"[", 1)
-    cell.span(cell, i, &start, &end)
+    span(cell, i, &start, &end)
     for at in range(start, end):
         fault = fault or (put(out, b",", 1) if at > start else 0)
         fault = fault or put_json(out, &cell.children[0], at, False)
@@ -139,7 +140,7 @@ cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     cdef int fault = put(out, b"{", 1)
     cdef Cell *names = &cell.children[0].children[0]
     cdef Cell *values = &cell.children[0].children[1]
-    cell.span(cell, i, &start, &end)
+    span(cell, i, &start, &end)
     for at in range(start, end):
         key = at
         if stood_for(names, &key) is NULL:

@@ -8,6 +8,7 @@ from .cell cimport (
     BAD_INDEX,
     FORM_FLOAT,
     FORM_LIST,
+    FORM_NONE,
     FORM_OTHER,
     IS_NULL,
     NO_MEMORY,
@@ -17,10 +18,12 @@ from .cell cimport (
     Cell,
     inmost,
     is_null,
+    span,
     stood_for,
 )
 from ...resp.floats cimport half_of
 from ...resp.out cimport reserve
+from .storage cimport STORAGE_OTHER, Storage, number_at
 
 cdef dict WIDTHS = {"f16": 2, "f32": 4, "f64": 8}
 
@@ -28,7 +31,9 @@ cdef dict WIDTHS = {"f16": 2, "f32": 4, "f64": 8}
 cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
     """Let a cell write the lists of another as vectors; False where that holds no numbers."""
     cdef Cell *items = &inmost(lists).children[0]
-    if inmost(lists).form != FORM_LIST or items.number is NULL:
+    if inmost(lists).form != FORM_LIST or items.form in (FORM_NONE, FORM_OTHER):
+        return False
+    if items.storage == STORAGE_OTHER:
         return False
     cell.inner = lists
     cell.width = WIDTHS[kind]
@@ -58,7 +63,7 @@ cdef inline Py_ssize_t locate(
             count[0] = BAD_INDEX if i < 0 else IS_NULL
             return -1
     found[0] = items = &lists.children[0]
-    lists.span(lists, i, &start, &end)
+    span(lists, i, &start, &end)
     count[0] = end - start
     if cell.vector != count[0]:
         if cell.vector >= 0:
@@ -93,13 +98,17 @@ cdef const char *text_of_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
     if start < 0:
         n[0] = count
         return NULL
-    n[0] = count * cell.width
+    # In registers: for all that the compiler knows, what is written could be the cell.
+    cdef Storage storage = items.storage
+    cdef const void *numbers = items.values
+    cdef Py_ssize_t width = cell.width
+    n[0] = count * width
     cdef char *to = reserve(&cell.scratch, cell.scratch.base, n[0])
     if to is NULL:
         n[0] = NO_MEMORY
         return NULL
     for k in range(count):
-        if not convert(to + k * cell.width, cell.width, items.number(items.values, start + k)):
+        if not convert(to + k * width, width, number_at(storage, numbers, start + k)):
             n[0] = TOO_LARGE
             return NULL
     return to

@@ -28,6 +28,7 @@ from .cell cimport (
     is_null,
     name_of,
 )
+from .storage cimport integer_at
 
 from ...outcome.errors import SourceError
 
@@ -125,52 +126,43 @@ cdef Py_ssize_t rising(
     Cell *cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t length, int64_t most
 ) noexcept nogil:
     """Where among some values the first is whose offsets fall, or end beyond the last of all."""
-    if first >= last:
+    cdef Py_ssize_t at = cell.offset + first, n = last - first
+    if n <= 0:
         return last
+    length -= first
     if cell.layout == LAYOUT_STRING or cell.layout == LAYOUT_LIST:
-        return first + small_rising(
-            <const int32_t *>cell.values + cell.offset + first, last - first, length - first, most
-        )
-    return first + large_rising(
-        <const int64_t *>cell.values + cell.offset + first, last - first, length - first, most
-    )
+        return first + rising_offsets(<const uint32_t *>cell.values + at, n, length, most)
+    return first + rising_offsets(<const uint64_t *>cell.values + at, n, length, most)
 
 
-cdef Py_ssize_t small_rising(
-    const int32_t *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
+ctypedef fused Offset:
+    uint32_t
+    uint64_t
+
+
+cdef Py_ssize_t rising_offsets(
+    const Offset *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    cdef uint32_t wrong = <uint32_t>offsets[n]
+    """How many of the first values have offsets that don't fall.
+
+    They are signed, and read here as if they were not, since C defines all differences of such
+    numbers. Where none is below 0, the highest bit of a difference says that they fall.
+    """
+    cdef int sign = 8 * sizeof(Offset) - 1
+    cdef Offset wrong = offsets[n]
     cdef Py_ssize_t i
-    # Without a branch, so that the compiler takes several at once. If none is below 0, no
-    # difference of two is out of range.
+    # Without a branch, so that the compiler takes several at once.
     for i in range(n):
-        wrong |= <uint32_t>offsets[i] | (<uint32_t>offsets[i + 1] - <uint32_t>offsets[i])
-    if wrong >> 31:
+        wrong |= offsets[i] | (offsets[i + 1] - offsets[i])
+    if wrong >> sign:
         i = 0
-        while i < n and 0 <= offsets[i] <= offsets[i + 1]:
+        while i < n and not (offsets[i] | offsets[i + 1] | (offsets[i + 1] - offsets[i])) >> sign:
             i += 1
         n = i
-    most = min(most, offsets[length])
-    while n and offsets[n] > most:
-        n -= 1
-    return n
-
-
-cdef Py_ssize_t large_rising(
-    const int64_t *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
-) noexcept nogil:
-    """The same, of offsets of 64 bits."""
-    cdef uint64_t wrong = <uint64_t>offsets[n]
-    cdef Py_ssize_t i
-    for i in range(n):
-        wrong |= <uint64_t>offsets[i] | (<uint64_t>offsets[i + 1] - <uint64_t>offsets[i])
-    if wrong >> 63:
-        i = 0
-        while i < n and 0 <= offsets[i] <= offsets[i + 1]:
-            i += 1
-        n = i
-    most = min(most, offsets[length])
-    while n and offsets[n] > most:
+    if offsets[length] >> sign:
+        return 0
+    most = min(most, <int64_t>offsets[length])
+    while n and <int64_t>offsets[n] > most:
         n -= 1
     return n
 
@@ -197,7 +189,7 @@ cdef Py_ssize_t run_ends(Cell *ends) noexcept nogil:
     cdef Py_ssize_t i
     cdef int64_t before = 0, end
     for i in range(ends.length):
-        end = ends.index(ends.values, ends.offset + i)
+        end = integer_at(ends.storage, ends.values, ends.offset + i)
         if end <= before:
             return i
         before = end

@@ -2,6 +2,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ...resp.out cimport Out
+from .storage cimport Storage
 
 
 cdef extern from *:
@@ -96,6 +97,7 @@ cdef struct Cell:
     int digits              # of the length of the last, where it was written as an argument
     Form form
     Layout layout
+    Storage storage         # of numbers, or of the indices of a dictionary
     bint json               # whether it has a form in JSON, with all that is in it
     bint plain              # a string, or bytes, with offsets of 32 bits
     bint lasting            # texts lie in the Arrow memory, and last as long as the batch
@@ -124,9 +126,6 @@ cdef struct Cell:
     bint hidden             # not among the fields of a row
     char *name              # owned: UTF-8
     Py_ssize_t name_size
-    int64_t (*index)(const void *values, Py_ssize_t i) noexcept nogil
-    double (*number)(const void *values, Py_ssize_t i) noexcept nogil   # NULL for what is none
-    void (*span)(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil
     Out scratch             # what texts that are made are written to
 
 
@@ -139,7 +138,8 @@ cdef void make_unknown(Cell *cell) noexcept
 cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1
 cdef void stand_for(Cell *cell, Cell *inner) noexcept
 cdef Cell *inmost(Cell *cell) noexcept nogil
-cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil
+cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil
+cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil
 cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 cdef const char *text_of_dictionary(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
@@ -167,3 +167,13 @@ cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
     """Whether the validity bitmap says that a value is null."""
     cdef Py_ssize_t at = cell.offset + i
     return cell.validity is not NULL and not cell.validity[at >> 3] >> (at & 7) & 1
+
+
+cdef inline Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil:
+    """The cell, and the index in it, that a value of a dictionary, run or path stands for.
+
+    NULL where it is null; the index is -1 where it is out of bounds.
+    """
+    if cell.form == FORM_OTHER:
+        cell = followed(cell, i)
+    return NULL if cell is NULL or is_null(cell, i[0]) or cell.form == FORM_NULL else cell

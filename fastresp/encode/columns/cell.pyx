@@ -1,9 +1,11 @@
 # cython: language_level=3, cdivision=True
 """A cell: what an Arrow column holds, and how a value of it becomes text."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
+
+from .storage cimport integer_at
 
 import re
 
@@ -33,7 +35,7 @@ cdef void destroy(Cell *cell) noexcept:
 cdef void make_unknown(Cell *cell) noexcept:
     """Let a cell have no text in any form, whatever its storage is."""
     cell.form, cell.layout = FORM_NONE, LAYOUT_NONE
-    cell.text, cell.write, cell.span, cell.number = NULL, NULL, NULL, NULL
+    cell.text, cell.write = NULL, NULL
     cell.json = cell.plain = cell.brief = False
 
 
@@ -84,6 +86,26 @@ cdef str name_of(Cell *cell):
     return cell.name[:cell.name_size].decode(errors="backslashreplace")
 
 
+cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil:
+    """Where the items of a list are among those of all lists."""
+    cdef Py_ssize_t at = cell.offset + i
+    cdef const int32_t *small = <const int32_t *>cell.values
+    cdef const int64_t *large = <const int64_t *>cell.values
+    if cell.layout == LAYOUT_LIST:
+        start[0], end[0] = small[at], small[at + 1]
+    elif cell.layout == LAYOUT_LARGE_LIST:
+        start[0], end[0] = large[at], large[at + 1]
+    elif cell.layout == LAYOUT_LIST_VIEW:
+        start[0] = small[at]
+        end[0] = start[0] + (<const int32_t *>cell.sizes)[at]
+    elif cell.layout == LAYOUT_LARGE_LIST_VIEW:
+        start[0] = large[at]
+        end[0] = start[0] + cell.sizes[at]
+    else:
+        start[0] = at * cell.width
+        end[0] = start[0] + cell.width
+
+
 cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """The text of a type that is written, not found in memory."""
     cdef char *end = cell.write(cell, i, cell.scratch.base)
@@ -117,11 +139,8 @@ cdef const char *text_of_field(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
     return value(cell.inner, i, n)
 
 
-cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """The cell, and the index in it, that a value of a dictionary, run or path stands for.
-
-    NULL where it is null; the index is -1 where it is out of bounds.
-    """
+cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil:
+    """The cell that dictionaries, runs and paths lead to; NULL where one of them is null."""
     while cell.form == FORM_OTHER:
         if cell.over is not NULL:
             if stood_for(cell.over, i) is NULL:
@@ -134,7 +153,7 @@ cdef Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil:
         if i[0] < 0:
             return NULL
         cell = &cell.children[1 if cell.text is text_of_run else 0]
-    return NULL if is_null(cell, i[0]) or cell.form == FORM_NULL else cell
+    return cell
 
 
 cdef Py_ssize_t inner_index(Cell *cell, Py_ssize_t i) noexcept nogil:
@@ -142,7 +161,7 @@ cdef Py_ssize_t inner_index(Cell *cell, Py_ssize_t i) noexcept nogil:
     cdef int64_t at = cell.offset + i
     if cell.text is text_of_run:
         return find_run(cell, at)
-    at = cell.index(cell.values, at)
+    at = integer_at(cell.storage, cell.values, at)
     return at if 0 <= at < cell.children[0].length else -1
 
 
@@ -166,4 +185,4 @@ cdef Py_ssize_t find_run(Cell *cell, int64_t at) noexcept nogil:
 
 
 cdef inline int64_t run_end(Cell *ends, Py_ssize_t i) noexcept nogil:
-    return ends.index(ends.values, ends.offset + i)
+    return integer_at(ends.storage, ends.values, ends.offset + i)

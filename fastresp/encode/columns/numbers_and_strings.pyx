@@ -28,7 +28,6 @@ from .cell cimport (
     value,
 )
 from ...resp.floats cimport (
-    half_value,
     put_double,
     put_half,
     put_single,
@@ -42,7 +41,6 @@ cdef const char *EMPTY = b""        # NULL would be a null
 cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
     """Let a cell write the values of a type that is not nested, nor a time."""
     cell.form = FORM_NUMBER
-    cell.number = numbers_of(kind)
     if kind == "n":
         cell.text, cell.form = text_of_null, FORM_NULL
     elif kind == "b":
@@ -204,80 +202,3 @@ cdef char *write_uuid(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 cdef const char *text_of_bool8(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     n[0] = 1
     return &BOOLS[(<const int8_t *>cell.values)[cell.offset + i] != 0]
-
-
-# Numbers as such, for vectors.
-
-
-ctypedef double (*Number)(const void *values, Py_ssize_t i) noexcept nogil
-
-
-cdef Number numbers_of(str kind) noexcept:
-    """What reads the numbers of a type; NULL where it has none."""
-    if kind == "c":
-        return number_of_int8
-    if kind == "C":
-        return number_of_uint8
-    if kind == "s":
-        return number_of_int16
-    if kind == "S":
-        return number_of_uint16
-    if kind == "i":
-        return number_of_int32
-    if kind == "I":
-        return number_of_uint32
-    if kind == "l":
-        return number_of_int64
-    if kind == "L":
-        return number_of_uint64
-    if kind == "e":
-        return number_of_half
-    if kind == "f":
-        return number_of_single
-    if kind == "g":
-        return number_of_double
-    return NULL
-
-
-cdef double number_of_int8(const void *values, Py_ssize_t i) noexcept nogil:
-    return <double>(<const int8_t *>values)[i]
-
-
-cdef double number_of_uint8(const void *values, Py_ssize_t i) noexcept nogil:
-    return <double>(<const uint8_t *>values)[i]
-
-
-cdef double number_of_int16(const void *values, Py_ssize_t i) noexcept nogil:
-    return <double>(<const int16_t *>values)[i]
-
-
-cdef double number_of_uint16(const void *values, Py_ssize_t i) noexcept nogil:
-    return <double>(<const uint16_t *>values)[i]
-
-
-cdef double number_of_int32(const void *values, Py_ssize_t i) noexcept nogil:
-    return <double>(<const int32_t *>values)[i]
-
-
-cdef double number_of_uint32(const void *values, Py_ssize_t i) noexcept nogil:
-    return <double>(<const uint32_t *>values)[i]
-
-
-cdef double number_of_int64(const void *values, Py_ssize_t i) noexcept nogil:
-    return <double>(<const int64_t *>values)[i]
-
-
-cdef double number_of_uint64(const void *values, Py_ssize_t i) noexcept nogil:
-    return <double>(<const uint64_t *>values)[i]
-
-
-cdef double number_of_half(const void *values, Py_ssize_t i) noexcept nogil:
-    return half_value((<const uint16_t *>values)[i])
-
-
-cdef double number_of_single(const void *values, Py_ssize_t i) noexcept nogil:
-    return <double>(<const float *>values)[i]
-
-
-cdef double number_of_double(const void *values, Py_ssize_t i) noexcept nogil:
-    return (<const double *>values)[i]

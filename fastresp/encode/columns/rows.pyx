@@ -32,6 +32,7 @@ from .cell cimport (
     RAISED,
     Cell,
     is_null,
+    span,
     stood_for,
     value,
 )
@@ -355,7 +356,7 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
             if p is NULL:
                 return NULL
     else:
-        cell.span(cell, row, &start, &end)
+        span(cell, row, &start, &end)
         names = &cell.children[0].children[0] if cell.form == FORM_MAP else NULL
         for at in range(start, end):
             if names is not NULL:
