@@ -20,10 +20,10 @@ import redis
 import trustme
 from buffers import Awaited
 from loads import Insert, insert_asyncio, insert_sync
+from server_programs import need
 
 import fastresp
 from fastresp.server.local_server import LocalServer
-from fastresp.server.programs import find_program
 
 # What an example takes is a matter of the machine.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -39,17 +39,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as with nohup
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-def need(role: str) -> str:
-    """The path of a program; a missing one skips the test here, and fails it in CI."""
-    program = find_program(role, f"FASTRESP_{role.upper()}")
-    if program is None:
-        reason = f"no redis-{role} or valkey-{role} on this machine"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return program
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from places import BENCH
 
 # Last, for bench has a columns.py, too.
-sys.path.append(str(Path(__file__).parent.parent / "bench"))
+sys.path.append(str(BENCH))
 
 from c_client import CClient, NotAvailable, compiled
 from cores import one_core, take_noted, two_cores

@@ -21,10 +21,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from test_cli import PROGRAM, Exit
+from command_line import PROGRAM
 
 import fastresp
-from fastresp.cli.exit_codes import Exit as Code
+from fastresp.cli.exit_codes import Exit
 from fastresp.server.local_server import LocalServer
 from fastresp.sources.files.resp import RespFile
 
@@ -362,7 +362,7 @@ def test_send_from_a_pipe_that_does_not_block(client: redis.Redis) -> None:
         with Late(RESP) as stdin:
             words = [*PROGRAM, *command.split(), "--json"]
             done = subprocess.run(words, stdin=stdin, capture_output=True, timeout=200)
-        assert done.returncode == Code.OK, done
+        assert done.returncode == Exit.OK, done
         assert json.loads(done.stdout)["commands"] == 300
         assert client.dbsize() == (0 if command == "check -" else 300)
 
@@ -372,7 +372,7 @@ def test_load_from_a_pipe_that_does_not_block(kind: str, client: redis.Redis) ->
     with Late(SOURCES[kind]) as stdin:
         command = [*PROGRAM, "load", "-", "SET {id} {n}", "--format", kind]
         done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=200)
-    assert done.returncode == Code.OK, done
+    assert done.returncode == Exit.OK, done
     assert client.dbsize() == 300
 
 

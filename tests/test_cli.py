@@ -18,41 +18,15 @@ from pathlib import Path
 
 import pytest
 import redis
-from typer.testing import CliRunner, Result
+from command_line import PROGRAM, invoke, run
+from places import ROOT
 
 import fastresp
-from fastresp.cli.app import app
 from fastresp.cli.exit_codes import Exit
 
-PROGRAM = [str(Path(sys.executable).with_name("fastresp"))]
-if not Path(PROGRAM[0]).exists():
-    PROGRAM = [sys.executable, "-m", "fastresp"]
 HSET = "HSET user:{id} {**}"
 CSV = "id,name,mail\n1,Ann,a@x\n2,Bo,b@x\n3,Zoë,z@x\n"
 TRANSPORTS = pytest.mark.parametrize("transport", ["redis-cli", "socket"])
-
-
-def invoke(*arguments: object, stdin: str | bytes | None = None) -> Result:
-    """Run a command in this process."""
-    result = CliRunner().invoke(app, [str(each) for each in arguments], input=stdin)
-    assert "Traceback" not in result.output
-    return result
-
-
-def run(
-    *arguments: object, stdin: bytes = b"", **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run the installed command."""
-    done = subprocess.run(
-        [*PROGRAM, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        timeout=200,
-        env=os.environ | {"COLUMNS": "80"} | environment,
-    )
-    output, words = done.stdout.decode(errors="replace"), done.stderr.decode()
-    assert "Traceback" not in words or "--traceback" in arguments
-    return subprocess.CompletedProcess(done.args, done.returncode, output, words)
 
 
 @pytest.fixture(autouse=True)
@@ -765,7 +739,7 @@ class TestDryRun:
         assert len(fields["problems"]) == 1
         assert fields["rights_unknown"] is False
         assert client.dbsize() == 1
-        page = Path(__file__).parent.parent / "docs" / "cli.md"
+        page = ROOT / "docs" / "cli.md"
         rows = page.read_text().partition("## The JSON of a dry run")[2].partition("\n## ")[0]
         names = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", rows, re.MULTILINE)))
         assert set(names) == {*fields, "bad_rows"}

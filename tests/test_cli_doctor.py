@@ -15,9 +15,10 @@ from contextlib import contextmanager, suppress
 
 import pytest
 import redis
-from test_cli import PROGRAM, Exit, invoke, run
-from test_doctor import client_at_work, fill
+from command_line import PROGRAM, invoke, run
+from doctor_cases import client_at_work, fill
 
+from fastresp.cli.exit_codes import Exit
 from fastresp.doctor.facts import SCRATCH
 from fastresp.server.local_server import LocalServer
 

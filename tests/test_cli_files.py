@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from test_cli import invoke, run
+from command_line import PROGRAM, invoke, run
 
 from fastresp.cli.exit_codes import Exit
 from fastresp.server.local_server import LocalServer
@@ -51,7 +51,7 @@ def test_no_header_and_columns(client: redis.Redis) -> None:
 def test_lines_are_the_inverse_of_pop(client: redis.Redis, null: list[str]) -> None:
     items = [b"a b", b"", b"\xff\xfe\r", b'{"x": "}"}', b"last"] + ([b"two\nlines"] if null else [])
     client.rpush("queue", *items)
-    popped = subprocess.run([*run_program(), "pop", "queue", *null], capture_output=True)
+    popped = subprocess.run([*PROGRAM, "pop", "queue", *null], capture_output=True)
     assert client.llen("queue") == 0
     Path("items").write_bytes(popped.stdout)
     for source in ("items", "-"):
@@ -60,12 +60,6 @@ def test_lines_are_the_inverse_of_pop(client: redis.Redis, null: list[str]) -> N
         assert client.lrange("queue", 0, -1) == items
         client.delete("queue")
     assert "--null is for lines" in invoke("load", "items", "SET k {0}", "--null").output
-
-
-def run_program() -> list[str]:
-    from test_cli import PROGRAM
-
-    return PROGRAM
 
 
 def test_encoding_and_null_values(client: redis.Redis) -> None:

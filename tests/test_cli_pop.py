@@ -8,8 +8,9 @@ import time
 import pytest
 import redis
 from buffers import end_leases
-from test_cli import PROGRAM, Exit, run
+from command_line import PROGRAM, run
 
+from fastresp.cli.exit_codes import Exit
 from fastresp.lists import ListBuffer
 from fastresp.server.local_server import LocalServer
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import redis
 from damaged_files import EVIL, KINDS
+from places import SUPPORT
 from pyarrow import parquet
 from raw_arrays import int32
 from tables import failure
@@ -19,7 +20,6 @@ from tables import failure
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-HERE = Path(__file__).parent
 # More of them than ever ended one: the rest would say nothing new.
 MOST_CRASHES = 5
 
@@ -109,7 +109,7 @@ def damage(kind: str, count: int, folder: Path) -> list[str]:
     found, first, crashes = [], 0, 0
     while first < count and crashes < MOST_CRASHES:
         done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", str(HERE / "damaged_files.py"), kind,
+            [sys.executable, "-X", "faulthandler", str(SUPPORT / "damaged_files.py"), kind,
              str(first), str(count - first)],
             capture_output=True, text=True, cwd=folder,
         )  # fmt: skip

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from places import ROOT
 
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 # Those in which each block stands for itself: tests/test_readme.py runs them.
 OTHERS = {"decisions.md", "design.md", "failures.md", "redis-py.md"}

@@ -10,22 +10,31 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from test_matrix import WHEEL_SERVERS, located
+from doctor_cases import (
+    CARELESS,
+    SERVERS,
+    WATCH_S,
+    changes,
+    client_at_work,
+    fill,
+    verdict,
+    watched,
+)
+from places import ROOT
+from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp.doctor import (
     PLAN,
     WATCH_PLAN,
     Diagnosis,
-    Verdict,
     diagnose,
     doctor,
     watch,
@@ -41,9 +50,6 @@ from fastresp.outcome.errors import TransportError
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
-CARELESS = Path(__file__).with_name("careless.py")
-SERVERS = pytest.mark.parametrize("program", ["redis-server", *WHEEL_SERVERS])
-WATCH_S = 0.8
 # Runs for some milliseconds, as many as it counts thousands.
 COUNT = "local i = 0 while i < tonumber(ARGV[1]) * 1000 do i = i + 1 end"
 
@@ -51,57 +57,6 @@ COUNT = "local i = 0 while i < tonumber(ARGV[1]) * 1000 do i = i + 1 end"
 @pytest.fixture(autouse=True)
 def _no_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REDIS_URL", raising=False)
-
-
-@contextmanager
-def client_at_work(manner: str, url: str) -> Iterator[None]:
-    """A careless client in a process of its own, that has begun."""
-    with redis.Redis.from_url(url) as client:
-        before = client.info("stats")["total_commands_processed"]
-        with subprocess.Popen([sys.executable, str(CARELESS), manner, url]) as process:
-            try:
-                deadline = time.monotonic() + 20
-                while client.info("stats")["total_commands_processed"] < before + 100:
-                    assert process.poll() is None and time.monotonic() < deadline
-                    if manner in ("slow", "greedy", "pieces") and client.dbsize() >= 0:
-                        time.sleep(0.5)
-                        break
-                    time.sleep(0.02)
-                client.close()
-                yield
-            finally:
-                process.kill()
-
-
-def watched(url: str, right: Callable[[Diagnosis], bool], seconds: float = WATCH_S) -> Diagnosis:
-    """Watch again, and for longer, until it is right: on a busy machine clients get on slowly."""
-    found = watch(url, seconds)
-    for times in (1, 3, 10):
-        if right(found):
-            break
-        found = watch(url, seconds * times)
-    return found
-
-
-def changes(found: Diagnosis) -> set[str]:
-    for each in found.verdicts:
-        assert re.fullmatch(r"[^:]+(: https://[\w.-]+/[\w./#-]+)?", each.source), each.source
-    return {verdict.code for verdict in found.verdicts if verdict.grade != "note"}
-
-
-def verdict(found: Diagnosis, code: str) -> Verdict:
-    named = [each for each in found.verdicts if each.code == code]
-    assert named, found.verdicts
-    assert all((named[0].title, named[0].figure, named[0].advice, named[0].source))
-    return named[0]
-
-
-def fill(url: str, keys: int, size: int = 1000) -> None:
-    """Write so many keys; what the server does not take is left out."""
-    rows = ((i, "x" * size) for i in range(keys))
-    fastresp.mass_insert(
-        rows, "SET full:{0} {1}", server=url, transport="socket", on_error="collect"
-    )
 
 
 class TestMeasured:
@@ -947,7 +902,7 @@ class TestRules:
         package = Path(fastresp.__file__).parent / "doctor"
         rules = [(package / f"{name}_rules.py").read_text() for name in ("client", "server")]
         codes = set(re.findall(r'Verdict\(\s*"([a-z-]+)"', "".join(rules)))
-        page = (Path(__file__).parent.parent / "docs" / "doctor.md").read_text()
+        page = (ROOT / "docs" / "doctor.md").read_text()
         assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == codes
         assert len(codes) >= 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import redis
-from test_matrix import WHEEL_SERVERS, located
+from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp import CommandError, LoadErrors, Template

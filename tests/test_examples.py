@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import redis
+from places import ROOT
 
 from fastresp.server.local_server import LocalServer
 
-ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # What makes an example short.
 ARGUMENTS = {"tshark_buffer.py": ["--seconds", "2"]}

@@ -20,8 +20,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import redis
-from conftest import need
 from peak import PEAK
+from server_programs import need
+from stored_users import FIELDS, by_id, loaded, only_we_are_connected
 
 import fastresp
 from fastresp import (
@@ -35,33 +36,10 @@ from fastresp.replies import arrow_out
 from fastresp.replies.key_pattern import as_pattern
 from fastresp.server.local_server import LocalServer
 
-FIELDS = ["name", "city"]
-
-
-def loaded(server: LocalServer, count: int = 10) -> list[dict[str, Any]]:
-    """Users in the server, each third one without a city."""
-    users = [
-        {"id": str(i), "name": f"näme {i}", "city": None if i % 3 == 0 else "Ulm" * (i % 5)}
-        for i in range(count)
-    ]
-    fastresp.mass_insert(users, "HSET user:{id} {**}", server=server.url, nulls="skip")
-    return users
-
 
 def rows_of(source: Any) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pa.table(source).to_pylist()
     return rows
-
-
-def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: int(row["id"]))
-
-
-def only_we_are_connected(client: redis.Redis) -> None:
-    deadline = time.monotonic() + 30
-    while len(client.client_list()) > 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_keys_in_their_order(server: LocalServer) -> None:

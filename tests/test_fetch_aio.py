@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import redis
 import redis.asyncio
-from test_fetch import FIELDS, by_id, loaded, only_we_are_connected
+from stored_users import FIELDS, by_id, loaded, only_we_are_connected
 
 from fastresp import (
     CommandError,

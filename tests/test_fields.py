@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from carets import check_caret
 from columns import Array, dumped, outcome
-from test_template_text import check_caret
 
 import fastresp
 from fastresp import (

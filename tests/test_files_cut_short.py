@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from changing_files import Changing
+from places import SUPPORT
 from pyarrow import parquet
 
 import fastresp
 from fastresp.sources.files import own_bytes
 
 TEMPLATE = "SET {id} {text}"
-
-
-class Changing(io.BytesIO):
-    """Output that calls a function when the first bytes come."""
-
-    def __init__(self, change: Callable[[], object]) -> None:
-        super().__init__()
-        self._change: Callable[[], object] | None = change
-
-    def write(self, data: Any) -> int:
-        if self._change is not None:
-            self._change()
-            self._change = None
-        return super().write(data)
 
 
 def write_file(path: Path) -> None:
@@ -54,15 +39,6 @@ def write_file(path: Path) -> None:
         path.write_text(head + "".join(form % (number, number) for number in ids))
 
 
-def cut(path: Path) -> Callable[[], None]:
-    """What leaves three quarters of a file, up to a line end."""
-    data = path.read_bytes()
-    size = data.rindex(b"\n", 0, len(data) * 3 // 4) + 1
-    if path.suffix == ".resp":
-        size = data.rindex(b"*3\r\n", 0, size)
-    return lambda: os.truncate(path, size)
-
-
 FORMS = ["arrow", "arrows", "parquet", "csv", "jsonl", "lines", "resp"]
 
 
@@ -72,7 +48,7 @@ def test_a_file_cut_short_in_the_midst_of_a_load(tmp_path: Path, suffix: str) ->
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import pathlib, fastresp\n"
-        "from test_files_cut_short import Changing, cut\n"
+        "from changing_files import Changing, cut\n"
         "path, template = pathlib.Path(sys.argv[2]), sys.argv[3] or None\n"
         "kind = 'lines' if path.suffix == '.lines' else None\n"
         "try:\n"
@@ -84,7 +60,7 @@ def test_a_file_cut_short_in_the_midst_of_a_load(tmp_path: Path, suffix: str) ->
     write_file(path)
     template = {"resp": "", "lines": "RPUSH k {line}"}.get(suffix, TEMPLATE)
     done = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parent), str(path), template],
+        [sys.executable, "-c", code, str(SUPPORT), str(path), template],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from places import SUPPORT
 
 from fastresp.server.local_server import LocalServer
 
@@ -25,7 +26,7 @@ ALL_RIGHT = "exception right\nexit right\nat once right\non right\n"
 
 
 def run(scenario: str, url: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    script = str(Path(__file__).with_name("forking.py"))
+    script = str(SUPPORT / "forking.py")
     command = [sys.executable, "-W", "error", script, scenario, url, str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=250)
 

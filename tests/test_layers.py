@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).parents[1]
 IMPORT = re.compile(r"^\s*from (\.+)([\w.]*) c?import (\(?[\w ,\n]+)", re.MULTILINE)
 
 

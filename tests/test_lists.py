@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from peak import PEAK
 from redis.crc import key_slot
-from test_matrix import WHEEL_SERVERS, located
+from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio

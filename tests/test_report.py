@@ -15,16 +15,16 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from places import BENCH, ROOT
 
-BENCH = Path(__file__).parent.parent / "bench"
 # Last, for bench has a columns.py, too.
 sys.path.append(str(BENCH))
 
-from pages.data import Results, Section, clean  # noqa: E402
-from pages.goals import HELD, Goal, faster, judge, of_values  # noqa: E402
-from pages.ratios import redis_benchmark_name  # noqa: E402
-from pages.sections import GROUPS  # noqa: E402
-from pages.source_figures import (  # noqa: E402
+from pages.data import Results, Section, clean
+from pages.goals import HELD, Goal, faster, judge, of_values
+from pages.ratios import redis_benchmark_name
+from pages.sections import GROUPS
+from pages.source_figures import (
     PARSER_GAIN,
     POP,
     PROFILES,
@@ -32,10 +32,10 @@ from pages.source_figures import (  # noqa: E402
     REDIS_BENCHMARK,
     SECTION_GAIN,
 )
-from pages.tables import ceiling  # noqa: E402
-from pages.text import goals_table, summary  # noqa: E402
-from report import write  # noqa: E402
-from results import Result, save  # noqa: E402
+from pages.tables import ceiling
+from pages.text import goals_table, summary
+from report import write
+from results import Result, save
 
 SECTIONS = [section for group in GROUPS for section in group.sections]
 VOID = {"meta", "link", "br"}
@@ -533,11 +533,10 @@ def test_the_browser_finds_faults(tmp_path: Path, texts: tuple[str, str]) -> Non
 
 
 def test_what_is_held_by_tests_is() -> None:
-    root = Path(__file__).parent.parent
     for _, test in HELD:
         path, *classes, name = test.split("::")
         assert name != path, f"{test} names no test"
-        text = (root / path).read_text()
+        text = (ROOT / path).read_text()
         for each in classes:
             _, found, text = text.partition(f"\nclass {each}:\n")
             assert found, test

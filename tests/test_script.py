@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 import redis
 from loads import Insert, insert_sync
-from test_matrix import WHEEL_SERVERS, located
+from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
+from carets import check_caret
 
 from fastresp import (
     EncodeError,
@@ -129,16 +130,6 @@ def test_bad_text(marked: str, message: str) -> None:
         Template(text)
     check_caret(caught.value, text, position, message)
     assert caught.value.row is None
-
-
-def check_caret(error: TemplateError, text: str, position: int, message: str) -> None:
-    assert (error.template, error.position) == (text, position)
-    first, line, caret = str(error).split("\n")
-    assert first.startswith(message)
-    before = text[:position].rpartition("\n")[2]
-    after = text[position:].partition("\n")[0]
-    assert line == "    " + (before + after).replace("\t", " ")
-    assert caret == "    " + " " * len(before) + "^"
 
 
 def test_caret_drawn() -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from command_line import PROGRAM, invoke, run
 from pyarrow import parquet
-from test_cli import PROGRAM, invoke, run
 
 import fastresp
 from fastresp.cli.column_files import JsonLines

@@ -15,10 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from command_line import PROGRAM, invoke
 from peak import PEAK
-from test_cli import PROGRAM, Exit, invoke
 
 import fastresp
+from fastresp.cli.exit_codes import Exit
 from fastresp.replies.unload import FIRST_ENTRIES, Entries, as_target
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server

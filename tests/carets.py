@@ -1,0 +1,15 @@
+"""Where the message of an error points at in a template."""
+
+from __future__ import annotations
+
+from fastresp import TemplateError
+
+
+def check_caret(error: TemplateError, text: str, position: int, message: str) -> None:
+    assert (error.template, error.position) == (text, position)
+    first, line, caret = str(error).split("\n")
+    assert first.startswith(message)
+    before = text[:position].rpartition("\n")[2]
+    after = text[position:].partition("\n")[0]
+    assert line == "    " + (before + after).replace("\t", " ")
+    assert caret == "    " + " " * len(before) + "^"

@@ -1,0 +1,34 @@
+"""Hashes of users in a server, for the tests that fetch them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import redis
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+FIELDS = ["name", "city"]
+
+
+def loaded(server: LocalServer, count: int = 10) -> list[dict[str, Any]]:
+    """Users in the server, each third one without a city."""
+    users = [
+        {"id": str(i), "name": f"näme {i}", "city": None if i % 3 == 0 else "Ulm" * (i % 5)}
+        for i in range(count)
+    ]
+    fastresp.mass_insert(users, "HSET user:{id} {**}", server=server.url, nulls="skip")
+    return users
+
+
+def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def only_we_are_connected(client: redis.Redis) -> None:
+    deadline = time.monotonic() + 30
+    while len(client.client_list()) > 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
