@@ -18,7 +18,7 @@ from peak import PEAK
 
 import fastresp
 import fastresp.aio
-from fastresp.replies.iter_replies import FIRST_IN_FLIGHT
+from fastresp.replies.reply_core import FIRST_IN_FLIGHT
 from fastresp.server.local_server import LocalServer
 
 Execute: TypeAlias = Callable[..., list[Any]]
