@@ -336,48 +336,48 @@ GOALS: tuple[Goal, ...] = (
 HELD = (
     (
         "The bytes of `hiredis.pack_command`, for 100,000 generated commands and more",
-        "tests/test_encode.py::test_equal_to_hiredis",
+        "tests/encode/test_encode.py::test_equal_to_hiredis",
     ),
     (
         "The same counts and errors as `hiredis.Reader` over 100,000 generated streams of replies, "
         "cut anywhere",
-        "tests/test_replies_hiredis.py::test_hiredis_agrees_on_100_000_streams",
+        "tests/resp/test_replies_hiredis.py::test_hiredis_agrees_on_100_000_streams",
     ),
     (
         "A server killed at 20 random moments of a load: acknowledged <= stored <= acknowledged + "
         "in doubt",
-        "tests/test_socket.py::test_killed_server_sync",
+        "tests/transports/test_socket.py::test_killed_server_sync",
     ),
     (
         "1,000 random Arrow tables: the same commands as from rows",
-        "tests/test_columns_random.py::test_random_columns",
+        "tests/encode/columns/test_columns_random.py::test_random_columns",
     ),
     (
         "`flights` from CSV, Parquet, pandas, polars and DuckDB: the same data in the server",
-        "tests/test_flights.py::test_same_data",
+        "tests/sources/test_flights.py::test_same_data",
     ),
     (
         "8 consumers killed at random: at least once loses nothing, at most once doubles nothing",
-        "tests/test_lists.py::test_killed_consumers",
+        "tests/lists/test_lists.py::test_killed_consumers",
     ),
     (
         "10,000,000 items pushed and drained: counts and a checksum agree",
-        "tests/test_lists.py::test_ten_million_in_little_memory",
+        "tests/lists/test_lists.py::test_ten_million_in_little_memory",
     ),
     (
         "Careless clients, each named by `fastresp doctor` and nothing else",
-        "tests/test_doctor.py::TestWatched::test_planted",
+        "tests/doctor/test_doctor.py::TestWatched::test_planted",
     ),
     (
         "A planted fault of a server, as a full memory, named by `fastresp doctor`",
-        "tests/test_doctor.py::TestMeasured::test_memory_nearly_full",
+        "tests/doctor/test_doctor.py::TestMeasured::test_memory_nearly_full",
     ),
     (
         "Nothing is named by `fastresp doctor` on a healthy server, of each version",
-        "tests/test_doctor.py::TestMeasured::test_healthy",
+        "tests/doctor/test_doctor.py::TestMeasured::test_healthy",
     ),
     (
         "Nor with a client that does well",
-        "tests/test_doctor.py::TestWatched::test_healthy",
+        "tests/doctor/test_doctor.py::TestWatched::test_healthy",
     ),
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from reply_model import expected, pieces_of, scanned
 
 MOST_CUTS = 15

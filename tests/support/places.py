@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "bench"
 # Of what several tests use, and of the programs that they start.
-SUPPORT = ROOT / "tests"
+SUPPORT = ROOT / "tests" / "support"

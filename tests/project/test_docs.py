@@ -22,7 +22,7 @@ import fastresp
 from fastresp.server.local_server import LocalServer
 
 DOCS = ROOT / "docs"
-# Those in which each block stands for itself: tests/test_readme.py runs them.
+# Those in which each block stands for itself: tests/project/test_readme.py runs them.
 OTHERS = {"decisions.md", "design.md", "failures.md", "redis-py.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
 

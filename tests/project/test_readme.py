@@ -11,7 +11,7 @@ from places import ROOT
 
 from fastresp.server.local_server import LocalServer
 
-# tests/test_docs.py runs the pages that are to be read from the top.
+# tests/project/test_docs.py runs the pages that are to be read from the top.
 PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs" / name for name in ("decisions.md", "design.md", "failures.md", "redis-py.md")),
