@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import redis
-from buffers import Cutter, numbers
+from buffers import Cutter, Open, numbers
 
 import fastresp
 from fastresp.lists.settings import ACK
 from fastresp.server.local_server import LocalServer
 
-Open: TypeAlias = Callable[..., Any]
 ACKNOWLEDGEMENT = ACK.splitlines()[-1].encode()
 
 

@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import redis
 
 import fastresp.aio
+
+Open: TypeAlias = Callable[..., Any]
 
 DELIVERIES = ("at-most-once", "at-least-once")
 

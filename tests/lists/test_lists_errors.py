@@ -1,0 +1,277 @@
+"""ListBuffer, sync and asyncio: bad items and options, and connections that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+from buffers import DELIVERIES, Open, end_leases, numbers
+
+import fastresp
+import fastresp.aio
+from fastresp.lists import push
+from fastresp.outcome.report import ERRORS_KEPT
+from fastresp.server.local_server import LocalServer
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("slow", [False, True])
+def test_key_that_is_no_list(
+    open_buffer: Open,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    delivery: str,
+    slow: bool,
+) -> None:
+    """Each error names the first item of its command, however many a slow machine makes of them."""
+    monkeypatch.setattr(push, "CHUNK_SECONDS", 0 if slow else 60)
+    client.set("q", 1)
+    buffer = open_buffer(delivery=delivery)
+    with pytest.raises(fastresp.CommandError, match="WRONGTYPE"):
+        buffer.pop(5)
+    with pytest.raises(fastresp.CommandError, match="WRONGTYPE"):
+        list(buffer.consume())
+    with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE") as caught:
+        buffer.push(map(str, range(2500)))
+    assert "=" not in str(caught.value)  # no options that push() has not
+    report = caught.value.report
+    assert report.failed == report.commands == (2500 if slow else 3)
+    rows = list(range(ERRORS_KEPT)) if slow else [0, 1000, 2000]
+    assert [error.row for error in report.errors] == rows
+    client.delete("q")
+    assert buffer.push(["a"]).length == 1
+    assert buffer.pop(5) == [b"a"]
+
+
+@pytest.mark.parametrize(("seconds", "pushed"), [(60, 2000), (0, 2500)])
+def test_item_that_has_no_form(
+    open_buffer: Open,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    pushed: int,
+) -> None:
+    """Whole commands are pushed, of as many items as the source gives in a time."""
+    monkeypatch.setattr(push, "CHUNK_SECONDS", seconds)
+    buffer = open_buffer(maxlen=100_000)
+    items = [*map(str, range(2500)), None, *map(str, range(10))]
+    with pytest.raises(fastresp.EncodeError, match=r"item 2,500: .*cannot send None") as caught:
+        buffer.push(items)
+    assert caught.value.row == 2500
+    assert caught.value.report.rows == pushed  # type: ignore[attr-defined]
+    assert client.lrange("q", 0, -1) == numbers(pushed)
+    assert buffer.push(["a"]).length == pushed + 1
+
+
+def test_source_that_fails(open_buffer: Open, client: redis.Redis) -> None:
+    def items() -> Iterator[str]:
+        yield from map(str, range(2500))
+        raise ArithmeticError("no more")
+
+    with pytest.raises(ArithmeticError) as caught:
+        open_buffer().push(items())
+    assert client.llen("q") == 2500
+    assert caught.value.report.rows == 2500  # type: ignore[attr-defined]
+
+
+def test_items_from_an_async_source(server: LocalServer, client: redis.Redis) -> None:
+    async def items() -> Any:
+        for i in range(2500):
+            yield str(i)
+
+    async def main() -> fastresp.Pushed:
+        async with fastresp.aio.ListBuffer("q", server=server.url) as buffer:
+            return await buffer.push(items())
+
+    pushed = asyncio.run(main())
+    assert (pushed.report.rows, pushed.length, client.llen("q")) == (2500, 2500, 2500)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch": 0}, "batch is a number from 1 to 65,534"),
+        ({"batch": 65_535}, "batch is a number"),
+        ({"order": "random"}, "order is 'fifo' or 'lifo', not 'random'"),
+        ({"delivery": "once"}, "delivery is 'at-most-once' or 'at-least-once', not 'once'"),
+        ({"maxlen": 0}, "maxlen is a number above 0, or None, not 0"),
+        ({"lease": 0}, "lease is a number of seconds"),
+        ({"lease": "x"}, "lease is a number of seconds"),
+        ({"timeout": 0}, "timeout is a number of seconds above 0"),
+        ({"timeout": "x"}, "timeout is a number of seconds above 0"),
+    ],
+)
+def test_bad_options(open_buffer: Open, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        open_buffer(**options)
+
+
+def test_bad_calls(open_buffer: Open) -> None:
+    buffer = open_buffer()
+    with pytest.raises(TypeError, match="items is an iterable of items, not one str"):
+        buffer.push("text")
+    with pytest.raises(TypeError, match="items is an iterable of items, not one dict"):
+        buffer.push({"a": 1})
+    with pytest.raises(ValueError, match="n is a number of items of 0 or more, not -1"):
+        buffer.pop(-1)
+    with pytest.raises(ValueError, match=r"n is a number of items of 0 or more, not 2\.5"):
+        next(buffer.consume(2.5))
+    with pytest.raises(TypeError, match="key is a str or bytes"):
+        fastresp.ListBuffer(5)  # type: ignore[arg-type]
+
+
+def test_server_that_is_not_there(open_buffer: Open, port: int) -> None:
+    with pytest.raises(fastresp.TransportError, match="Connection refused"):
+        open_buffer(server=f"redis://localhost:{port}").pop(1)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_lost_connection(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
+    """At least once, what was given is still this consumer's afterwards."""
+    buffer = open_buffer(delivery=delivery)
+    buffer.push(map(str, range(1000)))
+    assert len(buffer.pop(10)) == 10
+    client.client_kill_filter(_type="normal", skipme=True)
+    with pytest.raises(fastresp.TransportError, match="a new connection to it works"):
+        buffer.pop(10)
+    assert buffer.recover() == 0
+    assert len(buffer) == 990
+    if delivery == "at-least-once":
+        assert buffer.ack(4) == 6
+        buffer.close()
+        assert client.lrange("q", 0, 6) == [b"%d" % i for i in [4, 5, 6, 7, 8, 9, 10]]
+        assert client.keys("*") == [b"q"]
+
+
+def test_lost_connection_and_lease(open_buffer: Open, client: redis.Redis) -> None:
+    buffer = open_buffer(delivery="at-least-once")
+    other = open_buffer()
+    buffer.push(map(str, range(10)))
+    assert len(buffer.pop(3)) == 3
+    client.client_kill_filter(_type="normal", skipme=True)
+    with pytest.raises(fastresp.TransportError):
+        buffer.pop(1)
+    end_leases(client)
+    assert other.recover() == 3
+    with pytest.raises(fastresp.LeaseError, match="3 items that it had"):
+        buffer.ack(3)
+    assert buffer.pop(20) == numbers(10)
+    assert buffer.ack() == 0
+
+
+def test_heartbeat(open_buffer: Open, client: redis.Redis) -> None:
+    """Items that take longer than the lease: each of these calls begins it anew."""
+    buffer, other = open_buffer(delivery="at-least-once", lease=100.0), open_buffer()
+    buffer.push(["a", "b", "c"])
+    assert buffer.pop(1) == [b"a"]
+    [lease] = client.keys("*:lease:*")
+    for call, result in (
+        (lambda: buffer.ack(0), 1), (lambda: buffer.pop(1), [b"b"]), (buffer.ack, 0),
+        (lambda: buffer.pop_arrow(1).to_bytes(), [b"c"]),
+    ):  # fmt: skip
+        client.pexpire(lease, 30_000)
+        assert call() == result
+        assert 30_000 < client.pttl(lease) <= 100_000
+        assert other.recover() == 0
+    assert buffer.ack() == 0
+
+
+def test_waiting_for_an_item_after_the_lease(server: LocalServer, client: redis.Redis) -> None:
+    """A consumer that was taken for dead in its sleep takes nothing that nobody would find."""
+    options = {"server": server.url, "delivery": "at-least-once"}
+    with fastresp.ListBuffer("q", **options) as dead, fastresp.ListBuffer("q", **options) as other:
+        client.rpush("q", "a")
+        assert dead.pop(1) == [b"a"]
+        end_leases(client)
+        assert other.recover() == 1
+        with pytest.raises(fastresp.LeaseError):
+            dead._run(dead._core.waiting(60.0))
+        assert other.pop(10) == [b"a"]
+        other.ack()
+    assert client.keys("*") == []
+
+
+def test_close_while_another_call_is_under_way(server: LocalServer, client: redis.Redis) -> None:
+    got: list[list[bytes]] = []
+
+    def waits() -> bool:
+        return client.info("clients")["blocked_clients"] > 0
+
+    buffer = fastresp.ListBuffer("q", server=server.url)
+    thread = threading.Thread(target=lambda: got.append(list(buffer.consume(1, block=60.0))))
+    thread.start()
+    while not waits():
+        time.sleep(0.01)
+    with pytest.raises(RuntimeError, match="is already running another call"):
+        buffer.close()
+    client.rpush("q", "a")
+    thread.join()
+    assert got == [[b"a"]]
+    buffer.close()
+
+    async def main() -> None:
+        asked = asyncio.Event()
+
+        async def never() -> Any:
+            asked.set()
+            await asyncio.sleep(100)
+            yield "x"
+
+        async def consume() -> list[bytes]:
+            return [item async for item in buffer.consume(1, block=60.0)]
+
+        buffer = fastresp.aio.ListBuffer("q", server=server.url)
+        consuming = asyncio.create_task(consume())
+        pushing = asyncio.create_task(buffer.push(never()))
+        await asked.wait()
+        while not waits():
+            await asyncio.sleep(0.01)
+        with pytest.raises(RuntimeError, match="is already running another call"):
+            await buffer.close()
+        pushing.cancel()  # between its calls: the other one's connection is not its own
+        await asyncio.wait([pushing])
+        client.rpush("q", "b")
+        assert await consuming == [b"b"]
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_items_of_odd_sizes(open_buffer: Open) -> None:
+    buffer = open_buffer()
+    assert buffer.push([np.array(5), np.float64(1.5), bytearray(b"x")]).length == 3
+    assert len(buffer.pop(2**70)) == 3
+    assert len(buffer.pop_arrow(2**70)) == 0
+
+
+def test_lost_while_pushing(open_buffer: Open, client: redis.Redis) -> None:
+    def items() -> Iterator[str]:
+        for i in range(200_000):
+            if i == 100_000:
+                client.client_kill_filter(_type="normal", skipme=True)
+            yield str(i)
+
+    with pytest.raises(fastresp.TransportError) as caught:
+        open_buffer().push(items())
+    report = caught.value.report
+    assert report is not None
+    assert report.rows <= client.llen("q") <= report.rows + 1000 * report.in_doubt
+    assert report.in_doubt + report.unsent > 0
+
+
+def test_frozen_server(open_buffer: Open, start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    buffer = open_buffer(server=server.url, timeout=0.5)
+    buffer.push(map(str, range(10)))
+    os.kill(server.process.pid, signal.SIGSTOP)
+    with pytest.raises(fastresp.TransportTimeout):
+        buffer.pop(1)
+    os.kill(server.process.pid, signal.SIGCONT)
