@@ -366,7 +366,7 @@ HELD = (
     ),
     (
         "Careless clients, each named by `fastresp doctor` and nothing else",
-        "tests/doctor/test_doctor.py::TestWatched::test_planted",
+        "tests/doctor/test_doctor_watch.py::TestWatched::test_planted",
     ),
     (
         "A planted fault of a server, as a full memory, named by `fastresp doctor`",
@@ -378,6 +378,6 @@ HELD = (
     ),
     (
         "Nor with a client that does well",
-        "tests/doctor/test_doctor.py::TestWatched::test_healthy",
+        "tests/doctor/test_doctor_watch.py::TestWatched::test_healthy",
     ),
 )

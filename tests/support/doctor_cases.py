@@ -20,6 +20,8 @@ from fastresp.doctor import Diagnosis, Verdict, watch
 CARELESS = SUPPORT / "careless.py"
 SERVERS = pytest.mark.parametrize("program", ["redis-server", *WHEEL_SERVERS])
 WATCH_S = 0.8
+# Runs for some milliseconds, as many as it counts thousands.
+COUNT = "local i = 0 while i < tonumber(ARGV[1]) * 1000 do i = i + 1 end"
 
 
 @contextmanager
