@@ -346,7 +346,7 @@ HELD = (
     (
         "A server killed at 20 random moments of a load: acknowledged <= stored <= acknowledged + "
         "in doubt",
-        "tests/transports/test_socket.py::test_killed_server_sync",
+        "tests/transports/test_socket_lost.py::test_killed_server_sync",
     ),
     (
         "1,000 random Arrow tables: the same commands as from rows",

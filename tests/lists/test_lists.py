@@ -22,7 +22,6 @@ from peak import PEAK
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
-import fastresp.aio
 from fastresp.server.local_server import LocalServer
 
 # What goes in comes out

@@ -9,7 +9,6 @@ import redis
 from buffers import DELIVERIES, Open, numbers
 
 import fastresp
-import fastresp.aio
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

@@ -1,13 +1,15 @@
-"""Loads in a process of their own, to be interrupted and killed, and what they left behind."""
+"""Loads that are lost, or interrupted and killed in a process of their own, and what they left."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+import pytest
 import redis
 
 import fastresp
@@ -71,3 +73,30 @@ def whole_prefix(client: redis.Redis) -> int:
         keys = [f"key:{i}" for i in range(start, min(start + 10_000, count))]
         assert set(client.mget(keys)) == {VALUE.encode()}
     return count
+
+
+def commands(
+    count: int, at: int | None = None, happening: Callable[[], object] | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """SETs of distinct keys; something happens before one of them is made."""
+    for i in range(count):
+        if i == at and happening is not None:
+            happening()
+        yield "SET", f"key:{i}", VALUE
+
+
+def lost(insert: Insert, server: str, data: object, **options: Any) -> fastresp.TransportError:
+    """The error of a load that is lost on the way."""
+    with pytest.raises(fastresp.TransportError) as caught:
+        insert(data, server=server, **options)
+    assert caught.value.report is not None
+    return caught.value
+
+
+def in_the_background(action: Callable[[], object], delay_s: float = 0.0) -> Callable[[], None]:
+    """Something that happens a while after it is called, in a thread."""
+
+    def start() -> None:
+        threading.Timer(delay_s, action).start()
+
+    return start

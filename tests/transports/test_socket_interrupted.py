@@ -1,0 +1,113 @@
+"""Sources that fail and interruptions on the socket transports: every command is accounted for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+from loads import Insert, commands, interrupted, running_load, whole_prefix
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+
+class SourceFailure(Exception):
+    """An exception of the user's own."""
+
+
+@pytest.mark.parametrize("failure", [SourceFailure("mine"), MemoryError()])
+def test_source_raises(
+    insert: Insert, server: LocalServer, client: redis.Redis, failure: Exception
+) -> None:
+    def fail() -> None:
+        raise failure
+
+    with pytest.raises(type(failure)) as caught:
+        insert(commands(60_000, 50_001, fail), server=server.url)
+    assert caught.value is failure
+    assert failure.report.replies == failure.report.commands == 50_001  # type: ignore[attr-defined]
+    assert "50,001 replies" in failure.__notes__[0]
+    assert client.dbsize() == 50_001
+
+
+def test_value_that_cannot_be_sent(
+    insert: Insert, server: LocalServer, client: redis.Redis
+) -> None:
+    rows = [{"id": i, "name": "x" if i != 1234 else object()} for i in range(2000)]
+    with pytest.raises(fastresp.EncodeError, match=r"row 1,234") as caught:
+        insert(rows, "HSET user:{id} name {name}", server=server.url)
+    assert (caught.value.row, caught.value.argument) == (1234, 3)
+    assert caught.value.report.replies == 1234
+    assert client.dbsize() == 1234
+
+
+def test_value_larger_than_the_server_takes(
+    insert: Insert, server: LocalServer, client: redis.Redis
+) -> None:
+    client.config_set("proto-max-bulk-len", 1 << 20)
+    rows = [("a", 1), ("b", "x" * (1 << 20)), ("c", "x" * ((1 << 20) + 1)), ("d", 1)]
+    try:
+        for kind in (str, str.encode, lambda s: bytearray(s.encode()), lambda s: s + "é"):
+            data = [(k, kind(v) if k == "c" else v) for k, v in rows]
+            with pytest.raises(
+                fastresp.EncodeError, match=r"row 2, .*proto-max-bulk-len"
+            ) as caught:
+                insert(data, "SET {0} {1}", server=server.url)
+            assert (caught.value.row, caught.value.argument) == (2, 2)
+            assert client.strlen("b") == 1 << 20
+            assert sorted(client.keys("*")) == [b"a", b"b"]
+        with pytest.raises(fastresp.EncodeError, match=r"row 1, .*argument 2"):
+            insert(rows, "SET {0} -{1}", server=server.url)
+    finally:
+        client.config_set("proto-max-bulk-len", 512 << 20)
+
+
+def test_source_raises_when_the_server_is_gone_too(
+    insert: Insert, start_server: Callable[..., LocalServer]
+) -> None:
+    server = start_server()
+
+    def fail() -> None:
+        server.stop()
+        raise SourceFailure
+
+    with pytest.raises(SourceFailure) as caught:
+        insert(commands(400_000, 300_000, fail), server=server.url)
+    assert "lost the server" in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
+    child = running_load(server.url, "socket", 10_000 + 7919 * attempt)
+    os.killpg(child.pid, signal.SIGINT)
+    acknowledged, doubt = interrupted(child)
+    assert (whole_prefix(client), doubt) == (acknowledged, 0)
+
+
+def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+    child = running_load(server.url, "socket", 10_000)
+    os.kill(server.process.pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert child.poll() is None
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_killed_without_warning(server: LocalServer, client: redis.Redis, attempt: int) -> None:
+    before = client.info("clients")["connected_clients"]
+    child = running_load(server.url, "socket", 10_000 + 7919 * attempt)
+    child.kill()
+    child.communicate(timeout=30)
+    deadline = time.monotonic() + 10
+    while client.info("clients")["connected_clients"] > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert whole_prefix(client) > 0

@@ -1,0 +1,246 @@
+"""Connections that are lost, frozen or lie, sync and asyncio: every command is accounted for."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+from loads import Insert, commands, in_the_background, insert_asyncio, insert_sync, lost
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Options
+from fastresp.transports.socket import SocketTransport
+from fastresp.transports.window import Window
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_killed_server_sync(start_server: Callable[..., LocalServer], seed: int) -> None:
+    kill_at_random(insert_sync, start_server, seed)
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_killed_server_asyncio(start_server: Callable[..., LocalServer], seed: int) -> None:
+    kill_at_random(insert_asyncio, start_server, seed)
+
+
+def kill_at_random(insert: Insert, start_server: Callable[..., LocalServer], seed: int) -> None:
+    """acknowledged <= stored <= acknowledged + in_doubt, and what is stored are the first ones.
+
+    The append-only file is written before the replies are, and outlives the process.
+    """
+    chance = random.Random(seed)
+    server = start_server("--appendonly", "yes", "--appendfsync", "no")
+    kill = in_the_background(server.process.kill, chance.random() * 0.01)
+    # Without an end: a fast machine must not be through before the server is killed.
+    error = lost(insert, server.url, commands(10**9, chance.randrange(900_000), kill))
+    report = error.report
+    assert report is not None
+    assert report.acknowledged == report.replies
+    assert report.commands == report.acknowledged + report.in_doubt
+    server.stop()
+    server.start()
+    client = redis.Redis.from_url(server.url, retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0))
+    while True:
+        try:
+            stored = client.dbsize()
+            break
+        except redis.BusyLoadingError:
+            time.sleep(0.02)
+    assert report.acknowledged <= stored <= report.acknowledged + report.in_doubt
+    for start in range(0, stored, 50_000):
+        keys = [f"key:{i}" for i in range(start, min(start + 50_000, stored))]
+        assert client.exists(*keys) == len(keys)
+    assert "lost the server" in str(error)
+
+
+def test_killed_connection(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+    def kill_the_other() -> None:
+        mine = str(client.client_id())
+        for other in client.client_list():
+            if other["id"] != mine:
+                client.client_kill_filter(_id=other["id"])
+
+    error = lost(insert, server.url, commands(400_000, 200_000, kill_the_other))
+    assert "CLIENT KILL" in str(error)
+    assert "a new connection to it works" in str(error)
+    report = error.report
+    assert report is not None
+    assert 0 < report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
+
+
+@pytest.mark.parametrize("count", [10, 500_000], ids=["in-the-buffers", "buffers-full"])
+def test_frozen_server(
+    insert: Insert, start_server: Callable[..., LocalServer], count: int
+) -> None:
+    server = start_server()
+    pid = server.process.pid
+    data = commands(count, count // 2, lambda: os.kill(pid, signal.SIGSTOP))
+    started = time.monotonic()
+    error = lost(insert, server.url, data, timeout=1.0)
+    assert time.monotonic() - started < 20
+    assert isinstance(error, fastresp.TransportTimeout)
+    assert "nothing moved for 1 s" in str(error)
+    report = error.report
+    assert report is not None
+    os.kill(pid, signal.SIGCONT)
+    stored = redis.Redis.from_url(server.url).dbsize()
+    assert report.acknowledged <= stored <= report.acknowledged + report.in_doubt
+    assert report.in_doubt + report.unsent > 0
+
+
+def test_slow_source_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
+    data = commands(100_000, 50_000, lambda: time.sleep(1.5))
+    assert insert(data, server=server.url, timeout=1.0).replies == 100_000
+
+
+# By the server's clock: how long a number of loops takes is a matter of the machine.
+TENTH_OF_A_SECOND = """
+local function now() local t = redis.call("TIME") return t[1] + t[2] / 1000000 end
+local start = now()
+while now() < start + 0.1 do end
+"""
+
+
+def test_slow_server_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
+    """Commands of a tenth of a second, all in the server's buffers from the start.
+
+    Large ones: a server answers what it reads at once, 16 KB of commands, when it is through.
+    """
+    slow = [("EVAL", TENTH_OF_A_SECOND, 0, "x" * 20_000)] * 40
+    started = time.monotonic()
+    report = insert(slow, server=server.url, timeout=2.0)
+    assert (report.replies, report.failed) == (40, 0)
+    assert time.monotonic() - started > 4
+
+
+def test_query_buffer_limit(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+    client.config_set("client-query-buffer-limit", 1 << 20)
+    data = [("SET", "a", 1), ("SET", "b", "x" * (4 << 20)), ("SET", "c", 1)]
+    try:
+        error = lost(insert, server.url, data)
+    finally:
+        client.config_set("client-query-buffer-limit", 1 << 30)
+    assert "query buffer limit" in str(error)
+    assert error.report is not None
+    assert error.report.acknowledged == 1
+    assert client.keys("*") == [b"a"]
+
+
+def test_command_that_the_server_cannot_read(server: LocalServer) -> None:
+    """Its last words are told. (Our own encoder would not send this.)"""
+    data = fastresp.pack("SET", "a", 1) + b"*2\r\n$3\r\nGET\r\n$4000000000\r\n" + b"x" * 100
+    with SocketTransport(Options(server=server.url)) as transport:
+        core = transport.lanes.lanes[0]
+        writer = fastresp.Writer(fastresp.Template("{0} {1}"))
+        (chunk,) = writer.chunks([("GET", "x" * 4000)])
+        transport.write(chunk)
+        assert core.stream is not None
+        while core.window.acknowledged < 1:
+            core.step()
+        core.stream._socket.sendall(data)
+        with pytest.raises(fastresp.TransportError, match="invalid bulk length"):
+            while True:
+                transport.write(chunk)
+
+
+def test_interruption_while_a_chunk_is_handed_over(
+    server: LocalServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it comes: the chunk is sent once, and nothing is waited for in vain."""
+    add = Window.add
+    for before in (True, False):
+        client.flushall()
+
+        def interrupted(window: Window, *chunks: Any, before: bool = before) -> None:
+            monkeypatch.setattr(Window, "add", add)
+            if not before:
+                add(window, *chunks)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Window, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            insert_sync(commands(1000), server=server.url, timeout=2)
+        assert caught.value.report.replies == 1000  # type: ignore[attr-defined]
+        assert client.dbsize() == 1000
+
+
+class Proxy:
+    """Between a load and a real server, and not to be trusted with the replies."""
+
+    def __init__(self, server: LocalServer, spoil: Callable[[bytes], bytes]) -> None:
+        self.spoil = spoil
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.server = server
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                ours, _ = self.listener.accept()
+            except OSError:
+                return
+            theirs = socket.socket(socket.AF_UNIX)
+            theirs.connect(str(self.server.socket))
+            threading.Thread(target=self._copy, args=(ours, theirs, bytes), daemon=True).start()
+            threading.Thread(
+                target=self._copy, args=(theirs, ours, self.spoil), daemon=True
+            ).start()
+
+    @staticmethod
+    def _copy(source: socket.socket, sink: socket.socket, change: Callable[[bytes], bytes]) -> None:
+        try:
+            while data := source.recv(65536):
+                sink.sendall(change(data))
+        except OSError:
+            pass
+        finally:
+            for end in (sink, source):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (b"?what\r\n", r"no reply begins like this: b'.*\?what"),
+        (b"+OK\r\n" * 3_000_000, "replies more than commands"),
+    ],
+    ids=["garbage", "too-many"],
+)
+def test_replies_that_make_no_sense(
+    insert: Insert, server: LocalServer, bad: bytes, words: str
+) -> None:
+    count = 0
+
+    def spoil(data: bytes) -> bytes:
+        nonlocal count
+        count += data.count(b"+OK")
+        # Between two replies, not in the midst of one.
+        return data + bad if count > 1000 and data.endswith(b"\n") else data
+
+    proxy = Proxy(server, spoil)
+    try:
+        error = lost(insert, proxy.url, commands(300_000))
+    finally:
+        proxy.close()
+    assert re.search(words, str(error))
+    assert "what can't be understood" in str(error)
+    assert error.report is not None
+    assert error.report.acknowledged >= 1000 or "garbage" not in words
