@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+import redis
 from typer.testing import CliRunner, Result
 
+import fastresp
 from fastresp.cli.app import app
 
 PROGRAM = [str(Path(sys.executable).with_name("fastresp"))]
 if not Path(PROGRAM[0]).exists():
     PROGRAM = [sys.executable, "-m", "fastresp"]
+HSET = "HSET user:{id} {**}"
+CSV = "id,name,mail\n1,Ann,a@x\n2,Bo,b@x\n3,Zoë,z@x\n"
+TRANSPORTS = pytest.mark.parametrize("transport", ["redis-cli", "socket"])
 
 
 def invoke(*arguments: object, stdin: str | bytes | None = None) -> Result:
@@ -37,3 +46,54 @@ def run(
     output, words = done.stdout.decode(errors="replace"), done.stderr.decode()
     assert "Traceback" not in words or "--traceback" in arguments
     return subprocess.CompletedProcess(done.args, done.returncode, output, words)
+
+
+class Endless:
+    """A load that is fed without end, until it ends itself or is ended."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.returncode: int | None = None
+        self._feeder = threading.Thread(target=self._feed, daemon=True)
+        self._feeder.start()
+
+    def _feed(self) -> None:
+        assert self.process.stdin is not None
+        number = 0
+        with suppress(OSError, ValueError):
+            while self.process.poll() is None:
+                block = fastresp.pack_many(
+                    ("SET", f"key:{i}", "x" * 100) for i in range(number, number + 100)
+                )
+                self.process.stdin.write(block)
+                number += 100
+                time.sleep(0.001)
+
+    def __enter__(self) -> Endless:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for file in (self.process.stdout, self.process.stderr):
+            assert file is not None
+            file.close()
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        self.returncode = self.process.wait(timeout)
+        assert self.process.stdout is not None and self.process.stderr is not None
+        return self.process.stdout.read().decode(), self.process.stderr.read().decode()
+
+
+def wait_for_keys(url: str, count: int = 1000) -> None:
+    with redis.Redis.from_url(url) as client:
+        deadline = time.monotonic() + 100
+        while client.dbsize() < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)

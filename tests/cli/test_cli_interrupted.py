@@ -1,0 +1,137 @@
+"""Interruptions of the command line: a report, an exit code, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from command_line import PROGRAM, TRANSPORTS, Endless, wait_for_keys
+
+from fastresp.cli.exit_codes import Exit
+
+pytestmark = pytest.mark.usefixtures("url_in_environment")
+
+
+class TestInterruptions:
+    @TRANSPORTS
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_load(self, server, client, transport: str, number: signal.Signals) -> None:
+        with Endless("send", "-", "--transport", transport) as process:
+            wait_for_keys(server.url)
+            process.process.send_signal(number)
+            output, words = process.communicate(timeout=30)
+        assert (process.returncode, output) == (Exit.INTERRUPTED, "")
+        assert "Traceback" not in words
+        count = client.dbsize()
+        assert words.startswith(f"{count:,} commands (")
+        assert f"\n{count:,} replies, 0 of them errors\n" in words
+        assert words.endswith("fastresp: interrupted\n")
+
+    def test_json(self, server, client) -> None:
+        with Endless("send", "-", "--transport", "socket", "--json") as process:
+            wait_for_keys(server.url)
+            process.process.send_signal(signal.SIGINT)
+            output, words = process.communicate(timeout=30)
+        fields = json.loads(output)
+        assert (process.returncode, words, fields["exit_code"]) == (4, "", 4)
+        assert fields["commands"] == fields["replies"] == client.dbsize()
+        assert fields["error"] == "interrupted"
+
+    @pytest.mark.parametrize("wait", [0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5])
+    def test_at_any_time(self, server, resp, wait: float) -> None:
+        """From our first line on, while Python still imports, there is no traceback.
+
+        What Python says of its imports tells when that is: the first of typer is ours.
+        """
+        path = resp([("SET", f"key:{i}", "x" * 100) for i in range(300_000)])
+        command = [sys.executable, "-X", "importtime", "-m", "fastresp", "send", str(path)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            while "typer" not in (line := process.stderr.readline()):
+                assert line
+            time.sleep(wait)
+            process.send_signal(signal.SIGINT)
+            lines = process.stderr.read().splitlines()
+        words = [line for line in lines if not line.startswith("import time:")]
+        assert process.returncode in (Exit.OK, Exit.INTERRUPTED), words
+        assert "Traceback" not in " ".join(words)
+        assert (words[-1] == "fastresp: interrupted") == (process.returncode == Exit.INTERRUPTED)
+
+    def test_under_a_rate_limit(self, server, client, resp) -> None:
+        """What is made by then goes at that rate, so it is little."""
+        path = resp([("SET", f"key:{i}", "x") for i in range(100_000)])
+        command = [*PROGRAM, "send", str(path), "--rate-limit", "500"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            wait_for_keys(server.url, 300)
+            process.send_signal(signal.SIGINT)
+            sent = client.dbsize()
+            _, words = process.communicate(timeout=30)
+        assert process.returncode == Exit.INTERRUPTED
+        assert words.startswith(f"{client.dbsize():,} commands (")
+        assert client.dbsize() - sent < 5000
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_under_a_rate_limit_that_takes_for_ever(
+        self, server, client, resp, number: signal.Signals
+    ) -> None:
+        path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
+        command = [*PROGRAM, "send", str(path), "--rate-limit", "0.5"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            wait_for_keys(server.url, 1)
+            process.send_signal(number)
+            _, words = process.communicate(timeout=10)
+        assert process.returncode == Exit.INTERRUPTED
+        assert words.startswith(f"{client.dbsize()} command")
+
+    def test_twice(self, server, client, start_server) -> None:
+        """The second waits for nothing, and there still is a report."""
+        server = start_server()
+        with Endless("send", "-", "--server", server.url) as process:
+            wait_for_keys(server.url)
+            os.kill(server.process.pid, signal.SIGSTOP)
+            process.process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+            process.process.send_signal(signal.SIGINT)
+            _, words = process.communicate(timeout=10)
+            os.kill(server.process.pid, signal.SIGCONT)
+        assert process.returncode == Exit.INTERRUPTED
+        assert re.match(r"[\d,]+ commands \(", words)
+        assert words.endswith("fastresp: interrupted\n")
+
+    def test_ignored(self, server, client, resp) -> None:
+        """What a shell started it to ignore, as with nohup, it ignores."""
+        path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
+        command = ["nohup", *PROGRAM, "send", str(path), "--rate-limit", "1000"]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            wait_for_keys(server.url, 100)
+            process.send_signal(signal.SIGHUP)
+            process.communicate(timeout=30)
+        assert (process.returncode, client.dbsize()) == (Exit.OK, 1000)
+
+    def test_silent_input(self, server, tmp_path) -> None:
+        """Nothing has come yet, and nothing will: there is no read to be waited for."""
+        reader, writer = os.pipe()
+        said = tmp_path / "said"
+        command = [sys.executable, "-X", "importtime", "-m", "fastresp"]
+        command += ["load", "-", "SET {id} 1", "--server", server.url]
+        with (
+            said.open("wb") as file,
+            subprocess.Popen(command, stdin=reader, stderr=file) as process,
+        ):
+            before = ""
+            # Our handler is there from typer on; and it waits when it imports no more.
+            while "typer" not in before or before != said.read_text():
+                before = said.read_text()
+                time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+        os.close(reader)
+        os.close(writer)
+        words = [each for each in said.read_text().splitlines() if not each.startswith("import ")]
+        assert (process.returncode, words) == (4, ["fastresp: interrupted"])

@@ -1,0 +1,209 @@
+"""``fastresp load``: what it loads and prints, its bar, and what it asks before it deletes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import redis
+from command_line import CSV, HSET, PROGRAM, TRANSPORTS, invoke, run
+
+from fastresp.cli.exit_codes import Exit
+
+pytestmark = pytest.mark.usefixtures("url_in_environment")
+
+
+@pytest.mark.usefixtures("server")
+class TestLoad:
+    @TRANSPORTS
+    def test_csv(self, client, users: Path, transport: str) -> None:
+        done = run("load", users, HSET, "--transport", transport)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.startswith("3 commands (")
+        assert f"over {transport}" in done.stderr
+        assert "3 replies, 0 of them errors" in done.stderr
+        assert client.hgetall("user:3") == {b"name": "Zoë".encode(), b"mail": b"z@x"}
+
+    def test_standard_input(self, client) -> None:
+        done = run("load", "-", "SET {id} {name}", "--format", "csv", stdin=CSV.encode())
+        assert done.returncode == 0, done
+        assert client.get("3") == "Zoë".encode()
+
+    def test_sql(self, client, users: Path) -> None:
+        query = "SELECT id, upper(name) AS name FROM source WHERE id > 1"
+        done = invoke("load", users, "SET {id} {name}", "--sql", query)
+        assert done.exit_code == 0, done.output
+        assert client.mget("1", "2") == [None, b"BO"]
+
+    def test_glob_and_limit(self, client, tmp_path: Path) -> None:
+        for part in range(3):
+            (tmp_path / f"part-{part}.csv").write_text(f"id\n{part}0\n{part}1\n")
+        assert invoke("load", tmp_path / "part-*.csv", "SET {id} x").exit_code == 0
+        assert client.dbsize() == 6
+        client.flushall()
+        assert invoke("load", tmp_path / "part-*.csv", "SET {id} x", "--limit", 3).exit_code == 0
+        assert client.dbsize() == 3
+
+    def test_several_templates(self, client, users: Path) -> None:
+        assert invoke("load", users, "SET {id} {name}", "SADD ids {id}").exit_code == 0
+        assert client.scard("ids") == 3
+
+    def test_nulls(self, client, tmp_path: Path) -> None:
+        path = tmp_path / "rows.json"
+        path.write_text('{"id": 1, "name": "Ann"}\n{"id": 2, "name": null}\n')
+        done = invoke("load", path, HSET)
+        assert done.exit_code == Exit.ERRORS
+        assert "--nulls skip" in done.stderr
+        assert "nulls='" not in done.stderr
+        assert invoke("load", path, HSET, "--nulls", "empty").exit_code == 0
+        assert client.hget("user:2", "name") == b""
+
+    def test_field_that_is_not_there(self, users: Path) -> None:
+        done = run("load", users, "SET {id} {nmae}")
+        assert done.returncode == Exit.USAGE
+        assert "no field {nmae}" in done.stderr or "nmae" in done.stderr
+        assert done.stderr.endswith("\n    SET {id} {nmae}\n             ^\n")
+
+    def test_file_that_is_not_what_it_should_be(self, client, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_text("id,name\n" + "".join(f"{i},x\n" for i in range(1_000_000)) + "1,2,3\n")
+        done = run("load", path, "SET {id} {name}")
+        assert done.returncode == Exit.ERRORS
+        assert done.stderr.startswith(f"{client.dbsize():,} commands (")
+        assert "row 1,000,000: 3 fields" in done.stderr
+        assert "--format as one of" in run("load", __file__, HSET).stderr
+
+    def test_json(self, users: Path) -> None:
+        done = run("load", users, HSET, "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        fields = json.loads(done.stdout)
+        assert fields["rows"] == fields["commands"] == fields["replies"] == 3
+        assert fields["errors"] == []
+        assert set(fields) == {
+            "rows", "commands", "replies", "failed", "in_doubt", "unsent", "stopped", "bytes_sent",
+            "seconds", "commands_per_second", "transport", "reason", "connections",
+            "errors", "errors_by_code", "skipped", "exit_code", "error",
+        }  # fmt: skip
+        assert fields["transport"] in fields["reason"]
+        assert fields["commands_per_second"] > 0
+        assert (fields["exit_code"], fields["error"]) == (0, None)
+
+    def test_template_and_resp(self, client, resp) -> None:
+        assert run("load", resp()).returncode == 0
+        assert client.dbsize() == 1000
+        done = run("load", resp(), HSET)
+        assert done.returncode == Exit.USAGE
+        assert "leave out the template" in done.stderr
+
+    def test_no_template(self, users: Path) -> None:
+        done = run("load", users)
+        assert done.returncode == Exit.USAGE
+        assert "a template is missing" in done.stderr
+
+    def test_rate_limit(self, users: Path) -> None:
+        done = invoke("load", users, HSET, "--rate-limit", 5, "--json")
+        assert json.loads(done.stdout)["seconds"] > 0.3
+
+    def test_bar_only_on_a_terminal(self, resp) -> None:
+        code, output, screen = on_terminal("send", resp())
+        assert (code, output) == (0, b"")
+        for words in (b"1,000 rows", b"commands/s", b"MB/s", b"0 errors", b"0:00:00"):
+            assert words in screen
+        code, output, screen = on_terminal("send", resp(), "--json")
+        assert screen == b""
+        assert json.loads(output)["commands"] == 1000
+        assert "MB/s  0 errors" not in run("send", resp()).stderr
+
+
+def on_terminal(*arguments: object, answer: bytes = b"") -> tuple[int, bytes, bytes]:
+    """Run it with a terminal for stdin and stderr; give its code, its stdout, and the screen."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)], stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
+        env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    assert process.stdout is not None
+    screen = b""
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline:
+        if not select.select([ours], [], [], 0.1)[0]:
+            continue
+        try:
+            screen += os.read(ours, 1 << 16)
+        except OSError:
+            break  # the other side has closed it
+        if answer and b"[y/N]" in screen:
+            os.write(ours, answer)
+            answer = b""
+    output = process.stdout.read()
+    process.stdout.close()
+    os.close(ours)
+    return process.wait(30), output, screen
+
+
+def test_bar_under_a_rate_limit(server, client, resp) -> None:
+    """It moves with every tenth of a second, not only at the end."""
+    path = resp([("SET", f"key:{i}", "x") for i in range(2000)])
+    code, _, screen = on_terminal("send", path, "--rate-limit", 1000)
+    assert (code, client.dbsize()) == (Exit.OK, 2000)
+    shown = {int(found.replace(b",", b"")) for found in re.findall(rb"([\d,]+) rows", screen)}
+    assert len(shown - {0, 2000}) >= 4
+
+
+@pytest.mark.usefixtures("server")
+class TestDeleting:
+    DELETE = "DEL user:{id}"
+
+    @pytest.mark.parametrize(
+        "template",
+        ["DEL user:{id}", "SET a {id}; unlink b", "FLUSHALL", "RESTORE {id} 0 x", "{name} {id}"],
+    )
+    def test_refused_without_a_terminal(self, client, users: Path, template: str) -> None:
+        client.set("user:1", 1)
+        done = run("load", users, template)
+        assert done.returncode == Exit.USAGE
+        assert "give --yes if that is what you want" in done.stderr
+        assert client.dbsize() == 1
+
+    def test_names_the_commands(self, users: Path) -> None:
+        done = run("load", users, "SET a {id}; unlink b; FLUSHDB")
+        assert "UNLINK, FLUSHDB may delete or overwrite data" in done.stderr
+
+    def test_yes(self, client, users: Path) -> None:
+        client.set("user:1", 1)
+        assert run("load", users, self.DELETE, "--yes").returncode == 0
+        assert client.dbsize() == 0
+
+    def test_file_of_resp(self, client, resp) -> None:
+        path = resp([("SET", "a", 1), ("DEL", "a")])
+        assert run("send", path).returncode == Exit.USAGE
+        assert run("send", path, "-y").returncode == 0
+        assert run("send", "-", stdin=path.read_bytes()).returncode == 0
+
+    def test_server_that_does_not_tell_what_commands_do(self, start_server, users: Path) -> None:
+        server = start_server()
+        with redis.Redis.from_url(server.url) as client:
+            client.execute_command("ACL", "SETUSER", "blind", "on", ">p", "~*", "+@write")
+        url = server.url.replace("unix://", "unix://blind:p@")
+        assert run("load", users, self.DELETE, "--server", url).returncode == Exit.USAGE
+        assert run("load", users, HSET, "--server", url).returncode == 0
+
+    def test_asked_on_a_terminal(self, client, users: Path) -> None:
+        client.set("user:1", 1)
+        code, _, screen = on_terminal("load", users, self.DELETE, answer=b"n\n")
+        assert (code, client.dbsize()) == (Exit.USAGE, 1)
+        assert b"DEL may delete or overwrite data: go on? [y/N]" in screen
+        assert b"nothing was sent" in screen
+        code, _, screen = on_terminal("load", users, self.DELETE, answer=b"y\n")
+        assert (code, client.dbsize()) == (0, 0)
+
+    def test_harmless_commands_are_not_asked_about(self, users: Path) -> None:
+        assert invoke("load", users, "SET {id} x; EXPIRE {id} 10; XADD s * f {id}").exit_code == 0
