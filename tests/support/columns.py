@@ -257,3 +257,10 @@ class Counted:
     def _release_array(self, pointer: int) -> None:
         self.released += 1
         self._give_back(CArray, pointer)
+
+
+def batches(count: int = 3, rows: int = 2) -> list[pa.RecordBatch]:
+    return [
+        pa.record_batch({"id": range(i * rows, i * rows + rows), "v": ["x" * 50] * rows})
+        for i in range(count)
+    ]
