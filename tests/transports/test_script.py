@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import copy
-import io
 import itertools
 import json
-import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,135 +15,16 @@ import pyarrow as pa
 import pytest
 import redis
 from loads import Insert, insert_sync
+from scripts import ADD, KEYS, ROWS, data, expected, flushing, sums
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
-import fastresp.aio
-from fastresp import Script, TemplateError
+from fastresp import Script
 from fastresp.encode.script import ForgottenScripts, is_forgotten, script_of
-from fastresp.encode.template import as_template
 from fastresp.resp.split import arguments
 from fastresp.server.local_server import LocalServer
 from fastresp.transports.resend import Repeater
 from fastresp.transports.window import Window
-
-ADD = Script("return redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])")
-ROWS = 200_000
-KEYS = 20_000
-
-
-@contextmanager
-def flushing(server: LocalServer, pause: float = 0.01) -> Iterator[list[int]]:
-    """A second client that has the server forget all scripts again and again; and how often."""
-    done = threading.Event()
-    count = [0]
-
-    def flush() -> None:
-        with redis.Redis.from_url(server.url) as client:
-            while not done.wait(pause):
-                client.script_flush()
-                count[0] += 1
-
-    thread = threading.Thread(target=flush)
-    thread.start()
-    try:
-        yield count
-    finally:
-        done.set()
-        thread.join()
-
-
-def sums(client: redis.Redis) -> list[int]:
-    """What was added to each of the keys."""
-    pipeline = client.pipeline(transaction=False)
-    for i in range(KEYS):
-        pipeline.hget(f"u:{i}", "n")
-    return [int(n) for n in pipeline.execute()]
-
-
-def expected(rows: int = ROWS) -> list[int]:
-    found = [0] * KEYS
-    for i in range(rows):
-        found[i % KEYS] += 1 + i
-    return found
-
-
-def data(rows: int = ROWS) -> Iterator[dict[str, int]]:
-    """Rows of which no two add the same."""
-    return ({"id": i % KEYS, "n": 1 + i} for i in range(rows))
-
-
-def test_command() -> None:
-    script = Script("return 1")
-    assert script.sha1 == "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
-    assert (script.text, Script(b"return 1").sha1) == (b"return 1", script.sha1)
-    template = script.command("user:{id} 'x y' ", " {n} {*tags} {**}\n")
-    writer = fastresp.Writer(template)
-    [chunk] = writer.chunks([{"id": 5, "n": 1, "tags": ["a", "b"], "x": "y"}])
-    assert arguments(chunk) == (
-        b"EVALSHA", script.sha1.encode(), b"2", b"user:5", b"x y", b"1", b"a", b"b", b"x", b"y",
-    )  # fmt: skip
-    assert fastresp.Writer(script.command()).take() is None
-    [chunk] = fastresp.Writer(script.command("", "{0}")).chunks([7])
-    assert arguments(chunk) == (b"EVALSHA", script.sha1.encode(), b"0", b"7")
-
-
-@pytest.mark.parametrize(
-    ("keys", "args", "message"),
-    [
-        ("{*list}", "", "the number of keys has to be known"),
-        ("a {**}", "", "the number of keys has to be known"),
-        ("a;b", "", "this ends the command"),
-        ("a", "b\nc", "this ends the command"),
-        ("a 'b", "", "this quote is not closed"),
-        ("a", "{b", "this brace is not closed"),
-    ],
-)
-def test_what_is_no_command(keys: str, args: str, message: str) -> None:
-    with pytest.raises(TemplateError, match=message):
-        ADD.command(keys, args)
-
-
-def test_quoted_ends_are_text() -> None:
-    [chunk] = fastresp.Writer(ADD.command("';'", r'"a;\n"')).chunks([0])
-    assert arguments(chunk)[3:] == (b";", b"a;\n")
-
-
-def test_no_text() -> None:
-    with pytest.raises(TypeError, match="a Script takes the text of a Lua script, not a PosixPath"):
-        Script(Path("x.lua"))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a Script becomes one by its command"):
-        as_template([ADD])  # type: ignore[list-item]
-
-
-def test_not_in_a_transaction() -> None:
-    with pytest.raises(TemplateError, match="can't be sent again within MULTI and EXEC") as caught:
-        as_template(["multi", ADD.command("a", "1"), "EXEC"])
-    assert str(caught.value).splitlines()[-2:] == [
-        f"    EVALSHA {ADD.sha1} 1 a 1",
-        "    ^",
-    ]
-
-
-def test_as_part_of_a_template() -> None:
-    other = Script("return 2")
-    template = as_template(["SADD users {id}", ADD.command("u:{id}", "{n}"), other.command()])
-    assert template is not None
-    assert [len(command) for command in template.commands] == [3, 5, 3]
-    assert template.scripts == {
-        ADD.sha1.encode(): ADD.text,
-        other.sha1.encode(): other.text,
-    }
-    for same in (pickle.loads(pickle.dumps(template)), copy.copy(template)):
-        assert (same.text, same.scripts) == (template.text, template.scripts)
-    assert pickle.loads(pickle.dumps(ADD)).sha1 == ADD.sha1
-
-
-def test_missing_field_has_its_place() -> None:
-    with pytest.raises(TemplateError, match=r"the row has no field \{city\}") as caught:
-        fastresp.dump([{"id": 1}], ADD.command("u:{id}", "{city}"), io.BytesIO())
-    _, line, caret = str(caught.value).splitlines()
-    assert line[caret.index("^") :] == "{city}"
 
 
 def test_dump_is_whole(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
@@ -467,101 +344,6 @@ def test_nothing_is_sent_again_without_need(server: LocalServer) -> None:
     report = insert_sync(data(), ADD.command("u:{id}", "{n}"), server=server.url)
     chunks = fastresp.Writer(ADD.command("u:{id}", "{n}")).chunks(data())
     assert report.bytes_sent == sum(map(len, chunks))
-
-
-def execute_sync(data: Any, command: Any, **options: Any) -> list[Any]:
-    return list(fastresp.iter_replies(data, command, **options))
-
-
-def execute_asyncio(data: Any, command: Any, **options: Any) -> list[Any]:
-    async def collect() -> list[Any]:
-        return [reply async for reply in fastresp.aio.iter_replies(data, command, **options)]
-
-    return asyncio.run(collect())
-
-
-@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
-def execute(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
-    """A list of all replies."""
-    return request.param
-
-
-@pytest.mark.parametrize(("rows", "pause"), [(ROWS, 0.01), (2 * KEYS, 0)])
-def test_replies_in_order(
-    execute: Callable[..., list[Any]], server: LocalServer, client: redis.Redis, rows: int,
-    pause: float,
-) -> None:  # fmt: skip
-    """Each in its place, and each script run once."""
-    script = Script("return {ARGV[1], redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])}")
-    template = ["ECHO {id}", script.command("u:{id}", "{n}")]
-    with flushing(server, pause) as count:
-        replies = execute(data(rows), template, server=server.url, decode=True)
-    assert count[0] >= 5
-    assert replies[::2] == [str(row["id"]) for row in data(rows)]
-    assert [reply[0] for reply in replies[1::2]] == [str(row["n"]) for row in data(rows)]
-    assert sums(client) == expected(rows)
-
-
-def test_errors_in_their_place(execute: Callable[..., list[Any]], server: LocalServer) -> None:
-    script = Script("""
-        if redis.call('INCR', KEYS[1]) % 10 == 0 then return redis.error_reply('TEN of them') end
-        return ARGV[1]
-    """)
-    with flushing(server):
-        replies = execute(
-            range(50_000), script.command("k{0}", "{0}"), server=server.url, on_error="collect"
-        )  # fmt: skip
-        assert replies == [b"%d" % i for i in range(50_000)]
-        replies = execute(
-            range(50_000), script.command("all", "{0}"), server=server.url, on_error="collect"
-        )
-    errors = [(i, reply) for i, reply in enumerate(replies) if type(reply) is not bytes]
-    assert len(errors) == 5000
-    for i, error in errors:
-        assert (error.text, error.index, error.row) == ("TEN of them", i, i)
-        assert error.arguments == (b"EVALSHA", script.sha1.encode(), b"1", b"all", b"%d" % i)
-    assert all(reply == b"%d" % i for i, reply in enumerate(replies) if type(reply) is bytes)
-
-
-def test_error_raised_in_its_place(server: LocalServer, client: redis.Redis) -> None:
-    client.set("k500", "text")
-    script = Script("redis.call('LPUSH', KEYS[1], 1) return ARGV[1]")
-    source = fastresp.iter_replies(range(100_000), script.command("k{0}", "{0}"), server=server.url)
-    got = [next(source)]
-    client.script_flush()
-    with pytest.raises(fastresp.CommandError, match="row 500, command 500: WRONGTYPE"):
-        got.extend(source)
-    assert got == [b"%d" % i for i in range(500)]
-
-
-def test_replies_over_tls(
-    execute: Callable[..., list[Any]], tls: Callable[..., str], tls_server: LocalServer
-) -> None:
-    script = Script("return {ARGV[1], redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])}")
-    with flushing(tls_server), redis.Redis.from_url(tls_server.url) as client:
-        replies = execute(data(2 * KEYS), script.command("u:{id}", "{n}"), server=tls())
-        assert sums(client) == expected(2 * KEYS)
-    assert [int(reply[0]) for reply in replies] == [row["n"] for row in data(2 * KEYS)]
-
-
-def test_never_known(execute: Callable[..., list[Any]], server: LocalServer) -> None:
-    script = Script("return redis.error_reply('NOSCRIPT No matching script.')")
-    template = ["ECHO {0}", script.command("k{0}")]
-    replies = execute(range(3), template, server=server.url, on_error="collect")
-    assert replies[::2] == [b"0", b"1", b"2"]
-    assert [(error.row, error.index) for error in replies[1::2]] == [(0, 1), (1, 3), (2, 5)]
-
-
-def test_large_replies(execute: Callable[..., list[Any]], server: LocalServer) -> None:
-    script = Script("return string.rep('x', 100000) .. ARGV[1]")
-    with flushing(server, 0.005):
-        replies = execute(range(2000), script.command("", "{0}"), server=server.url)
-    assert [reply[100_000:] for reply in replies] == [b"%d" % i for i in range(2000)]
-
-
-def test_syntax_error_in_execute(execute: Callable[..., list[Any]], server: LocalServer) -> None:
-    with pytest.raises(fastresp.CommandError, match="ERR Error compiling script"):
-        execute([1], Script("local = 1").command("k{0}"), server=server.url)
 
 
 def test_lost_with_a_script_missing(start_server: Callable[..., LocalServer]) -> None:

@@ -1,0 +1,111 @@
+"""Replies of scripts: in order and each once, however often the server forgets the script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from scripts import KEYS, ROWS, data, expected, flushing, sums
+
+import fastresp
+import fastresp.aio
+from fastresp import Script
+from fastresp.server.local_server import LocalServer
+
+
+def execute_sync(data: Any, command: Any, **options: Any) -> list[Any]:
+    return list(fastresp.iter_replies(data, command, **options))
+
+
+def execute_asyncio(data: Any, command: Any, **options: Any) -> list[Any]:
+    async def collect() -> list[Any]:
+        return [reply async for reply in fastresp.aio.iter_replies(data, command, **options)]
+
+    return asyncio.run(collect())
+
+
+@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
+def execute(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
+    """A list of all replies."""
+    return request.param
+
+
+@pytest.mark.parametrize(("rows", "pause"), [(ROWS, 0.01), (2 * KEYS, 0)])
+def test_replies_in_order(
+    execute: Callable[..., list[Any]], server: LocalServer, client: redis.Redis, rows: int,
+    pause: float,
+) -> None:  # fmt: skip
+    """Each in its place, and each script run once."""
+    script = Script("return {ARGV[1], redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])}")
+    template = ["ECHO {id}", script.command("u:{id}", "{n}")]
+    with flushing(server, pause) as count:
+        replies = execute(data(rows), template, server=server.url, decode=True)
+    assert count[0] >= 5
+    assert replies[::2] == [str(row["id"]) for row in data(rows)]
+    assert [reply[0] for reply in replies[1::2]] == [str(row["n"]) for row in data(rows)]
+    assert sums(client) == expected(rows)
+
+
+def test_errors_in_their_place(execute: Callable[..., list[Any]], server: LocalServer) -> None:
+    script = Script("""
+        if redis.call('INCR', KEYS[1]) % 10 == 0 then return redis.error_reply('TEN of them') end
+        return ARGV[1]
+    """)
+    with flushing(server):
+        replies = execute(
+            range(50_000), script.command("k{0}", "{0}"), server=server.url, on_error="collect"
+        )  # fmt: skip
+        assert replies == [b"%d" % i for i in range(50_000)]
+        replies = execute(
+            range(50_000), script.command("all", "{0}"), server=server.url, on_error="collect"
+        )
+    errors = [(i, reply) for i, reply in enumerate(replies) if type(reply) is not bytes]
+    assert len(errors) == 5000
+    for i, error in errors:
+        assert (error.text, error.index, error.row) == ("TEN of them", i, i)
+        assert error.arguments == (b"EVALSHA", script.sha1.encode(), b"1", b"all", b"%d" % i)
+    assert all(reply == b"%d" % i for i, reply in enumerate(replies) if type(reply) is bytes)
+
+
+def test_error_raised_in_its_place(server: LocalServer, client: redis.Redis) -> None:
+    client.set("k500", "text")
+    script = Script("redis.call('LPUSH', KEYS[1], 1) return ARGV[1]")
+    source = fastresp.iter_replies(range(100_000), script.command("k{0}", "{0}"), server=server.url)
+    got = [next(source)]
+    client.script_flush()
+    with pytest.raises(fastresp.CommandError, match="row 500, command 500: WRONGTYPE"):
+        got.extend(source)
+    assert got == [b"%d" % i for i in range(500)]
+
+
+def test_replies_over_tls(
+    execute: Callable[..., list[Any]], tls: Callable[..., str], tls_server: LocalServer
+) -> None:
+    script = Script("return {ARGV[1], redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])}")
+    with flushing(tls_server), redis.Redis.from_url(tls_server.url) as client:
+        replies = execute(data(2 * KEYS), script.command("u:{id}", "{n}"), server=tls())
+        assert sums(client) == expected(2 * KEYS)
+    assert [int(reply[0]) for reply in replies] == [row["n"] for row in data(2 * KEYS)]
+
+
+def test_never_known(execute: Callable[..., list[Any]], server: LocalServer) -> None:
+    script = Script("return redis.error_reply('NOSCRIPT No matching script.')")
+    template = ["ECHO {0}", script.command("k{0}")]
+    replies = execute(range(3), template, server=server.url, on_error="collect")
+    assert replies[::2] == [b"0", b"1", b"2"]
+    assert [(error.row, error.index) for error in replies[1::2]] == [(0, 1), (1, 3), (2, 5)]
+
+
+def test_large_replies(execute: Callable[..., list[Any]], server: LocalServer) -> None:
+    script = Script("return string.rep('x', 100000) .. ARGV[1]")
+    with flushing(server, 0.005):
+        replies = execute(range(2000), script.command("", "{0}"), server=server.url)
+    assert [reply[100_000:] for reply in replies] == [b"%d" % i for i in range(2000)]
+
+
+def test_syntax_error_in_execute(execute: Callable[..., list[Any]], server: LocalServer) -> None:
+    with pytest.raises(fastresp.CommandError, match="ERR Error compiling script"):
+        execute([1], Script("local = 1").command("k{0}"), server=server.url)

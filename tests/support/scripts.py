@@ -1,0 +1,57 @@
+"""A script that adds, rows for it, and a second client that has the server forget it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+
+from fastresp import Script
+from fastresp.server.local_server import LocalServer
+
+ADD = Script("return redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])")
+ROWS = 200_000
+KEYS = 20_000
+
+
+@contextmanager
+def flushing(server: LocalServer, pause: float = 0.01) -> Iterator[list[int]]:
+    """A second client that has the server forget all scripts again and again; and how often."""
+    done = threading.Event()
+    count = [0]
+
+    def flush() -> None:
+        with redis.Redis.from_url(server.url) as client:
+            while not done.wait(pause):
+                client.script_flush()
+                count[0] += 1
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    try:
+        yield count
+    finally:
+        done.set()
+        thread.join()
+
+
+def sums(client: redis.Redis) -> list[int]:
+    """What was added to each of the keys."""
+    pipeline = client.pipeline(transaction=False)
+    for i in range(KEYS):
+        pipeline.hget(f"u:{i}", "n")
+    return [int(n) for n in pipeline.execute()]
+
+
+def expected(rows: int = ROWS) -> list[int]:
+    found = [0] * KEYS
+    for i in range(rows):
+        found[i % KEYS] += 1 + i
+    return found
+
+
+def data(rows: int = ROWS) -> Iterator[dict[str, int]]:
+    """Rows of which no two add the same."""
+    return ({"id": i % KEYS, "n": 1 + i} for i in range(rows))
