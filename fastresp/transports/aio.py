@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Generator
 from contextlib import suppress
 from inspect import GEN_CLOSED, getgeneratorstate, isawaitable
 from typing import Any, TypeVar
 
-from ..outcome.errors import TransportError
-from ..server.answers import Answers
-from ..server.settings import Server
 from ..server.threads import in_thread
 from .driver import Asking, Blocking, Giving, Steps, Waits, Wanted
 
-__all__ = ["answer", "connect", "run", "stream", "told", "wait_for"]
+__all__ = ["answer", "run", "stream", "wait_for"]
 
 T = TypeVar("T")
 
@@ -98,44 +94,6 @@ async def _in_thread(wanted: Blocking) -> Any:
             wanted.interrupt()
         with suppress(Exception):
             await waited
-        raise
-
-
-async def connect(server: Server, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
-    """Open connections in a thread, since redis-py's block.
-
-    Raises:
-        CommandError: the server refuses a script.
-        TransportError: the server can't be used, or no thread can be had.
-    """
-    try:
-        opening = in_thread(lambda: server.open_all(count, timeout))
-    except RuntimeError as error:
-        raise TransportError(f"can't open a connection to {server}: {error}") from error
-    try:
-        return await asyncio.wrap_future(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(_close_late)  # in its thread: the event loop may end first
-        raise
-
-
-def _close_late(opening: Future[tuple[list[Any], Answers]]) -> None:
-    """Close connections that nobody waits for any more."""
-    if opening.exception() is None:
-        for connection in opening.result()[0]:
-            connection.disconnect()
-
-
-async def told(loss: Callable[[], TransportError]) -> TransportError:
-    """What ``loss()`` says, in a thread; it is waited for even by who is cancelled meanwhile."""
-    try:
-        telling = asyncio.wrap_future(in_thread(loss))
-    except RuntimeError:
-        return loss()  # without a thread the event loop waits
-    try:
-        return await asyncio.shield(telling)
-    except asyncio.CancelledError:
-        await telling
         raise
 
 

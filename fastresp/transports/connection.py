@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import Any
 
 from ..outcome.errors import ProtocolError, TransportError, TransportTimeout
-from ..outcome.messages import Hint, Message, message_of
+from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
 from ..server.settings import Server
-from .causes import LIKELY_CAUSES, idle_cause
+from .causes import LIKELY_CAUSES, idle_cause, with_second_look
 from .stream import Sink, Stream, Wait
 from .window import Window
 
@@ -259,13 +259,7 @@ class Connection:
             message = f"lost the server at {self.server}: {cause}"
             words = self.last_words
             message += f"; its last words: {words}" if words else f" ({LIKELY_CAUSES}{idle})"
-        try:
-            self.server.ask(self.timeout)
-        except TransportError as error:
-            message = Message(message, "\na new connection says: ", message_of(error))
-        else:
-            message += "\na new connection to it works"
-        return TransportError(message, report)
+        return TransportError(with_second_look(message, self.server, self.timeout), report)
 
 
 class LostConnection(Exception):

@@ -116,12 +116,13 @@ def stream(steps: Generator[Wanted | Giving, Any, None]) -> Generator[Any, None,
     try:
         while True:
             try:
-                wanted = steps.send(answer) if error is None else steps.throw(error)
-                answer = error = None
-                if isinstance(wanted, Giving):
-                    yield from wanted.items
-                else:
-                    answer = _answer(wanted)
+                while True:  # as in run()
+                    wanted = steps.send(answer) if error is None else steps.throw(error)
+                    answer = error = None
+                    if isinstance(wanted, Giving):
+                        yield from wanted.items
+                    else:
+                        answer = _answer(wanted)
             except GeneratorExit:
                 raise
             except BaseException as caught:

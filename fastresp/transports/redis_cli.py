@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from ..outcome.errors import CommandError, TransportError, TransportTimeout
-from ..outcome.messages import Hint, Message, message_of
+from ..outcome.messages import Hint, Message
 from ..outcome.passwords import without_passwords
 from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
@@ -28,7 +28,7 @@ from ..server.options import check_timeout
 from ..server.programs import end_group, need_program
 from ..server.settings import Server, ServerLike
 from .base import Transport
-from .causes import LIKELY_CAUSES, idle_cause
+from .causes import LIKELY_CAUSES, idle_cause, with_second_look
 from .cli_options import beyond_redis_cli, cli_options
 from .driver import Blocking, Steps
 from .window import Sending
@@ -429,13 +429,7 @@ class RedisCli(Transport):
         message += idle_cause(self._pause)
         if any("invalid bulk length" in each for each in words):
             message += " (a value is larger than the server's proto-max-bulk-len)"
-        try:
-            self.server.ask(self.timeout)
-        except TransportError as error:
-            message = Message(message, "\na new connection says: ", message_of(error))
-        else:
-            message += "\na new connection to it works"
-        return TransportError(message, report)
+        return TransportError(with_second_look(message, self.server, self.timeout), report)
 
 
 def _enlarge_pipe(fd: int) -> None:
