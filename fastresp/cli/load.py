@@ -14,7 +14,8 @@ from typing import IO, Any, Literal
 import typer
 
 from ..encode.template import Template
-from ..load.command_info import command_names, deleting
+from ..load.command_info import deleting
+from ..load.command_names import command_names
 from ..load.dry_run import dry_run
 from ..load.mass_insert import mass_insert
 from ..outcome.errors import CommandError, TransportError

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from typing import IO, Any, Literal, TypeAlias
 
 from ..encode.script import resending_of
@@ -32,10 +33,10 @@ from ..sources.source import (
 from ..transports.base import Transport
 from ..transports.choice import check_cluster, choose
 from ..transports.connection import LostConnection
-from ..transports.driver import Steps, next_chunk, open_source, run
+from ..transports.driver import Asking, Steps, next_chunk, open_source, run
 from ..transports.error_policy import ErrorPolicy
 from ..transports.resend import Resending
-from .command_info import check_spread
+from .command_names import check_spread
 from .progress import reporting
 
 __all__ = ["dump", "loading", "mass_insert"]
@@ -149,7 +150,8 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
     """
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
-    check_spread(data, template, options.connections)
+    # Which may read a whole file of RESP.
+    yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
     with closing(chunks):
         yield from open_source(chunks)
         with reporting(options.progress, data) as show, policy:
