@@ -39,4 +39,8 @@ def test_example(
     monkeypatch.setenv("REDIS_URL", server.url)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "users.csv").write_text("id,name,email\n1,Ann,ann@example.org\n2,Bo,\n")
-    exec(compile(example, "example", "exec"), {"__name__": "__main__"})
+    names = {"__name__": "__main__"}
+    try:
+        exec(compile(example, "example", "exec"), names)
+    finally:
+        names.clear()  # its functions hold them otherwise, and so its connections
