@@ -1,9 +1,9 @@
-"""``mass_insert``, ``iter_replies`` and ``execute`` for asyncio."""
+"""The public functions and ``ListBuffer`` for asyncio: the same bodies, awaited."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Any, Literal
 
@@ -90,6 +90,7 @@ def _over_a_socket(
     options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
 ) -> SocketTransport:
     carrier = SocketTransport(options, server=server, policy=policy, resending=resending)
+    carrier.in_event_loop = True
     return carrier.because("asyncio loads over a socket")
 
 
@@ -198,15 +199,16 @@ class Hashes:
         """
         core, found, keys = self._hashes.begin()
         source = keys if self._keys is None else self._keys
-        if found is not None:
-            source = _scanned(found)
-        kind = AsyncChunks if isinstance(source, AsyncIterable) else Chunks
-        async with aclosing(stream(core.fetching(core.chunks_of(source, kind)))) as batches:
-            async for batch in batches:
+        async with AsyncExitStack() as stack:
+            if found is not None:
+                source = await stack.enter_async_context(aclosing(_scanned(found)))
+            kind = AsyncChunks if isinstance(source, AsyncIterable) else Chunks
+            fetching = stream(core.fetching(core.chunks_of(source, kind)))
+            async for batch in await stack.enter_async_context(aclosing(fetching)):
                 yield self._hashes.counted(batch, core, found)
 
 
-async def _scanned(found: Found) -> AsyncIterator[bytes]:
+async def _scanned(found: Found) -> AsyncGenerator[bytes, None]:
     """Yield the keys of a pattern, each page waited for in a thread: redis-py's SCAN blocks."""
     pages = found.pages()
     page: list[bytes] | None = []

@@ -390,8 +390,9 @@ def test_cancelled_while_a_named_pipe_is_silent(
         writer = await asyncio.to_thread(path.open, "wb") if opened else None
         await asyncio.sleep(0.1)
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError) as caught:
             await task
+        assert caught.value.report.commands == 0  # type: ignore[attr-defined]
         if writer is not None:
             writer.close()
         ahead = table._ahead

@@ -11,7 +11,7 @@ from ..transports.driver import Steps
 from .async_batches import AsyncBatches
 from .base import BaseBuffer
 from .consuming import Consuming
-from .push import Pushed
+from .push import Push, Pushed
 from .settings import checked_count
 
 __all__ = ["ListBuffer"]
@@ -27,6 +27,7 @@ class ListBuffer(BaseBuffer):
     """
 
     _form = ", asyncio"
+    _in_event_loop = True
 
     async def __aenter__(self) -> Self:
         return self
@@ -45,7 +46,7 @@ class ListBuffer(BaseBuffer):
         """
         most = self._calls.settings.batch
         source = AsyncBatches(items, most) if isinstance(items, AsyncIterable) else items
-        return await run(self._calls.pushing(source))
+        return await run(self._calls.pushing(source, Push(self._calls.settings)))
 
     async def pop(self, n: int) -> list[bytes]:
         """As ``fastresp.ListBuffer.pop``."""

@@ -13,6 +13,7 @@ class BaseBuffer:
     """A Redis list as a buffer; its calls are for the sync and the asyncio form to run."""
 
     _form = ""
+    _in_event_loop = False
 
     def __init__(
         self,
@@ -27,7 +28,7 @@ class BaseBuffer:
         timeout: float | None = 30.0,
     ) -> None:
         settings = Settings(key, batch, order, delivery, maxlen, lease, timeout)
-        self._calls = Calls(Server(server), settings)
+        self._calls = Calls(Server(server), settings, in_event_loop=self._in_event_loop)
 
     def __repr__(self) -> str:
         settings = self._calls.settings

@@ -11,7 +11,7 @@ from ..transports.driver import Steps, run
 from ..transports.signals import Undisturbed
 from .base import BaseBuffer
 from .consuming import Consuming
-from .push import Pushed
+from .push import Push, Pushed
 from .settings import checked_count
 
 __all__ = ["ListBuffer"]
@@ -86,7 +86,12 @@ class ListBuffer(BaseBuffer):
             EncodeError: an item has no RESP form; those before it were pushed, but for those of
                 its batch.
         """
-        return self._run(self._calls.pushing(items))
+        push = Push(self._calls.settings)
+        try:
+            return self._run(self._calls.pushing(items, push))
+        except BaseException as error:
+            push.tell(error)  # of a Ctrl-C as the last step has ended
+            raise
 
     def pop(self, n: int) -> list[bytes]:
         """Pop up to n items; fewer only where the list has no more."""

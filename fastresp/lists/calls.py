@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ..outcome.errors import EncodeError, FastrespError, TransportError
 from ..server.forks import own
 from ..server.settings import Server
-from ..transports.base import UNAWAITED, add_report
+from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
 from ..transports.driver import Asking, Blocking, Steps
 from ..transports.socket import connecting
@@ -33,13 +33,16 @@ class Calls:
     Args:
         server: where the list is.
         settings: what the buffer was asked to be.
+        in_event_loop: whether an event loop runs them, which waits for nothing after a
+            cancellation.
 
     Attributes:
         held: the items that came and were not given.
         items: what pops; its cores are to be run by ``call()``.
     """
 
-    def __init__(self, server: Server, settings: Settings) -> None:
+    def __init__(self, server: Server, settings: Settings, *, in_event_loop: bool) -> None:
+        self.in_event_loop = in_event_loop
         safe = settings.delivery == "at-least-once"
         self.server = server
         self.settings = settings
@@ -165,10 +168,9 @@ class Calls:
 
     # Pushing
 
-    def pushing(self, items: Any) -> Steps[Pushed]:
+    def pushing(self, items: Any, push: Push) -> Steps[Pushed]:
         """Push items, or batches of them: other calls may come in between these."""
         checked_items(items)
-        push = Push(self.settings)
         try:
             if isinstance(items, AsyncBatches):
                 while batch := (yield Asking(items.next)):
@@ -181,7 +183,7 @@ class Calls:
         except BaseException as error:
             yield from self._finishing_after(error, push)
             located = push.located(error) if isinstance(error, EncodeError) else error
-            add_report(located, push.told(), str(push.told()))
+            push.tell(located)
             if located is error:
                 raise
             raise located from None
@@ -225,7 +227,7 @@ class Calls:
     def _finishing_after(self, error: BaseException, push: Push) -> Steps[None]:
         """What was whole still goes in, but for a cancellation, which waits for nothing."""
         connection = self.connection
-        if isinstance(error, UNAWAITED):
+        if self.in_event_loop and isinstance(error, UNAWAITED):
             if not self._busy:  # else another call came in between, whose connection it is
                 connection.close()
         elif connection.is_open and push.begun_over(connection.core):

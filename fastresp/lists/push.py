@@ -18,6 +18,7 @@ from ..outcome.messages import with_advice
 from ..outcome.report import ERRORS_KEPT, Report
 from ..replies.reply_core import ReplyCore
 from ..sources.source import Encoder, release
+from ..transports.base import add_report
 from .settings import BATCH_BYTES, Settings
 from .variadic import gather
 from .variadic_columns import ListedStream
@@ -162,6 +163,11 @@ class Push:
             report.unsent = core.window.unsent
             report.seconds = time.monotonic() - self._started
         return report
+
+    def tell(self, error: BaseException) -> None:
+        """Give an exception the report, unless it has it."""
+        if getattr(error, "report", None) is None:
+            add_report(error, self.told(), str(self.told()))
 
     def outcome(self) -> Pushed:
         """What became of it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
@@ -30,7 +31,7 @@ from ..sources.source import (
     place_of,
     released,
 )
-from ..transports.base import Transport
+from ..transports.base import Transport, add_report
 from ..transports.choice import check_cluster, choose
 from ..transports.connection import LostConnection
 from ..transports.driver import Asking, Steps, next_chunk, open_source, run
@@ -150,10 +151,15 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
     """
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
-    # Which may read a whole file of RESP.
-    yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
     with closing(chunks):
-        yield from open_source(chunks)
+        try:
+            # Which may read a whole file of RESP.
+            yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
+            yield from open_source(chunks)
+        except CancelledError as cancellation:
+            nothing = Report("socket")
+            add_report(cancellation, nothing, str(nothing))
+            raise
         with reporting(options.progress, data) as show, policy:
             server = as_server(options.server, template)
             carrier = choose(options, server, policy, resending_of(template))

@@ -44,7 +44,7 @@ class FetchOptions(NamedTuple):
 
 
 class HashCore(ReplyCore):
-    """A pipeline of HMGET whose replies become columns.
+    """A connection for HMGETs whose replies become columns.
 
     Args:
         options: of the reading.

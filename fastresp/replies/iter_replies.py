@@ -154,6 +154,7 @@ def reply_core(
 
 def replying(core: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
     """Replies as a core: connect, and give them as they come; errors as ``iter_replies()``."""
+    failure = None
     try:
         yield from open_source(chunks)
         yield from core.connecting(chunks)
@@ -164,5 +165,6 @@ def replying(core: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any,
     except LostConnection:
         raise (yield Blocking(core.loss)) from None
     finally:
+        failure = None  # it holds this frame, and so the data
         core.detach()
         chunks.close()

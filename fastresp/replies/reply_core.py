@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any, NoReturn
 
-from ..outcome.errors import CommandError, DecodeError, ProtocolError, TransportError
+from ..outcome.errors import CommandError, DecodeError, ProtocolError
 from ..outcome.excerpts import shortened, shown_reply
 from ..outcome.report import Report
 from ..resp.read import ReplyReader
@@ -91,7 +91,7 @@ class Gap:
 
 
 class ReplyCore(Connection):
-    """A pipeline whose replies become objects, one by one, as fast as they are taken.
+    """A connection whose replies become objects, one by one, as fast as they are taken.
 
     Args:
         decode: the encoding of replies that are text, or None for bytes.
@@ -196,9 +196,9 @@ class ReplyCore(Connection):
         try:
             chunk = yield from next_chunk(chunks)
             made = [] if chunk is None else [chunk]
-        except (LostConnection, TransportError):
-            raise
         except Exception as error:
+            if chunks.carrier_failed:
+                raise
             failure, made = error, chunks.rest(self.window.made)
         self.ended = failure is not None or not made
         for chunk in made:

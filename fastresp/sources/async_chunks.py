@@ -53,6 +53,7 @@ class AsyncChunks(Chunks):
                 loop does not run here, so that nothing can be waited for.
         """
         if not is_own(self):
+            self.carrier_failed = True
             raise TransportError(str(Inherited("connection")))
         self._drop_given()
         while self._more and not self._ready:
@@ -121,6 +122,7 @@ class AsyncChunks(Chunks):
                 carrier.add(self._ready.popleft())
             carrier.tend()
         except Exception as error:
+            self.carrier_failed = self._failure is None
             self._failure = self._failure or error
 
     @property

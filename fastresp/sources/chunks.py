@@ -28,10 +28,12 @@ class Chunks:
         writer: what encodes the rows, once the source is open.
         blocks: whether ``open()`` and ``next()`` wait as long as it takes: not for an event loop.
         carrier: in asyncio, the connections that have to go on while a source lets wait.
+        carrier_failed: whether what ``next()`` raised is theirs, and not the source's.
     """
 
     writer: Encoder
     carrier: Any = None
+    carrier_failed = False
 
     def __init__(self, data: Any, template: Template | None, options: Options) -> None:
         self.data = data
@@ -82,8 +84,8 @@ class Chunks:
         self._closed = True
         if self._source is not None:
             release(self._source)
-        elif isinstance(self.data, Table):
-            self.data.close()
+        if isinstance(self.data, Table):
+            self.data.close()  # another thread may wait for it
 
     @property
     def is_columns(self) -> bool:

@@ -82,7 +82,9 @@ async def _in_thread(wanted: Blocking) -> Any:
     try:
         future = in_thread(wanted.function)
     except RuntimeError:
-        return wanted.function()  # without a thread the event loop waits
+        if wanted.late is not None:
+            raise
+        return wanted.function()  # which is to be known all the same: the event loop waits
     waited = asyncio.wrap_future(future)
     try:
         return await (asyncio.shield(waited) if wanted.late is None else waited)

@@ -18,7 +18,7 @@ from .lanes import Lanes
 
 __all__ = ["Transport", "add_report"]
 
-# What ends a task or a generator, which can wait for nothing more.
+# What ends a task or a coroutine, which can wait for nothing more.
 UNAWAITED = (CancelledError, GeneratorExit)
 
 
@@ -35,9 +35,11 @@ class Transport:
     Attributes:
         answers: what the server said when it was asked; None before the start.
         lanes: the connections, where they are ours, and not redis-cli's.
+        in_event_loop: whether an event loop waits for it, as it can't after a cancellation.
     """
 
     lanes: Lanes | None = None
+    in_event_loop = False
 
     def __init__(self, server: ServerLike | Server = None) -> None:
         self.server = server if isinstance(server, Server) else Server(server)
@@ -107,6 +109,7 @@ class Transport:
         except Exception:
             raise
         except BaseException as interruption:
+            self.kill()
             add_report(interruption, self.report, str(self.report))
             raise
 
@@ -126,14 +129,15 @@ class Transport:
     ) -> Steps[None]:
         """End after an exception, which is to go up as it is: what was whole still goes in.
 
-        A cancellation waits for nothing; nor does a Ctrl-C where the rate is limited, at which the
-        rest may take for ever.
+        A cancellation in an event loop waits for nothing; nor does a Ctrl-C where the rate is
+        limited, at which the rest may take for ever.
 
         Args:
             rest: gives the chunks that follow so many commands.
         """
         try:
-            if self.running and not isinstance(error, (TransportError, *UNAWAITED)):
+            over = self.in_event_loop and isinstance(error, UNAWAITED)
+            if self.running and not over and not isinstance(error, TransportError):
                 if self.limited and not isinstance(error, Exception):
                     self.stop()
                 elif rest is not None:
@@ -143,7 +147,7 @@ class Transport:
             outcome = str(self.report)
         except TransportError as second:
             outcome = str(second)
-        except BaseException as second:  # another Ctrl-C waits for nothing
+        except BaseException as second:  # nothing is waited for a second time
             self.kill()
             add_report(second, self.report, str(self.report))
             raise

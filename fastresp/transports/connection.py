@@ -1,7 +1,6 @@
 """One connection, full duplex: what to send and what came back, without ever waiting.
 
-Who drives a ``Connection`` calls ``step()``, and then waits as ``wait()`` says: the sync and the
-asyncio transport each in its own way.
+A core calls ``step()``, and then has the driver wait as ``wait()`` says.
 """
 
 from __future__ import annotations

@@ -32,8 +32,7 @@ LAST_WORDS = 5
 class Lanes:
     """The connections of a load: which one a chunk goes over, and one report of them all.
 
-    The generators yield what each connection waits for whenever there is nothing to do but wait;
-    the sync and the asyncio transport run them, and wait each in its own way.
+    The cores yield what each connection waits for whenever there is nothing to do but wait.
 
     Args:
         server: where they lead to.
@@ -137,7 +136,7 @@ class Lanes:
         """Move what can be moved, from outside of the generators.
 
         Raises:
-            LostConnection: to be turned into a TransportError by ``loss()``.
+            LostConnection: to be turned into a TransportError by ``losing()``.
             TransportTimeout: nothing moved for ``timeout`` seconds.
         """
         for lane in self._open:
@@ -316,7 +315,7 @@ class Lane(Connection):
         return self.window.sent + max(0, load.pace.allowed(sent) - sent)
 
     def overdue(self) -> float | None:
-        """As of any pipeline; but what moves over another connection is progress of the load.
+        """As of any connection; but what moves over another connection is progress of the load.
 
         One that is silent while others are not is waited for longer: a server goes from one to
         the next, and answers some of each.

@@ -111,7 +111,10 @@ def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[A
         CommandError: the server refuses a script.
         TransportError: the server can't be used.
     """
-    return (yield Blocking(partial(server.open_all, count, timeout), late=_close_late))
+    try:
+        return (yield Blocking(partial(server.open_all, count, timeout), late=_close_late))
+    except RuntimeError as error:  # no thread can be had
+        raise TransportError(f"can't open a connection to {server}: {error}") from error
 
 
 def _close_late(opening: Future[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -120,9 +121,13 @@ def test_left_early(keys: Any, server: LocalServer, client: redis.Redis) -> None
         hashes = aio.fetch_hashes(keys, FIELDS, server=server.url, batch_rows=10)
         async with aclosing(hashes.batches()) as batches:
             await anext(batches)
+        await asyncio.to_thread(only_we_are_connected, client)  # before the loop ends
 
-    asyncio.run(read())
-    only_we_are_connected(client)
+    gc.disable()  # which would close them, some time or other
+    try:
+        asyncio.run(read())
+    finally:
+        gc.enable()
 
 
 def test_errors(server: LocalServer, client: redis.Redis) -> None:

@@ -367,3 +367,20 @@ def test_one_command(run: Callable[..., Any], server: LocalServer) -> None:
         run("SET", "k", None, server=server.url)
     with pytest.raises(redis.ConnectionError):
         run("PING", server="redis://127.0.0.1:1")
+
+
+def test_source_that_loses_another_server(server: LocalServer) -> None:
+    """Its exception comes after the replies to the commands before."""
+    lost = fastresp.TransportError("another server")
+
+    def source() -> Iterator[tuple[str, ...]]:
+        yield "SET", "a", "1"
+        yield "GET", "a"
+        raise lost
+
+    replies: list[Any] = []
+    with pytest.raises(fastresp.TransportError) as caught:
+        for reply in fastresp.iter_replies(source(), server=server.url):
+            replies.append(reply)
+    assert caught.value is lost
+    assert replies == [b"OK", b"1"]

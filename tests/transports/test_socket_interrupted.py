@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
@@ -111,3 +112,37 @@ def test_killed_without_warning(server: LocalServer, client: redis.Redis, attemp
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert whole_prefix(client) > 0
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError, GeneratorExit, SystemExit])
+@pytest.mark.parametrize("transport", ["redis-cli", "socket"])
+def test_source_raises_what_ends_a_task(
+    server: LocalServer, client: redis.Redis, transport: str, failure: type[BaseException]
+) -> None:
+    """Without an event loop it is an exception as any other."""
+
+    def rows() -> Iterator[tuple[str, str, int]]:
+        yield from (("SET", f"key:{i}", i) for i in range(5))
+        raise failure
+
+    with pytest.raises(failure) as caught:
+        fastresp.mass_insert(rows(), server=server.url, transport=transport)  # type: ignore[arg-type]
+    assert client.dbsize() == caught.value.report.replies == 5  # type: ignore[attr-defined]
+    with pytest.raises(failure), fastresp.ListBuffer("q", server=server.url) as buffer:
+        buffer.push(row[2] for row in rows())
+    assert client.llen("q") == 5
+
+
+def test_transport_in_a_generator_that_is_closed(server: LocalServer, client: redis.Redis) -> None:
+    def load() -> Iterator[None]:
+        with fastresp.RedisCli(server.url) as cli:
+            cli.write(fastresp.pack("SET", "a", 1))
+            yield
+            cli.write(fastresp.pack("SET", "b", 1))
+            yield
+
+    loading = load()
+    next(loading)
+    next(loading)
+    loading.close()
+    assert client.dbsize() == 2
