@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..encode.template import Template
 from ..outcome.messages import Hint, Message
+from ..server.rehearsal import OF_A_CONNECTION
 from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
 
@@ -11,11 +12,6 @@ __all__ = ["check_spread", "command_names"]
 
 CONNECTIONS = Hint("connections", ...)
 
-# What changes the connection, and so what the commands after it mean there.
-OF_A_CONNECTION = frozenset((
-    "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
-    "READONLY", "READWRITE",
-))  # fmt: skip
 # What everything before it, or after it, depends on.
 OF_ALL = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "SCRIPT", "FUNCTION"))
 

@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 from ..encode.fields import Field, Items, Pairs
 from ..encode.template import Template
 
-__all__ = ["Rehearsed", "Refused", "rehearsal_of", "rehearse"]
+__all__ = ["OF_A_CONNECTION", "Refused", "Rehearsed", "rehearsal_of", "rehearse"]
 
-# They are run at once also behind MULTI, or are about the connection.
-NOT_QUEUED = frozenset((
-    b"MULTI", b"EXEC", b"DISCARD", b"WATCH", b"UNWATCH", b"SELECT", b"AUTH", b"CLIENT", b"ASKING",
-    b"READONLY", b"READWRITE", b"QUIT", b"RESET", b"HELLO",
-    b"EVALSHA",  # looked at where scripts are loaded
+# They change the connection, and so what the commands after them mean there.
+OF_A_CONNECTION = frozenset((
+    "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
+    "READONLY", "READWRITE",
 ))  # fmt: skip
+# They are run at once also behind MULTI, or end it; EVALSHA is looked at where scripts are loaded.
+NOT_QUEUED = {name.encode() for name in OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "EVALSHA"}}
 # In the place of a value. What the ACL says of keys is left to the load, which has the real ones.
 VALUE = b"1"
 

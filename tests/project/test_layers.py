@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import defaultdict
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 from places import ROOT
 
 IMPORT = re.compile(r"^\s*from (\.+)([\w.]*) c?import (\(?[\w ,\n]+)", re.MULTILINE)
+TOP_IMPORT = re.compile(r"^from (\.+)([\w.]*) c?import (\([^)]*\)|[^\n]+)", re.MULTILINE)
 
 
 def layers() -> list[str]:
@@ -39,6 +42,21 @@ def test_compiled_modules_know_only_what_is_below(ending: str) -> None:
             assert order.index(own) <= order.index(folder), (source, folder)
             seen.add((own, folder))
     assert any(own != folder for own, folder in seen)
+
+
+def test_imports_and_cimports_together_have_no_cycle() -> None:
+    """Those at the top of modules; what is imported where it is used waits until then."""
+    sources = [p for p in (ROOT / "fastresp").rglob("*") if p.suffix in (".py", ".pyx", ".pxd")]
+    names = {source: source.relative_to(ROOT).with_suffix("").parts for source in sources}
+    modules = set(names.values())
+    needs = defaultdict(set)
+    for source, name in names.items():
+        for dots, path, words in re.findall(TOP_IMPORT, source.read_text()):
+            base = (*source.relative_to(ROOT).parts[: -len(dots)], *filter(None, path.split(".")))
+            found = {(*base, word) for word in re.findall(r"\w+", words)} & modules
+            needs[name] |= (found or {base, (*base, "__init__")} & modules) - {name}
+    assert sum(map(len, needs.values())) > 500
+    TopologicalSorter(needs).prepare()  # raises CycleError
 
 
 def test_sixteen_entries_at_most() -> None:
