@@ -9,9 +9,7 @@ from typing import Any
 
 from ..encode.row_writer import CHUNK_SECONDS
 from ..encode.template import Template
-from ..outcome.errors import TransportError
 from ..resp.buffer import Chunk
-from ..server.forks import Inherited, is_own, own
 from ..server.options import Options
 from .chunks import Chunks
 from .source import row_writer
@@ -34,10 +32,9 @@ class AsyncChunks(Chunks):
 
     def __init__(self, data: Any, template: Template | None, options: Options) -> None:
         super().__init__(data, template, options)
-        self.blocks = False
+        self._blocks = False
         self._rows: list[Any] = []
         self._failure: Exception | None = None
-        own(self)
 
     def open(self) -> None:
         """Begin to read."""
@@ -46,15 +43,8 @@ class AsyncChunks(Chunks):
             self._source = aiter(self.data)
 
     async def next(self) -> Chunk | None:  # type: ignore[override]
-        """The next chunk; None where there is none.
-
-        Raises:
-            TransportError: this is a child of the process that opened the connection. Its event
-                loop does not run here, so that nothing can be waited for.
-        """
-        if not is_own(self):
-            self.carrier_failed = True
-            raise TransportError(str(Inherited("connection")))
+        """As ``next()`` of Chunks, to be awaited."""
+        self._check_own()
         self._drop_given()
         while self._more and not self._ready:
             await self._gather(self._source)

@@ -7,7 +7,9 @@ from operator import call
 from typing import Any
 
 from ..encode.template import Template
+from ..outcome.errors import TransportError
 from ..resp.buffer import Chunk
+from ..server.forks import Inherited, is_own, own
 from ..server.options import Options
 from .files import Table
 from .files.resp import RespFile
@@ -26,7 +28,6 @@ class Chunks:
 
     Attributes:
         writer: what encodes the rows, once the source is open.
-        blocks: whether ``open()`` and ``next()`` wait as long as it takes: not for an event loop.
         carrier: in asyncio, the connections that have to go on while a source lets wait.
         carrier_failed: whether what ``next()`` raised is theirs, and not the source's.
     """
@@ -39,7 +40,7 @@ class Chunks:
         self.data = data
         self.template = template
         self.options = options
-        self.blocks = (
+        self._blocks = (
             hasattr(data, "__arrow_c_stream__")
             or hasattr(data, "__arrow_c_array__")
             or isinstance(data, RespFile)
@@ -49,6 +50,12 @@ class Chunks:
         self._given = False  # whether the first of them is
         self._more = True
         self._closed = False
+        own(self)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether ``open()`` and ``next()`` wait as long as it takes: not for an event loop."""
+        return self._blocks and is_own(self)
 
     def open(self) -> None:
         """Open the source, unless it is.
@@ -62,7 +69,13 @@ class Chunks:
                 self.close()
 
     def next(self) -> Chunk | None:
-        """The next chunk; None where there is none."""
+        """The next chunk; None where there is none.
+
+        Raises:
+            TransportError: this is a child of the process that opened the connection, in which
+                nothing can be waited for: its threads and its event loop do not run here.
+        """
+        self._check_own()
         self._drop_given()
         while self._more and not self._ready:
             self._more = self.writer.fill(self._source)
@@ -91,6 +104,11 @@ class Chunks:
     def is_columns(self) -> bool:
         """Whether the source gives batches of columns."""
         return is_columns(self._source)
+
+    def _check_own(self) -> None:
+        if not is_own(self):
+            self.carrier_failed = True
+            raise TransportError(str(Inherited("connection")))
 
     def _give(self) -> Chunk | None:
         if not self._ready:

@@ -66,14 +66,10 @@ Steps: TypeAlias = Generator[Wanted, Any, T]
 
 
 class Source(Protocol):
-    """Where chunks come from; see Chunks of the sources.
+    """Where chunks come from; ``blocks`` says that its methods may wait as long as it takes."""
 
-    Attributes:
-        blocks: whether its methods may wait as long as it takes.
-    """
-
-    blocks: bool
-
+    @property
+    def blocks(self) -> bool: ...
     def open(self) -> object: ...
     def next(self) -> Any: ...
 
