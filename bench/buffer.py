@@ -232,8 +232,7 @@ class OurCli(Ranges):
 
     def __init__(self, client: Any, server: LocalServer) -> None:
         super().__init__(client)
-        self.cli = RedisCli(server.url)
-        self.cli.start()
+        self.cli = RedisCli(server.url).__enter__()
 
     def push(self, count: int) -> None:
         self.cli.write(pack_many([COMMAND] * count))
