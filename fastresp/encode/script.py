@@ -19,7 +19,7 @@ from .template import (
 
 __all__ = ["ForgottenScripts", "Script", "is_forgotten", "resending_of", "script_of"]
 
-# So that no reply of a script's own is taken for it. Source: Redis 6.2 to 8.2, Valkey 8.1, 9.1.
+# More than the code, which a script may return itself. Source: Redis 6.2 to 8.2, Valkey 8.1, 9.1.
 FORGOTTEN = b"NOSCRIPT No matching script"
 # A server turns to its other clients after it has read so much of a connection.
 TURN_BYTES = 16 << 10
@@ -134,7 +134,7 @@ class ForgottenScripts:
         return is_forgotten(words)
 
     def can_repeat(self, command: bytes, tries: int) -> bool:
-        """Whether a command can be sent again that has been so many times."""
+        """Whether a command can be sent again after this many tries."""
         return tries < MOST_REPEATS and script_of(command) in self._scripts
 
     def chunk(self, commands: Iterable[tuple[bytes, int]]) -> tuple[Chunk, int]:

@@ -42,10 +42,10 @@ class ListBuffer(BaseBuffer):
             ``"at-least-once"``: it stays in the server, in a list of this consumer's, until
             ``ack()``; after a death ``recover()`` puts it back, and somebody gets it again. No
             server has a command that moves many items, so a script does, in one step.
-        maxlen: the list is cut to the newest so many items with each push, in one transaction.
+        maxlen: keep only this many of the newest items, cut with each push in one transaction.
         lease: with at-least-once, how many seconds this consumer may be silent before ``recover()``
             of another takes it for dead.
-        timeout: give up when nothing moves for so many seconds; None for never.
+        timeout: seconds without any progress after which to give up; None for never.
 
     Raises:
         TypeError, ValueError: an argument can't be.
@@ -115,8 +115,8 @@ class ListBuffer(BaseBuffer):
         """Pop items one after another, with more on their way meanwhile.
 
         Args:
-            max_items: end after so many; None for no end.
-            block: when the list is empty, wait up to so many seconds for an item, then end.
+            max_items: stop after this many items; None for no limit.
+            block: seconds to wait for an item when the list is empty, before it stops.
 
         An iterator that is left before its end leaves what is on its way to the next call, or
         ``close()``, which puts it back.

@@ -18,8 +18,8 @@ class Consuming:
 
     Args:
         calls: of the buffer.
-        max_items: end after so many; None for no end.
-        block: when the list is empty, wait up to so many seconds for an item, then end.
+        max_items: stop after this many items; None for no limit.
+        block: seconds to wait for an item when the list is empty, before it stops.
     """
 
     def __init__(self, calls: Calls, max_items: int | None, block: float) -> None:

@@ -64,7 +64,7 @@ class Popping:
 
     @property
     def name(self) -> str:
-        """The name of this consumer in the server; empty if it has none."""
+        """The name of this consumer in the server; empty if it is not known there."""
         return ""
 
     @property
@@ -80,7 +80,7 @@ class Popping:
         """Let the server forget the first n items given; return how many it still keeps.
 
         Raises:
-            ValueError: there are not so many, or it has forgotten them already.
+            ValueError: fewer items were given, or the server has forgotten them already.
             LeaseError: they were put back already.
         """
         raise NotImplementedError
@@ -107,7 +107,7 @@ class Popping:
         return WAIT_S
 
     def _waiting(self, seconds: float) -> Steps[bool]:
-        """Have the server wait for an item, and hold it; False if it has none."""
+        """Have the server wait for an item, and hold it; False if none came."""
         raise NotImplementedError
 
     # What does not

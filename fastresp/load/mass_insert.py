@@ -186,7 +186,7 @@ def _sending(
     while not carrier.report.stopped:
         try:
             chunk = yield from next_chunk(chunks)
-        except LostConnection:  # found out while an async source let wait
+        except LostConnection:  # found while waiting for an async source
             raise (yield from carrier.losing()) from None
         if chunk is None:
             break

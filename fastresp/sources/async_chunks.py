@@ -26,7 +26,7 @@ PAUSE_SECONDS = 0.02
 class AsyncChunks(Chunks):
     """The chunks of an async iterable, as Chunks; ``next()`` gives what is to be awaited.
 
-    While the source lets wait for its next row, the rows before it go on their way over
+    While the source keeps us waiting for its next row, the rows before it go out over
     ``carrier``, and replies are read.
     """
 

@@ -28,7 +28,7 @@ class Chunks:
 
     Attributes:
         writer: what encodes the rows, once the source is open.
-        carrier: in asyncio, the connections that have to go on while a source lets wait.
+        carrier: in asyncio, the connections to tend while we wait for an async source.
         carrier_failed: whether what ``next()`` raised is theirs, and not the source's.
     """
 

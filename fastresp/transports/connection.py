@@ -46,7 +46,7 @@ class Connection:
 
     Args:
         server: whose connection it is, for messages.
-        timeout: give up when nothing moves for so many seconds; None for never.
+        timeout: seconds without any progress after which to give up; None for never.
         rate_limit: send at most this many commands per second; None for no limit.
         window: what bounds the commands in flight.
     """
