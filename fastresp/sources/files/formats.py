@@ -18,9 +18,9 @@ from ...outcome.messages import Hint, Message, message_of
 from .damage import checked
 from .delimited import header_of, open_delimited
 from .input import Input
+from .ipc import IPC_FILE, IpcFile, ipc_stream
 from .json_lines import open_json
 from .lines import open_lines
-from .own_bytes import NotRead, OwnBytes
 from .reading import (
     NAMES,
     Batches,
@@ -49,7 +49,6 @@ PACKED_BEGINNINGS = {
 }
 # Formats whose readers trust the lengths and offsets in a file.
 UNCHECKED = ("arrow", "parquet")
-IPC_FILE = b"ARROW1\0\0"
 
 
 @dataclass
@@ -125,7 +124,7 @@ def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) 
     if kind == "lines":
         return open_lines(data, reading)
     if kind == "arrow":
-        reader = _ipc_stream(data)
+        reader = ipc_stream(data)
         return Batches(reader.schema, iter(reader))
     return open_delimited(data, kind, reading)
 
@@ -176,8 +175,9 @@ def rows_of(path: str, kind: str) -> int | None:
 
             return int(parquet.read_metadata(path).num_rows)
         if kind == "arrow" and _begins(path, IPC_FILE):
-            with open(path, "rb", buffering=0) as file:
-                return _counted(file)
+            file = IpcFile(path)
+            file.close()
+            return file.rows
     return None
 
 
@@ -262,31 +262,10 @@ def _parquet(source: Any, name: str) -> OpenFile:
 
 
 def _ipc_file(path: str) -> OpenFile:
-    file = open(path, "rb", buffering=0)  # noqa: SIM115
-    try:
-        with _told(path, "arrow"):
-            reader = pa.ipc.open_file(pa.PythonFile(OwnBytes(file), "r"))
-            rows = _counted(file)
-    except BaseException:
-        file.close()
-        raise
-    batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
-    return OpenFile(
-        path, reader.schema, _told_batches(batches, path, "arrow"), rows, None, file.close
-    )
-
-
-def _counted(file: Any) -> int:
-    """How many rows a file of IPC has."""
-    reader = pa.ipc.open_file(pa.PythonFile(NotRead(file), "r"))
-    return sum(reader.get_batch(index).num_rows for index in range(reader.num_record_batches))
-
-
-def _ipc_stream(data: Input) -> pa.RecordBatchReader:
-    # A file of IPC is a stream between a magic number and an index.
-    if data.peek().startswith(IPC_FILE):
-        data.read(len(IPC_FILE))
-    return pa.ipc.open_stream(pa.PythonFile(OwnBytes(data.handed()), "r"))
+    with _told(path, "arrow"):
+        file = IpcFile(path)
+    batches = _told_batches(file.batches(), path, "arrow")
+    return OpenFile(path, file.schema, batches, file.rows, None, file.close)
 
 
 def _told_batches(

@@ -8,21 +8,19 @@ import select
 import stat
 import sys
 import threading
-import time
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from ...outcome.errors import SourceError
 from ..blocking import read_now, wait_until
+from .lent import Block, Lent
 
 __all__ = ["Input", "Watch", "check_not_read", "name_of"]
 
 # How often a wait for a pipe looks whether it is still wanted.
 POLL_MS = 100
-CLOSE_SECONDS = 1.0
 # Taken at once where nobody says how much: a block of CSV.
 TAKEN_BYTES = 2 << 20
 # Blocks of CSV or JSON lines that Arrow has and has not parsed: of itself it would take 32.
@@ -76,7 +74,7 @@ class Input:
         self._over = False
         # A terminal would go on after its end, and ask for a second Ctrl-D.
         self._ended = False
-        self._lent: list[weakref.ref[Any]] = []
+        self._lent = Lent()
         self._ours = isinstance(source, str)
         self._file: Any = source
         if self._ours:
@@ -133,26 +131,15 @@ class Input:
 
     def handed(self, *, ahead: bool = False) -> Handed:
         """What Arrow takes the bytes from; ``ahead`` where it does so in threads of its own."""
-        handed = Handed(self, ahead)
+        handed = Handed(self, self._lent if ahead else None)
         if ahead:
-            self.lend(handed)
+            self._lent.add(handed)
         return handed
 
-    def lend(self, what: Any, returned: Callable[[Any], object] | None = None) -> None:
-        """Note what Arrow has to let go of, and what to call when it has."""
-        self._lent = [lent for lent in self._lent if lent() is not None]
-        self._lent.append(weakref.ref(what, returned))
-
     def close(self) -> None:
-        """Read no more, and wait until Arrow has let go of all that it was handed.
-
-        It reads ahead in threads of its own, and an interpreter that ends is aborted when one of
-        them comes back to it, if only to let go of an object.
-        """
+        """Read no more, and wait until Arrow, which reads ahead, has let go of what it has."""
         self._over = True
-        until = time.monotonic() + CLOSE_SECONDS
-        while any(lent() is not None for lent in self._lent) and time.monotonic() < until:
-            time.sleep(0.001)
+        self._lent.wait()
         if self._ours:
             self._file.close()
 
@@ -198,25 +185,21 @@ class Input:
         return piece
 
 
-class Block(bytearray):
-    """Bytes whose end can be seen: a weak reference to plain bytes is not to be had."""
-
-
 class Handed:
     """A binary file as far as Arrow needs one."""
 
     closed = False
 
-    def __init__(self, file: Input, ahead: bool) -> None:
+    def __init__(self, file: Input, lent: Lent | None) -> None:
         self._file = file
-        self._ahead = ahead
+        self._lent = lent
         # Its put() may be called whenever an object is released, in any code.
         self._room: SimpleQueue[object] = SimpleQueue()
         for _ in range(AHEAD_BLOCKS):
             self._room.put(None)
 
     def read(self, size: int = -1) -> bytes | Block:
-        if not self._ahead:
+        if self._lent is None:
             return self._file.read(size)
         while not self._file.unwanted:
             with suppress(Empty):
@@ -226,7 +209,7 @@ class Handed:
         watch = self._file.stopped
         if watch.first is not None:
             watch.marks.append(watch.first.given)
-        self._file.lend(block, self._room.put)
+        self._lent.add(block, self._room.put)
         return block
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from typing import Any
 
 from ...outcome.errors import SourceError
+from .lent import Block, Lent
 
 __all__ = ["NotRead", "OwnBytes"]
 
@@ -27,14 +28,30 @@ class OwnBytes:
     Args:
         file: with ``read()``, which returns fewer bytes at the end only; and with ``seek()`` and
             ``tell()`` where the reader needs them.
+        lent: notes what Arrow's threads hold: this file, and what is read until it is opened.
     """
 
     closed = False
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, lent: Lent | None = None) -> None:
         self._file = file
+        self._lent = lent
+        if lent is not None:
+            lent.add(self)
 
-    def read(self, size: int = -1) -> bytes | mmap.mmap:
+    def opened(self) -> None:
+        """From here on Arrow reads in the thread that asks it for a batch."""
+        self._lent = None
+
+    def read(self, size: int = -1) -> bytes | Block | mmap.mmap:
+        piece = self._piece(size)
+        if self._lent is None:
+            return piece
+        lent = piece if isinstance(piece, mmap.mmap) else Block(piece)
+        self._lent.add(lent)
+        return lent
+
+    def _piece(self, size: int) -> bytes | mmap.mmap:
         if size <= MOST_IN_MEMORY:
             piece: bytes = self._file.read(size)
             return piece

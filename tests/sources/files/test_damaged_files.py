@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ from tables import failure
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.sources.files import ipc
+from fastresp.sources.files.ipc import IpcFile
+from fastresp.sources.files.lent import Lent
 
 # More of them than ever ended one: the rest would say nothing new.
 MOST_CRASHES = 5
@@ -102,6 +107,31 @@ def test_column_name_that_is_not_utf8(tmp_path: Path) -> None:
         writer.write_table(table)
     path.write_bytes(path.read_bytes().replace(b"name", b"na\xffe"))
     assert "the name of a column is not UTF-8" in failure(path)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_threads_of_arrow_have_let_go_of_a_closed_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """They read its index; coming back to Python while it ends, they would abort the process."""
+    lent: list[weakref.ref[Any]] = []
+
+    class Noted(Lent):
+        def add(self, what: Any, returned: Any = None) -> None:
+            lent.append(weakref.ref(what))
+            super().add(what, returned)
+
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_file(path, pa.schema({"id": pa.string()})) as writer:
+        writer.write_table(pa.table({"id": ["a", "b"]}))
+    if not whole:
+        path.write_bytes(path.read_bytes()[:-40] + b"\xff" * 30 + path.read_bytes()[-10:])
+    monkeypatch.setattr(ipc, "Lent", Noted)
+    for _ in range(300):
+        with nullcontext() if whole else pytest.raises(OSError, match="Footer"):
+            IpcFile(str(path)).close()
+        assert [each() for each in lent] == [None] * (6 if whole else 3)
+        lent.clear()
 
 
 def damage(kind: str, count: int, folder: Path) -> list[str]:

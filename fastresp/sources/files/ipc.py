@@ -1,0 +1,76 @@
+"""Arrow IPC: files, which have an index at their end, and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from .input import Input
+from .lent import Lent
+from .own_bytes import NotRead, OwnBytes
+
+__all__ = ["IPC_FILE", "IpcFile", "ipc_stream"]
+
+IPC_FILE = b"ARROW1\0\0"
+
+
+class IpcFile:
+    """An open file of Arrow IPC.
+
+    Args:
+        path: of the file.
+
+    Attributes:
+        schema: the columns of its batches.
+        rows: how many rows it has.
+
+    Raises:
+        pa.ArrowException: it is damaged.
+        OSError: it can't be opened or read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._lent = Lent()
+        self._reader: Any = None
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        try:
+            self._reader = self._opened(NotRead)
+            batches = range(self._reader.num_record_batches)
+            self.rows: int = sum(self._reader.get_batch(index).num_rows for index in batches)
+            self._reader = self._opened(OwnBytes)
+            self.schema: pa.Schema = self._reader.schema
+        except BaseException:
+            self.close()
+            raise
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read the batches, one after the other."""
+        # The reader is no local of any function: the traceback of an error would hold it.
+        for index in range(self._reader.num_record_batches):
+            yield self._reader.get_batch(index)
+
+    def close(self) -> None:
+        """Close the file, once Arrow's threads, which read its index, have let go of it."""
+        self._reader = None
+        self._lent.wait()
+        self._file.close()
+
+    def _opened(self, kind: type[OwnBytes]) -> Any:
+        own = kind(self._file, self._lent)
+        try:
+            return pa.ipc.open_file(pa.PythonFile(own, "r"))
+        except BaseException as error:
+            error.__traceback__ = None  # its frames would hold the file, as this one would
+            raise
+        finally:
+            own.opened()
+            del own
+
+
+def ipc_stream(data: Input) -> pa.RecordBatchReader:
+    """Open a stream, or a file of IPC as one: the stream stands behind a magic number."""
+    if data.peek().startswith(IPC_FILE):
+        data.read(len(IPC_FILE))
+    return pa.ipc.open_stream(pa.PythonFile(OwnBytes(data.handed()), "r"))
