@@ -181,11 +181,10 @@ def _sending(
     """Send chunk after chunk, as long as they are wanted."""
     check_cluster(carrier.answers, carrier.server, chunks.options.transport)
     if carrier.answers is not None:
-        chunks.writer.max_bulk_bytes = carrier.answers.max_bulk_bytes
-    chunks.carrier = carrier.lanes
+        chunks.refuse_larger(carrier.answers.max_bulk_bytes)
     while not carrier.report.stopped:
         try:
-            chunk = yield from next_chunk(chunks)
+            chunk = yield from next_chunk(chunks, carrier.lanes)
         except LostConnection:  # found while waiting for an async source
             raise (yield from carrier.losing()) from None
         if chunk is None:

@@ -155,8 +155,7 @@ class ReplyCore(Connection):
         """
         [connection], answers = yield from connecting(self.server, self.timeout)
         self.attach(connection)
-        chunks.writer.max_bulk_bytes = answers.max_bulk_bytes
-        chunks.carrier = self
+        chunks.refuse_larger(answers.max_bulk_bytes)
 
     def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
         """Send chunks, and give their replies.
@@ -194,10 +193,12 @@ class ReplyCore(Connection):
         """Add the next chunk; or what an exception leaves, which is to be raised at the end."""
         failure = None
         try:
-            chunk = yield from next_chunk(chunks)
+            chunk = yield from next_chunk(chunks, self)
             made = [] if chunk is None else [chunk]
+        except LostConnection:  # found while waiting for an async source
+            raise
         except Exception as error:
-            if chunks.carrier_failed:
+            if getattr(error, "report", None) is self._report:  # as well, and not the source's
                 raise
             failure, made = error, chunks.rest(self.window.made)
         self.ended = failure is not None or not made

@@ -28,13 +28,9 @@ class Chunks:
 
     Attributes:
         writer: what encodes the rows, once the source is open.
-        carrier: in asyncio, the connections to tend while we wait for an async source.
-        carrier_failed: whether what ``next()`` raised is theirs, and not the source's.
     """
 
     writer: Encoder
-    carrier: Any = None
-    carrier_failed = False
 
     def __init__(self, data: Any, template: Template | None, options: Options) -> None:
         self.data = data
@@ -92,6 +88,19 @@ class Chunks:
                 made += len(chunk.ends)
         return found
 
+    def gathered(self) -> deque[Chunk]:
+        """The chunks of the rows that have come by now; whoever sends one takes it out.
+
+        Raises:
+            EncodeError, TemplateError: as ``next()``.
+        """
+        self._drop_given()
+        return self._ready
+
+    def refuse_larger(self, max_bulk_bytes: int | None) -> None:
+        """Refuse arguments larger than the server takes; None for no limit."""
+        self.writer.max_bulk_bytes = max_bulk_bytes
+
     def close(self) -> None:
         """Let go of the source, also while another thread opens it."""
         self._closed = True
@@ -107,7 +116,6 @@ class Chunks:
 
     def _check_own(self) -> None:
         if not is_own(self):
-            self.carrier_failed = True
             raise TransportError(str(Inherited("connection")))
 
     def _give(self) -> Chunk | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import suppress
 from inspect import GEN_CLOSED, getgeneratorstate, isawaitable
 from typing import Any, TypeVar
@@ -15,31 +15,28 @@ __all__ = ["answer", "run", "stream", "wait_for"]
 
 T = TypeVar("T")
 
+# A source idle this long counts as paused.
+PAUSE_SECONDS = 0.02
+
 
 async def run(steps: Steps[T]) -> T:
     """Run a core to its end, and return what it returns: as ``run()`` of the driver."""
-    result: Any = None
-    error: BaseException | None = None
-    try:
-        while True:
-            try:
-                wanted = steps.send(result) if error is None else steps.throw(error)
-                result = error = None
-                result = await answer(wanted)
-            except BaseException as caught:
-                if getgeneratorstate(steps) == GEN_CLOSED:
-                    if isinstance(caught, StopIteration):
-                        return caught.value  # type: ignore[no-any-return]
-                    raise
-                result, error = None, caught
-    finally:
-        error = None
+    ended: list[T] = []
+    async for _ in stream(_ending(steps, ended)):
+        pass
+    return ended[0]
+
+
+def _ending(steps: Steps[T], ended: list[T]) -> Steps[None]:
+    """The same core, which leaves what it returns in a list: async generators return nothing."""
+    ended.append((yield from steps))
 
 
 async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator[Any, None]:
     """Run a core, and yield the items that it gives: as ``stream()`` of the driver."""
     result: Any = None
     error: BaseException | None = None
+    wanted: Wanted | Giving | None = None
     try:
         while True:
             try:
@@ -51,12 +48,12 @@ async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator
                     await asyncio.sleep(0)
                 else:
                     result = await answer(wanted)
-            except GeneratorExit:
-                raise
             except BaseException as caught:
                 if getgeneratorstate(steps) == GEN_CLOSED:
                     if isinstance(caught, StopIteration):
                         return
+                    raise
+                if isinstance(caught, GeneratorExit) and isinstance(wanted, Giving):
                     raise
                 result, error = None, caught
     finally:
@@ -73,8 +70,44 @@ async def answer(wanted: Wanted) -> Any:
     if isinstance(wanted, Asking):
         await asyncio.sleep(0)  # whatever the sockets take at once: others have their turn
         result = wanted.function()
-        return await result if isawaitable(result) else result
+        if not isawaitable(result):
+            return result
+        return await (result if wanted.meanwhile is None else _tended(result, wanted.meanwhile))
     return await wait_for(wanted)
+
+
+async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any:
+    """Wait for a source, and call a function whenever it pauses; None where it says to stop."""
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    failure: BaseException | None = None
+    stopped = False
+    timer: asyncio.TimerHandle
+
+    def pause() -> None:
+        nonlocal failure, stopped, timer
+        try:
+            stopped = not meanwhile()
+        except Exception as error:
+            failure, stopped = error, True
+        if stopped:
+            task.cancel()  # it waits for the source, which nobody wants any more
+        else:
+            timer = loop.call_later(PAUSE_SECONDS, pause)
+
+    timer = loop.call_later(PAUSE_SECONDS, pause)
+    try:
+        result = await awaited
+    except asyncio.CancelledError:
+        if not stopped or task.uncancel() > 0:
+            raise
+        result = None
+    finally:
+        timer.cancel()
+    if failure is not None:
+        raise failure
+    return result
 
 
 async def _in_thread(wanted: Blocking) -> Any:

@@ -6,17 +6,20 @@ came of it. ``run()`` and ``stream()`` wait with poll(); those of ``aio`` with a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from .stream import Stream, Wait, wait_for
 
 __all__ = [
-    "Asking", "Blocking", "Giving", "Source", "Steps", "Waits", "Wanted",
+    "Asking", "Blocking", "Carrier", "Giving", "Source", "Steps", "Waits", "Wanted",
     "next_chunk", "open_source", "run", "stream",
 ]  # fmt: skip
 
@@ -49,10 +52,13 @@ class Asking(NamedTuple):
         function: takes nothing; the core gets what it returns or raises.
         blocks: whether it may wait as long as it takes: in asyncio it runs in a thread, which
             nobody waits for after a cancellation until the event loop ends.
+        meanwhile: called from time to time while what is awaited has not come. Where it returns
+            False, it is wanted no more: the core gets None. What it raises, the core gets.
     """
 
     function: Callable[[], Any]
     blocks: bool = False
+    meanwhile: Callable[[], bool] | None = None
 
 
 class Giving(NamedTuple):
@@ -72,12 +78,37 @@ class Source(Protocol):
     def blocks(self) -> bool: ...
     def open(self) -> object: ...
     def next(self) -> Any: ...
+    def gathered(self) -> deque[Chunk]: ...
+
+
+class Carrier(Protocol):
+    """Connections that chunks go over: ``tend()`` moves what can be moved, without waiting."""
+
+    @property
+    def has_room(self) -> bool: ...
+    @property
+    def report(self) -> Report: ...
+    def add(self, chunk: Chunk, /) -> None: ...
+    def tend(self) -> None: ...
 
 
 def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T:
-    """Run a core to its end, and return what it returns.
+    """Run a core to its end, and return what it returns; ``around`` as for ``stream()``."""
+    loop = stream(steps, around)
+    try:
+        while True:
+            next(loop)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
-    What comes up while it waits, as from a Ctrl-C, is raised in the core, where it waits.
+
+def stream(
+    steps: Generator[Wanted | Giving, Any, T], around: AbstractContextManager[Any] | None = None
+) -> Generator[Any, None, T]:
+    """Run a core, yield the items that it gives, and return what it returns.
+
+    What comes up while it waits, as from a Ctrl-C, is raised in the core, where it waits. When
+    this is closed, so is the core.
 
     Args:
         around: is entered whenever the core runs, and left while it waits.
@@ -85,6 +116,7 @@ def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T
     around = around or nullcontext()
     answer: Any = None
     error: BaseException | None = None
+    wanted: Wanted | Giving | None = None
     try:
         while True:
             try:
@@ -93,58 +125,47 @@ def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T
                     with around:
                         wanted = steps.send(answer) if error is None else steps.throw(error)
                     answer = error = None
-                    answer = _answer(wanted)
+                    if isinstance(wanted, Giving):
+                        yield from wanted.items
+                    else:
+                        answer = _answer(wanted)
             except BaseException as caught:
                 if getgeneratorstate(steps) == GEN_CLOSED:
                     if isinstance(caught, StopIteration):
                         return caught.value  # type: ignore[no-any-return]
                     raise
+                if isinstance(caught, GeneratorExit) and isinstance(wanted, Giving):
+                    raise  # whoever took the items has closed this
                 answer, error = None, caught
     finally:
         error = None  # it holds this frame, and so the data
         steps.close()
 
 
-def stream(steps: Generator[Wanted | Giving, Any, None]) -> Generator[Any, None, None]:
-    """Run a core, and yield the items that it gives. When this is closed, so is the core."""
-    answer: Any = None
-    error: BaseException | None = None
-    try:
-        while True:
-            try:
-                while True:  # as in run()
-                    wanted = steps.send(answer) if error is None else steps.throw(error)
-                    answer = error = None
-                    if isinstance(wanted, Giving):
-                        yield from wanted.items
-                    else:
-                        answer = _answer(wanted)
-            except GeneratorExit:
-                raise
-            except BaseException as caught:
-                if getgeneratorstate(steps) == GEN_CLOSED:
-                    if isinstance(caught, StopIteration):
-                        return
-                    raise
-                answer, error = None, caught
-    finally:
-        error = None
-        steps.close()
-
-
 def open_source(source: Source) -> Steps[None]:
     """Open a source of chunks."""
-    yield from _asking(source, source.open)
+    yield Asking(source.open, source.blocks)
 
 
-def next_chunk(source: Source) -> Steps[Chunk | None]:
-    """The next chunk of a source; None where there is none."""
-    chunk: Chunk | None = yield from _asking(source, source.next)
+def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | None]:
+    """The next chunk of a source; None where there is none.
+
+    Args:
+        carrier: what sends the chunks. While an async source pauses, what has come before goes
+            over it, and replies are read.
+    """
+    meanwhile = None if carrier is None else partial(_send_gathered, source, carrier)
+    chunk: Chunk | None = yield Asking(source.next, source.blocks, meanwhile)
     return chunk
 
 
-def _asking(source: Source, function: Callable[[], Any]) -> Steps[Any]:
-    return (yield Asking(function, source.blocks))
+def _send_gathered(source: Source, carrier: Carrier) -> bool:
+    """Send what came before a pause of the source; False if nothing more is wanted."""
+    gathered = source.gathered()
+    while gathered and carrier.has_room:
+        carrier.add(gathered.popleft())
+    carrier.tend()
+    return not carrier.report.stopped
 
 
 def _answer(wanted: Wanted) -> Any:
