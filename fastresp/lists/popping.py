@@ -307,7 +307,7 @@ class Popping:
             )
         stream = core.stream
         assert stream is not None
-        stream.sink = columns
+        stream.feed(columns)
         try:
             yield from self._filling(columns, n)
         except BaseException as failure:
@@ -317,7 +317,7 @@ class Popping:
                 connection.close()  # nobody would know what to do with replies on their way
             raise
         finally:
-            stream.sink = core.reader
+            stream.feed(core.reader)
         self._keep(columns)
         if columns.errors:
             error = CommandError(columns.errors[0][1].decode(errors="replace"))

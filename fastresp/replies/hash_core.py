@@ -86,7 +86,7 @@ class HashCore(ReplyCore):
         if columns.invalid is not None:
             raise self._not_text(*columns.invalid)
         if columns.replies > sent and stream.lost is None:
-            stream.lost = ProtocolError("a reply more than commands", self.received)
+            stream.give_up(ProtocolError("a reply more than commands", self.received))
         self.acknowledge(min(columns.replies, sent))
 
     def fetching(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
@@ -115,7 +115,7 @@ class HashCore(ReplyCore):
         while not (self.ended and self.finished):
             while not self.ended and not self.window.unsent:
                 with advising():
-                    chunk = yield from next_chunk(chunks)
+                    chunk = yield from next_chunk(chunks, self)
                 self.ended = chunk is None
                 if chunk is not None:
                     self.window.add(chunk)

@@ -300,7 +300,7 @@ class ReplyCore(Connection):
             self.last_words = shortened(reply.text)
         if self.stream.lost is None:
             words = f"a reply more than commands: {shown_reply(reply)}"
-            self.stream.lost = ProtocolError(words, self.received)
+            self.stream.give_up(ProtocolError(words, self.received))
         raise LostConnection
 
     def misunderstood(self, question: str, reply: Any) -> NoReturn:
@@ -311,7 +311,7 @@ class ReplyCore(Connection):
         """
         assert self.stream is not None
         words = f"{question} is answered by {shown_reply(reply)}"
-        self.stream.lost = ProtocolError(words, self.received)
+        self.stream.give_up(ProtocolError(words, self.received))
         raise LostConnection
 
     def _located(self, index: int, error: CommandError) -> CommandError:

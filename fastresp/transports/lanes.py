@@ -356,6 +356,5 @@ class Lane(Connection):
         words = [text.decode(errors="replace") for _, text, _ in late[:LAST_WORDS]]
         self.last_words = shortened("; ".join(filter(None, [self.last_words, *words])))
         if self.stream.lost is None:
-            self.stream.lost = ProtocolError(
-                f"{count:,} replies more than commands: {self.last_words}", self._scanner.offset
-            )
+            fault = f"{count:,} replies more than commands: {self.last_words}"
+            self.stream.give_up(ProtocolError(fault, self._scanner.offset))

@@ -59,7 +59,7 @@ class Stream:
         sink: takes the bytes of replies.
 
     Attributes:
-        window, sink: may be another one while nothing is in flight.
+        window: may be another one while nothing is in flight.
         received: bytes that have come.
         lost: why the connection can't be used any more, or None.
         sure: False after an exception of a signal handler came in the midst of a TLS call: then
@@ -89,6 +89,14 @@ class Stream:
     def _let_go(self) -> None:
         """Send and receive nothing, in a child of the process that opened the connection."""
         self.lost = Inherited("connection")
+
+    def feed(self, sink: Sink) -> None:
+        """Give the bytes of replies to another sink; nothing may be in flight."""
+        self.sink = sink
+
+    def give_up(self, cause: ProtocolError) -> None:
+        """Use it no more: what came can't be understood."""
+        self.lost = cause
 
     def fileno(self) -> int:
         """The file descriptor, to wait for."""
