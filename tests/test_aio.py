@@ -139,6 +139,56 @@ def test_server_lost_during_a_pause(start_server: Callable[..., LocalServer]) ->
     assert caught.value.report.replies == 1
 
 
+@pytest.mark.parametrize("what", ["replies", "hashes"])
+def test_server_lost_while_what_asks_pauses(
+    start_server: Callable[..., LocalServer], what: str
+) -> None:
+    """Who reads is told, and does not wait for the end of the pause."""
+    server = start_server()
+
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        await asyncio.sleep(0.2)
+        server.process.kill()
+        await asyncio.sleep(110)
+        yield 2
+
+    async def read() -> None:
+        if what == "replies":
+            items = fastresp.aio.iter_replies(source(), "ECHO {0}", server=server.url)
+        else:
+            items = fastresp.aio.fetch_hashes(source(), ["a"], server=server.url)
+        async for _ in items:
+            pass
+
+    started = time.monotonic()
+    with pytest.raises(fastresp.TransportError, match="lost the server"):
+        asyncio.run(read())
+    assert time.monotonic() - started < 60
+
+
+def test_source_that_ignores_the_end_of_a_load(server: LocalServer) -> None:
+    """A cancellation that it swallowed does not come to whoever awaits the load."""
+
+    async def source() -> AsyncIterator[tuple[int, str]]:
+        yield 1, "a"
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        yield 2, "b"
+
+    async def main() -> int:
+        with pytest.raises(fastresp.LoadErrors):
+            await fastresp.aio.mass_insert(
+                source(), "INCRBY {0} {1}", server=server.url, on_error="stop"
+            )
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    assert asyncio.run(main()) == 0
+
+
 def test_rows_before_a_bad_one_are_loaded(server: LocalServer, client: redis.Redis) -> None:
     async def source() -> AsyncIterator[dict[str, int]]:
         for i in range(10):

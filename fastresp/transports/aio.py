@@ -100,11 +100,13 @@ async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any
     try:
         result = await awaited
     except asyncio.CancelledError:
-        if not stopped or task.uncancel() > 0:
+        if not stopped or task.cancelling() > 1:
             raise
         result = None
     finally:
         timer.cancel()
+        if stopped:
+            task.uncancel()  # also where the source went on as if nothing was
     if failure is not None:
         raise failure
     return result
