@@ -107,21 +107,24 @@ cdef class ReplyScanner(Incoming):
                     p += 5
                 if p == end:
                     break
-            after = NULL
             if p[0] == c':':
                 after = integer_end(p + 1, end)
-            elif p[0] == c'+':
-                after = whole_line_end(p, end)
-            if after is not NULL:
-                self.complete()
-                p = after
-                continue
+                if after is not NULL:
+                    self.complete()
+                    p = after
+                    continue
             form = form_of(p[0])
             if form >= PAYLOAD:
                 after = length_end(p + 1, end, &n)
                 if after is not NULL:
                     self.begin_line(p)
                     self.read_length(n)
+                    p = after
+                    continue
+            elif p[0] == c'+':
+                after = whole_line_end(p, end)
+                if after is not NULL:
+                    self.complete()
                     p = after
                     continue
             elif form == NO_FORM:
