@@ -341,7 +341,7 @@ HELD = (
     (
         "The same counts and errors as `hiredis.Reader` over 100,000 generated streams of replies, "
         "cut anywhere",
-        "tests/resp/test_replies_hiredis.py::test_hiredis_agrees_on_100_000_streams",
+        "tests/resp/test_scan_hiredis.py::test_hiredis_agrees_on_100_000_streams",
     ),
     (
         "A server killed at 20 random moments of a load: acknowledged <= stored <= acknowledged + "

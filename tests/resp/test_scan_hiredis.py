@@ -138,7 +138,7 @@ def test_hiredis_agrees(stream: bytes, cuts: list[int]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_hiredis_agrees_on_100_000_streams() -> None:
-    """Run it with ``pytest -m slow tests/resp/test_replies_hiredis.py``: about 5 minutes."""
+    """Run it with ``pytest -m slow tests/resp/test_scan_hiredis.py``: about 5 minutes."""
     seen = set()
     rounds = 0
     while len(seen) < SLOW_STREAMS and rounds < 2 * SLOW_STREAMS // ROUND_STREAMS:
