@@ -1,11 +1,16 @@
-"""dump: the RESP in files of every kind, whole commands only."""
+"""dump: the RESP in files of every kind, whole commands only, also where a file does not block."""
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import io
+import os
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -204,3 +209,62 @@ def test_not_over_what_is_read(tmp_path: Path, kind: str) -> None:
         with pytest.raises(ValueError, match=r"x\.csv is what is read; write to another file"):
             fastresp.dump(sources[kind](), template, path)
     assert path.read_bytes() == content
+
+
+def drained(out: int, into: list[bytes]) -> threading.Thread:
+    """Read a pipe slowly in a thread."""
+
+    def read() -> None:
+        while piece := os.read(out, 3000):
+            into.append(piece)
+            if len(into) < 20:
+                time.sleep(0.005)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("buffering", [0, -1, 100])
+def test_dump_into_a_file_that_does_not_block(buffering: int) -> None:
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
+    pieces: list[bytes] = []
+    thread = drained(out, pieces)
+    rows = [(str(i), "x" * 100) for i in range(2000)]
+    with open(into, "wb", buffering=buffering) as file:
+        assert fastresp.dump(rows, "SET {0} {1}", file) == 2000
+        os.set_blocking(into, True)
+    thread.join()
+    os.close(out)
+    assert b"".join(pieces) == fastresp.pack_many(("SET", *row) for row in rows)
+
+
+def test_dump_into_a_socket_that_does_not_block() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    pieces: list[bytes] = []
+    thread = drained(theirs.fileno(), pieces)
+    rows = [(str(i), "x" * 1000) for i in range(2000)]
+    with ours.makefile("wb", buffering=0) as file:
+        fastresp.dump(rows, "SET {0} {1}", file)
+    ours.close()
+    thread.join()
+    theirs.close()
+    assert b"".join(pieces) == fastresp.pack_many(("SET", *row) for row in rows)
+
+
+class Careless(io.RawIOBase):
+    """A raw file that has no room, and no descriptor to wait for."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> None:  # type: ignore[override]
+        return None
+
+
+def test_dump_where_nobody_can_wait() -> None:
+    with pytest.raises(BlockingIOError, match="give one that blocks"):
+        fastresp.dump([("PING",)], None, Careless())

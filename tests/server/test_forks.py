@@ -1,6 +1,7 @@
 """Forks in the midst of everything: the child leaves in any way, and the parent's account is exact.
 
-The scenarios are in forking.py: a child that leaves by an exception would unwind pytest itself.
+The scenarios are in forking_loads.py and forking_replies.py. They run in a process of their own: a
+child that leaves by an exception would unwind pytest itself.
 """
 
 from __future__ import annotations

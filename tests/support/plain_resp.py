@@ -1,0 +1,16 @@
+"""RESP written as plainly as can be, and a str that prints as another."""
+
+from __future__ import annotations
+
+
+def bulk(payload: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(payload), payload)
+
+
+def resp(*arguments: bytes) -> bytes:
+    return b"*%d\r\n" % len(arguments) + b"".join(map(bulk, arguments))
+
+
+class Text(str):
+    def __str__(self) -> str:
+        return "wrong"
