@@ -258,8 +258,7 @@ def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
         return ""
     finally:
         connection.disconnect()
-    found = parse_info(reply) if reply else {}
-    return path if found.get("run_id", "-") == info.get("run_id") else ""
+    return path if parse_info(reply).get("run_id", "-") == info.get("run_id") else ""
 
 
 def _listener(path: str) -> str:

@@ -43,8 +43,7 @@ class Questions:
 
     def info(self) -> dict[str, str]:
         """Everything that INFO tells."""
-        reply = self.ask("INFO", "all")
-        return parse_info(reply) if reply else {}
+        return parse_info(self.ask("INFO", "all"))
 
     def slow_log(self) -> list[Any]:
         return self.ask("SLOWLOG", "GET", str(SLOWLOG_ENTRIES)) or []
