@@ -11,6 +11,7 @@ from ..encode.row_writer import Writer
 from ..outcome.errors import CommandError, TransportError
 from ..replies.reply_core import ReplyCore
 from ..resp.buffer import Chunk
+from ..resp.grammar import BULK_BYTES
 from ..server.answers import Answers
 from ..server.settings import Server
 from ..transports.connection import LostConnection
@@ -21,11 +22,10 @@ __all__ = ["Command", "ListConnection"]
 
 Command: TypeAlias = tuple[Any, ...]
 
-# How much the items of one reply may have in all, for each that was asked for, and besides.
+# How much the items of one reply may have in all, for each that was asked for, besides BULK_BYTES.
 # Fewer bytes are no help against a hostile server, for it has as many replies as it likes; and
 # what is refused of an honest one is lost.
 ITEM_BYTES = 1 << 20
-REPLY_BYTES = 512 << 20
 
 
 class ListConnection:
@@ -43,7 +43,7 @@ class ListConnection:
     """
 
     def __init__(self, server: Server, settings: Settings, closed: Callable[[], object]) -> None:
-        self.most_bytes = REPLY_BYTES + settings.batch * ITEM_BYTES
+        self.most_bytes = BULK_BYTES + settings.batch * ITEM_BYTES
         self.is_open = self.waits = False
         self._server = server
         self._timeout = settings.timeout

@@ -2,6 +2,14 @@
 
 from libc.string cimport memchr, memcmp
 
+# Python code takes these from the module.
+cpdef enum:
+    # The largest bulk string that a server takes by default, 512 MiB: proto-max-bulk-len. Source:
+    # redis.conf. Nor is one reply larger, if nobody says otherwise.
+    BULK_BYTES = 536870912
+    # Of a longer error text the beginning is kept. Redis itself cuts what it quotes at 128.
+    ERROR_BYTES = 4096
+
 cdef enum:
     # Lua and modules can nest replies; beyond this depth it is an attack or an error.
     DEPTH = 1024
@@ -13,11 +21,6 @@ cdef enum:
     BIG_NUMBER_BYTES = 65536
     # The line of a simple string or an error. Scripts may return long ones.
     LINE_BYTES = 16777216
-    # Of a longer error text the beginning is kept. Redis itself cuts what it quotes at 128.
-    ERROR_BYTES = 4096
-    # One reply, if nobody says otherwise: as much as the largest bulk string that a server takes
-    # by default (proto-max-bulk-len).
-    REPLY_BYTES = 536870912
     # What an element of an array counts for, besides its own bytes: about the memory of a small
     # object and its place in a list. And what an error among them does.
     ELEMENT_BYTES = 64
@@ -180,7 +183,7 @@ cdef inline const char *pass_crlf(
 cdef inline long long reply_limit(object most) except -1:
     """How many bytes a reply may have: as asked for, or as a rule."""
     if most is None:
-        return REPLY_BYTES
+        return BULK_BYTES
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise ValueError(f"max_reply_bytes is a number of bytes above 0, or None, not {most!r}")
     return min(most, MOST_BYTES)

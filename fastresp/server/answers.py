@@ -10,13 +10,12 @@ from typing import Any
 from ..encode.template import Scripts
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.excerpts import shown_reply
+from ..resp.grammar import BULK_BYTES
 from .rehearsal import Refused, Rehearsed, rehearse
 
 __all__ = ["Answers", "ask", "check_alive", "check_surplus", "load_scripts", "parse_info"]
 
-# proto-max-bulk-len, where the server does not tell it. Source: redis.conf.
-DEFAULT_BULK_BYTES = 512 << 20
-# And the least that can be set. Source: config.c.
+# The least proto-max-bulk-len that can be set. Source: config.c.
 LEAST_BULK_BYTES = 1 << 20
 
 
@@ -60,7 +59,7 @@ def ask(connection: Any, place: str, rehearsal: list[Rehearsed], *, reading: boo
     info: dict[str, str] = {}
     with suppress(redis.ResponseError):
         info = parse_info(_call(connection, "INFO"))
-    most = DEFAULT_BULK_BYTES
+    most = BULK_BYTES
     connection.send_command("CONFIG", "GET", "proto-max-bulk-len")
     if rehearsal:
         connection.send_command("MULTI")  # together, to save a round trip
@@ -189,8 +188,8 @@ def _bulk_limit(reply: Any) -> int:
     try:
         most = int(reply[1])
     except (TypeError, ValueError, IndexError):
-        return DEFAULT_BULK_BYTES
-    return most if LEAST_BULK_BYTES <= most <= sys.maxsize else DEFAULT_BULK_BYTES
+        return BULK_BYTES
+    return most if LEAST_BULK_BYTES <= most <= sys.maxsize else BULK_BYTES
 
 
 def parse_info(reply: Any) -> dict[str, str]:

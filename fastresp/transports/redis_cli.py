@@ -21,6 +21,7 @@ from ..outcome.messages import Hint, Message
 from ..outcome.passwords import without_passwords
 from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
+from ..resp.grammar import ERROR_BYTES
 from ..server.answers import Answers
 from ..server.descriptors import needed_for
 from ..server.forks import Inherited, own
@@ -47,8 +48,6 @@ KEPT_WORDS = 10
 END_S = 5.0
 # How long redis-cli is silent before a refused ECHO is believed to be its own.
 ECHO_S = 1.0
-# Of a longer error reply the beginning is kept, as over a socket.
-TEXT_CHARACTERS = 4096
 TOTALS = re.compile(rb"errors: (\d{1,18}), replies: (\d{1,18})\b")
 # What redis-cli says in its own name on stderr; every other line is an error reply.
 OWN_WORDS = re.compile(
@@ -385,11 +384,12 @@ class RedisCli(Transport):
             *lines, rest = b"".join(self._stderr).split(b"\n")
             self._stderr[:] = [rest]
             for line in lines:
-                self._take_error(line.decode(errors="replace"))
+                self._take_error(line)
         self._stdout[:] = [b"".join(self._stdout)[-KEPT_BYTES:]]
         self._stderr[:] = [b"".join(self._stderr)[:KEPT_BYTES]]
 
-    def _take_error(self, text: str) -> None:
+    def _take_error(self, line: bytes) -> None:
+        text = line.decode(errors="replace")
         if OWN_WORDS.match(text):
             if len(self._own_words) < KEPT_WORDS:
                 self._own_words.append(text)
@@ -400,7 +400,8 @@ class RedisCli(Transport):
         if self._errors <= self.made:
             self._moved = time.monotonic()  # more than commands can't be replies
         if len(self._report.errors) < ERRORS_KEPT:
-            self._report.errors.append(CommandError(text[:TEXT_CHARACTERS]))
+            kept = line[:ERROR_BYTES].decode(errors="replace")  # as over a socket
+            self._report.errors.append(CommandError(kept))
 
     def _lost(self) -> TransportError:
         """The exception for a redis-cli that ends before its time.

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import fastresp
 from fastresp.cli.app import app
 from fastresp.outcome.report import CODES_KEPT, Report
+from fastresp.resp.grammar import ERROR_BYTES
 from fastresp.server.local_server import LocalServer
 
 SKIPPING = "SET a:{id} {v}; HSET h:{id} w {w}; HSET p:{id} x 1 {**}"
@@ -134,6 +135,19 @@ def test_messages_that_hold_arguments(client: redis.Redis, server: LocalServer) 
     )
     assert report.errors_by_code == {"MYCODE": 50, "WRONGTYPE": 300, "ERR": 200}
     assert "    50 x MYCODE, such as: MYCODE 0, first for row 0" in str(report)
+
+
+@pytest.mark.parametrize("transport", ["socket", "redis-cli"])
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_long_words_are_cut_at_the_same_byte(
+    server: LocalServer, letter: str, transport: Any
+) -> None:
+    script = f"return redis.error_reply('MY ' .. string.rep('{letter}', 10000))"
+    report = fastresp.mass_insert(
+        [("EVAL", script, 0)], server=server.url, on_error="collect", transport=transport
+    )
+    letters = (ERROR_BYTES - len("MY ")) // len(letter.encode())
+    assert str(report.errors[0]).count(letter) == letters
 
 
 def test_few_errors_are_shown_by_their_words(client: redis.Redis, server: LocalServer) -> None:

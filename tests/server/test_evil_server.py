@@ -21,7 +21,7 @@ import fastresp
 from fastresp import FastrespError, aio
 from fastresp.doctor import doctor, watch
 from fastresp.encode.template import Template
-from fastresp.server.answers import DEFAULT_BULK_BYTES
+from fastresp.resp.grammar import BULK_BYTES
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
@@ -34,7 +34,7 @@ LONGEST_S = 30.0
 @pytest.fixture
 def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
     """A server with what the callers read; they have less time and memory than as a rule."""
-    monkeypatch.setattr("fastresp.lists.connection.REPLY_BYTES", 8 << 20)
+    monkeypatch.setattr("fastresp.lists.connection.BULK_BYTES", 8 << 20)
     monkeypatch.setattr("fastresp.lists.connection.ITEM_BYTES", 8 << 10)
     monkeypatch.setattr("fastresp.server.settings.ASK_TIMEOUT_S", TIMEOUT_S)
     commands: list[tuple[Any, ...]] = [("SET", f"k:{i}", text) for i, text in ROWS]
@@ -129,7 +129,7 @@ def test_load_into_a_server_that_does_not_know_itself(
     """Nothing of these answers is needed: the largest argument is then what it is as a rule."""
     template = Template("SET own:{0} {1}")
     with EvilServer(filled.socket, tmp_path / "socket", evil) as server:
-        assert Server(server.url).ask(5).max_bulk_bytes == DEFAULT_BULK_BYTES
+        assert Server(server.url).ask(5).max_bulk_bytes == BULK_BYTES
         reports = [
             fastresp.mass_insert(ROWS, template, server=server.url, transport="socket"),
             fastresp.mass_insert([("SET", "own", 1)], server=server.url, transport="redis-cli"),

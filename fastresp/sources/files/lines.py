@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from ...resp.grammar import BULK_BYTES
 from .input import Input
 from .reading import Batches, Reading, line_blocks
 
 __all__ = ["open_lines"]
 
 COLUMN = "line"
-# What a server takes for one argument, unless it is told otherwise.
-MOST_BYTES = 512 << 20
 
 
 def open_lines(data: Input, reading: Reading) -> Batches:
@@ -22,7 +21,7 @@ def open_lines(data: Input, reading: Reading) -> Batches:
     schema = pa.schema([pa.field(COLUMN, pa.binary())])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for block in line_blocks(data, end, MOST_BYTES):
+        for block in line_blocks(data, end, BULK_BYTES):
             yield pa.record_batch([pa.array(block.removesuffix(end).split(end))], schema=schema)
 
     return Batches(schema, batches())

@@ -1,0 +1,2 @@
+BULK_BYTES: int
+ERROR_BYTES: int
