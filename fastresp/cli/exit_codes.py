@@ -23,7 +23,7 @@ from ..outcome.errors import (
     TemplateError,
     TransportError,
 )
-from ..outcome.messages import Message, message_of
+from ..outcome.messages import message_of, message_with_file
 from ..outcome.report import Report
 from ..transports.error_policy import error_fields
 from .interruption import end_in_order
@@ -181,10 +181,7 @@ def _words(error: BaseException) -> str:
         case OSError(filename=name, strerror=words) if name and words:
             return f"{name}: {words}; check the path"
         case EncodeError():
-            words = message_of(error)
-            if error.file is None:
-                return words
-            return Message(words, f"; row {error.row_in_file:,} of {error.file}")
+            return message_with_file(error)
         case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
             return message_of(error)
     return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..encode.template import Template
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.excerpts import shown_argument
-from ..outcome.messages import message_of
+from ..outcome.messages import message_with_file
 from ..outcome.passwords import redacted
 from ..outcome.report import size_text
 from ..replies.iter_replies import iter_replies
@@ -199,9 +199,10 @@ def take_sample(
             sample.rows = sample.total_rows = encoder.rows
         elif sample.total_rows is None and fraction_read(data) is not None:
             try:
-                sample.total_rows = _count_on(chunks, encoder, data)
+                with naming_file(data):
+                    sample.total_rows = _count_on(chunks, encoder, data)
             except FastrespError as error:
-                sample.fault = message_of(error)
+                sample.fault = message_with_file(error)
     return sample
 
 

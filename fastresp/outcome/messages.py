@@ -14,6 +14,7 @@ __all__ = [
     "SKIP_OR_EMPTY",
     "above_zero",
     "message_of",
+    "message_with_file",
     "with_advice",
 ]
 
@@ -107,6 +108,16 @@ def message_of(error: BaseException) -> str:
     """What an exception says: a Message where it names options."""
     message = getattr(error, "message", error.args[0] if error.args else None)
     return message if isinstance(message, Message) else str(error)
+
+
+def message_with_file(error: BaseException) -> str:
+    """What an exception for a row says, and its place in which file, where a source is several."""
+    message = message_of(error)
+    file = getattr(error, "file", None)
+    if file is None:
+        return message
+    row: int = error.row_in_file  # type: ignore[attr-defined]
+    return Message(message, f"; row {row:,} of {file}")
 
 
 def with_advice(message: str, advice: str) -> str:

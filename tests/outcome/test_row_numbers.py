@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 import fastresp
 from fastresp.cli.app import app
+from fastresp.encode.template import Template
+from fastresp.load.dry_run import dry_run
 from fastresp.server.local_server import LocalServer
 
 # Row 3 can't be encoded where it is null; rows 1 and 2 are refused by the server.
@@ -97,6 +99,23 @@ def test_a_dump_and_a_dry_run_name_the_file(server: LocalServer, tmp_path: Path)
         env={"REDIS_URL": server.url},
     )
     assert f"; row 1 of {path}" in done.output
+
+
+def test_a_dry_run_names_the_file_of_a_row_after_the_sample(
+    server: LocalServer, tmp_path: Path
+) -> None:
+    write(tmp_path / "part-1.csv", ROWS[:1] * 50_000)
+    write(tmp_path / "part-2.csv", ROWS[2:])
+    found = dry_run(fastresp.read(tmp_path / "part-*.csv"), Template(RPUSH), server.url)
+    assert found.sample.rows == 1_000
+    assert found.problems[0].startswith("row 50,001, command 50,001, column 'value'")
+    assert found.problems[0].endswith(f"; row 1 of {tmp_path / 'part-2.csv'}")
+    done = CliRunner().invoke(
+        app,
+        ["load", str(tmp_path / "part-*.csv"), RPUSH, "--dry-run"],
+        env={"REDIS_URL": server.url},
+    )
+    assert f"--nulls empty do so; row 1 of {tmp_path / 'part-2.csv'}" in done.output
 
 
 def test_rejects_have_the_row_of_the_load_and_its_file(
