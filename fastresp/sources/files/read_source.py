@@ -10,7 +10,6 @@ from typing import IO, Literal, overload
 
 from ...outcome.messages import Hint, Message
 from .input import check_not_read
-from .packages import imported
 from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of
 from .reading import AS_IT_IS, FileOptions, unfit
 from .resp import RespFile
@@ -157,7 +156,6 @@ def read(
     if skip_truncated:
         option, resp = Hint("skip_truncated"), Hint("format", "resp")
         raise ValueError(Message(option, " is for files of RESP: give ", resp, " if this is one"))
-    imported("pyarrow")
     if sql is None and isinstance(source, str) and QUERY.match(source) and not exists(source):
         if options != AS_IT_IS:
             words = " is for a file; in a query the options of read_csv(...) say it"

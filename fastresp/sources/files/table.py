@@ -36,6 +36,7 @@ class Table:
         options: FileOptions = AS_IT_IS,
         limit: int | None = None,
     ) -> None:
+        imported("pyarrow")  # said now, and not only when it is loaded
         self._sources = files
         self._kinds = kinds
         self._sql = sql

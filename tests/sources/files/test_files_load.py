@@ -21,6 +21,7 @@ from tables import ROWS, csv_bytes, run, write
 
 import fastresp
 import fastresp.aio
+from fastresp.cli.exit_codes import Exit
 from fastresp.server.local_server import LocalServer
 
 
@@ -248,7 +249,11 @@ def test_the_import_is_light() -> None:
 
 @pytest.mark.parametrize(
     ("package", "call"),
-    [("pyarrow", "fastresp.read('x.csv')"), ("duckdb", "pyarrow.table(fastresp.read('FROM x'))")],
+    [
+        ("pyarrow", "fastresp.read(sys.executable, format='csv')"),
+        ("pyarrow", "fastresp.read('FROM x')"),
+        ("duckdb", "pyarrow.table(fastresp.read('FROM x'))"),
+    ],
 )
 def test_what_is_not_installed(package: str, call: str) -> None:
     code = (
@@ -260,3 +265,14 @@ def test_what_is_not_installed(package: str, call: str) -> None:
     assert run(code).stdout == (
         f"files are read with {package}, which is not installed: pip install 'fastresp[files]'\n"
     )
+
+
+@pytest.mark.parametrize("source", ["nope.csv", "nope-*.csv", "nope.gz"])
+def test_a_missing_file_comes_before_a_missing_package(tmp_path: Path, source: str) -> None:
+    code = "import sys\nsys.modules['pyarrow'] = None\nfrom fastresp.cli.app import main\nmain()\n"
+    path = tmp_path / source
+    command = [sys.executable, "-c", code, "load", str(path), "SET {id} v"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == Exit.USAGE
+    assert str(path) in done.stderr
+    assert "pyarrow" not in done.stderr
