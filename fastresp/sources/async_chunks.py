@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 from ..encode.row_writer import CHUNK_SECONDS
@@ -39,9 +39,12 @@ class AsyncChunks(Chunks):
             self.writer = row_writer(self.template, self.options)
             self._source = aiter(self.data)
 
-    async def next(self) -> Chunk | None:  # type: ignore[override]
+    def next(self) -> Awaitable[Chunk | None]:  # type: ignore[override]
         """As ``next()`` of Chunks, to be awaited."""
-        self._check_own()
+        self._check_own()  # before anything is awaited
+        return self._next()
+
+    async def _next(self) -> Chunk | None:
         self._drop_given()
         while self._more and not self._ready:
             await self._gather(self._source)
