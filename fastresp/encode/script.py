@@ -23,7 +23,6 @@ __all__ = ["ForgottenScripts", "Script", "is_forgotten", "resending_of", "script
 FORGOTTEN = b"NOSCRIPT No matching script"
 # A server turns to its other clients after it has read so much of a connection.
 TURN_BYTES = 16 << 10
-REPEAT_BYTES = 1 << 19
 # The first time most commands go as EVALSHA again, the second all of them as EVAL, which no server
 # can answer so.
 MOST_REPEATS = 2
@@ -137,7 +136,7 @@ class ForgottenScripts:
         """Whether a command can be sent again after this many tries."""
         return tries < MOST_REPEATS and script_of(command) in self._scripts
 
-    def chunk(self, commands: Iterable[tuple[bytes, int]]) -> tuple[Chunk, int]:
+    def chunk(self, commands: Iterable[tuple[bytes, int]], most_bytes: int) -> tuple[Chunk, int]:
         """Make a chunk of the first commands that go again, with the scripts they need.
 
         The script goes with the first of them, as EVAL, and once for each turn of the server:
@@ -146,6 +145,7 @@ class ForgottenScripts:
 
         Args:
             commands: each as it was sent first, and how many times it has been sent until now.
+            most_bytes: no more once there are so many.
 
         Returns:
             The chunk, and how many commands are in it.
@@ -164,7 +164,7 @@ class ForgottenScripts:
             if turn >= TURN_BYTES:
                 known.clear()
                 turn = 0
-            if size >= REPEAT_BYTES:
+            if size >= most_bytes:
                 break
         chunk = CommandSplitter().feed(b"".join(pieces))
         assert chunk is not None

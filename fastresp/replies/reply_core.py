@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, NoReturn
 
 from ..outcome.errors import CommandError, DecodeError, ProtocolError
@@ -19,9 +19,9 @@ from ..transports.driver import (
     Wanted,
     next_chunk,
 )
-from ..transports.resend import Resending
+from ..transports.resend import Resending, ResendingWindow
 from ..transports.socket import connecting
-from ..transports.window import Window
+from ..transports.stream import Stream
 
 __all__ = ["ReplyCore"]
 
@@ -35,59 +35,6 @@ FIRST_IN_FLIGHT = 4
 MORE_IN_FLIGHT = 15
 # And at most, for large replies may come after small ones: enough for 1 M/s over 1 ms.
 MOST_IN_FLIGHT = 1024
-
-
-class Gap:
-    """The replies from the first one on that a forgotten script left out, until all are there.
-
-    Attributes:
-        replies: one for each command in flight when it was found out.
-        missing: places among them of commands that have to be sent again.
-        tries: how many times they have been.
-        window: what sends them again; None while others are in flight.
-    """
-
-    def __init__(self) -> None:
-        self.replies: list[Any] = []
-        self.missing: list[int] = []
-        self.tries = 0
-        self.window: Window | None = None
-        self._answered = 0
-        self._again: list[int] = []
-
-    def hold(self, reply: Any, forgotten: bool) -> None:
-        """Take the reply to a command that was in flight."""
-        if forgotten:
-            self.missing.append(len(self.replies))
-        self.replies.append(reply)
-
-    def send(self, commands: Iterable[bytes], resending: Resending) -> None:
-        """Prepare to send the missing ones again."""
-        self.tries += 1
-        self.window = Window()
-        rest = [(command, self.tries) for command in commands]
-        while rest:
-            chunk, count = resending.chunk(rest)
-            self.window.add(chunk)
-            del rest[:count]
-
-    @property
-    def place(self) -> int:
-        """The place of the next reply to what was sent again."""
-        return self.missing[self._answered]
-
-    def fill(self, reply: Any, forgotten: bool) -> bool:
-        """Take the next reply to what was sent again; return whether it was the last."""
-        place = self.place
-        self._answered += 1
-        self.replies[place] = reply
-        if forgotten:
-            self._again.append(place)
-        if self._answered < len(self.missing):
-            return False
-        self.missing, self._again, self._answered = self._again, [], 0
-        self.window = None
-        return not self.missing
 
 
 class ReplyCore(Connection):
@@ -119,8 +66,10 @@ class ReplyCore(Connection):
         self.sink = self.reader
         self.raising = on_error == "raise"
         self.resending = resending
-        self._gap: Gap | None = None
-        self._repeated_bytes = 0
+        # From here commands go again that were refused, once all in flight are answered.
+        self._again = ResendingWindow(resending)
+        # The replies from that of the first refused one on, each in the place of its command.
+        self._behind: list[Any] = []
         self._counted = 0  # bytes of the replies that were acknowledged
         self._average = 1.0
         self._most = FIRST_IN_FLIGHT
@@ -136,15 +85,12 @@ class ReplyCore(Connection):
         pass  # replies are taken by replies()
 
     def room(self) -> int | None:
-        if self._gap is None:
-            return self.window.acknowledged + self._most
-        # What is in flight is waited for; then goes what is to be sent again, and nothing else.
-        return self.window.begun if self._gap.window is None else None
+        return self.window.begun if self._behind else self.window.acknowledged + self._most
 
     @property
     def report(self) -> Report:
         report = super().report
-        report.bytes_sent += self._repeated_bytes
+        report.bytes_sent += self._again.totals()[2]
         return report
 
     def connecting(self, chunks: Chunks) -> Steps[None]:
@@ -168,26 +114,29 @@ class ReplyCore(Connection):
         """
         failure = None
         while True:
-            while not (self.ended or self.window.unsent or self._gap):
+            while not (self.ended or self.window.unsent or self._behind):
                 failure = yield from self._add_next(chunks)
             lost = None
             try:
                 self.step()
             except LostConnection as error:
                 lost = error
-            before = self.window.acknowledged
+            before = self._answered
             yield Giving(self.replies())
             if lost is not None:
                 raise lost
             if self.ended and self.finished:
                 return failure
-            if self._send_again():
-                continue
-            if self.window.acknowledged == before:
+            if self._answered == before:
                 assert self.stream is not None
                 yield [(self.stream, self.wait())]
             else:
                 self.touch()
+
+    @property
+    def _answered(self) -> int:
+        """How many replies were taken, those that are kept among them."""
+        return self.window.acknowledged + len(self._behind) + self._again.acknowledged
 
     def _add_next(self, chunks: Chunks) -> Steps[Exception | None]:
         """Add the next chunk; or what an exception leaves, which is to be raised at the end."""
@@ -232,7 +181,7 @@ class ReplyCore(Connection):
         """
         taken = self.window.acknowledged
         try:
-            for reply in self._in_order(taken) if self.resending else self._read():
+            for reply in self._in_order() if self.resending else self._read():
                 if taken >= self.window.sent:
                     self._take_last_words(reply)
                 if type(reply) is CommandError:
@@ -250,48 +199,41 @@ class ReplyCore(Connection):
     def _read(self) -> Iterator[Any]:
         return iter(self.reader.take())
 
-    def _in_order(self, index: int) -> Iterator[Any]:
-        """The replies from that of a command on, without a gap where a script was forgotten."""
-        for reply in self._read():
-            gap = self._gap
-            if gap is None and not self._forgotten(index, reply):
-                index += 1
+    def _in_order(self) -> Iterator[Any]:
+        """The replies; those behind a refused command only when it has its own, too."""
+        again, first = self._again, self.window.acknowledged
+        window, at = self.window, first + len(self._behind)
+        if self._all_behind:
+            window, at = again, again.acknowledged
+        sent = window.sent
+        for index, reply in enumerate(self._read(), at):
+            if index >= sent:
+                self._take_last_words(reply)
+            refused = type(reply) is CommandError and again.take(index, reply.text, window)
+            if window is again:
+                if not refused:
+                    held, place = again.locate(index)
+                    self._behind[held.source_index(place) - first] = reply
+                again.acknowledge(index + 1)
+                if again.acknowledged == again.made:
+                    replies, self._behind = self._behind, []
+                    yield from replies
+            elif refused or self._behind:
+                self._behind.append(reply)
+            else:
                 yield reply
-            elif gap is None or gap.window is None:
-                gap = self._gap = gap or Gap()
-                at = index + len(gap.replies)
-                if at >= self.window.sent:
-                    self._take_last_words(reply)
-                gap.hold(reply, self._forgotten(at, reply))
-            elif gap.fill(reply, self._forgotten(index + gap.place, reply, gap.tries)):
-                assert self.stream is not None
-                self.stream.window, self._gap = self.window, None
-                index += len(gap.replies)
-                yield from gap.replies
 
-    def _forgotten(self, index: int, reply: Any, tries: int = 0) -> bool:
-        """Whether a command is to be sent again, for the server does not know its script."""
-        resending = self.resending
-        if resending is None or type(reply) is not CommandError:
-            return False
-        if not resending.refused(reply.text) or index >= self.window.sent:
-            return False
-        return resending.can_repeat(self.window.command(index)[1], tries)
+    @property
+    def _all_behind(self) -> bool:
+        """Whether a command was refused, and all that went with it was answered."""
+        window, behind = self.window, len(self._behind)
+        return behind > 0 and window.acknowledged + behind >= window.begun
 
-    def _send_again(self) -> bool:
-        """Begin to send what a forgotten script left out, once nothing else is in flight."""
-        gap, window, stream = self._gap, self.window, self.stream
-        if gap is None or gap.window is not None or stream is None:
-            return False
-        first = window.acknowledged
-        if first + len(gap.replies) < window.begun:
-            return False
-        assert self.resending is not None
-        gap.send((window.command(first + at)[1] for at in gap.missing), self.resending)
-        assert gap.window is not None
-        stream.window = gap.window
-        self._repeated_bytes += gap.window.unsent_bytes
-        return True
+    def _send(self, stream: Stream) -> bool:
+        if self._behind and self._all_behind:
+            self._again.resend()
+            return stream.send(self._again)
+        return super()._send(stream)
 
     def _take_last_words(self, reply: Any) -> None:
         """Refuse what answers no whole command: a server's complaint about a part of one."""

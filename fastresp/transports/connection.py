@@ -79,7 +79,7 @@ class Connection:
 
     def attach(self, connection: Any) -> None:
         """Take over a connected redis-py connection."""
-        self.stream = Stream(connection, self.window, self.sink)
+        self.stream = Stream(connection, self.sink)
         self.started = self.moved = self.since = time.monotonic()
 
     def detach(self) -> None:
@@ -129,22 +129,17 @@ class Connection:
         if self.rate_limit is not None:
             # What is made goes, at that rate, after a Ctrl-C, too: little, as of small commands.
             ahead = min(ahead, int(self.rate_limit * AHEAD_LIMITED))
-        return not self.waiting and self.window.unsent_bytes <= ahead and self.window.has_room
+        return self.window.unsent_bytes <= ahead and self.window.has_room
 
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk."""
         self.window.add(chunk)
 
     @property
-    def waiting(self) -> int:
-        """How many commands are to be sent again, and are not in the window yet."""
-        return 0
-
-    @property
     def finished(self) -> bool:
         """Whether all that is to be sent has gone and was answered."""
         sent = self.window.sent
-        last = self.window.made + self.waiting if self.end is None else self.end
+        last = self.window.made if self.end is None else self.end
         return sent >= last and self.window.acknowledged >= sent
 
     def step(self) -> None:
@@ -162,7 +157,7 @@ class Connection:
         if stream.lost is not None or self.stream is None:
             self._usable_stream()  # what a user's function did in between may have been a fork
         if stream.lost is None:
-            moved |= stream.send(self._allowed())
+            moved |= self._send(stream)
         if stream.lost is not None:
             # What the server said before it went is still to be had, but it may go on for ever.
             reads = 0 if isinstance(stream.lost, ProtocolError) else LAST_READS
@@ -229,12 +224,12 @@ class Connection:
             report.seconds = time.monotonic() - self.started
         return report
 
-    def _allowed(self) -> int | None:
-        """How many commands of the stream may have gone by now; None for all."""
+    def _send(self, stream: Stream) -> bool:
+        """Send what may go by now, and return whether anything went."""
         end, room = self.end, self.room()
-        if end is None or room is None:
-            return room if end is None else end
-        return min(end, room)
+        if end is not None:
+            room = end if room is None else min(end, room)
+        return stream.send(self.window, room)
 
     def room(self) -> int | None:
         """How many commands may have gone, that the replies, or the rate, stay within bounds."""

@@ -16,8 +16,8 @@ from ..server.settings import Server
 from .connection import PORTION_S, Connection, LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
-from .resend import Repeater, Resending
-from .window import WINDOW_BYTES, Sending, Window
+from .resend import Resending, ResendingWindow
+from .window import WINDOW_BYTES, Position
 
 __all__ = ["Lane", "Lanes"]
 
@@ -51,11 +51,11 @@ class Lanes:
     ) -> None:
         self.server = server
         self.policy = policy
-        self.resending = resending
         count = options.connections
         self.so_far = Report("socket", connections=count)
         window_bytes = max(WINDOW_BYTES // count, LEAST_WINDOW_BYTES)
-        self.lanes = [Lane(self, options, Window(window_bytes)) for _ in range(count)]
+        windows = [ResendingWindow(resending, window_bytes) for _ in range(count)]
+        self.lanes = [Lane(self, options, window) for window in windows]
         self.pace = None if options.rate_limit is None else Pace(options.rate_limit)
         self._started = 0.0
 
@@ -91,7 +91,7 @@ class Lanes:
     @property
     def made(self) -> int:
         """Commands taken over so far, sent or not."""
-        return sum(lane.window.made - lane.window.repeated for lane in self.lanes)
+        return self._position.command
 
     @property
     def report(self) -> Report:
@@ -102,18 +102,12 @@ class Lanes:
         report = self.so_far
         totals = [lane.window.totals() for lane in self.lanes]
         report.rows, report.commands, report.bytes_sent = map(sum, zip(*totals, strict=True))
-        report.commands -= self._refused
-        report.replies = sum(lane.window.acknowledged for lane in self.lanes) - self._refused
-        report.unsent = sum(lane.window.unsent + lane.waiting for lane in self.lanes)
+        report.replies = report.commands - sum(lane.window.in_doubt for lane in self.lanes)
+        report.unsent = sum(lane.window.unsent for lane in self.lanes)
         report.failed = sum(lane.failed for lane in self.lanes)
         if self.running:
             report.seconds = time.monotonic() - self._started
         return report
-
-    @property
-    def _refused(self) -> int:
-        """Replies that said that a command has to be sent again."""
-        return sum(lane.repeater.taken for lane in self.lanes)
 
     def judge(self) -> None:
         """Stop the load if there are more error replies than may be."""
@@ -152,14 +146,12 @@ class Lanes:
         """Take the next chunk, for the connection that has the least to do."""
         lanes = self._open
         lane = min([lane for lane in lanes if lane.has_room] or lanes, key=lambda lane: lane.load)
-        lane.window.add(chunk, self._latest)
+        lane.window.add(chunk, self._position)
 
     @property
-    def _latest(self) -> Sending | None:
-        """The chunk that was made last."""
-        ends = [lane.window.last for lane in self.lanes]
-        made = [sending.of_source for sending in ends if sending is not None]
-        return max(made, key=lambda sending: sending.source_command, default=None)
+    def _position(self) -> Position:
+        """Where in the source the chunk ends that was made last."""
+        return max(lane.window.position for lane in self.lanes)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
         """Take a chunk, and go on until there is room to make the next.
@@ -266,18 +258,16 @@ class Lane(Connection):
         load: the load that it is a part of.
         options: as for Lanes.
         window: as for Connection.
-
-    Attributes:
-        repeater: the commands that the server did not run, to be sent once more.
     """
 
-    def __init__(self, load: Lanes, options: Options, window: Window) -> None:
+    window: ResendingWindow
+
+    def __init__(self, load: Lanes, options: Options, window: ResendingWindow) -> None:
         super().__init__(
             load.server, timeout=options.timeout, rate_limit=options.rate_limit, window=window
         )
         self._load = load
         self._scanner = ReplyScanner()
-        self.repeater = Repeater(load.resending, self.window)
         # Error replies that answer no whole command.
         self._unasked = 0
         self.sink = self._scanner
@@ -290,22 +280,16 @@ class Lane(Connection):
     @property
     def failed(self) -> int:
         """Commands that were answered by an error."""
-        return self._scanner.failed - self._unasked - self.repeater.taken
+        return self._scanner.failed - self._unasked - self.window.refused
 
     @property
-    def waiting(self) -> int:
-        return self.repeater.waiting
-
-    @property
-    def load(self) -> tuple[int, int, int]:
-        """How much it has to do: bytes to send, commands to be answered, and its latest chunk.
+    def load(self) -> tuple[int, int, Position]:
+        """How much it has to do: bytes to send, commands to be answered; and its latest chunk.
 
         Of lanes that have nothing to do the one comes first that was idle the longest.
         """
-        window, last = self.window, self.window.last
-        latest = -1 if last is None else last.source_command
-        unanswered = window.made - window.acknowledged + self.waiting
-        return window.unsent_bytes, unanswered, latest
+        window = self.window
+        return window.unsent_bytes, window.made - window.acknowledged, window.position
 
     def room(self) -> int | None:
         load = self._load
@@ -333,13 +317,13 @@ class Lane(Connection):
         if scanner.replies > sent:
             self._take_last_words(scanner.replies - sent)
         if scanner.errors:
-            self.repeater.take(scanner.errors)
+            window.sift(scanner.errors)
         if scanner.errors:
             # Before the commands are let go of; if it raises, the next step goes on with it.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
-        if self.waiting and self.end is None:
-            self.repeater.send()
+        if self.end is None:
+            window.resend()
         if self.failed:
             self._load.judge()
 

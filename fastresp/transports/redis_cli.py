@@ -222,7 +222,7 @@ class RedisCli(Transport):
 
     def _send(self, chunk: Chunk) -> None:
         self.flush()
-        self._sending = Sending(chunk, self._sending, self._sending)
+        self._sending = Sending(chunk, self._sending)
         self.flush()
 
     def flush(self) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import NamedTuple, Protocol
 
 from ..resp.buffer import Chunk
-from .window import Sending, Window
+from .window import WINDOW_BYTES, Position, Sending, Window
 
-__all__ = ["Repeat", "Repeater", "Repeats", "Resending"]
+__all__ = ["Resending", "ResendingWindow"]
 
-# So much is put into the window at once.
-REPEAT_BYTES = 1 << 19
+# So much goes again at once.
+RESENT_BYTES = 1 << 19
 
 
 class Resending(Protocol):
@@ -20,11 +19,13 @@ class Resending(Protocol):
 
     def refused(self, words: str | bytes, /) -> bool: ...
     def can_repeat(self, command: bytes, tries: int, /) -> bool: ...
-    def chunk(self, commands: Iterable[tuple[bytes, int]], /) -> tuple[Chunk, int]: ...
+    def chunk(
+        self, commands: Iterable[tuple[bytes, int]], most_bytes: int, /
+    ) -> tuple[Chunk, int]: ...
 
 
-class Repeat(NamedTuple):
-    """A command that the server did not run, to be sent once more."""
+class Refused(NamedTuple):
+    """A command that the server did not run."""
 
     row: int  # of the source
     place: int  # among the commands of all connections
@@ -32,103 +33,123 @@ class Repeat(NamedTuple):
     tries: int  # how many times it has been sent until now
 
 
-class Repeats(Sending):
-    """A chunk of commands that were sent before: no rows or commands of the source.
+class Counted(Sending):
+    """A chunk, and how many commands have gone again when it has."""
 
-    Args:
-        chunk: the commands, maybe written in another way now.
-        last: the chunk that goes before it.
-        repeats: which commands these are, one by one.
-    """
+    def __init__(self, chunk: Chunk, last: Sending | None, start: Position | None = None) -> None:
+        super().__init__(chunk, last, start)
+        self.resent: int = last.resent if isinstance(last, Counted) else 0
 
-    def __init__(self, chunk: Chunk, last: Sending, repeats: Sequence[Repeat]) -> None:
+
+class Resent(Counted):
+    """A chunk of commands that go again: no rows or commands of the source."""
+
+    def __init__(self, chunk: Chunk, last: Sending | None, refused: Sequence[Refused]) -> None:
         super().__init__(chunk, last)
-        self.repeats = repeats
-        self.repeated += len(repeats)
-        self._of_source = last.of_source
+        self.refused = refused
+        self.resent += len(refused)
 
     @property
-    def of_source(self) -> Sending:
-        return self._of_source
+    def end(self) -> Position:
+        return self.start
 
     def row(self, index: int) -> int:
-        return self.repeats[index].row
+        return self.refused[index].row
 
     def source_index(self, index: int) -> int:
-        return self.repeats[index].place
+        return self.refused[index].place
 
     def command(self, index: int) -> bytes:
-        return self.repeats[index].command
+        return self.refused[index].command
 
     def _rows(self, commands: int) -> int:
         return 0
 
 
-class Repeater:
-    """The commands of a connection that the server did not run, until they are sent again.
+class ResendingWindow(Window):
+    """A window that takes commands in again that the server refused for now.
+
+    Such a command counts as not sent and not answered until it is sent again, behind the others.
 
     Args:
         resending: which they are; None where there can be none.
-        window: where the commands are, and where they go once more.
+        most_bytes: as for a Window.
     """
 
-    def __init__(self, resending: Resending | None, window: Window) -> None:
+    kind = Counted
+
+    def __init__(self, resending: Resending | None, most_bytes: int = WINDOW_BYTES) -> None:
+        super().__init__(most_bytes)
         self._resending = resending
-        self._window = window
-        # Replaced as a whole, so that an interruption finds it right, and nothing is sent twice:
-        # the reply up to which all was looked at, how many commands were repeated before, and
-        # those that came since. Of these the window knows how many it has.
-        self._state: tuple[int, int, list[Repeat]] = (0, 0, [])
+        # The reply up to which all was looked at, and how many said so. Replaced as a whole, so
+        # that an interruption finds it right, and nothing is sent twice.
+        self._seen = 0, 0
+        # The commands of those, by number, until they are held as a chunk.
+        self._refused: dict[int, Refused] = {}
 
     @property
-    def taken(self) -> int:
+    def refused(self) -> int:
         """How many replies said that a command has to be sent again."""
-        _, before, repeats = self._state
-        return before + len(repeats)
+        return self._seen[1]
+
+    @property
+    def _resent(self) -> int:
+        """How many of these commands are held as chunks, or were."""
+        last = self.last
+        return last.resent if isinstance(last, Counted) else 0
 
     @property
     def waiting(self) -> int:
-        """How many commands are to be sent again, and are not in the window yet."""
-        return self.taken - self._window.repeated
+        """How many of them are not held as chunks yet."""
+        return self.refused - self._resent if self._refused else 0
 
-    def take(self, errors: list[tuple[int, bytes, bool]]) -> None:
-        """Take from a list of error replies those of commands that can be sent again."""
-        if self._resending is None:
-            return
-        seen, before, repeats = self._state
-        found, others = [], []
-        for error in errors:
-            repeat = self._repeat(*error)
-            if repeat is None:
-                others.append(error)
-            elif error[0] >= seen:
-                found.append(repeat)
-                seen = error[0] + 1
-        if found:
-            inside = self._window.repeated
-            self._state = (seen, inside, repeats[inside - before :] + found)
-        errors[:] = others
+    @property
+    def made(self) -> int:
+        return super().made + self.waiting
 
-    def send(self) -> None:
-        """Put commands into the window, until it has enough to send."""
-        window = self._window
-        seen, before, repeats = self._state
-        while self._resending and self.waiting and window.unsent_bytes < REPEAT_BYTES:
-            begin = window.repeated - before
-            rest = ((each.command, each.tries) for each in islice(repeats, begin, None))
-            chunk, count = self._resending.chunk(rest)
-            assert window.last is not None
-            window.append(Repeats(chunk, window.last, repeats[begin : begin + count]))
-        if repeats and not self.waiting:
-            self._state = (seen, window.repeated, [])
+    @property
+    def has_room(self) -> bool:
+        return not self.waiting and super().has_room
 
-    def _repeat(self, index: int, text: bytes, nested: bool) -> Repeat | None:
-        """The command that a reply belongs to, if it can be sent again."""
-        if nested or self._resending is None or not self._resending.refused(text):
-            return None
-        held, at = self._window.locate(index)
+    def totals(self) -> tuple[int, int, int]:
+        rows, commands, size = super().totals()
+        return rows, commands - self.refused, size
+
+    def sift(self, errors: list[tuple[int, bytes, bool]]) -> None:
+        """Take from a list of error replies those of commands that are to be sent again."""
+        if self._resending is not None:
+            errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
+
+    def take(self, index: int, words: str | bytes, window: Window | None = None) -> bool:
+        """Whether an error reply says that a command is to be sent again; if so, it will be.
+
+        Args:
+            index: which command it answers, of this window or another.
+            words: the reply.
+            window: the other one.
+        """
+        if self._resending is None or not self._resending.refused(words):
+            return False
+        held, at = (window or self).locate(index)
         command = held.command(at)
-        tries = held.repeats[at].tries if isinstance(held, Repeats) else 0
+        tries = held.refused[at].tries if isinstance(held, Resent) else 0
         if not self._resending.can_repeat(command, tries):
-            return None
-        return Repeat(held.row(at), held.source_index(at), command, tries + 1)
+            return False
+        seen, number = self._seen
+        if window is not None or index >= seen:
+            self._refused[number] = Refused(held.row(at), held.source_index(at), command, tries + 1)
+            self._seen = (index + 1 if window is None else seen), number + 1
+        return True
+
+    def resend(self) -> None:
+        """Hold commands that are to be sent again as chunks, until there is enough to send."""
+        while self._resending and self.waiting and self.unsent_bytes < RESENT_BYTES:
+            first = self._resent
+            rest = map(self._refused.__getitem__, range(first, self.refused))
+            again = ((each.command, each.tries) for each in rest)
+            chunk, count = self._resending.chunk(again, RESENT_BYTES)
+            numbers = range(first, first + count)
+            refused = [self._refused[number] for number in numbers]
+            self._held.append(Resent(chunk, self.last, refused))
+            for number in numbers:
+                del self._refused[number]

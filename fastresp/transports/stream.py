@@ -48,18 +48,16 @@ class Sink(Protocol):
 
 
 class Stream:
-    """The socket of a redis-py connection: commands go out of a window, replies go to a sink.
+    """The socket of a redis-py connection: commands of a window go out, replies go to a sink.
 
     One thread both sends and receives: OpenSSL does not allow two.
 
     Args:
         connection: a redis-py connection, connected and with no reply outstanding. Belongs to
             the stream from now on.
-        window: where the commands come from, and where it is noted how far they have gone.
         sink: takes the bytes of replies.
 
     Attributes:
-        window: may be another one while nothing is in flight.
         received: bytes that have come.
         lost: why the connection can't be used any more, or None.
         sure: False after an exception of a signal handler came in the midst of a TLS call: then
@@ -67,9 +65,8 @@ class Stream:
         full: whether the socket had no room when last offered something.
     """
 
-    def __init__(self, connection: Any, window: Window, sink: Sink) -> None:
+    def __init__(self, connection: Any, sink: Sink) -> None:
         self._connection = connection
-        self.window = window
         self.sink = sink
         self.received = self._told = 0
         self._soon = True  # what was waited for last came soon
@@ -156,15 +153,15 @@ class Stream:
             if len(got) == count:
                 raise EOFError("the server closed the connection")
 
-    def send(self, most_commands: int | None = None) -> bool:
-        """Send from the window, at most so many commands of the stream in all.
+    def send(self, window: Window, most_commands: int | None = None) -> bool:
+        """Send from a window, which notes it, at most so many of its commands in all.
 
         Returns whether anything went.
         """
         went = False
         self.full = False
         while not (self.lost or self.full):
-            sending = self.window.sending
+            sending = window.sending
             piece = self._pending or (sending and self._piece(sending, most_commands))
             if not piece:
                 break

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
+from typing import NamedTuple
 
 from ..resp.buffer import Chunk
 
-__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Sending", "Window"]
+__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Position", "Sending", "Window"]
 
 # What is sent and not answered yet, in bytes. The buffers between two processes on one machine
 # hold 0.4 MB (unix) to 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
@@ -16,44 +17,47 @@ WINDOW_BYTES = 8 << 20
 WINDOW_COMMANDS = 1 << 18
 
 
+class Position(NamedTuple):
+    """How far a source has come, whichever connections carry what it made."""
+
+    command: int = 0  # how many commands it has made
+    row: int = 0  # of how many rows
+    first_row: int = 0  # which of them was the first of the latest Writer
+    of_writer: int = 0  # how many of the commands that Writer has made
+
+
 class Sending:
     """A chunk on its way out, and how much of it has gone.
 
     Args:
         chunk: whole commands.
         last: the chunk that goes before it over the same connection, or None.
-        former: the chunk that was made before it, whichever connection carries that one.
+        start: where in the source it begins; by default where the last one ends.
 
     Attributes:
         first_command: index of its first command in what the connection carries; that of the
             chunk itself begins at 0 again with each Writer.
         end_command: index of the command behind its last one.
-        source_command: index of its first command among those of all connections.
-        repeated: commands up to its end that repeat earlier ones.
         written: sizes of the pieces that have gone; to be appended to by who sends them.
     """
 
     def __init__(
-        self, chunk: Chunk, last: Sending | None = None, former: Sending | None = None
+        self, chunk: Chunk, last: Sending | None = None, start: Position | None = None
     ) -> None:
         self.chunk = chunk
         self.size = len(chunk)
         self.number = self.first_command = self.first_byte = self.memory_before = 0
-        self.source_command = self._rows_before = self._first_row = self._row_base = 0
-        self.repeated = 0
+        self._rows_before = 0
         if last is not None:
             self.number = last.number + 1
             self.first_command = last.end_command
             self.first_byte = last.end_byte
             self.memory_before = last.memory_before + last.chunk.memory
-            self.repeated = last.repeated
             self._rows_before = last._rows_before + last._rows(len(last.chunk.ends))
-        if former is not None:
-            commands = len(former.chunk.ends)
-            self.source_command = former.source_command + commands
-            self._first_row = former.row(commands - 1) + 1
-            continued = chunk.first_command == former.chunk.first_command + commands
-            self._row_base = former._row_base if continued else self._first_row
+            start = start or last.end
+        self.start = start = start or Position()
+        continued = chunk.first_command == start.of_writer
+        self._row_base = start.first_row if continued else start.row
         self.end_command: int = self.first_command + len(chunk.ends)
         self.written: list[int] = []
 
@@ -63,9 +67,12 @@ class Sending:
         return self.first_byte + self.size
 
     @property
-    def of_source(self) -> Sending:
-        """The chunk itself; of repeats, the one of the source that went before."""
-        return self
+    def end(self) -> Position:
+        """Where in the source it ends."""
+        chunk, base = self.chunk, self._row_base
+        count = len(chunk.ends)
+        row = base + chunk.rows[count - 1] + 1
+        return Position(self.start.command + count, row, base, chunk.first_command + count)
 
     def row(self, index: int) -> int:
         """The source row of one of the chunk's commands."""
@@ -73,11 +80,11 @@ class Sending:
 
     def source_index(self, index: int) -> int:
         """The index of one of the chunk's commands among those of all connections."""
-        return self.source_command + index
+        return self.start.command + index
 
     def _rows(self, commands: int) -> int:
         """How many source rows so many of its first commands are, those left out among them."""
-        return self.row(commands - 1) + 1 - self._first_row if commands else 0
+        return self.row(commands - 1) + 1 - self.start.row if commands else 0
 
     @property
     def at(self) -> int:
@@ -150,6 +157,9 @@ class Window:
             these are the first ones.
     """
 
+    # What a chunk is held as.
+    kind: type[Sending] = Sending
+
     def __init__(
         self, most_bytes: int = WINDOW_BYTES, most_commands: int = WINDOW_COMMANDS
     ) -> None:
@@ -167,16 +177,16 @@ class Window:
         return self._held[-1] if self._held else self._gone
 
     @property
-    def made(self) -> int:
-        """Commands given to the window so far, repeats among them."""
+    def position(self) -> Position:
+        """Where in the source the last chunk ends."""
         last = self.last
-        return last.end_command if last else 0
+        return last.end if last else Position()
 
     @property
-    def repeated(self) -> int:
-        """How many of them repeat earlier ones."""
+    def made(self) -> int:
+        """Commands given to the window so far."""
         last = self.last
-        return last.repeated if last else 0
+        return last.end_command if last else 0
 
     @property
     def has_room(self) -> bool:
@@ -209,7 +219,10 @@ class Window:
     def sent(self) -> int:
         """Commands that have gone as a whole."""
         sending = self.sending
-        return self.made if sending is None else sending.first_command + sending.whole
+        if sending is not None:
+            return sending.first_command + sending.whole
+        last = self.last
+        return last.end_command if last else 0
 
     @property
     def begun(self) -> int:
@@ -233,14 +246,9 @@ class Window:
         last = self.last
         return last.end_byte - self.totals()[2] if last else 0
 
-    def add(self, chunk: Chunk, former: Sending | None = None) -> None:
-        """Take the next chunk of the stream; ``former`` as for a Sending, by default the last."""
-        last = self.last
-        self.append(Sending(chunk, last, former or (last and last.of_source)))
-
-    def append(self, sending: Sending) -> None:
-        """Take a chunk that was made to follow the last one."""
-        self._held.append(sending)
+    def add(self, chunk: Chunk, start: Position | None = None) -> None:
+        """Take the next chunk of the stream; ``start`` as for a Sending."""
+        self._held.append(self.kind(chunk, self.last, start))
 
     def acknowledge(self, replies: int) -> None:
         """Note that so many replies have come in all, and let go of chunks that all have theirs."""

@@ -23,8 +23,7 @@ from fastresp import Script
 from fastresp.encode.script import ForgottenScripts, is_forgotten, script_of
 from fastresp.resp.split import arguments
 from fastresp.server.local_server import LocalServer
-from fastresp.transports.resend import Repeater
-from fastresp.transports.window import Window
+from fastresp.transports.resend import ResendingWindow
 
 
 def test_dump_is_whole(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
@@ -292,7 +291,7 @@ def test_what_is_sent_again() -> None:
         repeats = [(evalsha(i), tries) for i in range(10_000)]
         at, whole = 0, 0
         while at < len(repeats):
-            chunk, count = scripts.chunk(repeats[at:])
+            chunk, count = scripts.chunk(repeats[at:], 1 << 19)
             assert len(chunk.ends) == count > 0
             start = 0
             for end, (command, _) in zip(chunk.ends, repeats[at : at + count], strict=True):
@@ -306,38 +305,68 @@ def test_what_is_sent_again() -> None:
         assert whole in share
 
 
-def test_an_interruption_repeats_nothing_twice() -> None:
-    """What was taken is not taken again, though the list of errors still has it."""
-    window = Window()
-    template = ADD.command("u:{0}", "1")
-    for chunk in fastresp.Writer(template, chunk_bytes=400).chunks(range(20)):
+TEMPLATE = ADD.command("u:{0}", "1")
+
+
+def sent_window() -> ResendingWindow:
+    """One whose 20 commands have gone."""
+    window = ResendingWindow(ForgottenScripts(TEMPLATE.scripts))
+    for chunk in fastresp.Writer(TEMPLATE, chunk_bytes=400).chunks(range(20)):
         window.add(chunk)
     while (sending := window.sending) is not None:
         sending.written.append(sending.size)
-    repeater = Repeater(ForgottenScripts(template.scripts), window)
+    return window
+
+
+def test_an_interruption_repeats_nothing_twice() -> None:
+    """What was taken is not taken again, though the list of errors still has it."""
+    window = sent_window()
     words = b"NOSCRIPT No matching script."
     errors = [(i, words, False) for i in range(3, 9)] + [(9, words, True), (10, b"ERR x", False)]
     left = list(errors)
-    repeater.take(left)
+    window.sift(left)
     assert left == errors[-2:]
-    assert (repeater.taken, repeater.waiting) == (6, 6)
+    assert (window.refused, window.waiting, window.made, window.unsent) == (6, 6, 26, 6)
     again = list(errors)
-    repeater.take(again)
+    window.sift(again)
     assert again == errors[-2:]
-    repeater.take(again)
+    window.sift(again)
     window.acknowledge(11)
-    assert (repeater.taken, repeater.waiting) == (6, 6)
-    repeater.send()
-    assert (repeater.taken, repeater.waiting, window.repeated) == (6, 0, 6)
+    assert (window.refused, window.waiting, window.made) == (6, 6, 26)
+    assert not window.has_room
+    assert window.totals()[:2] == (20, 14)
+    window.resend()
+    assert (window.refused, window.waiting, window.made, window.unsent) == (6, 0, 26, 6)
+    assert window.has_room
+    assert window.totals()[:2] == (20, 14)
+    assert window.sending is not None
+    window.sending.written.append(window.sending.size)
     assert window.totals()[:2] == (20, 20)
     held, at = window.locate(22)
     assert (held.row(at), held.source_index(at), held.command(at)) == (5, 5, bytes(
         fastresp.pack("EVALSHA", ADD.sha1, 1, "u:5", 1)
     ))  # fmt: skip
-    [chunk] = fastresp.Writer(template).chunks(range(2))
+    [chunk] = fastresp.Writer(TEMPLATE).chunks(range(2))
     window.add(chunk)
     assert window.last is not None
-    assert (window.last.source_command, window.last.row(0)) == (20, 20)
+    assert (window.last.source_index(0), window.last.row(0)) == (20, 20)
+
+
+def test_an_interruption_right_after_they_are_held() -> None:
+    """The chunk says which they are, though their commands are still kept."""
+
+    class Interrupting(dict[int, Any]):
+        def __delitem__(self, number: int) -> None:
+            raise KeyboardInterrupt
+
+    window = sent_window()
+    window._refused = Interrupting()
+    window.sift([(i, b"NOSCRIPT No matching script.", False) for i in range(3, 9)])
+    with pytest.raises(KeyboardInterrupt):
+        window.resend()
+    for _ in range(2):
+        assert (window.refused, window.waiting, window.made, window.unsent) == (6, 0, 26, 6)
+        window.resend()
 
 
 def test_nothing_is_sent_again_without_need(server: LocalServer) -> None:
