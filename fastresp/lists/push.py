@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..encode.row_writer import CHUNK_SECONDS, Writer
@@ -67,7 +68,7 @@ class Push:
 
     def begin(self, core: ReplyCore, items: Any, max_bulk_bytes: int | None) -> None:
         """Begin to push items over this connection, or go on; rows are lists of items."""
-        template = self._template()
+        template = _commands(self._settings.name, self._settings.maxlen)
         self._per_row = len(template.commands)
         self._first_row = len(self._sizes)
         if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
@@ -92,14 +93,6 @@ class Push:
         """Let go of the items."""
         source, self._source = self._source, None
         release(source)
-
-    def _template(self) -> Template:
-        """The commands of a batch, a row: all of them or none, so no MULTI without its EXEC."""
-        key = '"' + "".join(f"\\x{byte:02x}" for byte in self._settings.name) + '"'
-        push, maxlen = f"RPUSH {key} {{*0}}", self._settings.maxlen
-        if maxlen is None:
-            return Template(push)
-        return Template("MULTI", push, f"LTRIM {key} {-maxlen} -1", "EXEC")
 
     def _rows(self, items: Iterator[Any]) -> Iterator[tuple[list[Any]]]:
         """A row for each batch."""
@@ -193,3 +186,16 @@ def checked_items(items: object) -> None:
     """Refuse what is iterable but surely not an iterable of items."""
     if isinstance(items, (str, bytes, bytearray, memoryview, Mapping)):
         raise TypeError(f"items is an iterable of items, not one {type(items).__name__}")
+
+
+@lru_cache(maxsize=64)
+def _commands(name: bytes, maxlen: int | None) -> Template:
+    """The commands of a batch, a row: all of them or none, so no MULTI without its EXEC.
+
+    To read it anew takes a fifth of the time of a push of one item.
+    """
+    key = '"' + "".join(f"\\x{byte:02x}" for byte in name) + '"'
+    push = f"RPUSH {key} {{*0}}"
+    if maxlen is None:
+        return Template(push)
+    return Template("MULTI", push, f"LTRIM {key} {-maxlen} -1", "EXEC")
