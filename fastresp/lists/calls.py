@@ -91,7 +91,7 @@ class Calls:
 
     def _is_in_step(self, error: BaseException) -> bool:
         """Whether replies on their way can still be matched with requests after an exception."""
-        if isinstance(error, TransportError):
+        if self.connection.raised(error):
             return False
         return self.connection.waits or isinstance(error, (FastrespError, ValueError))
 
@@ -177,10 +177,10 @@ class Calls:
                     yield from self.call(self._pushing(batch, push))
             else:
                 yield from self.call(self._pushing(items, push))
-        except TransportError as error:
-            error.report = push.told()
-            raise
         except BaseException as error:
+            if isinstance(error, TransportError) and not push.is_of_source(error):
+                error.report = push.told()
+                raise
             yield from self._finishing_after(error, push)
             located = push.located(error) if isinstance(error, EncodeError) else error
             push.tell(located)

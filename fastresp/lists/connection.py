@@ -58,6 +58,10 @@ class ListConnection:
         assert self._core is not None
         return self._core
 
+    def raised(self, error: BaseException) -> bool:
+        """Whether an exception is this connection's, as one that could not be opened raises it."""
+        return self._core is None or self._core.raised(error)
+
     @property
     def lost(self) -> bool:
         """Whether nothing more can come over it."""

@@ -145,6 +145,10 @@ class Push:
             self._core.misunderstood("EXEC", reply)
         return reply[0]
 
+    def is_of_source(self, error: BaseException) -> bool:
+        """Whether it is what the items raised, as that of another buffer."""
+        return self._core is not None and not self._core.raised(error)
+
     def told(self) -> Report:
         """The report, complete as far as it can be."""
         report, core = self.report, self._core
@@ -158,9 +162,8 @@ class Push:
         return report
 
     def tell(self, error: BaseException) -> None:
-        """Give an exception the report, unless it has it."""
-        if getattr(error, "report", None) is None:
-            add_report(error, self.told(), str(self.told()))
+        """Give an exception the report, for that of the items, which may have another one."""
+        add_report(error, self.told(), str(self.told()))
 
     def outcome(self) -> Pushed:
         """What became of it.

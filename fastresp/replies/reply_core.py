@@ -87,6 +87,13 @@ class ReplyCore(Connection):
     def room(self) -> int | None:
         return self.window.begun if self._behind else self.window.acknowledged + self._most
 
+    def tend(self) -> None:
+        self.step()
+        if self._answered + self.reader.waiting >= self.window.sent:
+            self.touch()  # all has come; who reads takes it after the pause
+        else:
+            self.wait()
+
     @property
     def report(self) -> Report:
         report = super().report
@@ -144,17 +151,18 @@ class ReplyCore(Connection):
         try:
             chunk = yield from next_chunk(chunks, self)
             made = [] if chunk is None else [chunk]
-        except LostConnection:  # found while waiting for an async source
-            raise
         except Exception as error:
-            if getattr(error, "report", None) is self._report:  # as well, and not the source's
+            if self.raised(error):  # while an async source was waited for
                 raise
             failure, made = error, chunks.rest(self.window.made)
         self.ended = failure is not None or not made
         for chunk in made:
             self.window.add(chunk)
         self.touch()
-        return failure
+        try:
+            return failure
+        finally:
+            failure = None  # its traceback holds this frame, and so the data
 
     def take(self) -> list[Any]:
         """The replies that are there, errors among them, as a list.

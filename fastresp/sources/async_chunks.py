@@ -32,6 +32,7 @@ class AsyncChunks(Chunks):
         super().__init__(data, template, options)
         self._blocks = False
         self._rows: list[Any] = []
+        self._failed = False
 
     def open(self) -> None:
         """Begin to read."""
@@ -72,11 +73,17 @@ class AsyncChunks(Chunks):
         self._cut()
 
     def gathered(self) -> deque[Chunk]:
-        self._encode()
-        self._cut()
+        try:
+            self._encode()
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            self._cut()
         return super().gathered()
 
     def _encode(self) -> None:
         rows, self._rows = iter(self._rows), []
-        while self.writer.fill(rows):
+        # Behind a row that can't be encoded none is, even if the source goes on all the same.
+        while not self._failed and self.writer.fill(rows):
             self._cut()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import suppress
 from inspect import GEN_CLOSED, getgeneratorstate, isawaitable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..server.threads import in_thread
 from .driver import Asking, Blocking, Giving, Steps, Waits, Wanted
@@ -19,46 +19,70 @@ T = TypeVar("T")
 PAUSE_SECONDS = 0.02
 
 
+class Core(Generic[T]):
+    """A core that runs in an event loop, as the driver's ``stream()`` runs one.
+
+    Attributes:
+        error: what is to be raised in it next.
+        returned: what it returned, at its end.
+    """
+
+    def __init__(self, steps: Generator[Wanted | Giving, Any, T]) -> None:
+        self._steps = steps
+        self._answer: Any = None
+        self.error: BaseException | None = None
+        self.returned: T
+
+    async def given(self) -> Giving | None:
+        """Run it until it gives items; None at its end."""
+        steps = self._steps
+        while True:
+            try:
+                wanted = steps.send(self._answer) if self.error is None else steps.throw(self.error)
+                self._answer = self.error = None
+                if isinstance(wanted, Giving):
+                    return wanted
+                self._answer = await answer(wanted)
+            except BaseException as caught:
+                if getgeneratorstate(steps) == GEN_CLOSED:
+                    if isinstance(caught, StopIteration):
+                        self.returned = caught.value
+                        return None
+                    raise
+                self._answer, self.error = None, caught
+
+    def close(self) -> None:
+        """End it, if it has not come to its end."""
+        self.error = None  # it holds the frames of the core, and so the data
+        self._steps.close()
+
+
 async def run(steps: Steps[T]) -> T:
     """Run a core to its end, and return what it returns: as ``run()`` of the driver."""
-    ended: list[T] = []
-    async for _ in stream(_ending(steps, ended)):
-        pass
-    return ended[0]
-
-
-def _ending(steps: Steps[T], ended: list[T]) -> Steps[None]:
-    """The same core, which leaves what it returns in a list: async generators return nothing."""
-    ended.append((yield from steps))
+    core = Core(steps)
+    try:
+        while await core.given() is not None:
+            pass
+        return core.returned
+    finally:
+        core.close()
 
 
 async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator[Any, None]:
     """Run a core, and yield the items that it gives: as ``stream()`` of the driver."""
-    result: Any = None
-    error: BaseException | None = None
-    wanted: Wanted | Giving | None = None
+    core = Core(steps)
     try:
-        while True:
+        while (given := await core.given()) is not None:
             try:
-                wanted = steps.send(result) if error is None else steps.throw(error)
-                result = error = None
-                if isinstance(wanted, Giving):
-                    for item in wanted.items:
-                        yield item
-                    await asyncio.sleep(0)
-                else:
-                    result = await answer(wanted)
-            except BaseException as caught:
-                if getgeneratorstate(steps) == GEN_CLOSED:
-                    if isinstance(caught, StopIteration):
-                        return
-                    raise
-                if isinstance(caught, GeneratorExit) and isinstance(wanted, Giving):
-                    raise
-                result, error = None, caught
+                for item in given.items:
+                    yield item
+                await asyncio.sleep(0)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                core.error = error
     finally:
-        error = None
-        steps.close()
+        core.close()
 
 
 async def answer(wanted: Wanted) -> Any:
@@ -80,36 +104,57 @@ async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any
     """Wait for a source, and call a function whenever it pauses; None where it says to stop."""
     task = asyncio.current_task()
     assert task is not None
-    loop = asyncio.get_running_loop()
-    failure: BaseException | None = None
-    stopped = False
-    timer: asyncio.TimerHandle
-
-    def pause() -> None:
-        nonlocal failure, stopped, timer
-        try:
-            stopped = not meanwhile()
-        except Exception as error:
-            failure, stopped = error, True
-        if stopped:
-            task.cancel()  # it waits for the source, which nobody wants any more
-        else:
-            timer = loop.call_later(PAUSE_SECONDS, pause)
-
-    timer = loop.call_later(PAUSE_SECONDS, pause)
+    cancellations = task.cancelling()  # of others, in spite of which the caller goes on
+    pauses = Pauses(task, meanwhile)
     try:
-        result = await awaited
-    except asyncio.CancelledError:
-        if not stopped or task.cancelling() > 1:
-            raise
-        result = None
+        try:
+            result = await awaited
+        except (Exception, asyncio.CancelledError):
+            # Whatever the source made of our cancellation, it is not what ended the load.
+            if not pauses.stopped or task.cancelling() > cancellations + 1:
+                raise
+            result = None
+        if pauses.failure is not None:
+            raise pauses.failure
+        return result
     finally:
-        timer.cancel()
-        if stopped:
-            task.uncancel()  # also where the source went on as if nothing was
-    if failure is not None:
-        raise failure
-    return result
+        pauses.end()
+
+
+class Pauses:
+    """Calls a function whenever the source that a task waits for pauses.
+
+    Attributes:
+        stopped: whether the task was cancelled, for it waits for what nobody wants any more.
+        failure: what the function raised.
+    """
+
+    def __init__(self, task: asyncio.Task[Any], meanwhile: Callable[[], bool]) -> None:
+        self.stopped = False
+        self.failure: Exception | None = None
+        self._task = task
+        self._meanwhile = meanwhile
+        self._begin()
+
+    def end(self) -> None:
+        """Call it no more, and take back the cancellation, also where the source ignored it."""
+        self._timer.cancel()
+        self.failure = None  # its traceback holds the frame that has this
+        if self.stopped:
+            self._task.uncancel()
+
+    def _begin(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._pause)
+
+    def _pause(self) -> None:
+        try:
+            self.stopped = not self._meanwhile()
+        except Exception as error:
+            self.failure, self.stopped = error, True
+        if self.stopped:
+            self._task.cancel()
+        else:
+            self._begin()
 
 
 async def _in_thread(wanted: Blocking) -> Any:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Self
 
 from ..outcome.errors import FastrespError, ProtocolError, TransportError
-from ..outcome.report import Report
+from ..outcome.report import LoadErrors, Report
 from ..resp.buffer import Chunk
 from ..resp.split import CommandSplitter
 from ..server.answers import Answers
@@ -135,9 +135,11 @@ class Transport:
         Args:
             rest: gives the chunks that follow so many commands.
         """
+        # A source may raise one, too: that of another load, or of a reading.
+        own = isinstance(error, TransportError) and error.report is self.report
         try:
             over = self.in_event_loop and isinstance(error, UNAWAITED)
-            if self.running and not over and not isinstance(error, TransportError):
+            if self.running and not over and not own:
                 if self.limited and not isinstance(error, Exception):
                     self.stop()
                 elif rest is not None:
@@ -153,7 +155,7 @@ class Transport:
             raise
         finally:
             self.kill()
-        if not isinstance(error, TransportError):
+        if not own:
             add_report(error, self.report, outcome)
 
     def _writing_rest(
@@ -220,5 +222,7 @@ class Transport:
 def add_report(error: BaseException, report: Report, outcome: str) -> None:
     """Give an exception that is not ours the report: as a note, and as an attribute."""
     error.add_note(f"fastresp: {outcome}")
+    if isinstance(error, LoadErrors):
+        return  # of a load that the source made: it is the text of its own report
     with suppress(AttributeError, TypeError):
         error.report = report  # type: ignore[attr-defined]

@@ -88,10 +88,17 @@ class Connection:
             with suppress(Exception):
                 self.stream.receive()
                 self.understand()
-        self._report = self.report
-        stream, self.stream = self.stream, None
-        if stream is not None:
-            stream.close()
+        try:
+            self._report = self.report
+        finally:
+            stream, self.stream = self.stream, None
+            if stream is not None:
+                stream.close()
+
+    def raised(self, error: BaseException) -> bool:
+        """Whether an exception is this connection's, and not that of a source."""
+        lost = isinstance(error, TransportError) and error.report is self._report
+        return lost or isinstance(error, LostConnection)
 
     def touch(self) -> None:
         """Count the time without progress from now: what others took of it does not count."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from ..outcome.errors import ProtocolError, TransportError
@@ -69,8 +70,9 @@ class Lanes:
 
     def detach(self) -> None:
         """Close the connections that are open. What has come until now is counted."""
-        for lane in self.lanes:
-            lane.detach()
+        with ExitStack() as stack:  # an interruption of one leaves none of the others open
+            for lane in self.lanes:
+                stack.callback(lane.detach)
 
     @property
     def running(self) -> bool:

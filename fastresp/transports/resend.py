@@ -148,8 +148,8 @@ class ResendingWindow(Window):
             rest = map(self._refused.__getitem__, range(first, self.refused))
             again = ((each.command, each.tries) for each in rest)
             chunk, count = self._resending.chunk(again, RESENT_BYTES)
-            numbers = range(first, first + count)
-            refused = [self._refused[number] for number in numbers]
+            refused = [self._refused[number] for number in range(first, first + count)]
             self._held.append(Resent(chunk, self.last, refused))
-            for number in numbers:
-                del self._refused[number]
+            # All that are held, also those of a call that was interrupted here.
+            left = range(self._resent, self.refused)
+            self._refused = {number: self._refused[number] for number in left}

@@ -71,13 +71,20 @@ def test_item_that_has_no_form(
     assert buffer.push(["a"]).length == pushed + 1
 
 
-def test_source_that_fails(open_buffer: Open, client: redis.Redis) -> None:
+@pytest.mark.parametrize("kind", [ArithmeticError, fastresp.TransportError])
+def test_source_that_fails(open_buffer: Open, client: redis.Redis, kind: type[Exception]) -> None:
+    """What came before goes in, also where the source was a load or a reading that was lost."""
+    error = kind("no more")
+    if isinstance(error, fastresp.TransportError):
+        error.report = fastresp.Report("socket", commands=7)
+
     def items() -> Iterator[str]:
         yield from map(str, range(2500))
-        raise ArithmeticError("no more")
+        raise error
 
-    with pytest.raises(ArithmeticError) as caught:
+    with pytest.raises(kind, match="no more") as caught:
         open_buffer().push(items())
+    assert caught.value is error
     assert client.llen("q") == 2500
     assert caught.value.report.rows == 2500  # type: ignore[attr-defined]
 

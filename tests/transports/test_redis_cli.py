@@ -189,6 +189,21 @@ def test_source_raises(server: LocalServer, client: redis.Redis, failure: BaseEx
     assert client.dbsize() == 50_001
 
 
+def test_source_that_lost_another_server(server: LocalServer, client: redis.Redis) -> None:
+    """It may be a reading of one, or another load: what came before is loaded all the same."""
+    lost = fastresp.TransportError("lost the other server", fastresp.Report("socket", commands=7))
+
+    def fail() -> None:
+        raise lost
+
+    with pytest.raises(fastresp.TransportError) as caught:
+        fastresp.mass_insert(commands(6_000, 5_001, fail), server=server.url)
+    assert caught.value is lost
+    assert lost.report is not None
+    assert lost.report.replies == lost.report.commands == 5_001
+    assert client.dbsize() == 5_001
+
+
 def test_value_that_cannot_be_sent(server: LocalServer, client: redis.Redis) -> None:
     rows = [{"id": i, "name": "x" if i != 1234 else object()} for i in range(2000)]
     with pytest.raises(fastresp.EncodeError, match="row 1,234") as caught:

@@ -14,6 +14,9 @@ from loads import Insert, commands, interrupted, running_load, whole_prefix
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Options
+from fastresp.transports.lanes import Lane
+from fastresp.transports.socket import SocketTransport
 
 
 class SourceFailure(Exception):
@@ -33,6 +36,57 @@ def test_source_raises(
     assert failure.report.replies == failure.report.commands == 50_001  # type: ignore[attr-defined]
     assert "50,001 replies" in failure.__notes__[0]
     assert client.dbsize() == 50_001
+
+
+def test_source_that_lost_another_server(
+    insert: Insert, server: LocalServer, client: redis.Redis
+) -> None:
+    """It may be a reading of one, or another load: what came before is loaded all the same."""
+    lost = fastresp.TransportError("lost the other server", fastresp.Report("socket", commands=7))
+
+    def fail() -> None:
+        raise lost
+
+    with pytest.raises(fastresp.TransportError) as caught:
+        insert(commands(6_000, 5_001, fail), server=server.url)
+    assert caught.value is lost
+    assert lost.report is not None
+    assert lost.report.replies == lost.report.commands == 5_001
+    assert client.dbsize() == 5_001
+
+
+def test_source_whose_own_load_had_errors(insert: Insert, server: LocalServer) -> None:
+    """What it says of that load stays; what became of this one is in a note."""
+    inner = fastresp.LoadErrors(fastresp.Report("socket", commands=7, replies=7, failed=7))
+
+    def fail() -> None:
+        raise inner
+
+    with pytest.raises(fastresp.LoadErrors, match="7 of them errors") as caught:
+        insert(commands(6_000, 5_001, fail), server=server.url)
+    assert caught.value is inner
+    assert "5,001 replies, 0 of them errors" in inner.__notes__[0]
+
+
+def test_interruption_leaves_no_connection_open(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that comes while a connection is closed: the others are closed all the same."""
+    closed: list[Lane] = []
+    detach = Lane.detach
+
+    def interrupted(lane: Lane) -> None:
+        detach(lane)
+        closed.append(lane)
+        if len(closed) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Lane, "detach", interrupted)
+    options = Options(server=server.url, connections=3)
+    with SocketTransport(options) as transport:
+        with pytest.raises(KeyboardInterrupt):
+            transport.kill()
+        assert len(closed) == 3
 
 
 def test_value_that_cannot_be_sent(

@@ -139,9 +139,11 @@ class Input:
     def close(self) -> None:
         """Read no more, and wait until Arrow, which reads ahead, has let go of what it has."""
         self._over = True
-        self._lent.wait()
-        if self._ours:
-            self._file.close()
+        try:
+            self._lent.wait()
+        finally:
+            if self._ours:
+                self._file.close()
 
     @property
     def given(self) -> int:

@@ -54,14 +54,16 @@ class IpcFile:
     def close(self) -> None:
         """Close the file, once Arrow's threads, which read its index, have let go of it."""
         self._reader = None
-        self._lent.wait()
-        self._file.close()
+        try:
+            self._lent.wait()
+        finally:
+            self._file.close()
 
     def _opened(self, kind: type[OwnBytes]) -> Any:
         own = kind(self._file, self._lent)
         try:
             return pa.ipc.open_file(pa.PythonFile(own, "r"))
-        except BaseException as error:
+        except Exception as error:
             error.__traceback__ = None  # its frames would hold the file, as this one would
             raise
         finally:
