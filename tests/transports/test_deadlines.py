@@ -258,7 +258,8 @@ def test_several_are_opened_at_once(short: None, server: LocalServer) -> None:
         if count == 1:
             pass_on(end, server)
         else:
-            met.append(meeting.wait(10))
+            with suppress(threading.BrokenBarrierError):  # those of the second look are fewer
+                met.append(meeting.wait(10))
 
     with fake_server(meet) as url, pytest.raises(fastresp.TransportError):
         fastresp.mass_insert([(1, 1)], SET, server=url, timeout=0.5, connections=5)
