@@ -13,6 +13,7 @@ from typing import IO, Any, Literal, TypeAlias
 
 from ..encode.script import resending_of
 from ..encode.template import TemplateLike, as_template
+from ..outcome.errors import TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited, is_own, own
@@ -165,6 +166,11 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
             carrier = choose(options, server, policy, resending_of(template))
             yield from carrier.opening()
             try:
+                check_cluster(carrier.answers, server, options.transport)
+            except TransportError:
+                carrier.kill()
+                raise
+            try:
                 yield from _sending(chunks, carrier, show)
                 yield from carrier.closing()
             except BaseException as error:
@@ -179,7 +185,6 @@ def _sending(
     chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
 ) -> Steps[None]:
     """Send chunk after chunk, as long as they are wanted."""
-    check_cluster(carrier.answers, carrier.server, chunks.options.transport)
     if carrier.answers is not None:
         chunks.refuse_larger(carrier.answers.max_bulk_bytes)
     while not carrier.report.stopped:

@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -355,12 +356,13 @@ def test_an_interruption_repeats_nothing_twice() -> None:
 def test_an_interruption_right_after_they_are_held() -> None:
     """The chunk says which they are, though their commands are still kept."""
 
-    class Interrupting(dict[int, Any]):
-        def __delitem__(self, number: int) -> None:
+    class Interrupting(deque[Any]):
+        def append(self, sending: Any) -> None:
+            super().append(sending)
             raise KeyboardInterrupt
 
     window = sent_window()
-    window._refused = Interrupting()
+    window._held = Interrupting(window._held)
     window.sift([(i, b"NOSCRIPT No matching script.", False) for i in range(3, 9)])
     with pytest.raises(KeyboardInterrupt):
         window.resend()
