@@ -141,7 +141,7 @@ def test_server_lost_during_a_pause(start_server: Callable[..., LocalServer]) ->
 def test_server_lost_while_what_asks_pauses(
     start_server: Callable[..., LocalServer], what: str
 ) -> None:
-    """Who reads is told, and does not wait for the end of the pause."""
+    """The reader gets the error at once, not after the pause."""
     server = start_server()
 
     async def source() -> AsyncIterator[int]:

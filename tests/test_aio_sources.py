@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -57,6 +58,25 @@ def test_bad_row_before_a_pause(
     assert isinstance(error, fastresp.EncodeError)
     assert left == 0
     assert client.keys() == [b"a"]
+
+
+def test_bad_row_before_rows_without_end(server: LocalServer, client: redis.Redis) -> None:
+    """A source that ignores the end of its load, and goes on for ever, is not read for ever."""
+
+    async def endless() -> AsyncIterator[Any]:
+        yield BAD
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        while True:
+            yield "SET", "late", 1
+
+    async def main() -> tuple[BaseException, int]:
+        return await asyncio.wait_for(ended(server, endless()), 10)
+
+    error, left = asyncio.run(main())
+    assert isinstance(error, fastresp.EncodeError)
+    assert left == 0
+    assert client.keys() == []
 
 
 @pytest.mark.parametrize("then", [swallow, convert])

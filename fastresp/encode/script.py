@@ -145,7 +145,7 @@ class ForgottenScripts:
 
         Args:
             commands: each as it was sent first, and how many times it has been sent until now.
-            most_bytes: no more once there are so many.
+            most_bytes: stop when the chunk has this size.
 
         Returns:
             The chunk, and how many commands are in it.

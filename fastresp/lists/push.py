@@ -162,8 +162,9 @@ class Push:
         return report
 
     def tell(self, error: BaseException) -> None:
-        """Give an exception the report, for that of the items, which may have another one."""
-        add_report(error, self.told(), str(self.told()))
+        """Give an exception this report, unless it has it: a source's may have another one."""
+        if getattr(error, "report", None) is not self.report:
+            add_report(error, self.told(), str(self.told()))
 
     def outcome(self) -> Pushed:
         """What became of it.

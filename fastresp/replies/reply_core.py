@@ -90,7 +90,7 @@ class ReplyCore(Connection):
     def tend(self) -> None:
         self.step()
         if self._answered + self.reader.waiting >= self.window.sent:
-            self.touch()  # all has come; who reads takes it after the pause
+            self.touch()  # every reply has come, and is read after the pause
         else:
             self.wait()
 

@@ -47,7 +47,7 @@ class AsyncChunks(Chunks):
 
     async def _next(self) -> Chunk | None:
         self._drop_given()
-        while self._more and not self._ready:
+        while self._more and not self._ready and not self._failed:
             await self._gather(self._source)
             if not self._ready:
                 await asyncio.sleep(0)  # rows that were all left out
@@ -57,7 +57,7 @@ class AsyncChunks(Chunks):
         """Take rows until there is a chunk, or the time for one is up."""
         deadline = time.monotonic() + CHUNK_SECONDS
         late = False
-        while self._more and not self._ready and not late:
+        while self._more and not self._ready and not self._failed and not late:
             try:
                 async for row in source:
                     self._rows.append(row)
@@ -84,6 +84,6 @@ class AsyncChunks(Chunks):
 
     def _encode(self) -> None:
         rows, self._rows = iter(self._rows), []
-        # Behind a row that can't be encoded none is, even if the source goes on all the same.
+        # Encode nothing behind a row that failed, even if the source ignores that and goes on.
         while not self._failed and self.writer.fill(rows):
             self._cut()

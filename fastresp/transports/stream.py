@@ -154,7 +154,7 @@ class Stream:
                 raise EOFError("the server closed the connection")
 
     def send(self, window: Window, most_commands: int | None = None) -> bool:
-        """Send from a window, which notes it, at most so many of its commands in all.
+        """Send from a window, up to this number of its commands in all.
 
         Returns whether anything went.
         """

@@ -85,6 +85,7 @@ def test_source_that_fails(open_buffer: Open, client: redis.Redis, kind: type[Ex
     with pytest.raises(kind, match="no more") as caught:
         open_buffer().push(items())
     assert caught.value is error
+    assert len(error.__notes__) == 1
     assert client.llen("q") == 2500
     assert caught.value.report.rows == 2500  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Sources that do not block: nothing is taken for the end that is only late."""
+"""Sources that do not block: data that is late is not mistaken for the end."""
 
 from __future__ import annotations
 

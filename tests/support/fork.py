@@ -1,4 +1,4 @@
-"""A fork, the source or the items in the midst of which it happens, and what came of them."""
+"""Sources and items that fork while they are read, and the outcome."""
 
 from __future__ import annotations
 

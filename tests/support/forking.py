@@ -1,4 +1,4 @@
-"""Run a scenario for test_forks.py: it forks in the midst of something, and the child leaves.
+"""Run a scenario for test_forks.py: it forks during a call, and the child leaves.
 
 ``python forking.py SCENARIO URL FOLDER`` runs it for each way to leave, and says what came of it in
 the parent.

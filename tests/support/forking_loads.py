@@ -57,7 +57,7 @@ def stored_but_errors() -> bool:
 
 
 def rejects(fork: Fork) -> bool:
-    """In a callable for rejects, called in the midst of the replies."""
+    """Fork in the callable for rejects, while replies are read."""
     with client() as asked:
         asked.rpush("list", "x")
     report = fastresp.mass_insert(
