@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the command line's own options: python docs/make_cli.py."""
+"""Write docs/reference/cli.md from the command line's own options: python docs/make_cli.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastresp.cli.exit_codes import EPILOG
 
 # An option in a help text.
 OPTION = re.compile(r"(--[a-z][a-z-]*(?: stop)?)")
-PAGE = Path(__file__).with_name("cli.md")
+PAGE = Path(__file__).parent / "reference" / "cli.md"
 
 HEAD = """\
 # The command line

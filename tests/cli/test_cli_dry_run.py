@@ -41,7 +41,7 @@ class TestDryRun:
         assert len(fields["problems"]) == 1
         assert fields["rights_unknown"] is False
         assert client.dbsize() == 1
-        page = ROOT / "docs" / "cli.md"
+        page = ROOT / "docs" / "reference" / "cli.md"
         rows = page.read_text().partition("## The JSON of a dry run")[2].partition("\n## ")[0]
         names = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", rows, re.MULTILINE)))
         assert set(names) == {*fields, "bad_rows"}

@@ -207,7 +207,7 @@ class TestRules:
         package = Path(fastresp.__file__).parent / "doctor"
         rules = [(package / f"{name}_rules.py").read_text() for name in ("client", "server")]
         codes = set(re.findall(r'Verdict\(\s*"([a-z-]+)"', "".join(rules)))
-        page = (ROOT / "docs" / "doctor.md").read_text()
+        page = (ROOT / "docs" / "guides" / "diagnose.md").read_text()
         assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == codes
         assert len(codes) >= 20
 

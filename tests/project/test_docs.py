@@ -23,7 +23,7 @@ from fastresp.server.local_server import LocalServer
 
 DOCS = ROOT / "docs"
 # Those in which each block stands for itself: tests/project/test_readme.py runs them.
-OTHERS = {"decisions.md", "design.md", "failures.md", "redis-py.md"}
+OTHERS = {"decisions.md", "design.md", "errors.md", "redis-py.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
 
 BLOCK = re.compile(r"(<!-- not run.*?-->\n)?```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -127,7 +127,7 @@ def test_blocks_are_found() -> None:
 
 def table_rows(heading: str) -> list[list[str]]:
     """The rows of the tables between a heading of templates.md and the next."""
-    section = (DOCS / "templates.md").read_text().partition(f"\n## {heading}\n")[2]
+    section = (DOCS / "reference" / "templates.md").read_text().partition(f"\n## {heading}\n")[2]
     section = section.partition("\n## ")[0]
     lines = [line.strip("|").split(" | ") for line in section.splitlines() if line[:1] == "|"]
     rows = [[cell.strip() for cell in line] for line in lines]
@@ -221,9 +221,9 @@ def test_the_built_pages_fetch_nothing_from_elsewhere(tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    reference = (site / "api" / "index.html").read_text()
+    reference = (site / "reference" / "api" / "index.html").read_text()
     for name in fastresp.__all__:
-        assert f'.{name}"' in reference, f"docs/api.md leaves out {name}"
+        assert f'.{name}"' in reference, f"docs/reference/api.md leaves out {name}"
     pages = list(site.rglob("index.html"))
     assert len(pages) == len(list(DOCS.rglob("*.md")))
     for page in pages:

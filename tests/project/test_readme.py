@@ -14,7 +14,8 @@ from fastresp.server.local_server import LocalServer
 # tests/project/test_docs.py runs the pages that are to be read from the top.
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("decisions.md", "design.md", "failures.md", "redis-py.md")),
+    *(ROOT / "docs" / name for name in ("decisions.md", "design.md")),
+    *(ROOT / "docs" / "guides" / name for name in ("errors.md", "redis-py.md")),
 ]
 EXAMPLES = [
     pytest.param(block, id=f"{page.name}-{number}")
