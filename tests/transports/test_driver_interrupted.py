@@ -1,4 +1,4 @@
-"""The driver while signals come: each exception of theirs is raised in the core, or ends it."""
+"""The driver and signals: an exception of a handler is raised in the core, or closes it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pytest
 
 from fastresp.transports.driver import Blocking, run
 
-# Where Python looks for signals, by the names of all versions.
+# Bytecodes at which Python checks for signals, under the names of all versions.
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME", "PRECALL")
 
 
 def looks() -> list[int]:
-    """The places in ``run`` where a signal's exception can come up."""
+    """The offsets in ``run`` at which a signal handler can raise."""
     return [each.offset for each in dis.get_instructions(run) if each.opname in LOOKS]
 
 
 @pytest.mark.parametrize("place", looks())
 @pytest.mark.parametrize("time", [0, 1, 2])
 def test_interruption_between_two_steps(place: int, time: int) -> None:
-    """Wherever it comes, a core that has begun is told of it, and none is left half run."""
+    """Wherever it is raised, a core that has begun gets it, and none is left open."""
     told: list[BaseException] = []
     begun = False
     times = 0
