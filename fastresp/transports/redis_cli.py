@@ -67,7 +67,7 @@ class RedisCli(Transport):
 
     Args:
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
-        timeout: seconds without progress after which to end the process and raise; None waits
+        timeout: seconds without progress after which to kill the process and raise; None waits
             for ever.
         answers: what the server said about itself, if it was asked just now.
 
@@ -200,7 +200,7 @@ class RedisCli(Transport):
         self._report.reason = f"{Path(program).name} at {program} can do everything requested"
 
     def kill(self) -> None:
-        """End redis-cli at once, if it still runs. The server drops a command that was cut off."""
+        """Kill redis-cli, if it still runs. The server drops a command that was cut off."""
         process, self._process = self._process, None
         if process is not None:
             end_group(process)  # and any process that a wrapper has started
@@ -347,7 +347,7 @@ class RedisCli(Transport):
         if not self._outputs:
             return (
                 f"redis-cli closed its outputs {self.timeout:g} s ago but kept running; it was "
-                "ended (check which program FASTRESP_CLI, or redis-cli on the PATH, starts)"
+                "killed (check which program FASTRESP_CLI, or redis-cli on the PATH, starts)"
             )
         message = f"no progress for {self.timeout:g} s between redis-cli and {self.server}"
         if self._last_error and not self._level:
@@ -362,7 +362,7 @@ class RedisCli(Transport):
                 "commands, during which redis-cli prints nothing"
             )
         return Message(
-            f"{message}; redis-cli was ended (a larger ",
+            f"{message}; redis-cli was killed (a larger ",
             Hint("timeout", ...),
             " waits longer; ",
             Hint("transport", "socket"),

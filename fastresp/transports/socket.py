@@ -113,7 +113,7 @@ def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[A
     """
     try:
         return (yield Blocking(partial(server.open_all, count, timeout), late=_close_late))
-    except RuntimeError as error:  # no thread can be had
+    except RuntimeError as error:  # can't start a thread
         raise TransportError(f"can't open a connection to {server}: {error}") from error
 
 

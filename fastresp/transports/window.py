@@ -21,7 +21,7 @@ class Position(NamedTuple):
     """A position in a source, independent of which connection carries what."""
 
     command: int = 0  # commands made so far
-    row: int = 0  # rows read so far
+    row: int = 0  # rows that they came from
     first_row: int = 0  # the first row of the current Writer
     of_writer: int = 0  # commands made by the current Writer
 

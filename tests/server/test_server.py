@@ -73,7 +73,7 @@ def test_password_is_in_no_command_line(locked: str) -> None:
     with fastresp.RedisCli(url) as cli:
         assert cli._process is not None
         arguments = ""
-        while not arguments:  # a process that has just started has none yet
+        while not arguments:  # a process that has just started has no arguments yet
             arguments = Path(f"/proc/{cli._process.pid}/cmdline").read_bytes().decode()
         assert "--pipe" in arguments
         assert "redis://" not in arguments

@@ -25,7 +25,7 @@ def looks() -> list[int]:
 @pytest.mark.parametrize("time", [0, 1, 2])
 def test_interruption_between_two_steps(place: int, time: int) -> None:
     """Wherever it is raised, a core that has begun gets it, and none is left open."""
-    told: list[BaseException] = []
+    caught: list[BaseException] = []
     begun = False
     times = 0
 
@@ -36,7 +36,7 @@ def test_interruption_between_two_steps(place: int, time: int) -> None:
             for _ in range(3):
                 yield Blocking(lambda: None)
         except BaseException as error:
-            told.append(error)
+            caught.append(error)
             raise
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -62,4 +62,4 @@ def test_interruption_between_two_steps(place: int, time: int) -> None:
         sys.settrace(before)
     ended = steps.gi_frame is None
     assert ended or not begun
-    assert not told or (interrupted and isinstance(told[0], KeyboardInterrupt))
+    assert not caught or (interrupted and isinstance(caught[0], KeyboardInterrupt))

@@ -93,8 +93,8 @@ def test_errors_have_their_rows(
     assert report.rows == ROWS // 2
     rejects = [json.loads(line) for line in (tmp_path / "rejects").read_text().splitlines()]
     place = {row: 2 * index for index, row in enumerate(left)}
-    told = sorted((each["row"], each["command"], each["arguments"]) for each in rejects)
-    assert told == [(i, place[i], ["INCRBY", f"key:{i}", str(i)]) for i in wrong]
+    listed = sorted((each["row"], each["command"], each["arguments"]) for each in rejects)
+    assert listed == [(i, place[i], ["INCRBY", f"key:{i}", str(i)]) for i in wrong]
 
 
 def test_rows_of_errors_after_a_second_writer(server: LocalServer) -> None:

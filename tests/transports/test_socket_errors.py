@@ -149,10 +149,10 @@ def test_rejects_are_written_as_they_happen(
 
 @pytest.mark.usefixtures("text")
 def test_rejects_to_a_function(insert: Insert, server: LocalServer) -> None:
-    taken: list[fastresp.CommandError] = []
-    report = insert(mixed(50_000, 100), server=server.url, rejects=taken.append, on_error="collect")
-    assert len(taken) == report.failed == 500
-    assert [error.index for error in taken] == list(range(99, 50_000, 100))
+    seen: list[fastresp.CommandError] = []
+    report = insert(mixed(50_000, 100), server=server.url, rejects=seen.append, on_error="collect")
+    assert len(seen) == report.failed == 500
+    assert [error.index for error in seen] == list(range(99, 50_000, 100))
     assert len(report.errors) == 100
 
 
