@@ -62,7 +62,7 @@ class ErrorPolicy:
         if on_error == "stop":
             if max_errors is not None:
                 stop, limit = Hint("on_error", "stop"), Hint("max_errors")
-                raise ValueError(Message(stop, " stops at the first error; omit ", limit))
+                raise ValueError(Message(stop, " stops at the first error; leave out ", limit))
             self._most = 0
         self._rejects = rejects
         self._place = place
