@@ -1,12 +1,12 @@
-"""Ten thousand pings, with and without a pipeline.
+"""Send 10,000 PINGs, with and without a pipeline.
 
-Shows what waiting for each reply costs, and what is left when nobody waits:
+Shows what waiting for each reply costs:
 
-- redis-py one by one: each ping waits for the answer to the one before it;
-- redis-py's pipeline: all are sent, then all answers are read;
-- fastresp.execute: answers are read while pings are still being sent, and none of them is held.
+- redis-py, one by one: each PING waits for the reply to the one before;
+- redis-py, pipeline: sends all PINGs, then reads all replies;
+- fastresp.iter_replies: reads replies while it still sends PINGs, and keeps none of them.
 
-Run it with a server on this machine, or with another in REDIS_URL:
+Run it with a server on this machine, or set REDIS_URL to another:
 
     python examples/ping.py
 """
@@ -37,27 +37,27 @@ def in_a_pipeline(client: redis.Redis) -> int:
     return pipeline.execute().count(True)
 
 
-def by_execute() -> int:
+def by_iter_replies() -> int:
     pings = repeat(("PING",), PINGS)
     return sum(reply == b"PONG" for reply in fastresp.iter_replies(pings, server=URL))
 
 
 def timed(name: str, ping: Callable[[], int]) -> None:
-    """Print how long the pings took; all of them have to be answered."""
+    """Print how long the PINGs took; exit if one was not answered."""
     start = time.perf_counter()
     answered = ping()
     seconds = time.perf_counter() - start
     if answered != PINGS:
-        raise SystemExit(f"{name}: {answered:,} of {PINGS:,} pings were answered")
-    print(f"{name:21} {seconds:7.3f} s {PINGS / seconds:11,.0f} pings/s")
+        raise SystemExit(f"{name}: {answered:,} of {PINGS:,} PINGs were answered")
+    print(f"{name:21} {seconds:7.3f} s {PINGS / seconds:11,.0f} PINGs/s")
 
 
 def main() -> None:
     with redis.Redis.from_url(URL) as client:
-        client.ping()  # connected now
+        client.ping()  # connect before the time is taken
         timed("redis-py, one by one", lambda: one_by_one(client))
         timed("redis-py, pipeline", lambda: in_a_pipeline(client))
-    timed("fastresp.execute", by_execute)
+    timed("fastresp.iter_replies", by_iter_replies)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A buffer between two processes: one writes lines as tshark would, the other takes them.
+"""A buffer between two processes: one writes lines like tshark's, the other reads them.
 
-Shows fastresp.ListBuffer: one process pushes, 1,000 lines at a time, the other takes line by line
-what was fetched for it in bulk. The lines are numbered, so the taker sees that none is lost, none
-comes twice, and the order is kept. Where the taker is the slower one the writer waits, so that the
-list does not fill the server's memory. The list is "example:packets", and gone at the end.
+Shows fastresp.ListBuffer: the writer pushes 1,000 lines at a time; the reader gets one line at a
+time, fetched in bulk. The lines are numbered, so the reader checks that none is lost or repeated
+and that the order is kept. If the reader is slower, the writer waits, so that the list does not
+fill the server's memory. The list is "example:packets", and is deleted at the end.
 
-Run it with a server on this machine, or with another in REDIS_URL:
+Run it with a server on this machine, or set REDIS_URL to another:
 
     python examples/tshark_buffer.py
     python examples/tshark_buffer.py --seconds 2
@@ -21,16 +21,16 @@ import fastresp
 
 KEY = "example:packets"
 BATCH = 1_000
-# More than this is not to wait in the list.
+# The writer waits while the list is longer than this.
 MOST = 100_000
-# The taker gives up when there was nothing to take for so long.
+# The reader gives up after this long without a line.
 WAIT_S = 5.0
 LINE = b"%d 0.000123 10.0.0.1 -> 10.0.0.2 TCP 74 52044 -> 443 [SYN] Seq=0 Win=64240 Len=0 MSS=1460"
 END = b"end"
 
 
 def write(seconds: float) -> int:
-    """Push numbered lines for so long, then the end; how many lines there were."""
+    """Push numbered lines for this long, then the end mark; return the number of lines."""
     written = 0
     deadline = time.monotonic() + seconds
     with fastresp.ListBuffer(KEY, order="fifo") as buffer:
@@ -46,37 +46,37 @@ def write(seconds: float) -> int:
     return written
 
 
-def take() -> int:
-    """Take lines until the end, and look at their numbers; how many lines there were."""
-    taken = 0
+def read() -> int:
+    """Read lines up to the end mark, and check their numbers; return the number of lines."""
+    count = 0
     with fastresp.ListBuffer(KEY, order="fifo") as buffer:
         for line in buffer.consume(block=WAIT_S):
             if line == END:
-                return taken
+                return count
             number = int(line.partition(b" ")[0])
-            if number != taken:
-                raise SystemExit(f"line {number:,} came where {taken:,} was expected")
-            taken += 1
-    raise SystemExit(f"no line came for {WAIT_S:g} seconds")
+            if number != count:
+                raise SystemExit(f"got line {number:,} instead of line {count:,}")
+            count += 1
+    raise SystemExit(f"no line for {WAIT_S:g} seconds")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long lines are written")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long to write lines")
     args = parser.parse_args()
     with fastresp.ListBuffer(KEY, order="fifo") as buffer, ProcessPoolExecutor(2) as processes:
         buffer.clear()
         start = time.perf_counter()
-        writing, taking = processes.submit(write, args.seconds), processes.submit(take)
-        written, taken = writing.result(), taking.result()
+        writing, reading = processes.submit(write, args.seconds), processes.submit(read)
+        written, count = writing.result(), reading.result()
         seconds = time.perf_counter() - start
         left = len(buffer)
         buffer.clear()
     print(f"written {written:12,} lines {written / args.seconds:12,.0f} lines/s")
-    print(f"taken   {taken:12,} lines {taken / seconds:12,.0f} lines/s")
-    if written != taken or left:
-        raise SystemExit(f"{written - taken:,} lines were lost, {left:,} are left in the list")
-    print("None is lost, none came twice, and they came in order.")
+    print(f"read    {count:12,} lines {count / seconds:12,.0f} lines/s")
+    if written != count or left:
+        raise SystemExit(f"lines lost: {written - count:,}; left in the list: {left:,}")
+    print("No line was lost or repeated, and the order was kept.")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Ten thousand users: their ids in a list, a hash for each, all of them read back, all deleted.
+"""Write 10,000 users (a list of ids, and a hash per user), read them back, and delete them.
 
-Shows the same four steps by redis-py's pipeline, by fastresp with rows (dicts), and by fastresp
-with columns (an Arrow table), and how long each step takes. What is read back is compared with
-what was written. The keys begin with "example:", and are gone at the end.
+Shows the same four steps with a redis-py pipeline, with fastresp and rows (dicts), and with
+fastresp and columns (an Arrow table), and how long each step takes. What is read back is compared
+with what was written. The keys begin with "example:", and are deleted at the end.
 
-It needs pyarrow. Run it with a server on this machine, or with another in REDIS_URL:
+It needs pyarrow. Run it with a server on this machine, or set REDIS_URL to another:
 
     pip install 'fastresp[files]'
     python examples/users.py
@@ -30,7 +30,7 @@ USERS = [
 
 
 class Way(Protocol):
-    """A way to do the four steps."""
+    """One way to do the four steps."""
 
     def create(self) -> object: ...
     def update(self) -> object: ...
@@ -39,7 +39,7 @@ class Way(Protocol):
 
 
 class Pipeline:
-    """By redis-py: each step one pipeline."""
+    """redis-py: one pipeline per step."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
@@ -68,7 +68,7 @@ class Pipeline:
 
 
 class Rows:
-    """By fastresp, a dict for each user."""
+    """fastresp with rows: a dict per user."""
 
     data: Any = USERS
 
@@ -96,7 +96,7 @@ class Rows:
 
 
 class Columns(Rows):
-    """By fastresp, a column for each field: only the data and what is read back are others."""
+    """fastresp with columns: the same code, but Arrow data in and out."""
 
     data = pa.Table.from_pylist(USERS)
 
@@ -106,8 +106,8 @@ class Columns(Rows):
 
 
 def timed(way: Way) -> Iterator[float]:
-    """The seconds of each step."""
-    way.delete()  # what a run that was ended too early has left
+    """Yield the seconds that each step took."""
+    way.delete()  # remove what an aborted run may have left
     for step in (way.create, way.update, way.retrieve, way.delete):
         start = time.perf_counter()
         result = step()
@@ -115,7 +115,7 @@ def timed(way: Way) -> Iterator[float]:
         if step == way.retrieve:
             users = result.to_pylist() if isinstance(result, pa.Table) else result
             if users != USERS:
-                raise SystemExit(f"{type(way).__name__}: other users came back than were written")
+                raise SystemExit(f"{type(way).__name__}: the users read back are different")
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""A server: whose settings, connections opened and asked, and programs that are one."""
+"""Servers: their settings, opening and checking connections, and starting one locally."""

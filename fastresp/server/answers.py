@@ -1,4 +1,4 @@
-"""What a server says of itself when it is asked, before a load, whether it can take it."""
+"""Check before a load whether the server can accept it."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from .rehearsal import Refused, Rehearsed, rehearse
 
 __all__ = ["Answers", "ask", "check_alive", "check_surplus", "load_scripts", "parse_info"]
 
-# The least proto-max-bulk-len that can be set. Source: config.c.
+# The lowest proto-max-bulk-len that a server allows. Source: config.c.
 LEAST_BULK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a server said of itself."""
+    """What a server said about itself."""
 
     version: str | None
     cluster: bool
-    # The server's words when it refuses ECHO, which redis-cli --pipe needs to know the end.
+    # The error reply to ECHO, if refused; redis-cli --pipe needs ECHO to find the last reply.
     echo_refused: str | None
-    # The largest argument that it takes.
+    # The largest argument that it accepts.
     max_bulk_bytes: int
-    # Where the connection went: Sentinel may have chosen it.
+    # The server of this connection; Sentinel may have chosen it.
     host: str | None
     port: int | None
 
 
 def ask(connection: Any, place: str, rehearsal: list[Rehearsed], *, reading: bool) -> Answers:
-    """Ask a server whether it can take a load.
+    """Check whether a server can accept a load.
 
     Args:
-        connection: one of redis-py.
-        place: the name of the server.
-        rehearsal: commands that it is to take.
-        reading: nothing will be written, so that a replica will do.
+        connection: a redis-py connection.
+        place: the name of the server, for messages.
+        rehearsal: commands that it must accept.
+        reading: nothing will be written, so a replica is enough.
 
     Raises:
-        TransportError: it can't be used.
-        CommandError: it does not take one of the commands.
-        redis.RedisError, OSError: the connection is lost, or refused.
+        TransportError: the server can't be used.
+        CommandError: the server refuses one of the commands.
+        redis.RedisError: the connection is lost or refused.
+        OSError: the connection is lost or refused.
     """
     import redis
 
@@ -62,7 +63,7 @@ def ask(connection: Any, place: str, rehearsal: list[Rehearsed], *, reading: boo
     most = BULK_BYTES
     connection.send_command("CONFIG", "GET", "proto-max-bulk-len")
     if rehearsal:
-        connection.send_command("MULTI")  # together, to save a round trip
+        connection.send_command("MULTI")  # before reading the reply, to save a round trip
     with suppress(redis.ResponseError):
         most = _bulk_limit(connection.read_response())
     refused = None
@@ -84,11 +85,11 @@ def ask(connection: Any, place: str, rehearsal: list[Rehearsed], *, reading: boo
 
 
 def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
-    """Refuse a server that can't be written to."""
+    """Raise if the server can't be written to."""
     replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
     if replica and not reading:
         raise TransportError(
-            f"{place} is a read-only replica; load into its master, "
+            f"{place} is a read-only replica; load into its master "
             f"{info.get('master_host')}:{info.get('master_port')}"
         )
     if info.get("loading") == "1":
@@ -96,31 +97,31 @@ def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
 
 
 def check_alive(connection: Any, place: str) -> None:
-    """Refuse a server that does not answer PING."""
+    """Raise if the server does not answer PING."""
     import redis
 
-    # An ACL may allow little else than the load.
+    # An ACL may allow hardly more than the load.
     with suppress(redis.exceptions.NoPermissionError):
         _expect(b"PONG", _call(connection, "PING"), "PING", place)
 
 
 def check_surplus(connection: Any, place: str) -> None:
-    """Refuse a server that has said more than it was asked."""
+    """Raise if the server has sent more replies than commands were sent."""
     if connection._parser.surplus:
         raise TransportError(
             f"can't use the server at {place}: it sends more replies than there were commands "
-            "(check that this is Redis or Valkey, and that nobody else writes to it over the "
-            "same connection)"
+            "(check that this is Redis or Valkey, and that nothing else uses the same connection)"
         )
 
 
 def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
-    """Load scripts, and see to it that they may be run.
+    """Load scripts, and check that they may be run.
 
     Raises:
-        TransportError: the user has no right to it.
+        TransportError: the ACL does not allow it.
         CommandError: the server refuses a script.
-        redis.RedisError, OSError: the connection is lost.
+        redis.RedisError: the connection is lost.
+        OSError: the connection is lost.
     """
     import redis
 
@@ -130,7 +131,7 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
             _expect(sha1, reply, "SCRIPT LOAD", place)
             for name in ("EVALSHA", "EVAL"):
                 try:
-                    # Runs nothing, for its number of keys is none: only the ACL is asked.
+                    # Runs nothing, as "none" is not a number of keys: only the ACL is checked.
                     _call(connection, name, "", "none")
                 except redis.exceptions.NoPermissionError:
                     raise
@@ -138,7 +139,7 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
                     pass
         except redis.exceptions.NoPermissionError as error:
             raise TransportError(
-                f"can't use the server at {place}: {error} (a script needs the rights to SCRIPT "
+                f"can't use the server at {place}: {error} (a script needs permission for SCRIPT "
                 "LOAD, EVALSHA and EVAL: ACL SETUSER ... +script|load +evalsha +eval)"
             ) from error
         except redis.ResponseError as error:
@@ -146,23 +147,22 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
 
 
 def _expect(reply: bytes, found: Any, question: str, place: str) -> None:
-    """Refuse a server whose replies are not those to its commands."""
+    """Raise if the server's reply is not the expected one."""
     if found != reply:
         raise TransportError(
-            f"can't use the server at {place}: it answers {question} by {shown_reply(found)} "
-            "(check that this is Redis or Valkey, and that what is in between passes on every "
-            "reply)"
+            f"can't use the server at {place}: it answers {question} with {shown_reply(found)} "
+            "(check that this is Redis or Valkey, and that proxies in between pass on every reply)"
         )
 
 
 def _call(connection: Any, *command: str | bytes) -> Any:
-    """The reply to a command over a redis-py connection; errors are redis-py's."""
+    """Send a command over a redis-py connection and return its reply; raises as redis-py does."""
     connection.send_command(*command)
     return connection.read_response()
 
 
 def _refused(refused: Refused, place: str) -> FastrespError:
-    """The exception for a command of the template that the server takes for no row."""
+    """Return the exception for a command of the template that the server refuses for any row."""
     if refused.right:
         return TransportError(
             f"can't use the server at {place}: {refused.words} (nothing was sent; allow it "
@@ -174,9 +174,9 @@ def _refused(refused: Refused, place: str) -> FastrespError:
 
 
 def _refusal(error: Exception, script: bytes) -> CommandError:
-    """The exception for a script that a server does not load."""
+    """Return the exception for a script that the server does not load."""
     words = str(error)
-    # redis-py leaves out this code, and no other one.
+    # redis-py removes this code, and no other.
     text = words if words.partition(" ")[0].isupper() else f"ERR {words}"
     refusal = CommandError(text, arguments=(b"SCRIPT", b"LOAD", script))
     refusal.add_note("fastresp: the server refuses the script; no command was sent")
@@ -184,7 +184,7 @@ def _refusal(error: Exception, script: bytes) -> CommandError:
 
 
 def _bulk_limit(reply: Any) -> int:
-    """The largest argument, from an answer to CONFIG GET; what is usual where it does not tell."""
+    """Return the largest argument in bytes from a reply to CONFIG GET; the default if unknown."""
     try:
         most = int(reply[1])
     except (TypeError, ValueError, IndexError):
@@ -193,7 +193,7 @@ def _bulk_limit(reply: Any) -> int:
 
 
 def parse_info(reply: Any) -> dict[str, str]:
-    """Read the fields of an answer to INFO; none where it is something else."""
+    """Return the fields of a reply to INFO; empty if it is something else."""
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     if not isinstance(text, str):
         return {}

@@ -1,4 +1,4 @@
-"""Too few file descriptors: an error that says so, and what to do."""
+"""Explain errors from running out of file descriptors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["ADVICE", "are_exhausted", "needed_for"]
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 ADVICE = (
-    "this process, or the system, has no file descriptor left: raise the limit, for example with "
+    "this process, or the system, is out of file descriptors: raise the limit, for example with "
     "'ulimit -n 4096', or close files and connections"
 )
 
 
 def are_exhausted(error: BaseException | None) -> bool:
-    """Whether an exception, or one that it came from, is for want of file descriptors."""
+    """Whether an exception, or one of its causes, comes from running out of file descriptors."""
     while error is not None:
-        # Where none is left to look up a host or a folder, the error is about something else.
+        # With no descriptor left, looking up a host or a folder fails with an unrelated error.
         if isinstance(error, OSError) and (error.errno in EXHAUSTED or not _one_is_left()):
             return True
         error = error.__cause__ or error.__context__
@@ -38,10 +38,10 @@ def _one_is_left() -> bool:
 
 @contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Turn the OSError for want of file descriptors into a TransportError.
+    """Turn an OSError from running out of file descriptors into a TransportError.
 
     Args:
-        what: what can't be done without them, as ``"redis-cli can't be started"``.
+        what: what failed, such as ``"redis-cli can't be started"``.
     """
     try:
         yield

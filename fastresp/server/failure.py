@@ -1,4 +1,4 @@
-"""Why a server can't be used: its own words, and what is to be checked."""
+"""Explain why a server can't be used, and what to check."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .descriptors import ADVICE, are_exhausted
 
 __all__ = ["failure"]
 
-# A server that refuses a connection says so as soon as it is open.
+# A server that refuses a connection sends its error as soon as the connection is open.
 GREETING_TIMEOUT_S = 0.2
 
 
 def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool) -> TransportError:
-    """The exception for a server that can't be used: its words, and what to do.
+    """Return the exception for a server that can't be used; it says what to do.
 
     Args:
-        error: what redis-py or the system raised.
-        place: the name of the server.
-        settings: of its connections.
-        tls: whether these use TLS.
+        error: the exception of redis-py or the system.
+        place: the name of the server, for messages.
+        settings: the settings of its connections.
+        tls: whether the connections use TLS.
     """
     import redis
 
@@ -36,18 +36,18 @@ def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool
     if isinstance(error, redis.AuthenticationError):
         hint = "check the user and the password of the server's URL or client"
     elif isinstance(error, redis.BusyLoadingError):
-        hint = "try again when it has loaded its data from disk"
+        hint = "try again once it has loaded its data from disk"
     elif "Cannot assign requested address" in words:
         hint = (
-            "every local port is in use, which is the mark of a client that opens a connection "
-            "for each command; reuse connections, and see fastresp doctor"
+            "every local port is in use, probably by a client that opens a connection for each "
+            "command; reuse connections, and run fastresp doctor"
         )
     elif "max number of clients" in words:
         hint = "close connections, or raise the server's maxclients"
     elif isinstance(error, redis.ResponseError):
-        pass  # the server's words will do
+        pass  # the server's own words are enough
     elif "connection_pool" in settings:
-        hint = "check that the Sentinels run, and know a master of this name"
+        hint = "check that the Sentinels are running, and know a master of this name"
     elif tls and _answers_plain(settings):
         hint = "this port speaks plain RESP, not TLS; use redis:// instead of rediss://"
     elif not tls and "path" not in settings and _answers_tls(settings):
@@ -55,12 +55,12 @@ def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool
     elif isinstance(error, redis.TimeoutError | TimeoutError):
         kind, hint = TransportTimeout, "the server may be frozen, busy or behind a firewall"
     else:
-        hint = "check that it runs, and the host and the port or the socket's path"
+        hint = "check that it is running, and its host and port or socket path"
     return kind(f"can't use the server at {place}: {words}" + (f" ({hint})" if hint else ""))
 
 
 def _greeting(settings: dict[str, Any]) -> str:
-    """What the server says unasked: why it closes a connection that redis-py could not use."""
+    """Return the error that the server sends to a new connection before closing it; "" if none."""
     try:
         with _raw_socket(settings) as raw:
             raw.settimeout(GREETING_TIMEOUT_S)
@@ -87,7 +87,7 @@ def _answers_tls(settings: dict[str, Any]) -> bool:
         with _raw_socket(settings) as raw, context.wrap_socket(raw):
             return True
     except OSError as error:
-        # A server that wants a certificate of the client refuses late, and in TLS.
+        # A server that requires a client certificate refuses later, with a TLS alert.
         return isinstance(error, ssl.SSLError) and "ALERT" in str(error)
 
 

@@ -1,9 +1,9 @@
-"""Forks: what a process has opened stays its own, and a child forked from it lets go of it.
+"""Forks: a child process releases what its parent has opened, without touching it.
 
 A child has copies of all objects and descriptors. When it leaves a ``with`` block, or ends, they
-would send, put back, remove or end what is the parent's. So everything that does such a thing is
-noted here when it is opened, and in a child it is told to let go before anything else runs: to
-close its copies of descriptors, and nothing more.
+would send data, return items, delete files or end processes that belong to the parent. So such
+objects are registered here when they are opened. In a child each is released before anything else
+runs: it closes its copies of descriptors, and nothing more.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ _own: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
 
 
 class Inherited(Exception):
-    """Something belongs to the process that this one was forked from."""
+    """Something belongs to the parent process."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"this {what} belongs to the process that this one was forked from, and goes on "
-            "there; call the function, or open the object, in this process instead"
+            f"this {what} belongs to the parent process and can't be used after a fork; call the "
+            "function, or open the object, in this process instead"
         )
 
 
 def own(thing: T, let_go: Callable[[T], object] = lambda thing: None) -> None:
-    """Note what this process has opened.
+    """Register an object that this process has opened.
 
     Args:
-        thing: what it is; it is not kept alive.
-        let_go: called with it in a child, after a fork. The child has no other threads: this must
-            not wait for any, nor take a lock that one of them may have held.
+        thing: the object; it is not kept alive.
+        let_go: called with the object in a child, after a fork. The child has no other threads, so
+            this must not wait for one, nor acquire a lock that one may have held.
     """
     _own[thing] = let_go
 
 
 def is_own(thing: object) -> bool:
-    """Whether it was noted in this process."""
+    """Whether the object was registered in this process."""
     return thing in _own
 
 

@@ -1,4 +1,4 @@
-"""A server of our own, started on a unix socket and ended with all that it leaves."""
+"""Start a private server on a unix socket, and clean up after it."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from .programs import end_group, need_program
 __all__ = ["LocalServer"]
 
 START_TIMEOUT_S = 10.0
-# How long a server of our own may take to accept a connection, before it is tried again.
+# How long the server may take to accept a connection, before the next try.
 PROBE_TIMEOUT_S = 1.0
-# The path of a unix socket has about 100 bytes: so long may that of its folder's folder be.
+# The most bytes in the path of the temporary folder: that of a unix socket is limited to about 100.
 MOST_TEMPORARY = 60
 
 
 class LocalServer:
-    """A server of our own on a unix socket in a temporary folder, to be used in a ``with``.
+    """Run a private server on a unix socket in a temporary folder, in a ``with`` statement.
 
     Args:
         *options: options for the server's command line.
         program: the server to start; None for ``FASTRESP_SERVER``, PATH, then a wheel.
 
     Attributes:
-        url: where it listens, ``unix://...``.
+        url: the server's URL, ``unix://...``.
         folder: its working folder, removed at the end.
         process: its process.
 
     Raises:
-        TransportError: there is no server program, or it did not start; with its own words.
+        TransportError: there is no server program, or it did not start; includes its output.
     """
 
     def __init__(self, *options: str, program: str | None = None) -> None:
@@ -70,10 +70,10 @@ class LocalServer:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start the server, or start it again; return when it takes connections."""
+        """Start or restart the server; return when it accepts connections."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program, *self._where(), "--save", "", *self.options],
+                [self.program, *self._place_options(), "--save", "", *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -83,11 +83,12 @@ class LocalServer:
         while not self._listens():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 words = self.log.read_text(errors="replace").strip()[-500:]
-                raise TransportError(f"{self.program} did not start: {words or 'it said nothing'}")
+                words = words or "it printed nothing"
+                raise TransportError(f"{self.program} did not start: {words}")
             time.sleep(0.005)
 
     def _listens(self) -> bool:
-        """Whether it takes connections: its socket is there a moment before."""
+        """Whether it accepts connections, which it does a moment after creating its socket."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_TIMEOUT_S)
             try:
@@ -96,11 +97,11 @@ class LocalServer:
                 return False
         return True
 
-    def _where(self) -> list[str]:
+    def _place_options(self) -> list[str]:
         return ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
 
     def stop(self) -> None:
-        """End the server, if it runs, and wait for it."""
+        """Stop the server, if it runs, and wait for it to end."""
         process = getattr(self, "process", None)
         if process is not None:
             end_group(process)
@@ -108,6 +109,6 @@ class LocalServer:
             self.socket.unlink(missing_ok=True)
 
     def _let_go(self) -> None:
-        """Leave it to the process that started it."""
+        """Leave the server to the process that started it."""
         if hasattr(self, "process"):
-            self.process.returncode = 0  # nobody waits for it here, or ends it
+            self.process.returncode = 0  # so that the child neither waits for it nor ends it

@@ -1,4 +1,4 @@
-"""Connections that are being opened: one deadline for all of them."""
+"""Open connections with one deadline for all of them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .threads import in_thread
 
 __all__ = ["Opening"]
 
-# Over a long way each takes some ways there and back.
+# How many to open in parallel: each needs several round trips, which are slow over a distance.
 AT_ONCE = 8
 
 
 class Opening:
-    """Connections that are being opened, to be used in a ``with`` statement.
+    """Limits the time to open connections, in a ``with`` statement.
 
-    redis-py has a timeout for each read, so a server that sends a byte now and then would be waited
-    for without end. At the deadline the sockets are shut down; after an exception, too.
+    redis-py's timeout is for each read, so a server that sends a byte now and then could delay it
+    for ever. At the deadline, and after an exception, the sockets are shut down.
 
     Args:
-        seconds: how long all of it may take.
+        seconds: the time for all connections together.
 
     Attributes:
-        over: whether nothing more is to be opened: the deadline has passed, or one has failed.
+        over: whether the deadline has passed or a connection has failed, so no more may be opened.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -40,17 +40,17 @@ class Opening:
         self._ended = _thread.allocate_lock()
 
     def add(self, connection: Any) -> None:
-        """Take a redis-py connection that is about to connect.
+        """Add a redis-py connection that is about to connect.
 
         Raises:
-            TransportTimeout: it is too late.
+            TransportTimeout: the deadline has passed.
         """
         self._connections.append(connection)
         if self.over:
             raise TransportTimeout("no time is left to open a connection")
 
     def __enter__(self) -> Self:
-        with suppress(RuntimeError):  # no thread can be had: then each read has its timeout
+        with suppress(RuntimeError):  # can't start a thread: each read still has its timeout
             self._ended.acquire()
             in_thread(self._watch)
         return self
@@ -69,10 +69,11 @@ class Opening:
             ) from error
 
     def several(self, count: int, open_one: Callable[[], Any]) -> list[Any]:
-        """Open some connections, several at once.
+        """Open connections in parallel.
 
         Raises:
-            TransportError: there are no threads for it; others as ``open_one()`` does.
+            TransportError: the threads can't be started.
+            Exception: whatever ``open_one()`` raises.
         """
         left = iter(range(count))
         made = []
@@ -88,22 +89,22 @@ class Opening:
             for task in tasks:
                 task.result()
         except BaseException as error:
-            self.end()  # the others come to their end
+            self.end()  # makes the other tasks end
             wait(tasks)
-            if type(error) is RuntimeError:  # of a thread
-                raise TransportError(
-                    f"can't open {count} connections at once: {error}; use fewer"
-                ) from error
+            if type(error) is RuntimeError:  # from starting a thread
+                noun = "connection" if count == 1 else "connections"
+                words = f"can't open {count} more {noun}: {error}; use fewer"
+                raise TransportError(words) from error
             raise
         return made
 
     def end(self) -> None:
-        """Let whoever reads from one of the connections find its end."""
+        """Shut the sockets down, so that every read from them ends."""
         self.over = True
         for connection in self._connections:
             if connection._sock is not None:
                 with suppress(OSError):
-                    # Not that of TLS, which has a say in it.
+                    # Not SSLSocket.shutdown(), which also drops the TLS state that a reader uses.
                     socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
 
     def _watch(self) -> None:

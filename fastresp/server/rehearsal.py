@@ -1,9 +1,9 @@
-"""Whether a server would take a template's commands at all, found out without running one.
+"""Check whether a server would accept a template's commands, without running any.
 
-They are queued behind a MULTI and thrown away by DISCARD, on a connection of their own. A server
-looks at the name, the number of arguments and the user's rights before it queues a command; so no
-right is needed but that to MULTI, which ``COMMAND INFO`` and ``ACL DRYRUN`` do not give either.
-Without it nothing is asked, and the load finds out by itself.
+The commands are queued with MULTI and dropped with DISCARD. A server checks the name, the number of
+arguments and the user's permissions before it queues a command, so this needs permission for MULTI
+only; ``COMMAND INFO`` and ``ACL DRYRUN`` would need one of their own. Without it nothing is
+checked, and the load itself finds out.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from ..encode.template import Template
 
 __all__ = ["OF_A_CONNECTION", "Refused", "Rehearsed", "rehearsal_of", "rehearse"]
 
-# They change the connection, and so what the commands after them mean there.
+# Commands that change the connection, and so what later commands mean on it.
 OF_A_CONNECTION = frozenset((
     "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
     "READONLY", "READWRITE",
 ))  # fmt: skip
-# They are run at once also behind MULTI, or end it; EVALSHA is looked at where scripts are loaded.
+# Commands that run at once even after MULTI, or end it. EVALSHA is checked when scripts are loaded.
 NOT_QUEUED = {name.encode() for name in OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "EVALSHA"}}
-# In the place of a value. What the ACL says of keys is left to the load, which has the real ones.
+# Stands for every value. ACL rules for keys are left to the load, which has the real keys.
 VALUE = b"1"
 
 
 class Rehearsed(NamedTuple):
-    """A command of a template, with something in the place of its values."""
+    """A command of a template, with placeholders for its values."""
 
     words: tuple[bytes, ...]
-    counted: bool  # whether it has that many arguments for every row
-    subcommand: bool  # whether its second argument is the template's, and no value
+    counted: bool  # whether it has the same number of arguments for every row
+    subcommand: bool  # whether its second argument is constant
 
 
 class Refused(NamedTuple):
-    """What the server says of a command that it would not take for any row."""
+    """The error reply to a command that the server would refuse for every row."""
 
     name: str
     words: str
-    right: bool  # whether it is a right that is missing
+    right: bool  # whether the user lacks a permission
 
 
 def rehearsal_of(template: Template | None) -> list[Rehearsed]:
-    """Give the commands of a template whose names do not come from the data."""
+    """Return the commands of a template whose names do not come from the data."""
     found: list[Rehearsed] = []
     for command in () if template is None else template.commands:
         if any(isinstance(part, Field) for part in command[0]):
@@ -65,20 +65,21 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
 
 
 def rehearse(connection: Any, commands: list[Rehearsed]) -> Refused | None:
-    """Queue commands on a redis-py connection whose MULTI was accepted, and throw them away.
+    """Queue commands on a redis-py connection after an accepted MULTI, and drop them.
 
     Returns:
-        The first that is refused, whatever its values are; None where all may be taken.
+        The first command that is refused for any values; None if all may be accepted.
 
     Raises:
-        redis.RedisError, OSError: the connection fails.
+        redis.RedisError: the connection fails.
+        OSError: the connection fails.
     """
     for command in commands:
         connection.send_command(*command.words)
     connection.send_command("DISCARD")
     replies = [_reply(connection) for _ in commands]
     if _reply(connection) is not None:
-        # The right to DISCARD is missing. A load on this connection would be queued for ever.
+        # The user may not DISCARD. A load on this connection would be queued for ever.
         connection.disconnect()
         connection.connect()
     found = (_refusal(each, error) for each, error in zip(commands, replies, strict=True))
@@ -86,7 +87,7 @@ def rehearse(connection: Any, commands: list[Rehearsed]) -> Refused | None:
 
 
 def _reply(connection: Any) -> Exception | None:
-    """The error reply that comes next; None where it is none."""
+    """Read the next reply; return it if it is an error, else None."""
     import redis
 
     try:

@@ -1,4 +1,4 @@
-"""What redis-py reads replies with on our connections: bounded in size and in time."""
+"""Reply parser for redis-py on our connections, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from ..resp.read import ReplyReader
 
 __all__ = ["BoundedParser"]
 
-# The largest reply to a question of ours. CLIENT LIST has about 350 bytes for each client.
+# The largest reply to our own commands. CLIENT LIST needs about 350 bytes per client.
 ANSWER_BYTES = 64 << 20
 READ_BYTES = 65_536
 
 
 class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
-    """Reads replies with our ReplyReader, each within the socket's timeout as a whole.
+    """Reads replies with our ReplyReader; the socket's timeout limits a whole reply.
 
-    redis-py's own waits that long for each piece, makes room for as many elements as a header
-    promises, and holds whatever comes.
+    redis-py's own parser waits that long for each piece, allocates as many elements as a header
+    announces, and has no size limit.
     """
 
     _replies: ReplyReader | None = None
 
     def on_connect(self, connection: Any, **options: Any) -> None:
-        # Without a reader of hiredis, as redis-py's own has: where no memory is left for one, it
-        # ends the process.
+        # Does not create a hiredis reader, as redis-py's parser does: it kills the process if it
+        # can't get memory.
         self._raw = connection._sock
         self._replies = ReplyReader(max_reply_bytes=ANSWER_BYTES)
         self._come: deque[Any] = deque()
@@ -43,22 +43,23 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
 
     @property
     def surplus(self) -> bool:
-        """Whether more has come than was asked for."""
+        """Whether there are more replies than commands."""
         return self._replies is not None and bool(self._come or self._replies.pending)
 
     def _error(self, words: str) -> Exception:
         try:
             error: Exception = self.parse_error(words)
-        except (ValueError, IndexError):  # MOVED without a place
+        except (ValueError, IndexError):  # MOVED without an address
             error = ResponseError(words)
         return error
 
     def read_response(self, disable_decoding: bool = False, **options: Any) -> Any:
-        """The next reply as bytes, int, None or a list of these; or a ResponseError.
+        """Return the next reply as bytes, int, None or a list of these; or a ResponseError.
 
         Raises:
-            redis.InvalidResponse: what comes is no reply, or too large.
-            redis.ConnectionError, redis.TimeoutError: it does not come.
+            redis.InvalidResponse: the reply is invalid or too large.
+            redis.ConnectionError: the connection is closed.
+            redis.TimeoutError: the reply does not arrive in time.
         """
         if self._replies is None:
             raise RedisConnectionError("the connection is closed")
@@ -71,11 +72,11 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
             try:
                 self._replies.feed(data)
             except ProtocolError as error:
-                raise InvalidResponse(f"it sent what can't be understood: {error}") from error
+                raise InvalidResponse(f"it sent an invalid reply: {error}") from error
             finally:
                 self._come.extend(self._replies.take())
             if not self._come and end is not None and time.monotonic() > end:
-                raise RedisTimeoutError("Timeout reading from socket: a reply does not end")
+                raise RedisTimeoutError("Timeout reading from socket: incomplete reply")
         reply = self._come.popleft()
         if isinstance(reply, CommandError):
             reply = self._error(reply.text)

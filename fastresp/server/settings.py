@@ -1,4 +1,4 @@
-"""The server of a load: its settings, as redis-py reads them, and connections to it."""
+"""The server of a load: its settings, as redis-py reads them, and opening connections to it."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ from .url_or_client import ServerLike, pool_of
 
 __all__ = ["Server", "ServerLike", "as_server"]
 
-# A server that is up answers a connection and a PING well within this.
+# A running server answers a connection and a PING well within this time.
 ASK_TIMEOUT_S = 5.0
-# How long it may take to open all connections of a load, where nobody says.
+# How long opening all connections of a load may take, if the caller sets no timeout.
 OPEN_TIMEOUT_S = 30.0
-# A plain port never answers a TLS handshake; after this time it is asked whether it is one,
-# and a slow TLS port gets the whole time.
+# A plain port never answers a TLS handshake. After this time we check whether it is plain; if it is
+# not, a second handshake gets the whole timeout.
 HANDSHAKE_TIMEOUT_S = 1.0
 
 
 def as_server(like: ServerLike | Server, template: Template | None = None) -> Server:
-    """The settings of a server, for the commands of a template."""
+    """Return the settings of a server, for the commands of a template."""
     return like if isinstance(like, Server) else Server(like, template=template)
 
 
 class Server:
-    """Settings of one Redis or Valkey server. Opens nothing until asked.
+    """Settings of one Redis or Valkey server. Creating it opens no connection.
 
     Args:
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
-            client of redis-py or valkey-py, sync or asyncio, or None for the environment's
+            client of redis-py or valkey-py, sync or asyncio, or None for the environment variable
             ``REDIS_URL``, else ``redis://localhost:6379/0``.
-        template: its commands are asked about, and its scripts loaded, as soon as there is a
-            connection.
-        reading: nothing will be written, so that a replica will do.
+        template: check its commands, and load its scripts, on the first connection.
+        reading: nothing will be written, so a replica is enough.
 
     Raises:
         ValueError: the URL can't be read.
@@ -75,7 +74,7 @@ class Server:
 
     @property
     def credentials(self) -> tuple[str | None, str | None]:
-        """User and password, from the provider where the client has one."""
+        """User and password, from the credential provider if the client has one."""
         provider = self.settings.get("credential_provider")
         if provider is None:
             found = [self.settings.get("username"), self.settings.get("password")]
@@ -98,10 +97,10 @@ class Server:
 
         Args:
             timeout: seconds to connect, and for each read.
-            opening: what it is a part of, where there is a deadline for more.
+            opening: the deadline for several connections, if there is one.
 
         Raises:
-            TransportError: with the server's own words.
+            TransportError: it can't be opened; the message includes the server's own words.
         """
         import redis
         from redis.backoff import NoBackoff
@@ -126,9 +125,9 @@ class Server:
         except TypeError as error:
             raise TransportError(
                 f"can't use the settings of the server at {self}: {error} (check the options "
-                "behind the '?' of its URL)"
+                "after the '?' of its URL)"
             ) from error
-        # In a child redis-py closes its copy of the socket, and does not shut it down.
+        # In a child process redis-py closes its copy of the socket, and does not shut it down.
         own(connection, lambda connection: connection.disconnect())
         if opening is not None:
             opening.add(connection)
@@ -140,13 +139,13 @@ class Server:
         return connection
 
     def ask(self, timeout: float | None) -> Answers:
-        """Find out whether the server can take a load, before anything is sent.
+        """Check whether the server can accept a load, before anything is sent.
 
         Args:
-            timeout: seconds to wait for each answer, at most 5, and for all of them, at least 5.
+            timeout: seconds to wait for each reply (at most 5), and for all of them (at least 5).
 
         Raises:
-            TransportError: it can't be reached or used; the message has its own words.
+            TransportError: it can't be reached or used; the message includes its own words.
             TransportTimeout: it does not answer.
         """
         [connection], answers = self.open_all(1, timeout, with_scripts=False)
@@ -154,10 +153,10 @@ class Server:
         return answers
 
     def open(self, timeout: float | None) -> tuple[Any, Answers]:
-        """As ``ask()``, and keep the private redis-py connection that the answers came by.
+        """Do what ``ask()`` does, load the scripts, and return the connection as well.
 
         Raises:
-            CommandError: the server refuses one of the scripts that it is to load.
+            CommandError: the server refuses a script.
         """
         [connection], answers = self.open_all(1, timeout)
         return connection, answers
@@ -165,9 +164,9 @@ class Server:
     def open_all(
         self, count: int, timeout: float | None, *, with_scripts: bool = True
     ) -> tuple[list[Any], Answers]:
-        """As ``open()``, for several connections; when one can't be had none is kept.
+        """Do what ``open()`` does for several connections; if one fails, close all.
 
-        Only the first is asked all the questions, and loads the scripts: they are the server's.
+        Only the first connection checks the server and loads the scripts.
         """
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
@@ -190,7 +189,7 @@ class Server:
         return self._open(timeout, opening)
 
     def _another(self, timeout: float, opening: Opening) -> Any:
-        """One more connection, of which it is known that the server takes it."""
+        """Open one more connection to a server that was checked."""
         connection = self.connect(timeout, opening)
         with self._explained():
             check_alive(connection, str(self))
@@ -211,7 +210,7 @@ class Server:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn an error of redis-py into one that says what to do; ours are raised unchanged."""
+        """Turn an error of redis-py into one that says what to do; ours propagate unchanged."""
         import redis
 
         try:
@@ -222,5 +221,5 @@ class Server:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> TransportError:
-        """The exception for a server that can't be used: its words, and what to do."""
+        """Return the exception for a server that can't be used; it says what to do."""
         return failure(error, str(self), self.settings, tls=self.tls)

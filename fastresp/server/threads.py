@@ -1,4 +1,4 @@
-"""A function in a thread of its own, which is known to run or refused."""
+"""Run a function in a thread of its own, or fail if the thread can't start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 __all__ = ["in_thread"]
 
-# How often a thread that has not begun is looked at.
+# How often to check on a thread that has not begun.
 LOOK_SECONDS = 0.05
 
 Result = TypeVar("Result")
@@ -20,14 +20,14 @@ Result = TypeVar("Result")
 def in_thread(function: Callable[[], Result]) -> Future[Result]:
     """Run a function in a thread of its own.
 
-    ``threading.Thread.start()`` waits without end where no memory is left for the first call of the
-    new thread: it dies unseen (https://github.com/python/cpython/issues/140746).
+    ``threading.Thread.start()`` hangs if there is no memory for the first call of the new thread,
+    which dies silently (https://github.com/python/cpython/issues/140746).
 
     Returns:
-        What the function will have returned or raised.
+        A future with the function's result or exception.
 
     Raises:
-        RuntimeError: no thread can be had.
+        RuntimeError: the thread can't be started.
     """
     future: Future[Result] = Future()
     begun = _thread.allocate_lock()
@@ -43,16 +43,16 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
             del function
             future.set_exception(error)
         else:
-            del function  # whoever waits must not find its data still held by this thread
+            del function  # this thread must not keep its data alive once the result is known
             future.set_result(result)
 
-    # Held by the thread only, and not a function: of one that there is no memory to call,
-    # Python loses count.
+    # Only the thread refers to it. It is a partial and not a function, since CPython leaks a
+    # reference to a function that it has no memory to call.
     call = partial(run)
     alive = weakref.ref(call)
     _thread.start_new_thread(call, ())
     del call
     while not begun.acquire(timeout=LOOK_SECONDS):
         if alive() is None:
-            raise RuntimeError("no memory is left to start a thread")
+            raise RuntimeError("not enough memory to start a thread")
     return future

@@ -1,4 +1,4 @@
-"""What names a server: a URL, or a client whose settings are taken over."""
+"""Read a server's settings from a URL or a client."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Client(Protocol):
 ServerLike: TypeAlias = str | Client | None
 
 DEFAULT_URL = "redis://localhost:6379/0"
-# What Valkey calls them, and redis-py.
+# Valkey's names of URL schemes, and redis-py's.
 SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
-# Clients whose settings are translated, and those of a whole cluster.
+# Clients whose settings are translated, and clients of a whole cluster.
 CLIENTS = (("redis.asyncio", "Redis"), ("valkey", "Valkey"), ("valkey.asyncio", "Valkey"))
 CLUSTERS = (
     ("redis", "RedisCluster"),
@@ -34,7 +34,7 @@ CLUSTERS = (
     ("valkey", "ValkeyCluster"),
     ("valkey.asyncio", "ValkeyCluster"),
 )
-# What is taken over of such a client, besides ssl_*.
+# The settings copied from such a client, besides ssl_*.
 SETTINGS = {
     "client_name", "credential_provider", "db", "host", "password", "path", "port",
     "socket_keepalive", "socket_keepalive_options", "username",
@@ -42,12 +42,12 @@ SETTINGS = {
 
 
 def pool_of(server: ServerLike) -> Any:
-    """What has the class and the settings of the connections: a pool, or what is like one.
+    """Return a connection pool, or an object with its connection class and settings.
 
     Raises:
         ValueError: the URL can't be read.
         TypeError: it is neither a URL nor a client.
-        TransportError: it is a client of a whole cluster, or one of Sentinel that can't be used.
+        TransportError: it is a cluster client, or a Sentinel client that can't be used.
     """
     import redis
 
@@ -61,18 +61,18 @@ def pool_of(server: ServerLike) -> Any:
         return _Translated(server)
     if _is_any(server, CLUSTERS):
         message = Message(
-            "a load into a whole cluster is not in this version; load each master with the "
-            "URL of that node and ",
+            "this version can't load into a whole cluster; load each master with the URL of that "
+            "node and ",
             Hint("transport", "socket"),
         )
         raise TransportError(message)
     raise TypeError(
-        f"server is a URL or a client of redis-py or valkey-py, not a {type(server).__name__}"
+        f"server must be a URL or a client of redis-py or valkey-py, not {type(server).__name__}"
     )
 
 
 def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:
-    """Whether it is of one of these classes; their modules are not imported for this."""
+    """Whether a client is of one of these classes, without importing their modules."""
     loaded = ((sys.modules.get(module), name) for module, name in classes)
     return any(
         module is not None and isinstance(client, getattr(module, name)) for module, name in loaded
@@ -80,7 +80,7 @@ def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:
 
 
 class _Translated:
-    """The settings of a client of asyncio or valkey-py, for a connection of redis-py's own."""
+    """The settings of an asyncio or valkey-py client, for redis-py's own connections."""
 
     def __init__(self, client: Any) -> None:
         import redis
@@ -89,11 +89,11 @@ class _Translated:
         if "connection_pool" in pool.connection_kwargs:
             raise TransportError(
                 f"this Sentinel client of {type(client).__module__.partition('.')[0]} can't be "
-                "used; give Sentinel(...).master_for(name) of redis, not of redis.asyncio or valkey"
+                "used; use Sentinel(...).master_for(name) of redis, not of redis.asyncio or valkey"
             )
         names = {base.__name__ for base in pool.connection_class.__mro__}
         classes = (redis.SSLConnection, redis.UnixDomainSocketConnection, redis.Connection)
-        # The first that it is derived from; an SSLConnection is a Connection, too.
+        # The first base class that matches; an SSLConnection is also a Connection.
         self.connection_class = next(each for each in classes if each.__name__ in names)
         self.connection_kwargs = {
             name: value
@@ -110,16 +110,16 @@ def _pool_from_url(url: str) -> Any:
     try:
         parts = urlsplit(url)
         if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"(/\d*)?", parts.path):
-            raise ValueError  # redis-py would take database 0
+            raise ValueError  # redis-py would use database 0
         if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
-            # The end of a password with an unescaped '/', '?' or '#' in it.
+            # The '@' ends a password with an unescaped '/', '?' or '#' in it.
             raise ValueError
         return redis.ConnectionPool.from_url(url)
     except ValueError:
-        # Neither the URL nor the parser's words may be shown: a password with '/', '#' or '@'
-        # in it ends up in both.
+        # Show neither the URL nor the parser's message: both may contain part of a password with
+        # '/', '#' or '@' in it.
         raise ValueError(
-            "this server URL can't be read; it looks like redis://user:password@host:port/db, "
-            "rediss:// for TLS, valkey:// and valkeys:// likewise, or unix:///path?db=0, with "
-            "special characters in the password percent-encoded"
+            "can't read this server URL; write redis://user:password@host:port/db, rediss:// for "
+            "TLS, valkey:// or valkeys://, or unix:///path?db=0, and percent-encode special "
+            "characters in the password"
         ) from None

@@ -1,1 +1,1 @@
-"""Transports: they move bytes to the server and count replies, and know nothing of rows."""
+"""Transports: send bytes to the server and count its replies. They know nothing about rows."""

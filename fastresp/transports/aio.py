@@ -1,4 +1,4 @@
-"""The driver in an event loop: the same cores, waited for with asyncio."""
+"""The driver under asyncio: runs the same cores, and waits with the event loop."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PAUSE_SECONDS = 0.02
 
 
 class Core(Generic[T]):
-    """A core that runs in an event loop, as the driver's ``stream()`` runs one.
+    """Runs a core in an event loop, as the driver's ``stream()`` does with poll().
 
     Attributes:
-        error: what is to be raised in it next.
-        returned: what it returned, at its end.
+        error: the exception to raise in the core next.
+        returned: what the core returned, once it has ended.
     """
 
     def __init__(self, steps: Generator[Wanted | Giving, Any, T]) -> None:
@@ -33,8 +33,8 @@ class Core(Generic[T]):
         self.error: BaseException | None = None
         self.returned: T
 
-    async def given(self) -> Giving | None:
-        """Run it until it gives items; None at its end."""
+    async def next_items(self) -> Giving | None:
+        """Run the core until it yields items, and return them; None at its end."""
         steps = self._steps
         while True:
             try:
@@ -52,16 +52,16 @@ class Core(Generic[T]):
                 self._answer, self.error = None, caught
 
     def close(self) -> None:
-        """End it, if it has not come to its end."""
-        self.error = None  # it holds the frames of the core, and so the data
+        """Close the core, if it has not ended."""
+        self.error = None  # its traceback would keep the core's frames, and so the data, alive
         self._steps.close()
 
 
 async def run(steps: Steps[T]) -> T:
-    """Run a core to its end, and return what it returns: as ``run()`` of the driver."""
+    """Run a core to its end, and return what it returns, like ``run()`` of the driver."""
     core = Core(steps)
     try:
-        while await core.given() is not None:
+        while await core.next_items() is not None:
             pass
         return core.returned
     finally:
@@ -69,12 +69,12 @@ async def run(steps: Steps[T]) -> T:
 
 
 async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator[Any, None]:
-    """Run a core, and yield the items that it gives: as ``stream()`` of the driver."""
+    """Run a core, and yield its items, like ``stream()`` of the driver."""
     core = Core(steps)
     try:
-        while (given := await core.given()) is not None:
+        while (giving := await core.next_items()) is not None:
             try:
-                for item in given.items:
+                for item in giving.items:
                     yield item
                 await asyncio.sleep(0)
             except GeneratorExit:
@@ -86,13 +86,13 @@ async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator
 
 
 async def answer(wanted: Wanted) -> Any:
-    """Wait for what a core waits for, and give what came of it."""
+    """Wait for what a core yielded, and return the result."""
     if isinstance(wanted, Blocking):
         return await _in_thread(wanted)
     if isinstance(wanted, Asking) and wanted.blocks:
         return await asyncio.to_thread(wanted.function)
     if isinstance(wanted, Asking):
-        await asyncio.sleep(0)  # whatever the sockets take at once: others have their turn
+        await asyncio.sleep(0)  # let other tasks run even if no socket is ever full
         result = wanted.function()
         if not isawaitable(result):
             return result
@@ -101,16 +101,16 @@ async def answer(wanted: Wanted) -> Any:
 
 
 async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any:
-    """Wait for a source, and call a function whenever it pauses; None where it says to stop."""
+    """Wait for a source, and call ``meanwhile`` whenever it pauses; None if that says to stop."""
     task = asyncio.current_task()
     assert task is not None
-    cancellations = task.cancelling()  # of others, in spite of which the caller goes on
+    cancellations = task.cancelling()  # requested before; the caller goes on in spite of them
     pauses = Pauses(task, meanwhile)
     try:
         try:
             result = await awaited
         except (Exception, asyncio.CancelledError):
-            # Whatever the source made of our cancellation, it is not what ended the load.
+            # If we cancelled the source, its exception is not what ended the load.
             if not pauses.stopped or task.cancelling() > cancellations + 1:
                 raise
             result = None
@@ -125,7 +125,7 @@ class Pauses:
     """Calls a function whenever the source that a task waits for pauses.
 
     Attributes:
-        stopped: whether the task was cancelled, for it waits for what nobody wants any more.
+        stopped: whether the task was cancelled, since the function said to stop or raised.
         failure: what the function raised.
     """
 
@@ -137,9 +137,9 @@ class Pauses:
         self._begin()
 
     def end(self) -> None:
-        """Call it no more, and take back the cancellation, also where the source ignored it."""
+        """Stop the calls, and undo our cancellation, even if the source ignored it."""
         self._timer.cancel()
-        self.failure = None  # its traceback holds the frame that has this
+        self.failure = None  # its traceback refers back to this object
         if self.stopped:
             self._task.uncancel()
 
@@ -158,13 +158,13 @@ class Pauses:
 
 
 async def _in_thread(wanted: Blocking) -> Any:
-    """What a function returns that blocks; its thread is waited for, unless it is to end late."""
+    """Run a blocking function in a thread; wait even if cancelled, unless ``late`` is set."""
     try:
         future = in_thread(wanted.function)
     except RuntimeError:
         if wanted.late is not None:
             raise
-        return wanted.function()  # which is to be known all the same: the event loop waits
+        return wanted.function()  # no thread: block the event loop, since the result is needed
     waited = asyncio.wrap_future(future)
     try:
         return await (asyncio.shield(waited) if wanted.late is None else waited)
@@ -180,8 +180,8 @@ async def _in_thread(wanted: Blocking) -> Any:
 
 
 async def wait_for(waits: Waits) -> None:
-    """Wait until any of some connections has what it waits for."""
-    # One that is lost is so since a fork, behind which no loop runs: the next step says it.
+    """Wait until any of the connections is ready."""
+    # Only a fork makes one lost here, and no loop runs in the child: the next step raises.
     if any(stream.lost or (wait.read and stream.has_input) for stream, wait in waits):
         await asyncio.sleep(0)
         return

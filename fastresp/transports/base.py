@@ -1,4 +1,4 @@
-"""What the transports have in common: begun, written to, ended, and never left half done."""
+"""The base class of the transports: open, write, close, and end cleanly after an exception."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from .lanes import Lanes
 
 __all__ = ["Transport", "add_report"]
 
-# What ends a task or a coroutine, which can wait for nothing more.
+# Exceptions that end a task or a coroutine, which can't await anything after them.
 UNAWAITED = (CancelledError, GeneratorExit)
 
 
 class Transport:
-    """RESP to one server, to be used in a ``with`` statement, or by a core.
+    """Send RESP to one server, in a ``with`` statement or from a core.
 
-    ``write()`` takes RESP: bytes in pieces of any size, or Chunks. Only whole commands are sent.
+    ``write()`` accepts RESP: bytes in pieces of any size, or Chunks. Only whole commands are sent.
     Leaving the block sends the last whole command, waits for the last reply, and completes
-    ``report``; error replies raise nothing, they are in the report.
+    ``report``. Error replies do not raise; they are in the report.
 
     Args:
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
 
     Attributes:
-        answers: what the server said when it was asked; None before the start.
-        lanes: the connections, where they are ours, and not redis-cli's.
-        in_event_loop: whether an event loop waits for it, as it can't after a cancellation.
+        answers: what the server said about itself; None before the start.
+        lanes: the connections, if they are ours and not redis-cli's.
+        in_event_loop: whether an event loop runs it, which can't wait after a cancellation.
     """
 
     lanes: Lanes | None = None
@@ -63,12 +63,13 @@ class Transport:
             run(self.ending_after(error))
 
     def write(self, data: bytes | bytearray | memoryview | Chunk) -> None:
-        """Send RESP. Of bytes, a command that is not whole yet is held back.
+        """Send RESP. If bytes end inside a command, hold that command back until it is whole.
 
         Raises:
             ProtocolError: the bytes are not RESP commands; those before the fault were sent.
             EncodeError: a command changes the reply stream; those before it were sent.
-            TransportError, TransportTimeout: the connection was lost, or nothing moves.
+            TransportError: the connection was lost.
+            TransportTimeout: no progress for ``timeout`` seconds.
         """
         if not self.running:
             name = type(self).__name__
@@ -81,17 +82,18 @@ class Transport:
             raise self._splitter.fault
 
     def close(self) -> Report:
-        """End after the last whole command, and wait for the last reply.
+        """Send the last whole command, wait for the last reply, and close.
 
         Raises:
             ProtocolError: the last command written is not whole; it was not sent.
-            TransportError, TransportTimeout: as ``write()``.
+            TransportError, TransportTimeout: see ``write()``.
         """
         run(self.closing())
         if self._splitter.pending and self._splitter.fault is None:
+            size = self._splitter.pending
             raise ProtocolError(
-                f"not RESP commands: the last command is cut off after {self._splitter.pending:,} "
-                "bytes, and was not sent",
+                f"not RESP commands: the last command is cut off after {size:,} "
+                f"{'byte' if size == 1 else 'bytes'}, and was not sent",
                 self.report.bytes_sent,
             )
         return self.report
@@ -99,7 +101,7 @@ class Transport:
     # Cores: see driver.
 
     def opening(self) -> Steps[None]:
-        """Ask the server, then connect.
+        """Check the server, then connect.
 
         Raises:
             TransportError: the server can't be used; nothing was sent.
@@ -114,28 +116,29 @@ class Transport:
             raise
 
     def closing(self) -> Steps[None]:
-        """Wait for the last reply, then close the connection; errors as ``write()``."""
+        """Wait for the last reply, then close the connection; raises as ``write()`` does."""
         if self.running:
             try:
                 yield from self.finishing()
             except TransportError:
                 self.kill()
                 raise
-            # Not after an interruption: whoever has it waits for the replies.
+            # Not after an interruption: its handler still waits for the replies.
             self.kill()
 
     def ending_after(
         self, error: BaseException, rest: Callable[[int], Iterable[Chunk]] | None = None
     ) -> Steps[None]:
-        """End after an exception, which is to go up as it is: what was whole still goes in.
+        """End after an exception, which then propagates unchanged: still send whole commands.
 
-        A cancellation in an event loop waits for nothing; nor does a Ctrl-C where the rate is
-        limited, at which the rest may take for ever.
+        After a cancellation in an event loop nothing is awaited. After a Ctrl-C with a rate limit
+        the rest is not sent, as it could take for ever.
 
         Args:
-            rest: gives the chunks that follow so many commands.
+            error: the exception; it gets the report.
+            rest: returns the chunks that follow the given number of commands.
         """
-        # A source may raise one, too: that of another load, or of a reading.
+        # The source may raise one of its own, from another load or reader.
         own = isinstance(error, TransportError) and error.report is self.report
         try:
             over = self.in_event_loop and isinstance(error, UNAWAITED)
@@ -149,7 +152,7 @@ class Transport:
             outcome = str(self.report)
         except TransportError as second:
             outcome = str(second)
-        except BaseException as second:  # nothing is waited for a second time
+        except BaseException as second:  # do not wait a second time
             self.kill()
             add_report(second, self.report, str(self.report))
             raise
@@ -161,7 +164,7 @@ class Transport:
     def _writing_rest(
         self, error: BaseException, rest: Callable[[int], Iterable[Chunk]]
     ) -> Steps[None]:
-        """Send the whole commands before an error, unless there is a gap before them."""
+        """Send the whole commands before an error, unless the chunks before them can't be sent."""
         try:
             self.flush()
             for chunk in rest(self.made):
@@ -169,7 +172,7 @@ class Transport:
         except TransportError as second:
             error.add_note(f"fastresp: {second}")
 
-    # What each transport does in its own way.
+    # Implemented by each transport.
 
     @property
     def report(self) -> Report:
@@ -178,40 +181,40 @@ class Transport:
 
     @property
     def running(self) -> bool:
-        """Whether there is a connection."""
+        """Whether a connection is open."""
         raise NotImplementedError
 
     @property
     def made(self) -> int:
-        """Commands taken over so far, sent or not."""
+        """Commands accepted so far, sent or not."""
         raise NotImplementedError
 
     @property
     def limited(self) -> bool:
-        """Whether commands go at a limited rate."""
+        """Whether there is a rate limit."""
         return False
 
     def connecting(self) -> Steps[None]:
-        """As ``opening()``, without a report in the exception of an interruption."""
+        """Do what ``opening()`` does, without adding the report to an interruption."""
         raise NotImplementedError
 
     def writing(self, chunk: Chunk) -> Steps[None]:
-        """Send a chunk, or hold it ready; errors as ``write()``."""
+        """Send a chunk, or keep it to send later; raises as ``write()`` does."""
         raise NotImplementedError
 
     def finishing(self) -> Steps[None]:
-        """Send what is left, and wait for the last reply; errors as ``write()``."""
+        """Send the rest, and wait for the last reply; raises as ``write()`` does."""
         raise NotImplementedError
 
     def losing(self) -> Steps[TransportError]:
-        """Give the exception for a lost connection; the others are waited for first."""
+        """Return the exception for a lost connection, after waiting for the other connections."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Go on with what an interruption left unsent. Safe to call again after another."""
+        """Send what an interruption left unsent. Safe to call again after another one."""
 
     def stop(self) -> None:
-        """Send nothing more, but the rest of a command of which a part has gone."""
+        """Send nothing more, except the rest of a command that was sent in part."""
         raise NotImplementedError
 
     def kill(self) -> None:
@@ -220,9 +223,9 @@ class Transport:
 
 
 def add_report(error: BaseException, report: Report, outcome: str) -> None:
-    """Give an exception that is not ours the report: as a note, and as an attribute."""
+    """Add the report to an exception that is not ours: as a note, and as an attribute."""
     error.add_note(f"fastresp: {outcome}")
     if isinstance(error, LoadErrors):
-        return  # of a load that the source made: it is the text of its own report
+        return  # from another load, made by the source: it has its own report
     with suppress(AttributeError, TypeError):
         error.report = report  # type: ignore[attr-defined]

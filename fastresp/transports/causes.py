@@ -1,4 +1,4 @@
-"""What a connection is likely to have been lost by."""
+"""Likely causes of a lost connection."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..server.settings import Server
 
 __all__ = ["LIKELY_CAUSES", "idle_cause", "with_second_look"]
 
-# The setting 'timeout' of a server is in whole seconds.
+# The server's 'timeout' setting is in whole seconds.
 LEAST_IDLE_S = 1.0
-# Of a connection that was lost without a word.
+# Of a connection that the server closed without an error reply.
 LIKELY_CAUSES = (
     "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
     "query buffer limit"
@@ -18,19 +18,19 @@ LIKELY_CAUSES = (
 
 
 def idle_cause(seconds: float) -> str:
-    """One more likely cause of a lost connection, where nothing had moved for so long; or ""."""
+    """Return one more likely cause after ``seconds`` without traffic; "" below a second."""
     if seconds < LEAST_IDLE_S:
         return ""
     return (
-        f"; or the server closed it after a pause of {seconds:,.0f} s: its setting 'timeout' says "
-        "how long a connection may be idle (CONFIG GET timeout; 0 for no limit)"
+        f"; or the server closed it after a pause of {seconds:,.0f} s: its 'timeout' setting "
+        "limits how long a connection may be idle (CONFIG GET timeout; 0 means no limit)"
     )
 
 
 def with_second_look(message: str, server: Server, timeout: float | None) -> str:
-    """The message of a lost connection, and what a new one says; asking may take seconds."""
+    """Try a new connection, and add the result to the message. May take seconds."""
     try:
         server.ask(timeout)
     except TransportError as error:
-        return Message(message, "\na new connection says: ", message_of(error))
-    return f"{message}\na new connection to it works"
+        return Message(message, "\na new connection failed: ", message_of(error))
+    return f"{message}\na new connection works"

@@ -1,4 +1,4 @@
-"""Which transport carries a load, and why."""
+"""Choose the transport of a load, and say why."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ TRANSPORTS = ("auto", "redis-cli", "socket")
 def choose(
     options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
 ) -> Transport:
-    """Give the transport that was asked for; for ``"auto"``, redis-cli if it can do all of it.
+    """Return the requested transport; for ``"auto"``, redis-cli if it can do everything requested.
 
     Raises:
         ValueError: there is no transport of that name.
-        TransportError: redis-cli was asked for and can't do all of it; the server can't be used.
+        TransportError: redis-cli was requested but can't do it, or the server can't be used.
     """
     transport, timeout = options.transport, options.timeout
     if transport not in TRANSPORTS:
-        raise ValueError(f"transport is 'auto', 'redis-cli' or 'socket', not {transport!r}")
+        raise ValueError(f"transport must be 'auto', 'redis-cli' or 'socket', not {transport!r}")
     beyond = beyond_any_cli(options, policy, resending)
     if transport == "redis-cli":
         if beyond:
@@ -40,14 +40,14 @@ def choose(
     answers = None
     program = find_program("cli", "FASTRESP_CLI", wheels=False)
     if transport == "socket":
-        beyond = "transport='socket' was asked for"
+        beyond = "transport='socket' was requested"
     elif beyond:
         pass
     elif server.tls and not isinstance(options.server, str | None):
-        beyond = "the settings of a client's TLS are more than redis-cli has options for"
+        beyond = "redis-cli lacks options for some TLS settings of a client"
     elif program is None:
-        # The one in a wheel takes 2.4 times the server's own time, a socket 1.0: only by name.
-        beyond = "there is neither a redis-cli nor a valkey-cli on the PATH"
+        # A wheel's valkey-cli takes 2.4x the server's own time, a socket 1.0x: only on request.
+        beyond = "there is no redis-cli or valkey-cli on the PATH"
     else:
         answers = server.ask(timeout)
         beyond = beyond_redis_cli(program, server, answers)
@@ -59,17 +59,17 @@ def choose(
 
 
 def check_cluster(answers: Answers | None, server: Server, transport: str) -> None:
-    """Refuse a node of a cluster, unless the socket was asked for by name.
+    """Refuse a cluster node, unless the socket transport was requested by name.
 
     Raises:
-        TransportError: most of the load would be answered by MOVED.
+        TransportError: the node would answer most of the load with MOVED.
     """
     if transport == "auto" and answers is not None and answers.cluster:
         message = Message(
             f"the server at {server} is part of a cluster, and this version does not follow "
             "MOVED; ",
             Hint("transport", "socket"),
-            " loads the keys of that one node, and reports each of the others as a MOVED error",
+            " loads the keys of this node, and reports every other key as a MOVED error",
         )
         raise TransportError(message)
 
@@ -77,13 +77,13 @@ def check_cluster(answers: Answers | None, server: Server, transport: str) -> No
 def beyond_any_cli(
     options: Options, policy: ErrorPolicy, resending: Resending | None = None
 ) -> str:
-    """What is asked for that no redis-cli can do, or an empty text."""
+    """Return which requested option no redis-cli supports; "" if there is none."""
     if policy.needs_positions:
         return "redis-cli --pipe can't tell which command an error belongs to"
     if options.connections > 1:
-        return "redis-cli --pipe has one connection"
+        return "redis-cli --pipe opens one connection only"
     if resending is not None:
-        return "redis-cli --pipe can't send a script again that the server has forgotten"
+        return "redis-cli --pipe can't resend a script that the server has forgotten"
     if options.rate_limit is not None:
-        return "redis-cli --pipe can't send at a limited rate"
+        return "redis-cli --pipe can't limit its rate"
     return ""

@@ -1,4 +1,4 @@
-"""What redis-cli can do for a load, and the options that make it do so."""
+"""Whether redis-cli can carry a load, and with which options."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TLS_BEYOND_CLI = (
 
 
 def beyond_redis_cli(program: str, server: Server, answers: Answers) -> str:
-    """Why redis-cli can't do it, or would do it badly, or hang; empty when it can."""
+    """Return why redis-cli can't carry the load, or would hang; "" if it can."""
     unknown = [name for name in TLS_BEYOND_CLI if server.settings.get(name)]
     if answers.cluster:
         return "this server is part of a cluster, and redis-cli --pipe does not follow MOVED"
     if answers.echo_refused:
         return (
-            "redis-cli --pipe ends with an ECHO, which the ACL of this user does not allow "
+            "redis-cli --pipe ends with an ECHO, which this user's ACL does not allow "
             f"({answers.echo_refused}; allow it with ACL SETUSER ... +echo)"
         )
     if server.tls and unknown:
@@ -42,7 +42,7 @@ def _knows_tls(program: str) -> bool:
 
 
 def cli_options(server: Server, answers: Answers, user: str | None) -> list[str]:
-    """redis-cli's options for a server. Never a password: that goes by the environment."""
+    """Return redis-cli's options for a server. The password goes in the environment instead."""
     settings = server.settings
     if "path" in settings:
         options = ["-s", str(settings["path"])]

@@ -1,6 +1,6 @@
-"""One connection, full duplex: what to send and what came back, without ever waiting.
+"""One connection, full duplex: sends commands and receives replies, and never blocks.
 
-A core calls ``step()``, and then has the driver wait as ``wait()`` says.
+A core calls ``step()``, and then lets the driver wait for what ``wait()`` returns.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from .window import Window
 
 __all__ = ["LostConnection", "Connection"]
 
-# While there is something to send, replies are looked for so often: waking for each of the
-# server's small writes would cost more than all the rest. A unix socket holds 7 ms of them.
+# How often to read replies while there is something to send: waking for each small write of the
+# server would cost more than everything else. A unix socket buffers 7 ms of replies.
 READ_EVERY_S = 0.003
-# How much may be ready to go while the next chunk is made: one chunk, and its slack.
+# How many bytes may wait to be sent while the next chunk is made: one chunk and some slack.
 AHEAD_BYTES = (1 << 20) + (1 << 17)
-# And with a rate limit, in bytes for each command a second.
+# The same with a rate limit, in bytes per command per second.
 AHEAD_LIMITED = 5
-# From a connection that is lost so many times what a step reads is taken: at least 16 MiB, where
-# the buffers between two processes hold 6 MB.
+# How many rounds of reads a lost connection still gets: at least 16 MiB, while the buffers between
+# two processes hold 6 MB.
 LAST_READS = 64
-# How long a wait lasts at most before the deadline is looked at.
+# The longest wait between two checks of the deadline.
 TICK_S = 0.2
-# With a rate limit commands go in portions of so many seconds.
+# With a rate limit, commands are sent in portions of this length.
 PORTION_S = 0.01
 
 
 class Connection:
-    """Chunks out, replies in, over one connection.
+    """Sends chunks and receives replies over one connection.
 
     Attributes:
-        moved: when bytes last moved, either way.
-        since: from when on the time without progress counts: as ``moved``, or later.
+        moved: when bytes were last sent or received.
+        since: when the timeout started to count: ``moved``, or later.
 
     Args:
-        server: whose connection it is, for messages.
-        timeout: seconds without any progress after which to give up; None for never.
+        server: the server, for messages.
+        timeout: seconds without progress after which to give up; None for never.
         rate_limit: send at most this many commands per second; None for no limit.
-        window: what bounds the commands in flight.
+        window: limits the commands in flight.
     """
 
-    # What takes the bytes of replies; to be set by those who know what to do with them.
+    # Receives the bytes of replies; set by subclasses.
     sink: Sink
-    # How many reads a step may make: a mebibyte, which may hold 200,000 errors.
+    # The most reads in one step: 1 MiB, which may hold 200,000 errors.
     most_reads = 16
 
     def __init__(
@@ -70,10 +70,10 @@ class Connection:
         self.window = window or Window()
         self.stream: Stream | None = None
         self.started = self.moved = self.since = time.monotonic()
-        self._pause = 0.0  # in which nothing had moved before the connection was lost
-        # No command from this one on is sent; None for no end.
+        self._pause = 0.0  # seconds without traffic before the connection was lost
+        # Index of the first command not to send; None for no end.
         self.end: int | None = None
-        # What the server said of a command that it had a part of, before it closed the connection.
+        # Error replies to a command that was sent in part, before the server closed the connection.
         self.last_words = ""
         self._report = Report("socket")
 
@@ -83,7 +83,7 @@ class Connection:
         self.started = self.moved = self.since = time.monotonic()
 
     def detach(self) -> None:
-        """Close the connection, if it is open. What has come until now is counted."""
+        """Close the connection, if it is open. Replies received until now are counted."""
         if self.stream is not None and self.stream.sure and self.stream.lost is None:
             with suppress(Exception):
                 self.stream.receive()
@@ -96,64 +96,64 @@ class Connection:
                 stream.close()
 
     def raised(self, error: BaseException) -> bool:
-        """Whether an exception is this connection's, and not that of a source."""
+        """Whether this connection raised the exception, and not a source."""
         lost = isinstance(error, TransportError) and error.report is self._report
         return lost or isinstance(error, LostConnection)
 
     def touch(self) -> None:
-        """Count the time without progress from now: what others took of it does not count."""
+        """Restart the timeout: time spent elsewhere does not count."""
         self.since = time.monotonic()
 
     def tend(self) -> None:
-        """Move what can be moved, from outside of the generators.
+        """Send and receive what is possible now, when called from outside the core.
 
         Raises:
-            LostConnection: to be turned into a TransportError by ``loss()``.
-            TransportTimeout: nothing moved for ``timeout`` seconds.
+            LostConnection: ``loss()`` turns it into a TransportError.
+            TransportTimeout: no progress for ``timeout`` seconds.
         """
         self.step()
         if self.finished:
             self.touch()
         else:
-            self.wait()  # looks at the deadline
+            self.wait()  # checks the deadline
 
     def stop(self) -> None:
-        """Send nothing more, but the rest of a command of which a part has gone."""
+        """Send nothing more, except the rest of a command that was sent in part."""
         self.end = self.window.begun
 
     def understand(self) -> None:
-        """Look at what came in, and acknowledge it in the window."""
+        """Process the replies received, and acknowledge them in the window."""
         raise NotImplementedError
 
     @property
     def has_room(self) -> bool:
         """Whether the next chunk may be made.
 
-        A chunk's worth is held ready while the socket is full, so that the server never waits for
-        the next to be made.
+        One chunk is kept ready while the socket is full, so that the server never waits for the
+        next to be encoded.
         """
         ahead = AHEAD_BYTES
         if self.rate_limit is not None:
-            # What is made goes, at that rate, after a Ctrl-C, too: little, as of small commands.
+            # Encoded commands are still sent after a Ctrl-C, at that rate: keep them few.
             ahead = min(ahead, int(self.rate_limit * AHEAD_LIMITED))
         return self.window.unsent_bytes <= ahead and self.window.has_room
 
     def add(self, chunk: Chunk) -> None:
-        """Take the next chunk."""
+        """Accept the next chunk."""
         self.window.add(chunk)
 
     @property
     def finished(self) -> bool:
-        """Whether all that is to be sent has gone and was answered."""
+        """Whether everything to send was sent and answered."""
         sent = self.window.sent
         last = self.window.made if self.end is None else self.end
         return sent >= last and self.window.acknowledged >= sent
 
     def step(self) -> None:
-        """Receive and send what can be, now.
+        """Receive and send what is possible without waiting.
 
         Raises:
-            LostConnection: to be turned into a TransportError by ``loss()``.
+            LostConnection: ``loss()`` turns it into a TransportError.
             TransportError: this connection can't be used any more.
         """
         stream = self.stream
@@ -162,11 +162,11 @@ class Connection:
         moved = stream.receive(self.most_reads)
         self.understand()
         if stream.lost is not None or self.stream is None:
-            self._usable_stream()  # what a user's function did in between may have been a fork
+            self._usable_stream()  # a user's function may have forked or closed it
         if stream.lost is None:
             moved |= self._send(stream)
         if stream.lost is not None:
-            # What the server said before it went is still to be had, but it may go on for ever.
+            # Read what the server still sent, but not for ever.
             reads = 0 if isinstance(stream.lost, ProtocolError) else LAST_READS
             while reads > 0 and stream.receive(self.most_reads):
                 self.understand()
@@ -178,25 +178,29 @@ class Connection:
             self.moved = self.since = time.monotonic()
 
     def _usable_stream(self) -> Stream:
-        """The connection; refuse to use one that is closed, torn, or another process's."""
+        """Return the stream.
+
+        Raises:
+            TransportError: it is closed, unsure, or belongs to the parent process.
+        """
         stream = self.stream
         if stream is None:
-            raise TransportError("this transport is closed", self.report)
+            raise TransportError("this transport is closed; open a new one", self.report)
         if isinstance(stream.lost, Inherited):
             raise TransportError(str(stream.lost), self.report)
         if not stream.sure:
             raise TransportError(
-                "an interruption in the midst of a TLS call left it unknown what was sent; this "
-                "connection can't be used any more",
+                "after an interruption during a TLS call it is unknown what was sent; open a new "
+                "connection",
                 self.report,
             )
         return stream
 
     def wait(self) -> Wait:
-        """What to wait for when nothing can be done.
+        """Return what to wait for before the next ``step()``.
 
         Raises:
-            TransportTimeout: nothing moved for ``timeout`` seconds.
+            TransportTimeout: no progress for ``timeout`` seconds.
         """
         stream, window = self.stream, self.window
         assert stream is not None
@@ -212,10 +216,10 @@ class Connection:
         if overdue is not None:
             raise TransportTimeout(
                 Message(
-                    f"nothing moved for {overdue:g} s between here and {self.server}: the server "
+                    f"no progress for {overdue:g} s on the connection to {self.server}: the server "
                     "is frozen, or busy with commands that take longer (a larger ",
                     Hint("timeout", ...),
-                    " waits longer; a server answers about 16 KB of commands at once)",
+                    " waits longer; a server answers about 16 KB of commands at a time)",
                 ),
                 self.report,
             )
@@ -223,7 +227,7 @@ class Connection:
 
     @property
     def report(self) -> Report:
-        """The report so far: what was sent, what was answered, what is in doubt."""
+        """The report so far: commands sent, acknowledged and in doubt."""
         report, window = self._report, self.window
         report.rows, report.commands, report.bytes_sent = window.totals()
         report.replies, report.unsent = window.acknowledged, window.unsent
@@ -232,36 +236,39 @@ class Connection:
         return report
 
     def _send(self, stream: Stream) -> bool:
-        """Send what may go by now, and return whether anything went."""
+        """Send what may be sent by now; return whether anything was."""
         end, room = self.end, self.room()
         if end is not None:
             room = end if room is None else min(end, room)
         return stream.send(self.window, room)
 
     def room(self) -> int | None:
-        """How many commands may have gone, that the replies, or the rate, stay within bounds."""
+        """How many commands may be sent in total, within the limits of replies and rate."""
         return None
 
     def overdue(self) -> float | None:
-        """How long nothing may move, where nothing has for longer; else None."""
+        """Return the timeout in seconds if it has passed without progress, else None."""
         timeout = self.timeout
         late = timeout is not None and time.monotonic() - self.since > timeout
         return timeout if late else None
 
     def loss(self) -> TransportError:
-        """The exception for a lost connection. Asks the server again: may take seconds."""
+        """Return the exception for a lost connection. Tries a new one, which may take seconds."""
         report = self.report
         cause = self.stream.lost if self.stream is not None else None
         idle = "" if self.window.in_doubt else idle_cause(self._pause)
         self.detach()
         if isinstance(cause, ProtocolError):
-            message = f"the server at {self.server} sent what can't be understood: {cause}"
+            message = (
+                f"the server at {self.server} sent invalid replies: {cause} (check that this is "
+                "Redis or Valkey, and any proxy in between)"
+            )
         else:
-            message = f"lost the server at {self.server}: {cause}"
+            message = f"lost the connection to {self.server}: {cause}"
             words = self.last_words
-            message += f"; its last words: {words}" if words else f" ({LIKELY_CAUSES}{idle})"
+            message += f"; its last reply: {words}" if words else f" ({LIKELY_CAUSES}{idle})"
         return TransportError(with_second_look(message, self.server, self.timeout), report)
 
 
 class LostConnection(Exception):
-    """The connection is lost; ``loss()`` makes the exception that the user gets."""
+    """The connection is lost; ``loss()`` returns the exception for the user."""

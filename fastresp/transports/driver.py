@@ -1,7 +1,7 @@
-"""The driver: it runs cores, and waits for what they wait for.
+"""The driver: runs cores, and waits for what they need.
 
-A core is a generator that does no I/O that blocks: it yields what it waits for, and is given what
-came of it. ``run()`` and ``stream()`` wait with poll(); those of ``aio`` with an event loop.
+A core is a generator that never blocks: it yields what it waits for, and the driver sends back the
+result. ``run()`` and ``stream()`` wait with poll(); those of ``aio`` with an event loop.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Of some connections, what each waits for: the first that has it ends the wait.
+# Connections, and what each waits for. The wait ends when the first is ready.
 Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
 
 
 class Blocking(NamedTuple):
-    """What a core yields to have a function called that blocks: in asyncio, in a thread.
+    """Yielded by a core to call a blocking function; under asyncio it runs in a thread.
 
-    Where that is cancelled, the function is waited for all the same, but for ``late``.
+    If the wait is cancelled, the function still runs to its end before the cancellation
+    propagates, unless ``late`` is set.
 
     Attributes:
-        function: takes nothing; the core gets what it returns or raises.
-        interrupt: called when the wait is cancelled, so that the function ends soon.
-        late: called when the wait is cancelled, and takes what comes of it; nobody waits then.
+        function: called without arguments; the core gets its result or exception.
+        interrupt: called when the wait is cancelled, to make the function end soon.
+        late: if set, a cancellation propagates at once; called with the future when it is done.
     """
 
     function: Callable[[], Any]
@@ -46,14 +47,14 @@ class Blocking(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """What a core yields to ask a source: in asyncio it may answer with what is to be awaited.
+    """Yielded by a core to ask a source; under asyncio the function may return an awaitable.
 
     Attributes:
-        function: takes nothing; the core gets what it returns or raises.
-        blocks: whether it may wait as long as it takes: in asyncio it runs in a thread, which
-            nobody waits for after a cancellation until the event loop ends.
-        meanwhile: called from time to time while what is awaited has not come. Where it returns
-            False, it is wanted no more: the core gets None. What it raises, the core gets.
+        function: called without arguments; the core gets its result or exception.
+        blocks: whether it may block for any length of time. Under asyncio it then runs in a
+            thread, which after a cancellation is only waited for when the event loop ends.
+        meanwhile: called from time to time during the await. If it returns False, the await is
+            cancelled and the core gets None; if it raises, the core gets the exception.
     """
 
     function: Callable[[], Any]
@@ -62,7 +63,7 @@ class Asking(NamedTuple):
 
 
 class Giving(NamedTuple):
-    """What a core yields to ``stream()``: items for whoever reads it."""
+    """Yielded by a core to ``stream()``: items for the reader."""
 
     items: Iterable[Any]
 
@@ -72,7 +73,7 @@ Steps: TypeAlias = Generator[Wanted, Any, T]
 
 
 class Source(Protocol):
-    """Where chunks come from; ``blocks`` says that its methods may wait as long as it takes."""
+    """Where chunks come from; ``blocks`` says that its methods may block for any length of time."""
 
     @property
     def blocks(self) -> bool: ...
@@ -82,7 +83,7 @@ class Source(Protocol):
 
 
 class Carrier(Protocol):
-    """Connections that chunks go over: ``tend()`` moves what can be moved, without waiting."""
+    """Connections that carry chunks: ``tend()`` sends and receives what it can without waiting."""
 
     @property
     def has_room(self) -> bool: ...
@@ -105,13 +106,13 @@ def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T
 def stream(
     steps: Generator[Wanted | Giving, Any, T], around: AbstractContextManager[Any] | None = None
 ) -> Generator[Any, None, T]:
-    """Run a core, yield the items that it gives, and return what it returns.
+    """Run a core, yield its items, and return what it returns.
 
-    What comes up while it waits, as from a Ctrl-C, is raised in the core, where it waits. When
-    this is closed, so is the core.
+    An exception during a wait, such as KeyboardInterrupt, is raised in the core where it waits.
+    Closing this generator closes the core.
 
     Args:
-        around: is entered whenever the core runs, and left while it waits.
+        around: entered whenever the core runs, and left while it waits.
     """
     around = around or nullcontext()
     answer: Any = None
@@ -120,7 +121,7 @@ def stream(
     try:
         while True:
             try:
-                # Signals are also looked for where a loop begins again: so this one is in here.
+                # Python also checks for signals when a loop repeats, so the loop is in the try.
                 while True:
                     with around:
                         wanted = steps.send(answer) if error is None else steps.throw(error)
@@ -135,10 +136,10 @@ def stream(
                         return caught.value  # type: ignore[no-any-return]
                     raise
                 if isinstance(caught, GeneratorExit) and isinstance(wanted, Giving):
-                    raise  # whoever took the items has closed this
+                    raise  # the reader has closed this generator
                 answer, error = None, caught
     finally:
-        error = None  # it holds this frame, and so the data
+        error = None  # its traceback would keep this frame, and so the data, alive
         steps.close()
 
 
@@ -148,11 +149,11 @@ def open_source(source: Source) -> Steps[None]:
 
 
 def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | None]:
-    """The next chunk of a source; None where there is none.
+    """Return the next chunk of a source; None at its end.
 
     Args:
-        carrier: what sends the chunks. While an async source pauses, what has come before goes
-            over it, and replies are read.
+        carrier: the connections. While an async source pauses, they send the rows that came
+            before and read replies.
     """
     meanwhile = None if carrier is None else partial(_send_gathered, source, carrier)
     chunk: Chunk | None = yield Asking(source.next, source.blocks, meanwhile)
@@ -160,7 +161,7 @@ def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | 
 
 
 def _send_gathered(source: Source, carrier: Carrier) -> bool:
-    """Send what came before a pause of the source; False if nothing more is wanted."""
+    """Send what came before a pause of the source; return False if the load has stopped."""
     gathered = source.gathered()
     while gathered and carrier.has_room:
         carrier.add(gathered.popleft())

@@ -1,4 +1,4 @@
-"""What error replies do to a load: counted, kept, written down, or the end of it."""
+"""Handle error replies: count them, keep them, write rejects, or stop the load."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from .window import Window
 
 __all__ = ["ErrorPolicy", "Place", "error_fields", "reject_line"]
 
-# The file, and the row in it, of a row of a source of several files.
+# Maps a row of a source with several files to its file and its row there.
 Place: TypeAlias = Callable[[int], tuple[str, int]]
 
-# Errors are kept with their arguments until these take so much memory in all.
+# Errors keep their arguments until the arguments need this much memory in total.
 KEPT_BYTES = 8 << 20
-# A command of this size is always looked at for passwords.
+# Commands up to this size are always searched for passwords.
 SMALL_BYTES = 1 << 16
-# A percentage of fewer replies means nothing. Source: DataStax dsbulk, which waits for 100, too.
+# A percentage of fewer replies means nothing. Source: DataStax dsbulk also waits for 100.
 PERCENT_SAMPLE = 100
 
 
 class ErrorPolicy:
-    """What to do about error replies.
+    """Decides what happens to error replies.
 
     Args:
-        on_error: ``"raise"`` or ``"collect"`` to go on, ``"stop"`` to stop at the first.
+        on_error: ``"raise"`` or ``"collect"`` to continue, ``"stop"`` to stop at the first.
         max_errors: stop when there are more: a number of commands, or text such as ``"1%"`` for
             a share of the replies so far (after the first 100).
-        rejects: a path to write failed commands to as JSON lines, or a callable that takes each
-            CommandError.
-        place: tells the file of a row, where the source is several files.
+        rejects: a path to write failed commands to as JSON lines, or a callable that is called
+            with each CommandError.
+        place: returns the file of a row, if the source has several files.
 
     Raises:
-        ValueError: an option is none of these.
-        OSError: the file of rejects can't be opened.
+        ValueError: an option is invalid.
+        OSError: the rejects file can't be opened.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ErrorPolicy:
         place: Place | None = None,
     ) -> None:
         if on_error not in ("raise", "stop", "collect"):
-            raise ValueError(f"on_error is 'raise', 'collect' or 'stop', not {on_error!r}")
+            raise ValueError(f"on_error must be 'raise', 'collect' or 'stop', not {on_error!r}")
         self.on_error = on_error
         self._most, self._share = _limits(max_errors)
         if on_error == "stop":
@@ -67,12 +67,12 @@ class ErrorPolicy:
         self._rejects = rejects
         self._place = place
         self._file: IO[bytes] | None = None
-        self._lines: list[str] = []  # that are to be written
+        self._lines: list[str] = []  # rejects still to be written
         self._kept_bytes = 0
 
     @property
     def needs_positions(self) -> bool:
-        """Whether it has to be known which command an error reply belongs to, and when."""
+        """Whether each error reply must be matched with its command at once."""
         limited = self._most is not None or self._share is not None
         return limited or self._rejects is not None
 
@@ -96,7 +96,8 @@ class ErrorPolicy:
         """Empty a list of error replies: match each with its command, keep it, write it down.
 
         Raises:
-            OSError: the rejects can't be written; or what their callable raises.
+            OSError: the rejects can't be written.
+            Exception: whatever the callable of ``rejects`` raises.
         """
         done = 0
         try:
@@ -119,7 +120,7 @@ class ErrorPolicy:
             del errors[:done]
 
     def _write_lines(self) -> None:
-        """Write the lines, whole ones also where the disk is full.
+        """Write the rejects, without a partial line even if the disk is full.
 
         Raises:
             OSError: they can't be written.
@@ -133,11 +134,12 @@ class ErrorPolicy:
             if before is not None:
                 with suppress(OSError):
                     self._file.truncate(before)
-            words = f"{error.strerror}, so rejects are missing there, from {len(lines):,} of now on"
+            noun = "reject" if len(lines) == 1 else "rejects"
+            words = f"{error.strerror}; {len(lines):,} {noun} and all later ones are missing there"
             raise OSError(error.errno, words, str(self._rejects)) from error
 
     def _give_up(self) -> None:
-        """Write no more rejects: what is in flight is to be waited for without a second failure."""
+        """Write no more rejects, so that waiting for the commands in flight can't fail again."""
         self._rejects = None
         file, self._file = self._file, None
         if file is not None:
@@ -153,37 +155,38 @@ class ErrorPolicy:
             self._rejects(error)
 
     def verdict(self, report: Report) -> str:
-        """Why the load has to stop, or an empty text."""
+        """Return why the load must stop; "" if it goes on."""
         failed, replies = report.failed, report.replies
         if self._most is not None and failed > self._most:
             if self._most == 0:
-                return "stopped at the first error reply (what was in flight still ran)"
-            return f"stopped after more than {self._most:,} error replies"
+                return "stopped at the first error reply (commands in flight still ran)"
+            noun = "reply" if self._most == 1 else "replies"
+            return f"stopped after more than {self._most:,} error {noun}"
         if self._share is not None and replies >= PERCENT_SAMPLE and failed > self._share * replies:
-            return f"stopped since more than {100 * self._share:g}% of the replies were errors"
+            return f"stopped: more than {100 * self._share:g}% of the replies were errors"
         return ""
 
     def judged(self, report: Report) -> Report:
-        """The report of a load that has ended.
+        """Return the report of a finished load.
 
         Raises:
-            LoadErrors: there were error replies, and they are not only to be collected.
+            LoadErrors: there were error replies, and ``on_error`` is not ``"collect"``.
         """
-        # Over several connections they do not come in order.
+        # Several connections deliver them out of order.
         report.errors.sort(key=lambda error: -1 if error.index is None else error.index)
         if self.on_error != "collect":
             report.raise_for_errors()
         return report
 
     def _located(self, index: int, text: bytes, nested: bool, window: Window) -> CommandError:
-        """The error with its command, but for arguments of a large one that nobody will see."""
+        """Return the error with its command, without large arguments that are not kept."""
         held, at = window.locate(index)
         size = held.command_size(at)
         self._kept_bytes += size
         wanted = (
             self._rejects is not None
             or self._kept_bytes <= KEPT_BYTES
-            or size <= SMALL_BYTES  # it may hold a password, which the text may quote
+            or size <= SMALL_BYTES  # a password in it must be masked where the text quotes it
         )
         row = held.row(at)
         file, row_in_file = (None, None) if self._place is None else self._place(row)
@@ -198,7 +201,7 @@ class ErrorPolicy:
         )
 
     def _lightened(self, error: CommandError) -> CommandError:
-        """The error to be kept: without its arguments when all that are kept take too much."""
+        """Return the error to keep; without its arguments once KEPT_BYTES is used up."""
         if error.arguments is None or self._kept_bytes <= KEPT_BYTES:
             return error
         return CommandError(
@@ -212,15 +215,15 @@ class ErrorPolicy:
 
 
 def reject_line(error: CommandError) -> str:
-    """A failed command as a line of JSON, which ``read_rejects()`` turns back.
+    """Return a failed command as a line of JSON, for ``read_rejects()``.
 
-    An argument is text; one that is not UTF-8 is an object, such as ``{"base64": "/w=="}``.
+    An argument is text; one that is not UTF-8 is an object such as ``{"base64": "/w=="}``.
     """
     return json.dumps(error_fields(error)) + "\n"
 
 
 def error_fields(error: CommandError) -> dict[str, Any]:
-    """A failed command for JSON, as in the rejects."""
+    """Return a failed command as the JSON object of a reject."""
     words = error.arguments
     fields: dict[str, Any] = {
         "command": error.index,
@@ -247,15 +250,15 @@ def _for_json(word: bytes) -> str | dict[str, str]:
 def _open_rejects(path: str | os.PathLike[str]) -> IO[bytes]:
     if os.path.isfile(path) and os.path.getsize(path):
         raise FileExistsError(
-            f"{os.fspath(path)} is there already, maybe with the rejects of an earlier load; move "
-            "it away, or name another file"
+            f"{os.fspath(path)} already exists, and may hold the rejects of an earlier load; move "
+            "it, or name another file"
         )
     with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
         return open(path, "wb", buffering=0)
 
 
 def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
-    """The number, or the share, of errors that are let pass."""
+    """Return the number, or the share, of errors that are allowed."""
     if max_errors is None:
         return None, None
     try:
@@ -267,5 +270,5 @@ def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
             return int(max_errors), None
     except (TypeError, ValueError, OverflowError):
         pass
-    words = f" is a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
+    words = f" must be a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
     raise ValueError(Message(Hint("max_errors"), words))

@@ -1,4 +1,4 @@
-"""A load over one or several connections, each chunk whole over one of them."""
+"""Spread a load over one or several connections; each chunk goes over one of them."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from .window import WINDOW_BYTES, Position
 
 __all__ = ["Lane", "Lanes"]
 
-# Several connections share the window, but each has room for some chunks.
+# Connections share the window, but each has room for a few chunks.
 LEAST_WINDOW_BYTES = 2 << 20
-# After the loss of one connection the others are waited for, at most so long without progress.
+# After one connection is lost, wait for the others until they make no progress for this long.
 DRAIN_S = 10.0
-# Of the error replies that answer no command so many are told.
+# How many error replies that answer no command to show.
 LAST_WORDS = 5
 
 
 class Lanes:
-    """The connections of a load: which one a chunk goes over, and one report of them all.
+    """The connections of a load: chooses one for each chunk, and keeps one report for all.
 
-    The cores yield what each connection waits for whenever there is nothing to do but wait.
+    Its cores yield what each connection waits for, whenever all of them must wait.
 
     Args:
-        server: where they lead to.
-        policy: what error replies do.
-        options: how many connections, of which each may hold 3 MB; after how many seconds without
-            any move to give up; how many commands may go in a second in all.
-        resending: which commands are to be sent again if the server refuses them for now.
+        server: the server of all connections.
+        policy: how to handle error replies.
+        options: the number of connections (each may hold 3 MB), the timeout in seconds, and the
+            rate limit for all connections together, in commands per second.
+        resending: which commands to resend if the server refuses them for now.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Lanes:
         self._started = 0.0
 
     def attach(self, connections: Sequence[Any]) -> None:
-        """Take over connected redis-py connections, as many as there are lanes."""
+        """Take over connected redis-py connections, one for each lane."""
         self._started = time.monotonic()
         if self.pace is not None:
             self.pace.start = self._started
@@ -69,8 +69,8 @@ class Lanes:
             lane.attach(connection)
 
     def detach(self) -> None:
-        """Close the connections that are open. What has come until now is counted."""
-        with ExitStack() as stack:  # an interruption of one leaves none of the others open
+        """Close the open connections. Replies received until now are counted."""
+        with ExitStack() as stack:  # closes all, even if closing one is interrupted
             for lane in self.lanes:
                 stack.callback(lane.detach)
 
@@ -81,25 +81,25 @@ class Lanes:
 
     @property
     def _open(self) -> list[Lane]:
-        """The lanes whose connection is open, but for those that a signal left unsure."""
+        """The lanes with an open connection, except those that a signal left unsure."""
         lanes = [lane for lane in self.lanes if lane.stream is not None]
         return [lane for lane in lanes if lane.stream and lane.stream.sure] or lanes or self.lanes
 
     @property
     def sent(self) -> int:
-        """Commands that have gone as a whole."""
+        """Whole commands sent so far."""
         return sum(lane.window.sent for lane in self.lanes)
 
     @property
     def made(self) -> int:
-        """Commands taken over so far, sent or not."""
+        """Commands accepted so far, sent or not."""
         return self._position.command
 
     @property
     def report(self) -> Report:
-        """The report so far: what was sent, what was answered, what is in doubt.
+        """The report so far: commands sent, acknowledged and in doubt.
 
-        A command that is to be sent again counts as not sent, and not answered.
+        A command that will be resent counts as unsent and unanswered.
         """
         report = self.so_far
         totals = [lane.window.totals() for lane in self.lanes]
@@ -112,32 +112,32 @@ class Lanes:
         return report
 
     def judge(self) -> None:
-        """Stop the load if there are more error replies than may be."""
+        """Stop the load if there are more error replies than allowed."""
         if not self.so_far.stopped:
             self.so_far.stopped = self.policy.verdict(self.report)
             if self.so_far.stopped:
                 self.stop()
 
     def stop(self) -> None:
-        """Send nothing more, but the rest of commands of which a part has gone."""
+        """Send nothing more, except the rest of commands that were sent in part."""
         for lane in self.lanes:
             lane.stop()
 
     def touch(self) -> None:
-        """Count the time without progress from now."""
+        """Restart the timeout."""
         for lane in self.lanes:
             lane.touch()
 
     def tend(self) -> None:
-        """Move what can be moved, from outside of the generators.
+        """Send and receive what is possible now, when called from outside the core.
 
         Raises:
-            LostConnection: to be turned into a TransportError by ``losing()``.
-            TransportTimeout: nothing moved for ``timeout`` seconds.
+            LostConnection: ``losing()`` turns it into a TransportError.
+            TransportTimeout: no progress for ``timeout`` seconds.
         """
         for lane in self._open:
             if self._moves(lane) and not lane.finished:
-                lane.wait()  # looks at the deadline
+                lane.wait()  # checks the deadline
 
     @property
     def has_room(self) -> bool:
@@ -145,46 +145,46 @@ class Lanes:
         return any(lane.has_room for lane in self._open)
 
     def add(self, chunk: Chunk) -> None:
-        """Take the next chunk, for the connection that has the least to do."""
+        """Accept the next chunk, for the connection with the least to do."""
         lanes = self._open
         lane = min([lane for lane in lanes if lane.has_room] or lanes, key=lambda lane: lane.load)
         lane.window.add(chunk, self._position)
 
     @property
     def _position(self) -> Position:
-        """Where in the source the chunk ends that was made last."""
+        """The position in the source after the newest chunk."""
         return max(lane.window.position for lane in self.lanes)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
-        """Take a chunk, and go on until there is room to make the next.
+        """Accept a chunk, and send and receive until there is room for the next.
 
         Raises:
-            LostConnection: to be turned into a TransportError by ``losing()``.
-            TransportTimeout: nothing moved for ``timeout`` seconds.
+            LostConnection: ``losing()`` turns it into a TransportError.
+            TransportTimeout: no progress for ``timeout`` seconds.
         """
         self.add(chunk)
         yield from self._until(lambda: self.has_room, self._open)
 
     def finishing(self) -> Steps[None]:
-        """Send what is left, and go on until all replies have come; errors as ``writing()``."""
+        """Send the rest, and receive all replies; raises as ``writing()`` does."""
         sure = [lane for lane in self.lanes if lane.stream is not None and lane.stream.sure]
         yield from self._until(lambda: False, sure)
 
     def _until(self, reached: Callable[[], bool], lanes: Sequence[Lane]) -> Steps[None]:
-        """Move bytes both ways until something is reached, or these lanes have finished."""
+        """Send and receive until ``reached()`` is true, or these lanes have finished."""
         while True:
             lanes = [lane for lane in lanes if self._moves(lane)]
             going = [lane for lane in lanes if not lane.finished]
-            # Also where nothing is waited for: one may be dead while the others go on.
+            # Check deadlines even if this returns: one may be dead while the others go on.
             waits = [(lane.stream, lane.wait()) for lane in going if lane.stream is not None]
             if reached() or not going:
                 return
             yield waits
 
     def _moves(self, lane: Lane) -> bool:
-        """Receive and send what can be; False when the lane is lost and nobody misses it.
+        """Receive and send what is possible now; return False if the lane is lost but not needed.
 
-        A server, or what is in between, may close a connection that had nothing to do.
+        A server, or a proxy, may close a connection that had nothing to do.
         """
         try:
             lane.step()
@@ -198,7 +198,7 @@ class Lanes:
         return True
 
     def losing(self) -> Steps[TransportError]:
-        """Give the exception for a lost connection: wait for the others, then ask the server."""
+        """Return the exception for a lost connection, after waiting for the other connections."""
         self.stop()
         going = self._going()
         lost = [lane for lane in self.lanes if lane.stream is not None and lane not in going]
@@ -214,7 +214,7 @@ class Lanes:
                 except TransportError:
                     break
         except BaseException:
-            self.detach()  # a Ctrl-C, or a cancellation, waits for nothing more
+            self.detach()  # after a Ctrl-C or a cancellation, wait no more
             raise
         first = max(lost, key=lambda lane: lane.stream is not None and lane.stream.lost is not None)
         for lane in self.lanes:
@@ -224,19 +224,19 @@ class Lanes:
         return error
 
     def _going(self) -> list[Lane]:
-        """The lanes whose connection is not lost."""
+        """The lanes with a usable connection."""
         streams = [(lane, lane.stream) for lane in self.lanes]
         return [lane for lane, stream in streams if stream and stream.sure and not stream.lost]
 
 
 class Pace:
-    """How many commands may have gone by now under a rate limit.
+    """Computes how many commands a rate limit allows by now.
 
     Args:
-        rate: commands a second.
+        rate: commands per second.
 
     Attributes:
-        start: when the first may go.
+        start: when the first command may be sent.
     """
 
     def __init__(self, rate: float) -> None:
@@ -244,7 +244,10 @@ class Pace:
         self.start = time.monotonic()
 
     def allowed(self, sent: int) -> int:
-        """How many. What a slow source leaves unused is not made up for by a storm."""
+        """Return the total number of commands allowed by now.
+
+        After a slow source there is no burst to catch up.
+        """
         allowed = 1 + int((time.monotonic() - self.start) * self.rate)
         unused = allowed - sent - 1 - int(2 * PORTION_S * self.rate)
         if unused > 0:
@@ -254,10 +257,10 @@ class Pace:
 
 
 class Lane(Connection):
-    """One connection of a load: its replies are counted, and matched with their commands.
+    """One connection of a load: counts its replies, and matches errors with their commands.
 
     Args:
-        load: the load that it is a part of.
+        load: the load that it belongs to.
         options: as for Lanes.
         window: as for Connection.
     """
@@ -271,7 +274,7 @@ class Lane(Connection):
         self._load = load
         self._scanner = ReplyScanner()
         # Error replies that answer no whole command.
-        self._unasked = 0
+        self._surplus = 0
         self.sink = self._scanner
 
     @property
@@ -281,14 +284,14 @@ class Lane(Connection):
 
     @property
     def failed(self) -> int:
-        """Commands that were answered by an error."""
-        return self._scanner.failed - self._unasked - self.window.refused
+        """Commands answered with an error."""
+        return self._scanner.failed - self._surplus - self.window.refused
 
     @property
     def load(self) -> tuple[int, int, Position]:
-        """How much it has to do: bytes to send, commands to be answered; and its latest chunk.
+        """How much it has to do: bytes to send, commands to be answered, and its latest chunk.
 
-        Of lanes that have nothing to do the one comes first that was idle the longest.
+        Among idle lanes, the one that has been idle longest sorts first.
         """
         window = self.window
         return window.unsent_bytes, window.made - window.acknowledged, window.position
@@ -301,10 +304,10 @@ class Lane(Connection):
         return self.window.sent + max(0, load.pace.allowed(sent) - sent)
 
     def overdue(self) -> float | None:
-        """As of any connection; but what moves over another connection is progress of the load.
+        """Return the timeout if it has passed, as for Connection; progress of others counts too.
 
-        One that is silent while others are not is waited for longer: a server goes from one to
-        the next, and answers some of each.
+        A lane that is silent while others are not gets more time: a server serves its
+        connections in turn.
         """
         timeout = super().overdue()
         lanes = self._load.lanes
@@ -321,7 +324,7 @@ class Lane(Connection):
         if scanner.errors:
             window.sift(scanner.errors)
         if scanner.errors:
-            # Before the commands are let go of; if it raises, the next step goes on with it.
+            # Before the window releases the commands; if it raises, the next step continues.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
         if self.end is None:
@@ -330,17 +333,18 @@ class Lane(Connection):
             self._load.judge()
 
     def _take_last_words(self, count: int) -> None:
-        """Take the replies that answer no whole command.
+        """Keep the error replies that answer no whole command.
 
-        A server that refuses the first part of a command says why, and closes the connection.
+        A server that refuses the first part of a command sends an error and closes the connection.
         """
         assert self.stream is not None
         errors, sent = self._scanner.errors, self.window.sent
         late = [error for error in errors if error[0] >= sent]
         errors[:] = [error for error in errors if error[0] < sent]
-        self._unasked += len({index for index, _, _ in late})
+        self._surplus += len({index for index, _, _ in late})
         words = [text.decode(errors="replace") for _, text, _ in late[:LAST_WORDS]]
         self.last_words = shortened("; ".join(filter(None, [self.last_words, *words])))
         if self.stream.lost is None:
-            fault = f"{count:,} replies more than commands: {self.last_words}"
+            noun = "reply" if count == 1 else "replies"
+            fault = f"{count:,} more {noun} than commands: {self.last_words}"
             self.stream.give_up(ProtocolError(fault, self._scanner.offset))

@@ -1,4 +1,4 @@
-"""The ``redis-cli --pipe`` transport: a process that is started, fed, watched and ended."""
+"""The ``redis-cli --pipe`` transport: starts the process, feeds it, watches it and ends it."""
 
 from __future__ import annotations
 
@@ -36,44 +36,44 @@ from .window import Sending
 
 __all__ = ["RedisCli"]
 
-# What we ask of the system, which gives less: Linux 416 KiB for a socket by default
-# (net.core.wmem_max, twice), 1 MiB for a pipe (fs.pipe-max-size).
+# The buffer size requested. The system may grant less: by default Linux allows 416 KiB for a socket
+# (twice net.core.wmem_max) and 1 MiB for a pipe (fs.pipe-max-size).
 BUFFER_BYTES = 1 << 20
-# How often a wait looks whether redis-cli has taken something meanwhile.
+# How often a wait checks whether redis-cli has read some of its input.
 TICK_MS = 200
-# What is kept of stdout, and of one line of stderr: a program that is no redis-cli may not stop.
+# Kept of stdout, and of one line of stderr: a program other than redis-cli may never stop writing.
 KEPT_BYTES = 1 << 16
 KEPT_WORDS = 10
-# How long a wrapper may take to end after redis-cli's last word.
+# How long a wrapper may take to end after redis-cli's last output.
 END_S = 5.0
-# How long redis-cli is silent before a refused ECHO is believed to be its own.
+# How long redis-cli must be silent before a refused ECHO is taken to be its own.
 ECHO_S = 1.0
 TOTALS = re.compile(rb"errors: (\d{1,18}), replies: (\d{1,18})\b")
-# What redis-cli says in its own name on stderr; every other line is an error reply.
+# Lines on stderr that are redis-cli's own; every other line is an error reply.
 OWN_WORDS = re.compile(
     r"Could not connect|Error reading|Error writing|Error from server|AUTH failed|SELECT \d+ failed"
     r"|Warning: (AUTH failed|Using a password)|Server closed|I/O error|No replies for"
 )
-# What a server says to the ECHO that redis-cli ends with, when the ACL does not allow it any more.
+# The reply to redis-cli's closing ECHO, if the ACL has stopped allowing it.
 ECHO_REFUSED = re.compile(r"NOPERM .*'echo'", re.IGNORECASE)
 
 
 class RedisCli(Transport):
-    """A ``redis-cli --pipe`` process for a server, to be used in a ``with`` statement.
+    """Send RESP to a server through a ``redis-cli --pipe`` process, in a ``with`` statement.
 
-    ``write()`` takes RESP: bytes in pieces of any size, or Chunks. Only whole commands are
+    ``write()`` accepts RESP: bytes in pieces of any size, or Chunks. Only whole commands are
     passed on. Leaving the block ends the process after the last whole command, waits for the
-    last reply, and completes ``report``; error replies raise nothing, they are in the report.
+    last reply, and completes ``report``. Error replies do not raise; they are in the report.
 
     Args:
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
-        timeout: end the process and raise when nothing moves for so many seconds; None waits
+        timeout: seconds without progress after which to kill the process and raise; None waits
             for ever.
-        answers: what the server said, if it has been asked just now.
+        answers: what the server said about itself, if it was asked just now.
 
     Raises:
         TransportError: the server or redis-cli can't be used, or was lost.
-        TransportTimeout: nothing moved for ``timeout`` seconds.
+        TransportTimeout: no progress for ``timeout`` seconds.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class RedisCli(Transport):
         self._stderr: list[bytes] = []
         self._own_words: list[str] = []
         self._errors = 0  # error replies on stderr
-        self._replies = 0  # as it counts them at its end
+        self._replies = 0  # as redis-cli counts them at its end
         self._last_error = ""
-        self._pause = 0.0  # the longest in which there was nothing to send
+        self._pause = 0.0  # seconds of the longest pause with nothing to send
         self._started = self._moved = time.monotonic()
-        self._level = 0  # what redis-cli had not taken when last looked at
+        self._level = 0  # bytes that redis-cli had not read at the last check
         self._process: subprocess.Popen[bytes] | None = None
         self._input: socket.socket | None = None
         self._inherited: Inherited | None = None
@@ -113,13 +113,13 @@ class RedisCli(Transport):
 
     @property
     def report(self) -> Report:
-        """The report so far. Before the end only the error replies are known of the replies."""
+        """The report so far. Until the end ``replies`` counts error replies only."""
         report, sending = self._report, self._sending
         if sending is not None:
             report.rows, report.commands, report.bytes_sent = sending.totals()
             report.unsent = self.made - report.commands
         report.failed = min(self._errors, report.commands)
-        # It counts its replies at its end; of one that came to no end the errors are known.
+        # redis-cli reports its replies only at its end; until then we know of the errors.
         report.replies = max(self._replies, report.failed)
         if self._process is not None:
             report.seconds = time.monotonic() - self._started
@@ -135,7 +135,7 @@ class RedisCli(Transport):
         yield Blocking(self._finish)
 
     def _start(self) -> None:
-        """Ask the server, then start redis-cli.
+        """Check the server, then start redis-cli.
 
         Raises:
             TransportError: the server or redis-cli can't be used; nothing was sent.
@@ -156,11 +156,11 @@ class RedisCli(Transport):
         user, password = self.server.credentials
         environment = {k: v for k, v in os.environ.items() if k != "REDISCLI_AUTH"}
         if user or password:
-            # As redis-py does: a user without a password logs in with an empty one.
+            # Like redis-py: a user without a password logs in with an empty one.
             environment["REDISCLI_AUTH"] = password or ""
-        # A socket and not a pipe for its input. A pipe calls itself writable as soon as a page
-        # is free, so feeder and redis-cli take turns for every 16 KiB. A socket does when three
-        # quarters are: a tenth of the turns, and what is written then surely fits as a whole.
+        # Its input is a socket, not a pipe. A pipe is writable as soon as a page is free, so this
+        # process and redis-cli switch every 16 KiB. A socket is writable when three quarters of
+        # its buffer are free: a tenth of the switches, and a whole piece always fits.
         with needed_for(f"{program} can't be started"):
             ours, theirs = socket.socketpair()
         self._input = ours
@@ -178,7 +178,7 @@ class RedisCli(Transport):
                         stderr=subprocess.PIPE,
                         bufsize=0,
                         env=environment,
-                        process_group=0,  # a Ctrl-C on the terminal is for this process to handle
+                        process_group=0,  # a terminal's Ctrl-C must reach this process only
                     )
             except TransportError:
                 raise
@@ -197,13 +197,13 @@ class RedisCli(Transport):
             self._read_poll.register(fd, select.POLLIN)
             self._write_poll.register(fd, select.POLLIN)
         self._started = self._moved = time.monotonic()
-        self._report.reason = f"{Path(program).name} at {program} can do all that was asked for"
+        self._report.reason = f"{Path(program).name} at {program} can do everything requested"
 
     def kill(self) -> None:
-        """End redis-cli at once, if it still runs. The server drops a command it has half of."""
+        """Kill redis-cli, if it still runs. The server drops a command that was cut off."""
         process, self._process = self._process, None
         if process is not None:
-            end_group(process)  # and what a wrapper has started
+            end_group(process)  # and any process that a wrapper has started
             for output in (process.stdout, process.stderr):
                 if output is not None:
                     output.close()
@@ -211,11 +211,11 @@ class RedisCli(Transport):
             self._input.close()
 
     def _let_go(self) -> None:
-        """Close the copies of its ends, in a child of the process that started redis-cli."""
+        """Close the copies of the pipes, in a child of the process that started redis-cli."""
         process = self._process
         self._inherited = Inherited("redis-cli")
         if process is not None and self._input is not None:
-            process.returncode = 0  # nobody waits for it here, or ends it
+            process.returncode = 0  # so that the child neither waits for it nor ends it
             for end in (self._input, process.stdout, process.stderr):
                 if end is not None:
                     end.close()
@@ -226,18 +226,18 @@ class RedisCli(Transport):
         self.flush()
 
     def flush(self) -> None:
-        """Write what is left of the current chunk. Safe to call again after an interruption."""
+        """Write the rest of the current chunk. Safe to call again after an interruption."""
         if self._inherited is not None:
             raise TransportError(str(self._inherited), self.report)
         sending = self._sending
         while sending is not None and not sending.done:
             end = self._wait_until_writable()
-            # Whole commands in one piece that fits: so redis-cli finds no half command in its
-            # input even if this process is killed. (One larger than a piece goes in parts.)
+            # Write whole commands in one piece that fits, so that redis-cli never reads half a
+            # command even if this process is killed. (A command larger than a piece is split.)
             piece = sending.whole_piece(self._piece_bytes)
             try:
-                # One call in C writes and takes a note of it: no signal handler can come in
-                # between, so a Ctrl-C never makes us lose or repeat a byte.
+                # One call in C writes and notes the size: no signal handler can run in between,
+                # so a Ctrl-C never makes us lose or repeat a byte.
                 sending.written.extend(map(end.send, (piece,)))
             except BlockingIOError:
                 continue
@@ -257,15 +257,15 @@ class RedisCli(Transport):
             self._look_for_progress()
 
     def _begin_to_wait(self) -> None:
-        """Count the time without progress from now: what the source took does not count."""
+        """Restart the timeout: time spent in the source does not count."""
         now = time.monotonic()
         self._pause, self._moved = max(self._pause, now - self._moved), now
 
     def _finish(self) -> None:
-        """Send what is left, close redis-cli's input, and read its last words."""
+        """Send the rest, close redis-cli's input, and read its last output."""
         self.flush()
         assert self._input is not None
-        with suppress(OSError):  # it has ended already, or this is done for the second time
+        with suppress(OSError):  # redis-cli has ended already, or this is a second call
             self._input.shutdown(socket.SHUT_WR)
         self._begin_to_wait()
         echo_asked = False
@@ -274,7 +274,7 @@ class RedisCli(Transport):
             if not echo_asked and self._seems_to_wait_for_echo():
                 echo_asked = True
                 if self._echo_is_refused():
-                    self._errors -= 1  # that one is the ECHO's
+                    self._errors -= 1  # that error reply answered the ECHO
                     self._report.uncount_error(self._last_error)
                     del self._report.errors[self._errors :]
                     self._replies = self.report.commands
@@ -289,10 +289,10 @@ class RedisCli(Transport):
         self._take_totals(int(totals[1]), int(totals[2]))
 
     def _take_totals(self, failed: int, replies: int) -> None:
-        """Take what redis-cli counted.
+        """Take over redis-cli's counts.
 
         Raises:
-            TransportError: it can't be right.
+            TransportError: the counts can't be right.
         """
         commands = self.report.commands
         self._replies = min(replies, commands)
@@ -301,19 +301,19 @@ class RedisCli(Transport):
         if replies != commands or failed > replies:
             raise TransportError(
                 Message(
-                    f"redis-cli counted {replies:,} replies to {commands:,} commands, "
-                    f"{failed:,} of them errors; some other program may answer for it or for the "
-                    "server (",
+                    f"redis-cli's counts can't be right (commands sent: {commands:,}, replies: "
+                    f"{replies:,}, errors: {failed:,}); another program may answer in place of "
+                    "redis-cli or the server (",
                     Hint("transport", "socket"),
-                    " goes without redis-cli)",
+                    " does not use redis-cli)",
                 ),
                 report,
             )
 
     def _seems_to_wait_for_echo(self) -> bool:
-        """Whether it has been silent since an error reply that its closing ECHO may have got.
+        """Whether redis-cli has been silent since an error reply that may answer its closing ECHO.
 
-        Of such a reply redis-cli does not know that it is the last, and waits for ever.
+        redis-cli does not recognise an error reply as its last one, and waits for ever.
         """
         assert self._input is not None
         silent = time.monotonic() - self._moved
@@ -322,7 +322,7 @@ class RedisCli(Transport):
         return refused and silent >= enough and not _unsent(self._input)
 
     def _echo_is_refused(self) -> bool:
-        """Whether the server refuses ECHO, and redis-cli had no other reply while it was asked."""
+        """Whether the server refuses ECHO, and redis-cli got no reply while we asked."""
         errors = self._errors
         try:
             refused = self.server.ask(self.timeout).echo_refused
@@ -332,7 +332,7 @@ class RedisCli(Transport):
         return bool(refused) and self._errors == errors and bool(self._outputs)
 
     def _look_for_progress(self) -> None:
-        """Note whether redis-cli took something of its input; give up when it is too long ago."""
+        """Note whether redis-cli has read some of its input; raise after ``timeout`` without."""
         assert self._input is not None
         level = _unsent(self._input)
         if level != self._level:
@@ -343,26 +343,26 @@ class RedisCli(Transport):
             raise TransportTimeout(message, report)
 
     def _silence(self) -> str:
-        """What to say of a redis-cli in which nothing moves."""
+        """Return the message for a redis-cli that makes no progress."""
         if not self._outputs:
             return (
-                f"redis-cli closed its outputs {self.timeout:g} s ago, and runs on; it was ended "
-                "(check what FASTRESP_CLI, or redis-cli on the PATH, runs)"
+                f"redis-cli closed its outputs {self.timeout:g} s ago but kept running; it was "
+                "killed (check which program FASTRESP_CLI, or redis-cli on the PATH, starts)"
             )
-        message = f"nothing was seen to move for {self.timeout:g} s between redis-cli and "
+        message = f"no progress for {self.timeout:g} s between redis-cli and {self.server}"
         if self._last_error and not self._level:
             error = without_passwords(self._last_error)
             message += (
-                f"{self.server}, after the error reply {error!r}: if that answered the "
-                "ECHO that redis-cli ends with, all commands were run"
+                f", after the error reply {error!r}: if that answered redis-cli's closing ECHO, "
+                "all commands were run"
             )
         else:
             message += (
-                f"{self.server}: the server is frozen, or busy with a command, or with the last "
-                "500 KB of them, which redis-cli is silent about"
+                ": the server is frozen, or busy with a command, or with the last 500 KB of "
+                "commands, during which redis-cli prints nothing"
             )
         return Message(
-            f"{message}; redis-cli was ended (a larger ",
+            f"{message}; redis-cli was killed (a larger ",
             Hint("timeout", ...),
             " waits longer; ",
             Hint("transport", "socket"),
@@ -370,10 +370,10 @@ class RedisCli(Transport):
         )
 
     def _read_outputs(self, ready: Iterable[int]) -> None:
-        """Take what redis-cli has to say, so that it never blocks on a full pipe."""
+        """Read redis-cli's output, so that it never blocks on a full pipe."""
         for fd in self._outputs.keys() & ready:
             output = self._outputs[fd]
-            # One call in C, as in flush(): nothing that was read gets lost.
+            # One call in C, as in flush(): a signal loses nothing that was read.
             output.extend(map(os.read, (fd,), (1 << 16,)))
             if not output[-1]:
                 for poll in (self._read_poll, self._write_poll):
@@ -398,13 +398,13 @@ class RedisCli(Transport):
         self._report.count_errors([text])
         self._last_error = text
         if self._errors <= self.made:
-            self._moved = time.monotonic()  # more than commands can't be replies
+            self._moved = time.monotonic()  # surplus lines can't be replies, so no progress
         if len(self._report.errors) < ERRORS_KEPT:
-            kept = line[:ERROR_BYTES].decode(errors="replace")  # as over a socket
+            kept = line[:ERROR_BYTES].decode(errors="replace")  # the limit of the socket transport
             self._report.errors.append(CommandError(kept))
 
     def _lost(self) -> TransportError:
-        """The exception for a redis-cli that ends before its time.
+        """Return the exception for a redis-cli that ended too early.
 
         Raises:
             TransportTimeout: it does not end.
@@ -422,11 +422,11 @@ class RedisCli(Transport):
         self.kill()
         words = self._own_words + [e.text for e in report.errors if "Protocol error" in e.text]
         how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
-        message = f"redis-cli lost the server at {self.server} (it ended {how})"
+        message = f"redis-cli lost the connection to {self.server} (it ended {how})"
         if self._sending is not None and self._sending.underway:
             message += f", while a command of {self._sending.underway:,} bytes was being sent"
         causes = f"{LIKELY_CAUSES}, or by a value larger than the server's proto-max-bulk-len"
-        message += f": {'; '.join(words)}" if words else f" without a word: {causes}"
+        message += f": {'; '.join(words)}" if words else f" without a message: {causes}"
         message += idle_cause(self._pause)
         if any("invalid bulk length" in each for each in words):
             message += " (a value is larger than the server's proto-max-bulk-len)"
@@ -434,13 +434,13 @@ class RedisCli(Transport):
 
 
 def _enlarge_pipe(fd: int) -> None:
-    """Make room for more of redis-cli's words than the 64 KiB of a pipe, where it can be had."""
+    """Enlarge a pipe for redis-cli's output beyond 64 KiB, if the system allows it."""
     with suppress(AttributeError, OSError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, BUFFER_BYTES)
 
 
 def _unsent(end: socket.socket) -> int:
-    """Bytes that the reader of a socket has not taken yet, overhead included; 0 if unknown."""
+    """Bytes that the other end of a socket has not read yet, overhead included; 0 if unknown."""
     count = array.array("i", [0])
     with suppress(OSError):
         fcntl.ioctl(end, termios.TIOCOUTQ, count)

@@ -1,4 +1,4 @@
-"""Commands that a server refused for now, and did not run: they are sent once more."""
+"""Resend commands that the server refused for now and did not run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .window import WINDOW_BYTES, Position, Sending, Window
 
 __all__ = ["Resending", "ResendingWindow"]
 
-# So much goes again at once.
+# How much to resend in one chunk.
 RESENT_BYTES = 1 << 19
 
 
 class Resending(Protocol):
-    """What knows which commands are to be sent again, and in which form: see ForgottenScripts."""
+    """Decides which commands to resend, and in which form: see ForgottenScripts."""
 
     def refused(self, words: str | bytes, /) -> bool: ...
     def can_repeat(self, command: bytes, tries: int, /) -> bool: ...
@@ -29,12 +29,12 @@ class Refused(NamedTuple):
 
     row: int  # of the source
     place: int  # among the commands of all connections
-    command: bytes  # as it was sent first
-    tries: int  # how many times it has been sent until now
+    command: bytes  # as first sent
+    tries: int  # how many times it was sent so far
 
 
 class Counted(Sending):
-    """A chunk, and how many commands have gone again when it has."""
+    """A chunk, and how many commands are resent up to its end."""
 
     def __init__(self, chunk: Chunk, last: Sending | None, start: Position | None = None) -> None:
         super().__init__(chunk, last, start)
@@ -42,7 +42,7 @@ class Counted(Sending):
 
 
 class Resent(Counted):
-    """A chunk of commands that go again: no rows or commands of the source."""
+    """A chunk of resent commands, which adds no rows or commands of the source."""
 
     def __init__(self, chunk: Chunk, last: Sending | None, refused: Sequence[Refused]) -> None:
         super().__init__(chunk, last)
@@ -67,13 +67,13 @@ class Resent(Counted):
 
 
 class ResendingWindow(Window):
-    """A window that takes commands in again that the server refused for now.
+    """A window that resends commands which the server refused for now.
 
-    Such a command counts as not sent and not answered until it is sent again, behind the others.
+    Such a command counts as unsent and unanswered until it is resent, after the others.
 
     Args:
-        resending: which they are; None where there can be none.
-        most_bytes: as for a Window.
+        resending: decides which commands these are; None if there can be none.
+        most_bytes: as for Window.
     """
 
     kind = Counted
@@ -81,26 +81,26 @@ class ResendingWindow(Window):
     def __init__(self, resending: Resending | None, most_bytes: int = WINDOW_BYTES) -> None:
         super().__init__(most_bytes)
         self._resending = resending
-        # The reply up to which all was looked at, and how many said so. Replaced as a whole, so
-        # that an interruption finds it right, and nothing is sent twice.
+        # How many replies were checked, and how many commands of these must be resent. Replaced as
+        # a whole, so that it is right after an interruption, and nothing is resent twice.
         self._seen = 0, 0
-        # The commands of those, by number, until they are held as a chunk.
+        # These commands, by number, until they are in a chunk.
         self._refused: dict[int, Refused] = {}
 
     @property
     def refused(self) -> int:
-        """How many replies said that a command has to be sent again."""
+        """How many replies said that a command must be resent."""
         return self._seen[1]
 
     @property
     def _resent(self) -> int:
-        """How many of these commands are held as chunks, or were."""
+        """How many of these commands were put into chunks."""
         last = self.last
         return last.resent if isinstance(last, Counted) else 0
 
     @property
     def waiting(self) -> int:
-        """How many of them are not held as chunks yet."""
+        """How many of them are not in a chunk yet."""
         return self.refused - self._resent if self._refused else 0
 
     @property
@@ -116,17 +116,17 @@ class ResendingWindow(Window):
         return rows, commands - self.refused, size
 
     def sift(self, errors: list[tuple[int, bytes, bool]]) -> None:
-        """Take from a list of error replies those of commands that are to be sent again."""
+        """Remove the errors of commands that will be resent from a list of error replies."""
         if self._resending is not None:
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
     def take(self, index: int, words: str | bytes, window: Window | None = None) -> bool:
-        """Whether an error reply says that a command is to be sent again; if so, it will be.
+        """Plan to resend a command if its error reply says so; return whether it does.
 
         Args:
-            index: which command it answers, of this window or another.
+            index: index of the command in this window or the other one.
             words: the reply.
-            window: the other one.
+            window: the other window, if the command is in another.
         """
         if self._resending is None or not self._resending.refused(words):
             return False
@@ -142,7 +142,7 @@ class ResendingWindow(Window):
         return True
 
     def resend(self) -> None:
-        """Hold commands that are to be sent again as chunks, until there is enough to send."""
+        """Put the commands to resend into chunks, until there is enough to send."""
         while self._resending and self.waiting and self.unsent_bytes < RESENT_BYTES:
             first = self._resent
             rest = map(self._refused.__getitem__, range(first, self.refused))
@@ -150,6 +150,6 @@ class ResendingWindow(Window):
             chunk, count = self._resending.chunk(again, RESENT_BYTES)
             refused = [self._refused[number] for number in range(first, first + count)]
             self._held.append(Resent(chunk, self.last, refused))
-            # All that are held, also those of a call that was interrupted here.
+            # Drop all that are in chunks, also after a call that was interrupted here.
             left = range(self._resent, self.refused)
             self._refused = {number: self._refused[number] for number in left}

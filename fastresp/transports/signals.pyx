@@ -1,5 +1,5 @@
 # cython: language_level=3, auto_pickle=False
-"""Signals that wait while something is done that an exception of theirs must not tear apart."""
+"""Hold signals back during work that an exception of a handler must not interrupt."""
 
 from cpython.exc cimport PyErr_CheckSignals
 
@@ -9,7 +9,7 @@ cdef extern from *:
     """
     #include <signal.h>
     #include <string.h>
-    /* Those whose handlers in Python may raise: Ctrl-C, kill, a closed terminal, a timer. */
+    /* Signals whose Python handlers may raise: Ctrl-C, kill, a closed terminal, a timer. */
     static const int fastresp_numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
     #define FASTRESP_SIGNALS 4
     static volatile sig_atomic_t fastresp_came[FASTRESP_SIGNALS];
@@ -47,16 +47,16 @@ cdef extern from *:
 
 
 cdef class Undisturbed:
-    """A context in which Ctrl-C, SIGTERM, SIGHUP and SIGALRM wait until its end.
+    """Context manager that delays Ctrl-C, SIGTERM, SIGHUP and SIGALRM until its end.
 
-    Their handlers in Python run in the main thread alone, so in any other it does nothing. To block
-    the signals for the main thread would not do: then another thread gets them, and their
-    exceptions come to the main thread all the same. So for its time they are only noted. One that
-    the kernel had given to another thread just before can still come through; for Ctrl-C it takes
-    the main thread.
+    Python runs signal handlers in the main thread only, so in any other thread this does nothing.
+    Blocking the signals for the main thread would not help: the kernel would deliver them to
+    another thread, and Python would still raise in the main thread. So they are only noted here,
+    and raised again at the end. A signal that the kernel delivered to another thread just before
+    can still get through; the kernel delivers Ctrl-C to the main thread.
 
     Attributes:
-        holding: whether they wait.
+        holding: whether signals are being delayed.
     """
 
     cdef sigaction_t former[FASTRESP_SIGNALS]
@@ -69,7 +69,7 @@ cdef class Undisturbed:
         hold(self.former)
         self.holding = True
         try:
-            PyErr_CheckSignals()        # what came before shall not raise in the midst either
+            PyErr_CheckSignals()        # earlier signals must not raise inside the block either
         except BaseException as error:
             self.came_before = error
 
@@ -80,11 +80,14 @@ cdef class Undisturbed:
         if self.came_before is not None:
             before, self.came_before = self.came_before, None
             raise before
-        PyErr_CheckSignals()            # and what came meanwhile
+        PyErr_CheckSignals()            # those that arrived inside the block
 
     @property
     def lifted(self):
-        """A context within this one in which they do not wait, nor after an exception in it."""
+        """Context manager to use inside this one: signals are delivered at once.
+
+        They are delayed again at its end, unless it ends with an exception.
+        """
         return Lifted(self)
 
 

@@ -1,4 +1,4 @@
-"""The socket transport: connections driven by us, every reply matched with its command."""
+"""The socket transport: our own connections, each error reply matched with its command."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["SocketTransport", "connecting"]
 
 
 class SocketTransport(Transport):
-    """Connections of its own to a server, to be used in a ``with`` statement, or by a core.
+    """Send RESP to a server over private connections, in a ``with`` statement or from a core.
 
-    See Transport. One thread at a time may use it, of the process that opened it.
+    See Transport. Only the process that opened it may use it, one thread at a time.
 
     Args:
-        options: the server, the connections, the timeout and the rate.
-        server: that server, where it was looked at before.
-        policy: what error replies do; by default they are collected.
-        resending: which commands are to be sent again if the server refuses them for now.
+        options: the server, the number of connections, the timeout and the rate.
+        server: the same server, if its settings were read already.
+        policy: how to handle error replies; by default they are collected.
+        resending: which commands to send again if the server refuses them for now.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class SocketTransport(Transport):
         self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
 
     def because(self, reason: str) -> Self:
-        """Say in the report why it was this transport."""
+        """Note in the report why this transport was chosen."""
         self.lanes.so_far.reason = reason
         return self
 
     @property
     def report(self) -> Report:
-        """The report so far: what was sent, what was answered, what is in doubt."""
+        """The report so far: commands sent, acknowledged and in doubt."""
         return self.lanes.report
 
     @property
@@ -89,11 +89,11 @@ class SocketTransport(Transport):
         self.lanes.detach()
 
     def _unless_lost(self, steps: Steps[None]) -> Steps[None]:
-        """Raise what users understand.
+        """Run steps, and turn a lost connection into the exception that users get.
 
         Raises:
             TransportError: a connection was lost.
-            TransportTimeout: nothing moved for too long.
+            TransportTimeout: no progress for ``timeout`` seconds.
         """
         try:
             yield from steps
@@ -105,7 +105,7 @@ class SocketTransport(Transport):
 
 
 def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[Any]:
-    """Open connections; give what ``Server.open_all()`` does.
+    """Open connections; return what ``Server.open_all()`` does.
 
     Raises:
         CommandError: the server refuses a script.
@@ -113,12 +113,12 @@ def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[A
     """
     try:
         return (yield Blocking(partial(server.open_all, count, timeout), late=_close_late))
-    except RuntimeError as error:  # no thread can be had
+    except RuntimeError as error:  # can't start a thread
         raise TransportError(f"can't open a connection to {server}: {error}") from error
 
 
 def _close_late(opening: Future[Any]) -> None:
-    """Close connections that nobody waits for any more."""
+    """Close connections that opened after the wait was cancelled."""
     if opening.exception() is None:
         for connection in opening.result()[0]:
             connection.disconnect()

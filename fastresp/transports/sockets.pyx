@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What has come over a plain socket: waited for, taken and fed on in one call."""
+"""Wait for input on a plain socket, read it and feed it to a sink, in one call."""
 
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.object cimport PyObject
@@ -26,35 +26,36 @@ cdef extern from "Python.h":
     char *PyBytes_AS_STRING(PyObject *data)
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
 
-# Below 128 KiB, from where malloc would fetch fresh pages for each read.
+# Below 128 KiB, above which malloc maps fresh pages for each read.
 READ_BYTES = 1 << 16
 cdef Py_ssize_t MOST_BYTES = READ_BYTES
-# To wake a process that sleeps takes 100 us on a virtual machine, about as long as a server works
-# on a pop of 1,000 items. So we stay awake for that long, and let others have the core.
+# Waking a sleeping process takes 100 us on a virtual machine, about as long as a server needs to
+# pop 1,000 items. So poll for this long before sleeping, and yield the core meanwhile.
 cdef long long AWAKE_NS = 200_000
 cdef int NAP_MS = 500
 
 
 def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False):
-    """Feed a sink on what has come: on all there is, or, where it waits, until nothing is pending.
+    """Feed received bytes to a sink.
 
-    No handler of a signal runs between taking and feeding: a Ctrl-C loses nothing.
+    Without waiting, feed everything that is there; with waiting, stop when nothing is pending. No
+    signal handler runs between reading and feeding, so a Ctrl-C loses no bytes.
 
     Args:
         fd: the socket.
-        sink: its ``feed()`` takes bytes; ``pending`` says whether they ended in the midst of
-            something. Neither may be Python's.
-        reads: how many there may be.
-        milliseconds: wait so long for something, and again while it is pending; 0 for not at all.
-            What the handler of a signal raises ends it.
-        soon: what it waits for is likely to come soon: do not sleep at once.
+        sink: its ``feed()`` accepts bytes; its ``pending`` says whether they ended inside a reply.
+            Both must be compiled, not written in Python.
+        reads: maximum number of reads.
+        milliseconds: how long to wait for input, and again for the rest of a pending reply; 0 does
+            not wait. An exception of a signal handler ends the wait.
+        soon: input is likely to come soon, so do not sleep at once.
 
     Returns:
-        Whether what it waited for came soon, so that the next may, too. It may not over a network.
+        Whether the input came soon, so that the next may as well. Over a network it rarely does.
 
     Raises:
         EOFError: the other side has closed the connection.
-        OSError: it is lost.
+        OSError: the connection is lost.
     """
     cdef bint more = True
     while more and reads > 0:
@@ -72,7 +73,7 @@ def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False)
 
 
 cdef bint wait(int fd, int milliseconds, bint *soon) except -1:
-    """Whether something comes within this time, and before a signal."""
+    """Wait for input; return whether it came within this time, and before a signal."""
     cdef pollfd ready
     cdef int nap, count = 0
     cdef long long start = nanoseconds(), now = start
@@ -85,7 +86,7 @@ cdef bint wait(int fd, int milliseconds, bint *soon) except -1:
                     sched_yield()
                 now = nanoseconds()
     while count == 0 and milliseconds > 0:
-        PyErr_CheckSignals()            # one that came before it does not end a sleep
+        PyErr_CheckSignals()            # an earlier signal would not end the sleep
         nap = min(milliseconds, NAP_MS)
         milliseconds -= nap
         with nogil:
@@ -106,7 +107,7 @@ cdef long long nanoseconds() noexcept nogil:
 
 
 cdef bytes take(int fd):
-    """What there is, at most MOST_BYTES; None where there is nothing."""
+    """Read up to MOST_BYTES without waiting; None if there is nothing to read."""
     cdef PyObject *data = PyBytes_FromStringAndSize(NULL, MOST_BYTES)
     cdef char *memory = PyBytes_AS_STRING(data)
     cdef Py_ssize_t size = -1

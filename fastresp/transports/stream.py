@@ -1,4 +1,4 @@
-"""A connected socket, plain or TLS, that takes and gives what it can, and can be waited for."""
+"""A connected socket, plain or TLS: non-blocking send and receive, and waiting for both."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from .window import Sending, Window
 
 __all__ = ["Sink", "Stream", "Wait", "wait_for"]
 
-# A unix socket holds 208 KiB by default; with more the server waits less for us, 3% of an
-# LPUSH load. The system gives less than this if net.core.wmem_max says so. TCP finds its own size.
+# A unix socket buffers 208 KiB by default. With more, the server waits less for us: 3% of an LPUSH
+# load. The system grants less if net.core.wmem_max is lower. TCP tunes its own buffer.
 UNIX_BUFFER_BYTES = 1 << 20
-# A socket takes what it has room for; more than a chunk is never offered.
+# The most to offer a socket at once; it accepts what it has room for.
 WRITE_BYTES = 1 << 20
-# OpenSSL has to be offered the same bytes again when it could not send them all.
+# OpenSSL must be offered the same bytes again if it could not send them all.
 TLS_WRITE_BYTES = 1 << 18
-# In a wait the rest of a reply is waited for, too, but no longer than so many reads: a quarter of a
-# mebibyte, or 0.8 s.
+# A wait includes the rest of a reply, but at most this many reads: 256 KiB, or 0.8 s.
 READS_OF_WAIT = 4
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Wait(NamedTuple):
-    """What a connection waits for: input, room for output, or the end of so many seconds."""
+    """What a connection waits for: input, room for output, or a timeout in seconds."""
 
     read: bool
     write: bool
@@ -38,7 +37,7 @@ class Wait(NamedTuple):
 
 
 class Sink(Protocol):
-    """What takes the bytes of replies as they come in; compiled, see receive() of sockets."""
+    """Receives the bytes of replies. Must be compiled: see ``receive()`` in ``sockets``."""
 
     def feed(self, data: bytes, /) -> object: ...
     @property
@@ -48,28 +47,28 @@ class Sink(Protocol):
 
 
 class Stream:
-    """The socket of a redis-py connection: commands of a window go out, replies go to a sink.
+    """Sends a window's commands over the socket of a redis-py connection; feeds replies to a sink.
 
     One thread both sends and receives: OpenSSL does not allow two.
 
     Args:
-        connection: a redis-py connection, connected and with no reply outstanding. Belongs to
-            the stream from now on.
-        sink: takes the bytes of replies.
+        connection: a redis-py connection, connected and with no reply outstanding. The stream
+            owns it from now on.
+        sink: receives the bytes of replies.
 
     Attributes:
-        received: bytes that have come.
+        received: bytes received so far.
         lost: why the connection can't be used any more, or None.
-        sure: False after an exception of a signal handler came in the midst of a TLS call: then
-            nobody knows what went and what came, and the connection can only be closed.
-        full: whether the socket had no room when last offered something.
+        sure: False after a signal handler raised during a TLS call: what was sent and received
+            is then unknown, and the connection can only be closed.
+        full: whether the socket had no room at the last send.
     """
 
     def __init__(self, connection: Any, sink: Sink) -> None:
         self._connection = connection
         self.sink = sink
-        self.received = self._told = 0
-        self._soon = True  # what was waited for last came soon
+        self.received = self._reported = 0
+        self._soon = True  # whether the last wait was short
         self.lost: Exception | None = None
         self.sure = True
         self.full = False
@@ -80,46 +79,46 @@ class Stream:
         else:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls: Any = getattr(self._socket, "_sslobj", None)
-        self._pending: memoryview | None = None  # what OpenSSL has to be offered again
+        self._pending: memoryview | None = None  # bytes that OpenSSL must be offered again
         own(self, Stream._let_go)
 
     def _let_go(self) -> None:
-        """Send and receive nothing, in a child of the process that opened the connection."""
+        """Send and receive nothing more: this is a child of the process that opened it."""
         self.lost = Inherited("connection")
 
     def feed(self, sink: Sink) -> None:
-        """Give the bytes of replies to another sink; nothing may be in flight."""
+        """Switch to another sink. Nothing may be in flight."""
         self.sink = sink
 
     def give_up(self, cause: ProtocolError) -> None:
-        """Use it no more: what came can't be understood."""
+        """Mark the connection as lost, since the server sent invalid replies."""
         self.lost = cause
 
     def fileno(self) -> int:
-        """The file descriptor, to wait for."""
+        """The file descriptor, for poll() and event loops."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the connection. The server drops a command that it has half of."""
+        """Close the connection. The server drops a command that was sent in part."""
         self._connection.disconnect()
 
     @property
     def has_input(self) -> bool:
-        """Whether there is input that the file descriptor does not show: OpenSSL holds it."""
+        """Whether OpenSSL holds input that poll() can't see."""
         return bool(self._tls and self._tls.pending())
 
     def interest(self, *, read: bool, write: bool) -> tuple[bool, bool]:
-        """Whether to wait for input, and for room: TLS may have to read in order to write."""
+        """Whether to poll for input, and for room: TLS may have to read in order to write."""
         return read or (self._tls is not None and write), write
 
     def receive(self, reads: int = 16) -> bool:
-        """Take in what has come; return whether anything has since the last time."""
+        """Read what has arrived; return whether anything has since the last call."""
         self._receive(reads, 0)
-        told, self._told = self._told, self.received
-        return self.received > told
+        reported, self._reported = self._reported, self.received
+        return self.received > reported
 
     def wait(self, wait: Wait) -> bool:
-        """Wait for input, and take it in, if this is a socket that can; return whether it is."""
+        """Wait for input and read it, if this kind of wait allows it; return whether it did."""
         if self._tls or wait.write or self.lost:
             return False
         self._receive(READS_OF_WAIT, max(1, int(1000 * wait.seconds)))
@@ -148,15 +147,16 @@ class Stream:
         sizes = (READ_BYTES,)
         got: list[object] = []
         for count in range(reads):
-            # In one call in C the bytes are taken and fed on, as in send().
+            # One call in C reads the bytes and feeds the sink, as in send().
             got.extend(map(self.sink.feed, filter(None, map(self._tls.read, sizes))))
             if len(got) == count:
                 raise EOFError("the server closed the connection")
 
     def send(self, window: Window, most_commands: int | None = None) -> bool:
-        """Send from a window, up to this number of its commands in all.
+        """Send from a window, up to this total number of its commands.
 
-        Returns whether anything went.
+        Returns:
+            Whether anything was sent.
         """
         went = False
         self.full = False
@@ -170,7 +170,7 @@ class Stream:
                     self._send_tls(sending, piece)
                 else:
                     assert sending is not None
-                    # One call in C writes and takes a note of it: no signal handler can come in
+                    # One call in C writes and notes the size: no signal handler can run in
                     # between, so a Ctrl-C never makes us lose or repeat a byte.
                     sending.written.extend(map(self._socket.send, (piece,)))
                     self.full = sending.written[-1] < len(piece)
@@ -189,7 +189,7 @@ class Stream:
     def _send_tls(self, sending: Sending | None, piece: memoryview) -> None:
         self.sure = False
         if self._pending is None:
-            # From here on some of it may be on its way.
+            # From here on some of it may have been sent.
             assert sending is not None
             self._pending = piece
             sending.written.append(len(piece))
@@ -203,7 +203,7 @@ class Stream:
 
 
 def wait_for(waits: Sequence[tuple[Stream, Wait]]) -> None:
-    """Wait until any of some connections has what it waits for."""
+    """Wait until any of the connections is ready."""
     if len(waits) == 1:
         stream, wait = waits[0]
         if stream.wait(wait):

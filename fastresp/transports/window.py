@@ -1,4 +1,4 @@
-"""Commands in flight: which have gone, which were answered, and which one a reply belongs to."""
+"""Commands in flight: which were sent, which were answered, and which one a reply answers."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from ..resp.buffer import Chunk
 
 __all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Position", "Sending", "Window"]
 
-# What is sent and not answered yet, in bytes. The buffers between two processes on one machine
-# hold 0.4 MB (unix) to 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
+# The most bytes in flight. The buffers between two processes on one machine hold 0.4 MB (unix) to
+# 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
 WINDOW_BYTES = 8 << 20
-# And in commands: each costs 16 bytes besides its own.
+# The most commands in flight: each needs 16 bytes besides its own.
 WINDOW_COMMANDS = 1 << 18
 
 
 class Position(NamedTuple):
-    """How far a source has come, whichever connections carry what it made."""
+    """A position in a source, independent of which connection carries what."""
 
-    command: int = 0  # how many commands it has made
-    row: int = 0  # of how many rows
-    first_row: int = 0  # which of them was the first of the latest Writer
-    of_writer: int = 0  # how many of the commands that Writer has made
+    command: int = 0  # commands made so far
+    row: int = 0  # rows that they came from
+    first_row: int = 0  # the first row of the current Writer
+    of_writer: int = 0  # commands made by the current Writer
 
 
 class Sending:
-    """A chunk on its way out, and how much of it has gone.
+    """A chunk being sent, and how much of it was sent.
 
     Args:
         chunk: whole commands.
-        last: the chunk that goes before it over the same connection, or None.
-        start: where in the source it begins; by default where the last one ends.
+        last: the previous chunk on the same connection, or None.
+        start: its position in the source; by default the end of the previous chunk.
 
     Attributes:
-        first_command: index of its first command in what the connection carries; that of the
-            chunk itself begins at 0 again with each Writer.
-        end_command: index of the command behind its last one.
-        written: sizes of the pieces that have gone; to be appended to by who sends them.
+        first_command: index of its first command among those of the connection; the chunk's own
+            ``first_command`` starts again at 0 with each Writer.
+        end_command: index after its last command.
+        written: sizes of the pieces sent; the sender appends to it.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Sending:
 
     @property
     def end_byte(self) -> int:
-        """Offset in the stream of the byte behind its last one."""
+        """Offset in the stream after its last byte."""
         return self.first_byte + self.size
 
     @property
     def end(self) -> Position:
-        """Where in the source it ends."""
+        """The position in the source after its last command."""
         chunk, base = self.chunk, self._row_base
         count = len(chunk.ends)
         row = base + chunk.rows[count - 1] + 1
@@ -79,16 +79,16 @@ class Sending:
         return self._row_base + self.chunk.rows[index]
 
     def source_index(self, index: int) -> int:
-        """The index of one of the chunk's commands among those of all connections."""
+        """The index of one of the chunk's commands among the commands of all connections."""
         return self.start.command + index
 
     def _rows(self, commands: int) -> int:
-        """How many source rows so many of its first commands are, those left out among them."""
+        """How many source rows its first ``commands`` commands cover, skipped rows included."""
         return self.row(commands - 1) + 1 - self.start.row if commands else 0
 
     @property
     def at(self) -> int:
-        """Bytes of the chunk that have gone."""
+        """Bytes of the chunk sent so far."""
         return sum(self.written)
 
     @property
@@ -97,24 +97,24 @@ class Sending:
 
     @property
     def whole(self) -> int:
-        """Commands of the chunk that have gone as a whole."""
+        """Whole commands of the chunk sent so far."""
         return bisect.bisect_right(self.chunk.ends, self.at)
 
     @property
     def underway(self) -> int:
-        """Size of the command of which a part has gone, or 0."""
+        """Size of the command that was sent in part, or 0."""
         whole, ends = self.whole, self.chunk.ends
         start = ends[whole - 1] if whole else 0
         return ends[whole] - start if self.at > start else 0
 
     def totals(self) -> tuple[int, int, int]:
-        """Rows, commands and bytes of the stream that have gone; of commands only whole ones."""
+        """Rows, whole commands and bytes of the stream sent so far."""
         whole = self.whole
         rows = self._rows_before + self._rows(whole)
         return rows, self.first_command + whole, self.first_byte + self.at
 
     def piece(self, most_bytes: int, commands: int | None = None) -> memoryview:
-        """What goes next: at most so many bytes, and not beyond so many whole commands."""
+        """Return what to send next: at most ``most_bytes``, of the first ``commands`` commands."""
         at = self.at
         end = min(at + most_bytes, self.size)
         if commands is not None and commands < len(self.chunk.ends):
@@ -122,14 +122,14 @@ class Sending:
         return self.chunk.piece(at, max(end, at))
 
     def whole_piece(self, most_bytes: int) -> memoryview:
-        """What goes next: as many whole commands as fit, or a part of one that is larger."""
+        """Return what to send next: the whole commands that fit, or a part of a larger one."""
         at, ends = self.at, self.chunk.ends
         fitting = bisect.bisect_right(ends, at + most_bytes)
         end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + most_bytes
         return self.chunk.piece(at, end)
 
     def command_size(self, index: int) -> int:
-        """How many bytes one of the chunk's commands has."""
+        """The size in bytes of one of the chunk's commands."""
         return self.chunk.ends[index] - (self.chunk.ends[index - 1] if index else 0)
 
     def command(self, index: int) -> bytes:
@@ -143,21 +143,21 @@ class Sending:
 
 
 class Window:
-    """Chunks from the moment they are made until the last of their replies has come.
+    """Holds chunks from the moment they are made until the last of their replies arrives.
 
-    Does no I/O: whoever does takes a ``piece()``, notes in ``sending.written`` how much of it
-    went, and calls ``acknowledge()`` with the number of replies that have come.
+    Does no I/O: the sender asks for a ``piece()``, appends to ``sending.written`` how much of it
+    was sent, and calls ``acknowledge()`` with the number of replies received.
 
     Args:
-        most_bytes: without room for more when so many bytes of memory are held.
-        most_commands: without room when so many commands are.
+        most_bytes: there is no room once this many bytes of memory are held.
+        most_commands: there is no room once this many commands are held.
 
     Attributes:
-        acknowledged: commands whose reply has come. Replies come in the order of commands, so
-            these are the first ones.
+        acknowledged: commands whose reply has arrived. Replies arrive in the order of the
+            commands, so these are the first ones.
     """
 
-    # What a chunk is held as.
+    # The class that wraps a chunk.
     kind: type[Sending] = Sending
 
     def __init__(
@@ -166,31 +166,32 @@ class Window:
         self.most_bytes = most_bytes
         self.most_commands = most_commands
         self.acknowledged = 0
-        # All else is worked out from the chunks held, so that an interruption finds it right.
+        # Everything else is computed from the chunks held, so that it is right after an
+        # interruption.
         self._held: deque[Sending] = deque()
-        self._gone: Sending | None = None  # the last that was let go of
-        self._next = 0  # no chunk with a lesser number is unsent
+        self._gone: Sending | None = None  # the last chunk released
+        self._next = 0  # all chunks with a lower number were sent
 
     @property
     def last(self) -> Sending | None:
-        """The chunk that was added last; None before the first."""
+        """The last chunk added; None before the first."""
         return self._held[-1] if self._held else self._gone
 
     @property
     def position(self) -> Position:
-        """Where in the source the last chunk ends."""
+        """The position in the source after the last chunk."""
         last = self.last
         return last.end if last else Position()
 
     @property
     def made(self) -> int:
-        """Commands given to the window so far."""
+        """Commands added to the window so far."""
         last = self.last
         return last.end_command if last else 0
 
     @property
     def has_room(self) -> bool:
-        """Whether another chunk may be made; one larger than the window may, when it is empty."""
+        """Whether another chunk may be made; an empty window has room for a chunk of any size."""
         if not self._held:
             return True
         first, last = self._held[0], self._held[-1]
@@ -199,25 +200,25 @@ class Window:
 
     @property
     def sending(self) -> Sending | None:
-        """The chunk that goes next, or of which a part has gone."""
+        """The next chunk to send, or the one that was sent in part; None if all were sent."""
         while self._held:
             index = max(self._next - self._held[0].number, 0)
             if index >= len(self._held):
                 return None
             sending = self._held[index]
-            if sum(sending.written) < sending.size:  # as done, without calls
+            if sum(sending.written) < sending.size:  # the same as ``not done``, but faster
                 return sending
             self._next = sending.number + 1
         return None
 
     def totals(self) -> tuple[int, int, int]:
-        """Rows, commands and bytes that have gone; of commands only whole ones."""
+        """Rows, whole commands and bytes sent so far."""
         latest = self.sending or self.last
         return latest.totals() if latest else (0, 0, 0)
 
     @property
     def sent(self) -> int:
-        """Commands that have gone as a whole."""
+        """Whole commands sent so far."""
         sending = self.sending
         if sending is not None:
             return sending.first_command + sending.whole
@@ -226,56 +227,56 @@ class Window:
 
     @property
     def begun(self) -> int:
-        """Commands that have gone, or of which a part has."""
+        """Commands sent so far, also in part."""
         sending = self.sending
         return self.sent + (1 if sending is not None and sending.underway else 0)
 
     @property
     def in_doubt(self) -> int:
-        """Commands that have gone and were not answered: the server may have run them or not."""
+        """Commands sent and not answered: the server may or may not have run them."""
         return self.sent - self.acknowledged
 
     @property
     def unsent(self) -> int:
-        """Commands that have not gone, or not as a whole: the server has not run them."""
+        """Commands not sent, or only in part: the server has not run them."""
         return self.made - self.sent
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that have not gone."""
+        """Bytes not sent yet."""
         last = self.last
         return last.end_byte - self.totals()[2] if last else 0
 
     def add(self, chunk: Chunk, start: Position | None = None) -> None:
-        """Take the next chunk of the stream; ``start`` as for a Sending."""
+        """Add the next chunk of the stream; ``start`` as for Sending."""
         self._held.append(self.kind(chunk, self.last, start))
 
     def acknowledge(self, replies: int) -> None:
-        """Note that so many replies have come in all, and let go of chunks that all have theirs."""
+        """Set the total number of replies received, and release fully answered chunks."""
         self.acknowledged = replies
         while self._held and self._held[0].end_command <= replies:
             self._gone = self._held[0]
             self._held.popleft()
 
     def locate(self, index: int) -> tuple[Sending, int]:
-        """The chunk that holds a command, and its place there.
+        """Return the chunk that holds a command, and its index in the chunk.
 
         Raises:
-            LookupError: it was acknowledged and let go of, or was never made.
+            LookupError: it was acknowledged and released, or was never made.
         """
-        # Of eight or so chunks; a search by halves would not be quicker.
+        # There are about eight chunks; a binary search would not be faster.
         for held in self._held:
             if held.first_command <= index < held.end_command:
                 return held, index - held.first_command
         raise LookupError(f"command {index:,} is not in flight")
 
     def command(self, index: int) -> tuple[range, bytes]:
-        """The source rows and the bytes of a command that is held.
+        """Return the source rows and the bytes of a command in flight.
 
-        Rows are a range, for one command may carry several.
+        Rows are a range, as one command may carry several.
 
         Raises:
-            LookupError: as ``locate()``.
+            LookupError: as for ``locate()``.
         """
         held, at = self.locate(index)
         return range(held.row(at), held.row(at) + 1), held.command(at)

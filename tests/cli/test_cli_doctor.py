@@ -135,7 +135,7 @@ def test_usage(start_server: Callable[..., LocalServer]) -> None:
 def test_no_server(port: int, more: tuple[str, ...]) -> None:
     done = invoke("doctor", f"redis://:sesame@127.0.0.1:{port}", *more)
     assert done.exit_code == Exit.LOST
-    assert "check that it runs" in done.output
+    assert "check that it is running" in done.output
     assert "sesame" not in done.output
     if "--json" in more:
         assert json.loads(done.stdout).keys() == {"plan", "exit_code", "error"}

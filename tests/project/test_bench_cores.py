@@ -1,4 +1,4 @@
-"""The benchmarks' cores: a server and what goes to it are kept there, and let go afterwards."""
+"""The benchmarks pin a server and its client to cores, and release them afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 import pytest
 from places import BENCH
 
-# Last, for bench has a columns.py, too.
+# Appended, not inserted: bench also has a columns.py.
 sys.path.append(str(BENCH))
 
 from c_client import CClient, NotAvailable, compiled
@@ -24,8 +24,8 @@ from fastresp.server.local_server import LocalServer
 SHOW = "import os; print(len(os.sched_getaffinity(0)))"
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system can't")
-def test_one_core_and_two() -> None:
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs sched_setaffinity")
+def test_one_core_and_two_cores() -> None:
     with LocalServer() as server:
         pids = (0, server.process.pid)
         before = [os.sched_getaffinity(pid) for pid in pids]
@@ -49,7 +49,7 @@ def test_a_server_that_ended_is_no_error() -> None:
         server.stop()
 
 
-def test_what_is_noted() -> None:
+def test_recorded_details() -> None:
     import redis
 
     with LocalServer() as server, redis.Redis.from_url(server.url) as client:
@@ -66,14 +66,14 @@ def test_what_is_noted() -> None:
         take_noted(result, pings, process, items=3)
         [noted] = result.details
         assert noted["items"] == 3
-        # It waits for each, or is made to.
+        # Each PING is at least one context switch, by choice or not.
         assert noted["voluntary"] + noted["involuntary"] >= 50
-        # Of the last minute, which changes slowly.
+        # The load average of the last minute, which changes slowly.
         assert noted["load"] == pytest.approx(os.getloadavg()[0], abs=1)
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system can't tell")
-def test_the_c_client_tells_what_the_server_did() -> None:
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs /proc/self/schedstat")
+def test_c_client_reports_the_cpu_time_of_the_server() -> None:
     try:
         with compiled() as program, LocalServer() as server:
             process = psutil.Process(server.process.pid)
@@ -85,5 +85,5 @@ def test_the_c_client_tells_what_the_server_did() -> None:
         pytest.skip(str(error))
     assert min(pushing, popping) > 0
     assert min(cpu) > used / 10
-    # What is left is the connecting.
+    # The rest is connecting.
     assert used / 2 < sum(cpu) <= used

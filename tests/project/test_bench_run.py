@@ -1,4 +1,4 @@
-"""bench/run.py: it goes on where it stopped, keeps what it has, and leaves nothing running."""
+"""bench/run.py: resumes where it stopped, keeps its results, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import psutil
 import pytest
 from places import BENCH
 
-# Last, for bench has a columns.py, too.
+# Appended, not inserted: bench also has a columns.py.
 sys.path.append(str(BENCH))
 
 import run as bench_run
 from results import load
 
-# A script of benchmarks: argv holds how it is to end, and the options that run.py adds.
+# A benchmark script: argv says how it ends, and has the options that run.py adds.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -45,7 +45,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A function that runs run.py with two scripts: their options, then those of run.py."""
+    """A function that runs run.py with two scripts. Arguments: their options, then run.py's."""
     monkeypatch.setattr(bench_run, "BEFORE_S", 0.01)
 
     def main(one: str, two: str, *arguments: str) -> str:
@@ -77,7 +77,7 @@ def value_of(folder: Path, name: str) -> float:
     return row.values[0]
 
 
-def test_goes_on_where_it_stopped(scripts: Run, tmp_path: Path) -> None:
+def test_resumes_where_it_stopped(scripts: Run, tmp_path: Path) -> None:
     assert scripts("1", "2 fail") == "failed: two; the same command tries these again"
     assert not (tmp_path / "results" / "two.json").exists()
     assert scripts("3", "4") == ""
@@ -92,7 +92,7 @@ def test_goes_on_where_it_stopped(scripts: Run, tmp_path: Path) -> None:
     assert "fastresp" in facts["runs"]["one"]["versions"]
 
 
-def test_keeps_what_it_has_until_there_is_better(scripts: Run, tmp_path: Path) -> None:
+def test_keeps_results_until_there_are_better_ones(scripts: Run, tmp_path: Path) -> None:
     assert scripts("1", "2", "--fast") == ""
     assert scripts("3 fail", "4", "--fast", "--again").startswith("failed: one")
     assert value_of(tmp_path, "one") == 1
@@ -103,7 +103,7 @@ def test_keeps_what_it_has_until_there_is_better(scripts: Run, tmp_path: Path) -
     assert value_of(tmp_path, "one") == 7
 
 
-def test_what_could_not_be_measured_was_run(
+def test_a_script_without_a_measurement_counts_as_run(
     scripts: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert scripts("1 missing", "2") == ""
@@ -111,7 +111,7 @@ def test_what_could_not_be_measured_was_run(
     assert row.reason == "not here"
     assert scripts("1", "2") == ""
     assert "one is there already" in capsys.readouterr().out
-    # Now it can be.
+    # Now it can be measured.
     assert scripts("1", "2", "--again") == ""
     assert value_of(tmp_path, "one") == 1
     assert not (tmp_path / "results" / "one.missing.json").exists()
@@ -130,10 +130,10 @@ def test_a_script_that_hangs(
     assert not psutil.pid_exists(int(capfd.readouterr().out.split()[0]))
 
 
-@pytest.mark.parametrize("heeded", [True, False])
-def test_ctrl_c(tmp_path: Path, heeded: bool) -> None:
-    """The scripts hear of it, and what does not heed it is killed, with its server."""
-    ignore = "" if heeded else "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+@pytest.mark.parametrize("obeyed", [True, False])
+def test_ctrl_c(tmp_path: Path, obeyed: bool) -> None:
+    """The scripts get the signal; one that ignores it is killed with its server."""
+    ignore = "" if obeyed else "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     code = f"""
 import sys
 sys.path.insert(0, {str(BENCH)!r})
@@ -151,5 +151,5 @@ run.run([sys.executable, "-c", {ignore + SERVER!r}])
     process.wait(20)
     process.stdout.close()
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
-    if heeded:
+    if obeyed:
         assert not Path(folder).exists()

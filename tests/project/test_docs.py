@@ -1,4 +1,4 @@
-"""The pages of the docs say what is so: their blocks run, top to bottom, and their tables hold."""
+"""The docs are right: their blocks run from top to bottom, and their tables are checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import fastresp
 from fastresp.server.local_server import LocalServer
 
 DOCS = ROOT / "docs"
-# Those in which each block stands for itself: tests/project/test_readme.py runs them.
+# Pages whose blocks are independent: tests/project/test_readme.py runs them.
 OTHERS = {"decisions.md", "design.md", "errors.md", "redis-py.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
 
@@ -34,8 +34,8 @@ class Block(NamedTuple):
     """A block of code.
 
     Attributes:
-        language: python; sh, commands that print nothing; console, commands and what they print.
-        line: where in its page its text begins, counted from 0.
+        language: python; sh, commands that print nothing; console, commands and their output.
+        line: the line in its page where its text begins, counted from 0.
     """
 
     language: str
@@ -55,13 +55,13 @@ class Shell:
 
     def __init__(self, folder: Path, cli: str, port: int) -> None:
         self.folder = folder
-        # A user's redis-cli finds the server by itself; fastresp has REDIS_URL.
+        # A user's redis-cli finds the server on the default port; fastresp uses REDIS_URL.
         self.start = f'redis-cli() {{ {shlex.quote(cli)} -p {port} "$@"; }}\n'
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.environment = {**os.environ, "PATH": path, "COLUMNS": "100", "TERM": "dumb"}
 
     def run(self, command: str) -> str:
-        """What a command prints on both outputs."""
+        """Run a command; return its output, stderr included."""
         done = subprocess.run(
             ["bash", "-c", self.start + command],
             cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
@@ -71,7 +71,7 @@ class Shell:
 
 
 def check_console(shell: Shell, block: Block, where: str) -> None:
-    """Run each line after a ``$``, and compare; ``...`` stands for what varies."""
+    """Run each line after a ``$``, and compare its output; ``...`` matches anything."""
     pieces = re.split(r"^\$ (.*)\n", block.text, flags=re.MULTILINE)
     assert pieces[0] == "", f"{where} does not begin with a command"
     for command, expected in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -91,7 +91,7 @@ def test_page(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Run the blocks of a page one after another: in one folder, in one namespace."""
+    """Run the blocks of a page one after another, in one folder and one namespace."""
     start_server("--port", str(port))
     monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{port}")
     monkeypatch.chdir(tmp_path)
@@ -109,8 +109,8 @@ def test_page(
         elif block.language == "console":
             check_console(shell, block, where)
         else:
-            assert block.language == "text", f"{where}: what is a block of {block.language}?"
-            # What the block of Python before it prints.
+            assert block.language == "text", f"{where}: unknown language {block.language}"
+            # The output of the Python block before it.
             assert printed.getvalue() == block.text, where
 
 
@@ -126,7 +126,7 @@ def test_blocks_are_found() -> None:
 
 
 def table_rows(heading: str) -> list[list[str]]:
-    """The rows of the tables between a heading of templates.md and the next."""
+    """Return the rows of the tables between a heading of templates.md and the next."""
     section = (DOCS / "reference" / "templates.md").read_text().partition(f"\n## {heading}\n")[2]
     section = section.partition("\n## ")[0]
     lines = [line.strip("|").split(" | ") for line in section.splitlines() if line[:1] == "|"]
@@ -188,7 +188,7 @@ def test_tables_are_found() -> None:
     assert len(table_rows("What Arrow types become")) >= 15
 
 
-def test_the_page_of_the_command_line_is_what_its_options_make() -> None:
+def test_command_line_page_is_up_to_date() -> None:
     path = DOCS / "make_cli.py"
     spec = importlib.util.spec_from_file_location("make_cli", path)
     assert spec is not None and spec.loader is not None
@@ -198,7 +198,7 @@ def test_the_page_of_the_command_line_is_what_its_options_make() -> None:
 
 
 class Fetched(html.parser.HTMLParser):
-    """What a page makes a browser fetch."""
+    """Collects the URLs that a page makes a browser fetch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,9 +212,9 @@ class Fetched(html.parser.HTMLParser):
             self.urls.append(attributes.get("href") or "")
 
 
-def test_the_built_pages_fetch_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_built_pages_fetch_nothing_from_elsewhere(tmp_path: Path) -> None:
     for package in ("material", "mkdocstrings"):
-        pytest.importorskip(package, reason="what builds the docs is not installed")
+        pytest.importorskip(package, reason="needs the packages that build the docs")
     site = tmp_path / "site"
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(site)],
@@ -223,7 +223,7 @@ def test_the_built_pages_fetch_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     reference = (site / "reference" / "api" / "index.html").read_text()
     for name in fastresp.__all__:
-        assert f'.{name}"' in reference, f"docs/reference/api.md leaves out {name}"
+        assert f'.{name}"' in reference, f"docs/reference/api.md lacks {name}"
     pages = list(site.rglob("index.html"))
     assert len(pages) == len(list(DOCS.rglob("*.md")))
     for page in pages:

@@ -1,4 +1,4 @@
-"""Every program in examples/ runs on a real server, ends well, and leaves nothing behind."""
+"""Every program in examples/ runs on a real server, succeeds, and leaves no keys behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from places import ROOT
 from fastresp.server.local_server import LocalServer
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-# What makes an example short.
+# Arguments that shorten an example.
 ARGUMENTS = {"tshark_buffer.py": ["--seconds", "2"]}
 
 
@@ -38,7 +38,7 @@ def test_example(example: Path, server: LocalServer, client: redis.Redis, tmp_pa
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_header(example: Path) -> None:
-    """It says what it shows and how to run it."""
+    """The docstring says what the example shows and how to run it."""
     header = example.read_text().partition('"""')[2].partition('"""')[0]
     assert "\n\nShows " in header
     assert f"\n    python examples/{example.name}\n" in header

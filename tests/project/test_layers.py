@@ -1,4 +1,4 @@
-"""The layers of the package, of which the imports between Python modules are checked elsewhere."""
+"""The layers of the package: compiled modules here, Python modules by import-linter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def layers() -> list[str]:
 
 
 def imported(source: Path) -> set[str]:
-    """The folders of the package that a compiled module takes something from."""
+    """Return the folders of the package that a compiled module imports from."""
     folders = set()
     for dots, path, names in IMPORT.findall(source.read_text()):
         base = source.relative_to(ROOT).parts[: -len(dots)]
@@ -31,7 +31,7 @@ def imported(source: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("ending", ["pyx", "pxd"])
-def test_compiled_modules_know_only_what_is_below(ending: str) -> None:
+def test_compiled_modules_import_from_lower_layers_only(ending: str) -> None:
     order = layers()
     sources = list((ROOT / "fastresp").rglob(f"*.{ending}"))
     assert len(sources) > 10
@@ -45,7 +45,7 @@ def test_compiled_modules_know_only_what_is_below(ending: str) -> None:
 
 
 def test_imports_and_cimports_together_have_no_cycle() -> None:
-    """Those at the top of modules; what is imported where it is used waits until then."""
+    """Only imports at the top of modules count; others run when they are needed."""
     sources = [p for p in (ROOT / "fastresp").rglob("*") if p.suffix in (".py", ".pyx", ".pxd")]
     names = {source: source.relative_to(ROOT).with_suffix("").parts for source in sources}
     modules = set(names.values())
@@ -60,7 +60,7 @@ def test_imports_and_cimports_together_have_no_cycle() -> None:
 
 
 def test_sixteen_entries_at_most() -> None:
-    """Whoever looks for something reads their names."""
+    """A reader who looks for something reads all their names."""
     files = {
         path.relative_to(ROOT / "fastresp").parts[0] for path in (ROOT / "fastresp").rglob("*.py")
     }

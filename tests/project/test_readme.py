@@ -1,4 +1,4 @@
-"""Every Python example of the README, and of docs whose examples stand for themselves, runs."""
+"""Every Python example in the README, and in pages with independent examples, runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from places import ROOT
 
 from fastresp.server.local_server import LocalServer
 
-# tests/project/test_docs.py runs the pages that are to be read from the top.
+# tests/project/test_docs.py runs the pages whose examples build on each other.
 PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs" / name for name in ("decisions.md", "design.md")),
@@ -36,7 +36,7 @@ def test_example(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Run it in an empty folder, with the server of the examples being an empty one of ours."""
+    """Run the example in a folder of its own, against an empty server."""
     monkeypatch.setenv("REDIS_URL", server.url)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "users.csv").write_text("id,name,email\n1,Ann,ann@example.org\n2,Bo,\n")
@@ -44,4 +44,4 @@ def test_example(
     try:
         exec(compile(example, "example", "exec"), names)
     finally:
-        names.clear()  # its functions hold them otherwise, and so its connections
+        names.clear()  # else the example's functions would keep its connections open

@@ -1,6 +1,6 @@
 """The benchmarks' report: every table is there, its page is whole, and nothing private leaks.
 
-The results here are invented: they are there to be shown, and say nothing of what is fast.
+The results here are invented, only to be shown: they do not say what is fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 from places import BENCH
 
-# Last, for bench has a columns.py, too.
+# Appended, not inserted: bench also has a columns.py.
 sys.path.append(str(BENCH))
 
 from bench_results import missing, result, shares
@@ -33,7 +33,7 @@ VOID = {"meta", "link", "br"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some results: two tables of the report, a curve, shares, and what could not be measured."""
+    """Results for two tables of the report, a curve and shares, and rows not measured."""
     made = tmp_path_factory.mktemp("results")
     rows = [
         result("000 push", row, [1e5 / figure.rate, 1.1e5 / figure.rate], parser)
@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "runs": {"buffer": run, "lists": run | {"started": "2026-01-03T00:00:00", "busy": 50.0}},
     }  # fmt: skip
     (made / "machine.json").write_text(json.dumps(machine))
-    # What else is kept there is no table.
+    # Other files in the folder are no tables.
     (made / "state.json").write_text('{"done": ["buffer"]}')
     return made
 
@@ -88,23 +88,23 @@ def test_every_section_is_there(section: Section, texts: tuple[str, str]) -> Non
     assert html.count(f'id="{section.slug}"') == 1
 
 
-def test_what_was_not_run_tells_its_command(texts: tuple[str, str]) -> None:
+def test_section_not_run_shows_its_command(texts: tuple[str, str]) -> None:
     for text in texts:
         assert "python bench/peers.py -o peers.json" in text
         assert "python bench/push.py --tcp -o push-tcp.json" in text
     assert "**Not run yet:** `python bench/peers.py" in texts[0]
 
 
-def test_missing_rows_have_their_reason(texts: tuple[str, str]) -> None:
+def test_missing_rows_have_a_reason(texts: tuple[str, str]) -> None:
     markdown, html = texts
     row = next(line for line in markdown.splitlines() if "**fastresp ListBuffer.pop** " in line)
     assert "*not measured: a.sock is gone \\| really*" in row
     assert "not measured: a.sock is gone | really</td>" in html
-    # What the script left out without a word.
+    # A row that the script omitted without a reason.
     assert re.search(
         r"\| LRANGE trick \| PythonParser \| \*not measured: not in the results", markdown
     )
-    # A file that holds nothing but what is missing.
+    # A file of missing rows only.
     assert "| C lrange 100 | *not measured: no hiredis.h*" in markdown
 
 
@@ -121,12 +121,12 @@ def test_tables_have_as_many_cells_in_each_row(texts: tuple[str, str]) -> None:
     assert tables > 5
 
 
-def test_the_figures_of_the_source_are_beside_ours(texts: tuple[str, str]) -> None:
+def test_figures_of_the_source_are_beside_ours(texts: tuple[str, str]) -> None:
     row = next(line for line in texts[0].splitlines() if line.startswith("| naive | hiredis (C)"))
     assert "| 1.25 | 79,977 |" in row
     row = next(line for line in texts[0].splitlines() if line.startswith("| redis-cli, format |"))
     assert "| 0.25 | 394,046 |" in row
-    # Which the source has with one parser only.
+    # The source has this row for one parser only.
     lines = texts[0].splitlines()
     assert lines[lines.index(row) + 1].startswith("| redis-cli, format | PythonParser | 0.210")
     assert "| - | - |" in lines[lines.index(row) + 1]
@@ -175,13 +175,13 @@ def test_charts_are_xml_and_follow_the_page(texts: tuple[str, str]) -> None:
         assert root.get("aria-label")
         assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 3
         assert list(root.iter("{http://www.w3.org/2000/svg}text"))
-        assert not re.search(r"#0000\w\w", chart), "a colour that is not the page's"
+        assert not re.search(r"#0000\w\w", chart), "a colour that is not from the page"
         ids += [node.get("id", "") for node in root.iter() if node.get("id")]
     assert len(ids) == len(set(ids))
 
 
 class Balance(HTMLParser):
-    """Finds tags that are not closed, ids that are there twice, and what would be fetched."""
+    """Finds unclosed tags, duplicate ids, and URLs that would be fetched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_picture_brings_its_colours(tmp_path: Path) -> None:
+def test_picture_has_its_own_colours(tmp_path: Path) -> None:
     peers = ("redis-py, pipeline of 1,000", "fastresp mass_insert, socket")
     save(tmp_path / "peers.json", [result("peers SET", name, [0.5, 0.6]) for name in peers])
     picture = write(tmp_path, tmp_path)[-1].read_text()
@@ -218,7 +218,7 @@ def test_the_picture_brings_its_colours(tmp_path: Path) -> None:
     assert used <= set(re.findall(r"(--[\w-]+):", picture))
 
 
-def test_the_page_is_whole(texts: tuple[str, str]) -> None:
+def test_page_is_complete(texts: tuple[str, str]) -> None:
     page = Balance()
     page.feed(texts[1])
     page.close()

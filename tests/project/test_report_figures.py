@@ -1,4 +1,4 @@
-"""The benchmarks' report: what is computed of results, here of invented ones."""
+"""The benchmarks' report: the figures computed from results, here invented ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from places import BENCH
 
-# Last, for bench has a columns.py, too.
+# Appended, not inserted: bench also has a columns.py.
 sys.path.append(str(BENCH))
 
 from bench_results import result
@@ -36,7 +36,7 @@ def test_one_load_is_compared_with_one_load_in_c(tmp_path: Path) -> None:
 
 
 def table_of(title: str, folder: Path) -> list[list[str]]:
-    """The cells of a section's table, row by row."""
+    """Return the cells of a section's table, row by row."""
     sections = [section for group in GROUPS for section in group.sections]
     [section] = [each for each in sections if each.title == title]
     rows = section.shown(Results(folder)).rows
@@ -57,7 +57,7 @@ def test_redis_py_in_percent_of_redis_benchmark(tmp_path: Path) -> None:
     way = "a connection a command, two cores"
     rows.append(result("001 connections", f"TCP, {way}", [8.0], "hiredis"))
     save(tmp_path / "redis_benchmark.json", rows)
-    # By medians of the times, and of the ratios round by round.
+    # From the median of the times, and the median of the ratios round by round.
     listed = table_of("redis-benchmark and redis-py, command by command", tmp_path)
     assert listed == [[row, "100,000 ▲", "25,000 (50%) ▲", "33,223", ""]]
     _, ours = table_of("The same commands: worst, best, average", tmp_path)
@@ -80,7 +80,7 @@ CLASSES = ("processing", "receiving", "sending", "generation", "other")
 
 
 def profile(folder: Path, share: dict[tuple[str, str], float]) -> None:
-    """Save results of shares.py, each class of a method and parser with the same share."""
+    """Save results of shares.py with the same share for each class of a method and parser."""
     rows = []
     for (method, parser), percent in share.items():
         for name in CLASSES:
@@ -103,7 +103,7 @@ def test_each_profile_of_2018_is_shown_once_with_its_parser(tmp_path: Path) -> N
 
 
 def test_gains_are_computed_as_in_2018(tmp_path: Path) -> None:
-    """Of the shares of 2018 the gains of 2018 come out, but for what was cut off."""
+    """The shares of 2018 yield the gains of 2018, except for truncated digits."""
     profile(tmp_path, {key: shares["processing"] for key, shares in PROFILES.items()})
     rows = table_of("What each way gains over the one before", tmp_path)
     assert len(rows) == len(SECTION_GAIN)
@@ -133,7 +133,7 @@ def test_gains_are_computed_as_in_2018(tmp_path: Path) -> None:
     assert float(naive[4][:-1]) == pytest.approx(PARSER_GAIN["naive"], abs=0.02)
 
 
-def test_memory_is_the_greatest_with_the_start_and_peak_of_its_round(tmp_path: Path) -> None:
+def test_memory_is_the_maximum_with_start_and_peak_of_its_round(tmp_path: Path) -> None:
     row = Result("memory", "fastresp mass_insert, socket", operations=10, unit="byte")
     for above, start in ((3, 50), (5, 40), (4, 60)):
         row.add(above * 2**20, start=start * 2**20, peak=(start + above) * 2**20)
@@ -149,7 +149,7 @@ def test_each_line_of_2013_is_measured() -> None:
     assert set(REDIS_BENCHMARK) <= {redis_benchmark_name(line) for line in lines}
 
 
-def test_a_ceiling_needs_ten_ticks_of_the_clock_or_a_finer_one() -> None:
+def test_ceiling_needs_ten_clock_ticks_or_a_finer_clock() -> None:
     def used(*seconds: float) -> float | None:
         row = Result("push", "push SET", operations=1_000)
         for each in seconds:
@@ -162,7 +162,7 @@ def test_a_ceiling_needs_ten_ticks_of_the_clock_or_a_finer_one() -> None:
     assert used() is None
 
 
-def test_a_table_has_one_statistic(tmp_path: Path) -> None:
+def test_table_shows_medians_only(tmp_path: Path) -> None:
     row = Result("lists", "push fastresp push", operations=1_000)
     for seconds, cpu in ((1.0, 0.5), (2.0, 0.25), (9.0, 0.75)):
         row.add(seconds, server_cpu=cpu, client_cpu=cpu / 2)
@@ -172,7 +172,7 @@ def test_a_table_has_one_statistic(tmp_path: Path) -> None:
     assert cells == ["fastresp push", *medians, "-", "400% ▲", ""]
 
 
-def test_the_cpu_time_of_pings_is_beside_that_of_the_source(tmp_path: Path) -> None:
+def test_cpu_time_of_pings_is_beside_the_source(tmp_path: Path) -> None:
     named = ("naive", "pipelined", "pipelined, a transaction")
     rows = [result("002 ping", name, [0.0084], "hiredis", 10_000) for name in named]
     rows.append(result("002 ping", "naive", [0.4], "hiredis (C)", 10_000))

@@ -1,4 +1,4 @@
-"""The benchmarks' goals: judged round by round, or held by a test that is there."""
+"""The benchmarks' goals: judged round by round, or covered by an existing test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from places import BENCH, ROOT
 
-# Last, for bench has a columns.py, too.
+# Appended, not inserted: bench also has a columns.py.
 sys.path.append(str(BENCH))
 
 from bench_results import missing, result
@@ -29,7 +29,7 @@ def push(folder: Path, ours: list[float], file: list[float]) -> Results:
     return Results(folder)
 
 
-def test_goals_compare_round_by_round(tmp_path: Path) -> None:
+def test_goals_are_compared_round_by_round(tmp_path: Path) -> None:
     results = push(tmp_path, [1.0, 2.0, 3.0], [2.0, 2.0, 9.0])
     verdict = judge(goal(2.0), results)
     assert verdict.word == "reached"
@@ -40,7 +40,7 @@ def test_goals_compare_round_by_round(tmp_path: Path) -> None:
     assert judge(goal(1.9, at_most=True), results).word == "missed"
 
 
-def test_what_was_not_asked_for_is_not_judged(tmp_path: Path) -> None:
+def test_goals_beyond_the_request_are_not_judged(tmp_path: Path) -> None:
     results = push(tmp_path, [1.0], [2.0])
     goals = [goal(1.0), goal(3.0), goal(None)]
     verdicts = [judge(each, results) for each in goals]
@@ -63,17 +63,17 @@ def test_goals_that_were_not_measured_say_why(tmp_path: Path) -> None:
     assert judge(goal(1), Results(tmp_path)).reason == "no redis-cli"
 
 
-def test_a_goal_for_millions_is_not_reached_with_less(tmp_path: Path) -> None:
+def test_goal_for_millions_needs_millions(tmp_path: Path) -> None:
     made = Goal("Load", "it", "load", lambda _: of_values([2.0], 99), 1, operations=100)
     verdict = judge(made, Results(tmp_path))
     assert verdict.word == "not measured"
     assert verdict.reason == "measured with 99 and not with 100"
 
 
-def test_what_is_held_by_tests_is() -> None:
+def test_tests_named_by_goals_exist() -> None:
     for _, test in HELD:
         path, *classes, name = test.split("::")
-        assert name != path, f"{test} names no test"
+        assert name != path, f"{test} is not the name of a test"
         text = (ROOT / path).read_text()
         for each in classes:
             _, found, text = text.partition(f"\nclass {each}:\n")

@@ -254,7 +254,7 @@ def test_server_killed(execute: Execute, start_server: Callable[..., LocalServer
                 server.process.kill()
             yield "ECHO", i
 
-    with pytest.raises(fastresp.TransportError, match="lost the server") as caught:
+    with pytest.raises(fastresp.TransportError, match="lost the connection") as caught:
         execute(source(), server=server.url)
     report = caught.value.report
     assert report is not None

@@ -1,4 +1,4 @@
-"""Every caller against every lie of a server: an error of ours in time, or a right result."""
+"""Every caller against every misbehaving server: our own error in time, or a right result."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from fastresp.resp.grammar import BULK_BYTES
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
-# What an exception may say at most, its notes among it.
+# The longest text of an exception, notes included.
 TEXT_CHARACTERS = 20_000
-# How long a call may take. Each question after the timeout has one of its own, and machines differ.
+# The longest time of a call. Each check after the timeout has its own, and machines differ.
 LONGEST_S = 30.0
 
 
 @pytest.fixture
 def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
-    """A server with what the callers read; they have less time and memory than as a rule."""
+    """A server with the data that the callers read; their limits of time and memory are lowered."""
     monkeypatch.setattr("fastresp.lists.connection.BULK_BYTES", 8 << 20)
     monkeypatch.setattr("fastresp.lists.connection.ITEM_BYTES", 8 << 10)
     monkeypatch.setattr("fastresp.server.settings.ASK_TIMEOUT_S", TIMEOUT_S)
@@ -45,7 +45,7 @@ def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
 
 
 def outcome(name: str, server: EvilServer) -> tuple[str, Any]:
-    """What a caller makes of a server; a complaint about it, or an empty text."""
+    """Run a caller; return a complaint about its result (or "") and the result."""
     began = time.monotonic()
     try:
         result: Any = CALLERS[name](server.url)
@@ -59,22 +59,22 @@ def outcome(name: str, server: EvilServer) -> tuple[str, Any]:
         if not isinstance(result, FastrespError):
             complaints.append(f"a foreign exception: {type(result).__name__}: {text:.200}")
         if not text.strip():
-            complaints.append("an exception without a word")
+            complaints.append("an exception without a message")
         if len(text) > TEXT_CHARACTERS:
             complaints.append(f"a text of {len(text):,} characters: {text:.200}")
     report = result if isinstance(result, fastresp.Report) else getattr(result, "report", None)
-    # Of replies that nobody asked for there may be more than commands have come.
+    # A generous server sends more replies than it received commands.
     most = math.inf if server.generous else server.seen
     if report is not None and not 0 <= report.acknowledged <= min(report.commands, most):
-        complaints.append(f"a false account, and {server.seen:,} commands have come: {report}")
+        complaints.append(f"a wrong report; the server got {server.seen:,} commands: {report}")
     return "; ".join(complaints), result
 
 
 def against(evil: str, filled: LocalServer, folder: Path, *late: bool) -> dict[str, Any]:
-    """The results of all callers, at the same time; fails for those that are wrong.
+    """Run all callers in parallel and return their results; fail if any is wrong.
 
     Args:
-        late: whether the evil begins only after the first questions; both at the same time.
+        late: whether the server misbehaves only after the first commands; one run per value.
     """
     cases = [(name, each) for each in late for name in CALLERS]
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ def against(evil: str, filled: LocalServer, folder: Path, *late: bool) -> dict[s
 def test_right_results(
     filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
 ) -> None:
-    # Byte by byte to all of them at once takes as long as the machine takes.
+    # One byte at a time to all callers at once is slow, depending on the machine.
     monkeypatch.setitem(BOUNDS, "timeout", 30.0)
     monkeypatch.setattr("evil_callers.TIMEOUT_S", 30.0)
     monkeypatch.setattr("fastresp.server.settings.ASK_TIMEOUT_S", 30.0)
@@ -123,10 +123,10 @@ def test_right_results(
         "number for CONFIG", "nonsense for CONFIG", "lists for CONFIG",
     ],
 )  # fmt: skip
-def test_load_into_a_server_that_does_not_know_itself(
+def test_server_with_useless_info_and_config(
     filled: LocalServer, tmp_path: Path, evil: str
 ) -> None:
-    """Nothing of these answers is needed: the largest argument is then what it is as a rule."""
+    """The load works without these replies: the largest argument is then the default."""
     template = Template("SET own:{0} {1}")
     with EvilServer(filled.socket, tmp_path / "socket", evil) as server:
         assert Server(server.url).ask(5).max_bulk_bytes == BULK_BYTES
@@ -142,13 +142,13 @@ def test_load_into_a_server_that_does_not_know_itself(
 def test_wrong_answer_to_echo(filled: LocalServer, tmp_path: Path) -> None:
     with (
         EvilServer(filled.socket, tmp_path / "socket", "wrong ECHO") as server,
-        pytest.raises(fastresp.TransportError, match="it answers ECHO fastresp by b'other'"),
+        pytest.raises(fastresp.TransportError, match="it answers ECHO fastresp with b'other'"),
     ):
         fastresp.mass_insert(ROWS, "SET own:{0} {1}", server=server.url)
     assert fastresp.execute("EXISTS", "own:1", server=filled.url) == 0
 
 
-# Evils that take longer, are much like another, or are about what none of these callers reads.
+# Cases that take longer, resemble another, or concern replies that none of these callers reads.
 SLOW = (
     "endless errors in an array",
     "endless arrays in an array",
@@ -199,7 +199,7 @@ def test_all_callers(filled: LocalServer, tmp_path: Path, evil: str) -> None:
     against(evil, filled, tmp_path, False, True)
 
 
-# What ends the doctor before it has measured anything, or is about what it reads.
+# Cases that end the doctor before it measures anything, or concern the replies that it reads.
 READ_BY_DOCTOR = [
     *("frozen", "deep", "closes after 3 bytes", "NOPERM", "long error", "array", "null", "integer"),
     *("bytes", "status", "empty array", "array of nulls", "array of arrays"),
@@ -209,7 +209,7 @@ READ_BY_DOCTOR = [
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("evil", READ_BY_DOCTOR)
-def test_doctor_that_looks_on(
+def test_doctor_that_watches(
     filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str, late: bool
 ) -> None:
     monkeypatch.setitem(CALLERS, "watch", lambda url: watch(url, seconds=0.05).verdicts)
@@ -248,7 +248,7 @@ SOME = [
 
 @pytest.mark.parametrize("evil", SOME)
 def test_command_line(filled: LocalServer, tmp_path: Path, evil: str) -> None:
-    """A sentence and an exit code, never a traceback."""
+    """Every command ends with a message and an exit code, never a traceback."""
     csv = tmp_path / "x.csv"
     csv.write_text("id\n1\n2\n")
 
@@ -305,7 +305,7 @@ MORE_MEMORY = [
     [*MEMORY, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_MEMORY)],
 )
 def test_memory(filled: LocalServer, tmp_path: Path, evil: str, caller: str) -> None:
-    """With the limits that are usual; what is promised and does not come takes none."""
+    """With the default limits; announced elements that never arrive need no memory."""
     with EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server:
         done = subprocess.run(
             [sys.executable, "-c", PEAK + CODE, server.url, caller],

@@ -1,4 +1,4 @@
-"""Forks in the midst of everything: the child leaves in any way, and the parent's account is exact.
+"""Forks at any time: the child leaves in any way, and the parent's report stays right.
 
 The scenarios are in forking_loads.py and forking_replies.py. They run in a process of their own: a
 child that leaves by an exception would unwind pytest itself.

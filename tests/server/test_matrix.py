@@ -1,4 +1,4 @@
-"""Every server and every command line client that a wheel or PATH has: the same load, read back."""
+"""Load and read back with every server and every redis-cli in a wheel or on the PATH."""
 
 from __future__ import annotations
 

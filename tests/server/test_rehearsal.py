@@ -1,4 +1,4 @@
-"""A template that the server takes for no row is refused before anything is sent."""
+"""A template that the server would refuse for every row fails before anything is sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TAKEN = [
 
 @pytest.fixture
 def restricted(start_server: Callable[..., LocalServer]) -> Iterator[Callable[..., str]]:
-    """A function that makes a user with these rules, and gives the URL for it."""
+    """A function that creates a user with these ACL rules and returns its URL."""
     server = start_server()
     with redis.Redis.from_url(server.url, decode_responses=True) as admin:
 
@@ -63,8 +63,8 @@ def test_unknown_command_and_wrong_arity(
 
 
 @pytest.mark.parametrize("template", TAKEN)
-def test_what_may_be_taken_is_not_refused(server: LocalServer, template: str) -> None:
-    """And nothing of the rehearsal is executed."""
+def test_commands_that_may_be_valid_are_not_refused(server: LocalServer, template: str) -> None:
+    """And the rehearsal runs no command."""
     with redis.Redis.from_url(server.url) as client:
         before = client.info("commandstats")
         fastresp.mass_insert([], template, server=server.url)
@@ -77,7 +77,9 @@ def test_what_may_be_taken_is_not_refused(server: LocalServer, template: str) ->
         assert client.dbsize() == 0
 
 
-def test_rows_are_loaded_after_it(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+def test_rows_are_loaded_after_a_rehearsal(
+    insert: Insert, server: LocalServer, client: redis.Redis
+) -> None:
     report = insert(ROWS, "SET a:{id} {v}; SADD s {*list}", server=server.url)
     assert (report.replies, report.failed, client.dbsize()) == (6, 0, 4)
 
@@ -85,7 +87,7 @@ def test_rows_are_loaded_after_it(insert: Insert, server: LocalServer, client: r
 @pytest.mark.parametrize(
     "rules", [("+@all", "~*", "-set"), ("+multi", "+discard", "+get", "~*"), ("+@all", "-@write")]
 )
-def test_missing_right(insert: Insert, restricted: Any, rules: tuple[str, ...]) -> None:
+def test_missing_permission(insert: Insert, restricted: Any, rules: tuple[str, ...]) -> None:
     url = restricted(*rules)
     for options in ({}, {"on_error": "collect"}, {"connections": 2}):
         with pytest.raises(TransportError, match="to run the 'set' command") as caught:
@@ -97,7 +99,7 @@ def test_missing_right(insert: Insert, restricted: Any, rules: tuple[str, ...]) 
     assert restricted.admin.dbsize() == 0
 
 
-def test_right_to_some_keys_is_left_to_the_load(insert: Insert, restricted: Any) -> None:
+def test_key_permissions_are_left_to_the_load(insert: Insert, restricted: Any) -> None:
     url = restricted("+@all", "~user:*")
     assert insert(ROWS, "SET user:{id} {v}", server=url).failed == 0
     keys = [{"k": "user:1"}, {"k": "user:2"}]
@@ -107,7 +109,7 @@ def test_right_to_some_keys_is_left_to_the_load(insert: Insert, restricted: Any)
 
 @pytest.mark.parametrize("missing", ["-multi", "-discard", "-@transaction"])
 def test_user_without_transactions(insert: Insert, restricted: Any, missing: str) -> None:
-    """Nothing can be asked then; and nothing is queued for ever, nor run by mistake."""
+    """Nothing can be checked then; and nothing is queued for ever or run by mistake."""
     url = restricted("+@all", "~*", missing)
     report = insert(ROWS, "SET a:{id} {v}", server=url)
     assert (report.replies, report.failed) == (3, 0)
@@ -115,14 +117,14 @@ def test_user_without_transactions(insert: Insert, restricted: Any, missing: str
     assert restricted.admin.dbsize() == 3
 
 
-def test_over_redis_cli_without_the_right_to_discard(restricted: Any) -> None:
+def test_over_redis_cli_without_permission_to_discard(restricted: Any) -> None:
     url = restricted("+@all", "~*", "-discard")
     assert fastresp.mass_insert(ROWS, "SET a:{id} 1", server=url, transport="redis-cli").failed == 0
     assert restricted.admin.dbsize() == 3
 
 
 def test_dry_run(restricted: Any, tmp_path: Path) -> None:
-    """Also where the user may ask neither COMMAND INFO nor ACL DRYRUN."""
+    """It works even if the user may run neither COMMAND INFO nor ACL DRYRUN."""
     path = tmp_path / "x.csv"
     path.write_text("id,v\n1,x\n")
     url = restricted("+multi", "+discard", "+get", "~*")
@@ -141,7 +143,7 @@ def test_dry_run(restricted: Any, tmp_path: Path) -> None:
     assert (done.exit_code, "to run the 'set' command" in done.stdout) == (3, True)
 
 
-def test_what_is_asked() -> None:
+def test_commands_of_a_rehearsal() -> None:
     template = fastresp.Template("hset user:{id} n {n} {**}; {cmd} x; MULTI; SADD s {*t}; PING")
     assert [each[:2] for each in rehearsal_of(template)] == [
         ((b"hset", b"user:1", b"n", b"1", b"1", b"1"), False),

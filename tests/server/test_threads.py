@@ -1,4 +1,4 @@
-"""Functions in threads of their own."""
+"""``server.threads``: functions in threads of their own."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_result_and_exception() -> None:
         in_thread(Source().fail).result()
 
 
-def test_nothing_is_held_once_the_result_is_there() -> None:
-    """Of a lost load the source was sometimes held on to for a moment more."""
+def test_data_is_released_once_the_result_is_known() -> None:
+    """The source of a lost load sometimes stayed alive for a moment longer."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

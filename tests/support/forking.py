@@ -32,7 +32,7 @@ def main() -> None:
             if os.getpid() == fork.parent:
                 raise
             words = str(error)
-            sys.exit(7 if "forked from" in words else f"{type(error).__name__}: {words}")
+            sys.exit(7 if "parent process" in words else f"{type(error).__name__}: {words}")
         if os.getpid() != fork.parent:
             sys.exit(0)
         assert fork.done, "nothing was forked"

@@ -1,4 +1,4 @@
-"""Every wait has an end: one deadline for a load, whatever the number of its connections."""
+"""Every wait ends: one deadline for a load, regardless of its number of connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Answer = Callable[[socket.socket], object]
 
 @contextmanager
 def fake_server(answer: Answer) -> Iterator[str]:
-    """A server that does not speak RESP: a function has each of its connections."""
+    """A server whose connections are each handled by a function, so it need not speak RESP."""
     ends: list[socket.socket] = []
 
     def accept() -> None:
@@ -67,7 +67,7 @@ def silent(end: socket.socket) -> None:
 
 
 def trickle(end: socket.socket) -> None:
-    """The beginning of a long reply, byte by byte, without end."""
+    """Send the start of a long reply, byte by byte, for ever."""
     end.sendall(b"$1000000\r\n")
     while True:
         end.sendall(b"x")
@@ -75,10 +75,10 @@ def trickle(end: socket.socket) -> None:
 
 
 def slow_answers(end: socket.socket) -> None:
-    """Each in time, and all of them too late."""
+    """Send each reply in time, but all of them too late."""
     while data := end.recv(4096):
         if not data.startswith(b"*"):
-            return  # TLS, which is tried in the end
+            return  # the TLS handshake that is tried last
         if b"SETINFO" in data:
             end.sendall(b"+OK\r\n" * data.count(b"SETINFO"))
         else:
@@ -87,7 +87,7 @@ def slow_answers(end: socket.socket) -> None:
 
 
 def pass_on(end: socket.socket, server: LocalServer) -> None:
-    """Ask a real server one question after another."""
+    """Pass commands on to a real server, one at a time."""
     with socket.socket(socket.AF_UNIX) as real:
         real.connect(str(server.socket))
         while data := end.recv(65536):
@@ -97,7 +97,7 @@ def pass_on(end: socket.socket, server: LocalServer) -> None:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the times that a server has to answer short."""
+    """Shorten the time that a server has to answer."""
     monkeypatch.setattr(server_module, "ASK_TIMEOUT_S", 0.6)
     monkeypatch.setattr(server_module, "OPEN_TIMEOUT_S", 0.6, raising=False)
 
@@ -121,7 +121,7 @@ CALLERS: dict[str, Callable[[str], object]] = {
 }
 
 
-# Behind the timeout the failure is looked into for a second.
+# After the timeout the failure is examined for a second.
 SILENT = ("mass_insert", "64 connections", "asyncio", "ListBuffer")
 CASES = [
     pytest.param(
@@ -135,7 +135,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("caller", "answer"), CASES)
-def test_server_that_does_not_finish_an_answer(short: None, caller: str, answer: Answer) -> None:
+def test_server_that_never_finishes_a_reply(short: None, caller: str, answer: Answer) -> None:
     started = time.monotonic()
     with fake_server(answer) as url, pytest.raises(fastresp.TransportTimeout) as caught:
         CALLERS[caller](url)
@@ -145,11 +145,9 @@ def test_server_that_does_not_finish_an_answer(short: None, caller: str, answer:
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [(trickle, "a reply does not end"), (slow_answers, "could not be opened within 0.6 s")],
+    [(trickle, "incomplete reply"), (slow_answers, "could not be opened within 0.6 s")],
 )
-def test_dry_run_of_a_server_that_does_not_finish_an_answer(
-    short: None, answer: Answer, words: str
-) -> None:
+def test_dry_run_when_a_reply_never_ends(short: None, answer: Answer, words: str) -> None:
     template = fastresp.Template("SET {0} {1}")
     with fake_server(answer) as url:
         found = dry_run([(1, 1)], template, server=url, timeout=0.3)
@@ -160,7 +158,7 @@ def test_dry_run_of_a_server_that_does_not_finish_an_answer(
 def test_server_that_answers_the_first_connection_only(
     short: None, server: LocalServer, answer: Answer
 ) -> None:
-    """The deadline is one, however many connections there are to be."""
+    """There is one deadline, however many connections are opened."""
     count = 0
 
     def first_only(end: socket.socket) -> None:
@@ -213,7 +211,7 @@ def test_opening_is_cancelled(short: None) -> None:
 def test_frozen_server(
     insert: Insert, start_server: Callable[..., LocalServer], connections: int
 ) -> None:
-    """The timeout is that of the load, not of each connection in turn."""
+    """The timeout is for the load, not for each connection in turn."""
     server = start_server()
     frozen = 0.0
 
@@ -225,15 +223,15 @@ def test_frozen_server(
                 frozen = time.monotonic()
             yield i % 1000, VALUE
 
-    with pytest.raises(fastresp.TransportTimeout, match=r"nothing moved for 1 s"):
+    with pytest.raises(fastresp.TransportTimeout, match=r"no progress for 1 s"):
         insert(rows(), SET, server=server.url, connections=connections, timeout=1.0)
-    # A slow machine encodes for a while; 64 connections would have waited for a minute and more.
+    # A slow machine encodes for a while; 64 timeouts in turn would be over a minute.
     assert time.monotonic() - frozen < 20
     os.kill(server.process.pid, signal.SIGCONT)
 
 
-def test_progress_anywhere_is_progress(server: LocalServer, client: redis.Redis) -> None:
-    """One connection waits for longer than the timeout, while another goes on."""
+def test_progress_on_any_connection_counts(server: LocalServer, client: redis.Redis) -> None:
+    """One connection is silent for longer than the timeout, while another makes progress."""
     with SocketTransport(Options(server=server.url, connections=2, timeout=1.0)) as transport:
         transport.write(fastresp.pack("BLPOP", "gate", 0))
         started = time.monotonic()
@@ -246,8 +244,8 @@ def test_progress_anywhere_is_progress(server: LocalServer, client: redis.Redis)
     assert client.exists("gate") == 0
 
 
-def test_several_are_opened_at_once(short: None, server: LocalServer) -> None:
-    """Over a long way 64 connections would take 64 times as long one by one."""
+def test_connections_are_opened_in_parallel(short: None, server: LocalServer) -> None:
+    """Over a slow network, 64 connections opened in turn would take 64 times as long."""
     count = 0
     met: list[int] = []
     meeting = threading.Barrier(4)
@@ -258,7 +256,7 @@ def test_several_are_opened_at_once(short: None, server: LocalServer) -> None:
         if count == 1:
             pass_on(end, server)
         else:
-            with suppress(threading.BrokenBarrierError):  # those of the second look are fewer
+            with suppress(threading.BrokenBarrierError):  # the retry opens fewer
                 met.append(meeting.wait(10))
 
     with fake_server(meet) as url, pytest.raises(fastresp.TransportError):

@@ -1,4 +1,4 @@
-"""The driver while signals come: each exception of theirs is raised in the core, or ends it."""
+"""The driver and signals: an exception of a handler is raised in the core, or closes it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pytest
 
 from fastresp.transports.driver import Blocking, run
 
-# Where Python looks for signals, by the names of all versions.
+# Bytecodes at which Python checks for signals, under the names of all versions.
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME", "PRECALL")
 
 
 def looks() -> list[int]:
-    """The places in ``run`` where a signal's exception can come up."""
+    """The offsets in ``run`` at which a signal handler can raise."""
     return [each.offset for each in dis.get_instructions(run) if each.opname in LOOKS]
 
 
 @pytest.mark.parametrize("place", looks())
 @pytest.mark.parametrize("time", [0, 1, 2])
 def test_interruption_between_two_steps(place: int, time: int) -> None:
-    """Wherever it comes, a core that has begun is told of it, and none is left half run."""
-    told: list[BaseException] = []
+    """Wherever it is raised, a core that has begun gets it, and none is left open."""
+    caught: list[BaseException] = []
     begun = False
     times = 0
 
@@ -36,7 +36,7 @@ def test_interruption_between_two_steps(place: int, time: int) -> None:
             for _ in range(3):
                 yield Blocking(lambda: None)
         except BaseException as error:
-            told.append(error)
+            caught.append(error)
             raise
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -62,4 +62,4 @@ def test_interruption_between_two_steps(place: int, time: int) -> None:
         sys.settrace(before)
     ended = steps.gi_frame is None
     assert ended or not begun
-    assert not told or (interrupted and isinstance(told[0], KeyboardInterrupt))
+    assert not caught or (interrupted and isinstance(caught[0], KeyboardInterrupt))

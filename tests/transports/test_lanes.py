@@ -1,4 +1,4 @@
-"""Loads over several connections: all arrives, every error finds its row, every end is told."""
+"""Loads over several connections: all arrives, errors have rows, losses are reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = 200_000
 def rows(
     count: int = ROWS, at: int | None = None, happening: Callable[[], object] | None = None
 ) -> Iterator[tuple[int, str]]:
-    """Rows of distinct keys; something happens before one of them is made."""
+    """Yield rows with distinct keys; call ``happening`` before one of them."""
     for i in range(count):
         if i == at and happening is not None:
             happening()
@@ -40,11 +40,11 @@ def rows(
 
 
 def loaders(client: redis.Redis) -> list[str]:
-    """The ids of the connections that load."""
+    """The ids of the connections of the load."""
     return [each["id"] for each in client.client_list() if each["cmd"] in ("set", "NULL")]
 
 
-def test_all_arrives(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+def test_everything_arrives(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
     report = insert(rows(), SET, server=server.url, connections=4)
     assert (report.rows, report.commands, report.replies, report.failed) == (ROWS,) * 3 + (0,)
     assert (report.in_doubt, report.unsent, report.connections) == (0, 0, 4)
@@ -73,10 +73,10 @@ def test_columns(insert: Insert, server: LocalServer, client: redis.Redis) -> No
     assert client.hgetall("user:177777") == {b"name": b"name 177777"}
 
 
-def test_errors_find_their_rows(
+def test_errors_have_their_rows(
     insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Two commands a row, of which some rows are left out; every thousandth key is a list."""
+    """Two commands per row, with some rows skipped; every thousandth key is a list."""
     wrong = range(0, ROWS // 2, 1000)
     for i in wrong:
         client.lpush(f"key:{i}", 1)
@@ -93,12 +93,12 @@ def test_errors_find_their_rows(
     assert report.rows == ROWS // 2
     rejects = [json.loads(line) for line in (tmp_path / "rejects").read_text().splitlines()]
     place = {row: 2 * index for index, row in enumerate(left)}
-    told = sorted((each["row"], each["command"], each["arguments"]) for each in rejects)
-    assert told == [(i, place[i], ["INCRBY", f"key:{i}", str(i)]) for i in wrong]
+    listed = sorted((each["row"], each["command"], each["arguments"]) for each in rejects)
+    assert listed == [(i, place[i], ["INCRBY", f"key:{i}", str(i)]) for i in wrong]
 
 
 def test_rows_of_errors_after_a_second_writer(server: LocalServer) -> None:
-    """What is written in several goes counts on."""
+    """Rows are counted across several Writers."""
     with SocketTransport(Options(server=server.url, connections=3)) as transport:
         for _ in range(5):
             for chunk in fastresp.Writer(chunk_bytes=100).chunks([("PING",)] * 20 + [("BAD",)]):
@@ -126,15 +126,15 @@ def test_stop_at_the_first_error(insert: Insert, server: LocalServer, client: re
 def test_one_connection_is_lost(
     insert: Insert, server: LocalServer, client: redis.Redis, which: int
 ) -> None:
-    """The replies of the others are waited for: in doubt is what the lost one had in flight."""
+    """Wait for the replies of the others; only the lost one's commands in flight are in doubt."""
     kill = lambda: client.client_kill_filter(_id=sorted(loaders(client), key=int)[which])  # noqa: E731
-    with pytest.raises(fastresp.TransportError, match="lost the server at") as caught:
+    with pytest.raises(fastresp.TransportError, match="lost the connection to") as caught:
         insert(rows(ROWS, ROWS // 2, kill), SET, server=server.url, connections=3)
     report = caught.value.report
     assert report is not None
     assert report.in_doubt < report.acknowledged < ROWS
     assert report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
-    assert "a new connection to it works" in str(caught.value)
+    assert "a new connection works" in str(caught.value)
     assert loaders(client) == []
 
 
@@ -155,7 +155,7 @@ def test_only_the_lost_one_is_in_doubt(server: LocalServer, client: redis.Redis)
 def test_server_is_killed(insert: Insert, start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
     kill = server.process.kill
-    with pytest.raises(fastresp.TransportError, match="a new connection says") as caught:
+    with pytest.raises(fastresp.TransportError, match="a new connection failed") as caught:
         insert(rows(ROWS, ROWS // 2, kill), SET, server=server.url, connections=3)
     report = caught.value.report
     assert report is not None
@@ -177,7 +177,7 @@ def test_frozen_server(insert: Insert, start_server: Callable[..., LocalServer])
 
 
 def test_source_raises(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
-    """What was whole is sent over all of them, and answered."""
+    """Whole commands are still sent over all connections, and answered."""
 
     def fail() -> None:
         raise ArithmeticError("no more")
@@ -224,17 +224,18 @@ def test_cancelled(server: LocalServer, client: redis.Redis) -> None:
 def test_rate_limit(
     insert: Insert, server: LocalServer, rate: int, count: int, connections: int
 ) -> None:
-    """It is one of all connections: none has a share that others can't use."""
+    """The limit is for all connections together: none has a share that others can't use."""
     report = insert(rows(count), SET, server=server.url, connections=connections, rate_limit=rate)
     assert report.replies == count
-    # A share for each would take 10 times as long with 40 of them; a busy machine takes twice.
+    # With a share for each of 40 connections it would take 10 times as long; on a busy machine it
+    # takes twice as long.
     assert 0.9 * count / rate < report.seconds < 8 * count / rate
 
 
 def test_connections_that_the_server_closes_unused(
     insert: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
-    """They have nothing in flight: the load goes on without them."""
+    """They have nothing in flight, so the load continues without them."""
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
         idle = lambda: [client.client_kill_filter(_id=each) for each in loaders(client)[1:]]  # noqa: E731
@@ -253,7 +254,7 @@ def test_connections_that_the_server_closes_unused(
 def test_connections_closed_unused_while_an_async_source_pauses(
     start_server: Callable[..., LocalServer],
 ) -> None:
-    """What tends to the connections meanwhile takes it as the load does."""
+    """The load continues without them, also when they are closed during a pause."""
     server = start_server()
 
     async def pausing_rows(client: redis.Redis) -> AsyncIterator[tuple[int, str]]:
@@ -280,7 +281,7 @@ def test_connections_closed_unused_while_an_async_source_pauses(
 
 
 def test_one_connection_is_dead(server: LocalServer, client: redis.Redis) -> None:
-    """It is noticed while the others go on, after the timeout and not at the end."""
+    """It is noticed after the timeout, while the others go on, and not at the end."""
 
     def slow_rows() -> Iterator[tuple[int, str]]:
         for i in range(100_000):
@@ -350,12 +351,14 @@ def test_async_source_that_pauses(server: LocalServer, client: redis.Redis) -> N
     started = time.monotonic()
     with pytest.raises(fastresp.LoadErrors) as caught:
         asyncio.run(main())
-    assert time.monotonic() - started < 30  # the source is not waited for
+    assert time.monotonic() - started < 30  # does not wait for the source
     assert caught.value.report.errors[0].row == 20_000
     assert caught.value.report.in_doubt == 0
 
 
-def test_no_room_for_all_of_them(insert: Insert, start_server: Callable[..., LocalServer]) -> None:
+def test_server_accepts_fewer_connections(
+    insert: Insert, start_server: Callable[..., LocalServer]
+) -> None:
     server = start_server("--maxclients", "4")
     with redis.Redis.from_url(server.url) as client:
         client.ping()
@@ -369,15 +372,15 @@ def test_no_room_for_all_of_them(insert: Insert, start_server: Callable[..., Loc
 
 
 @pytest.mark.parametrize("connections", [0, -1, MOST_CONNECTIONS + 1, 2.0, "3", None])
-def test_what_is_no_number_of_connections(insert: Insert, connections: Any) -> None:
-    with pytest.raises(ValueError, match="connections is a number from 1 to 64, not"):
+def test_invalid_number_of_connections(insert: Insert, connections: Any) -> None:
+    with pytest.raises(ValueError, match="connections must be a number from 1 to 64, not"):
         insert(rows(1), SET, server="redis://127.0.0.1:1", connections=connections)
 
 
 @pytest.mark.parametrize(
     ("data", "template"), [([("SET", "a", 1)], None), ([{"name": "SET"}], "{name} a 1")]
 )
-def test_names_that_only_the_data_tells(insert: Insert, data: Any, template: Any) -> None:
+def test_command_names_from_the_data(insert: Insert, data: Any, template: Any) -> None:
     with pytest.raises(ValueError, match="leave out connections="):
         insert(data, template, server="redis://127.0.0.1:1", connections=2)
 
@@ -403,15 +406,20 @@ def test_transactions_within_a_row(insert: Insert, server: LocalServer) -> None:
     assert (report.replies, report.failed) == (80_000, 0)
 
 
-def test_redis_cli_has_one(server: LocalServer) -> None:
-    with pytest.raises(fastresp.TransportError, match="has one connection; use transport='socket'"):
+def test_redis_cli_opens_one_connection(server: LocalServer) -> None:
+    with pytest.raises(
+        fastresp.TransportError, match="opens one connection only; use transport='socket'"
+    ):
         fastresp.mass_insert(rows(1), SET, server=server.url, connections=2, transport="redis-cli")
     report = fastresp.mass_insert(rows(1), SET, server=server.url, connections=2)
-    assert (report.transport, report.reason) == ("socket", "redis-cli --pipe has one connection")
+    assert (report.transport, report.reason) == (
+        "socket",
+        "redis-cli --pipe opens one connection only",
+    )
 
 
 def test_memory_of_the_window_is_shared(server: LocalServer) -> None:
-    """However many there are, what is held does not grow with the load."""
+    """With any number of connections, the memory held does not grow with the load."""
     with SocketTransport(Options(server=server.url, connections=8)) as transport:
         windows = [lane.window for lane in transport.lanes.lanes]
         assert sum(window.most_bytes for window in windows) <= 16 << 20
@@ -419,7 +427,7 @@ def test_memory_of_the_window_is_shared(server: LocalServer) -> None:
         for chunk in writer.chunks(rows(ROWS)):
             transport.write(chunk)
             held = [sending.chunk.memory for window in windows for sending in window._held]
-            # Each may be over by the chunk that fills it.
+            # Each may exceed its limit by the chunk that fills it.
             assert sum(held) < (16 << 20) + 8 * 700_000
 
 

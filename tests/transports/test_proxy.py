@@ -1,4 +1,4 @@
-"""Loads over a network that cuts, freezes, fragments and lies: no hang, no false account."""
+"""Loads over a network that cuts, freezes, fragments and corrupts: no hang, no wrong report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastresp.server.local_server import LocalServer
 COMMANDS = 2_000
 VALUE = "x" * 100
 SET = "SET key:{0} {1}"
-# About what goes each way in a load, and in the questions before it.
+# Approximate bytes each way in a load, including the checks before it.
 UP_BYTES = COMMANDS * 140
 DOWN_BYTES = COMMANDS * 5 + 6_000
 TIMEOUT_S = 0.4
@@ -33,7 +33,7 @@ def rows(count: int = COMMANDS) -> Iterator[tuple[int, str]]:
 
 
 class Account:
-    """What a load says of itself: commands acknowledged, and in doubt."""
+    """What a load reports: commands acknowledged and in doubt."""
 
     def __init__(self, report: fastresp.Report | None, error: BaseException | None) -> None:
         self.acknowledged = 0 if report is None else report.acknowledged
@@ -63,7 +63,7 @@ def by_redis_cli(url: str) -> Account:
 
 
 def by_iter_replies(url: str) -> Account:
-    """Replies that came are acknowledged; all else of what was made may have been run."""
+    """Count received replies as acknowledged; any other command may have been run."""
     count, failure = 0, None
     try:
         for _ in fastresp.iter_replies(rows(), SET, server=url, timeout=TIMEOUT_S):
@@ -112,7 +112,7 @@ CALLERS: dict[str, Callable[[str], Account]] = {
 
 
 def chosen(kind: str, way: str, seed: int) -> Fault:
-    """A fault at a random place: often near the beginning, or anywhere."""
+    """A fault at a random byte: often near the start, otherwise anywhere."""
     choice = random.Random(f"{kind} {way} {seed}")
     most = UP_BYTES if way == UP else DOWN_BYTES
     at = int(2 ** choice.uniform(0, most.bit_length())) if choice.random() < 0.3 else None
@@ -120,9 +120,10 @@ def chosen(kind: str, way: str, seed: int) -> Fault:
 
 
 def check(caller: str, fault: Fault, server: LocalServer, target: str | int, url: str = "") -> bool:
-    """Load through a proxy; compare what the load says with what the server holds.
+    """Load through a proxy; compare the report with what the server stored.
 
-    Returns whether the fault happened.
+    Returns:
+        Whether the fault happened.
     """
     with ExitStack() as stack:
         client = stack.enter_context(redis.Redis.from_url(server.url))
@@ -132,7 +133,7 @@ def check(caller: str, fault: Fault, server: LocalServer, target: str | int, url
         account = CALLERS[caller](url.replace("PORT", str(proxy.port)) or proxy.url)
         assert time.monotonic() - started < 30, fault
         stored = client.dbsize()
-        while others(client):  # what was in their buffers is run before they are closed
+        while others(client):  # the server runs what is in their buffers before it closes them
             assert time.monotonic() - started < 60
             stored = client.dbsize()
             if fault.kind in ("freeze", "half-close"):
@@ -144,7 +145,7 @@ def check(caller: str, fault: Fault, server: LocalServer, target: str | int, url
         if fault.kind in FAITHFUL:
             assert account.acknowledged <= stored <= account.acknowledged + account.in_doubt, what
         else:
-            # Nobody can know which of the replies was not the server's.
+            # A client can't tell which of the replies was not the server's.
             assert account.acknowledged <= stored + inserted, what
         if fault.kind in ("none", "fragment"):
             assert (account.error, account.acknowledged) == (None, COMMANDS), what
@@ -160,7 +161,7 @@ def others(client: redis.Redis) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("caller", CALLERS)
 def test_fault(caller: str, kind: str, server: LocalServer) -> None:
-    """Of the two ways one for each, in turn."""
+    """One direction per case, in turn."""
     way = (UP, DOWN)[([*CALLERS].index(caller) + KINDS.index(kind)) % 2]
     check(caller, chosen(kind, way, 1), server, str(server.socket))
 

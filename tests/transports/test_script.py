@@ -1,4 +1,4 @@
-"""Scripts as commands: loaded before, sent again when they were forgotten, each row once."""
+"""Scripts as commands: loaded first, resent when forgotten, and each row run once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fastresp.transports.resend import ResendingWindow
 
 
 def test_dump_is_whole(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """A file needs nothing loaded before."""
+    """The file loads without any script loaded first."""
     template = ["SADD users {id}", ADD.command("u:{id}", "{n}"), Script("").command()]
     count = fastresp.dump(data(10), template, tmp_path / "x.resp")
     client.script_flush()
@@ -42,7 +42,7 @@ def test_transport(server: LocalServer) -> None:
     command = ADD.command("u:{id}", "{n}")
     report = fastresp.mass_insert(data(10), command, server=server.url)
     assert report.transport == "socket"
-    assert "can't send a script again" in report.reason
+    assert "can't resend a script" in report.reason
     with pytest.raises(fastresp.TransportError, match=r"has forgotten; use transport='socket'"):
         fastresp.mass_insert(data(10), command, server=server.url, transport="redis-cli")
 
@@ -70,17 +70,17 @@ def test_forgotten_again_and_again(
     assert report.bytes_sent > once
 
 
-def test_forgotten_at_every_turn(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+def test_forgotten_all_the_time(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
     with flushing(server, 0):
         report = insert(data(), ADD.command("u:{id}", "{n}"), server=server.url)
     assert (report.commands, report.replies, report.failed) == (ROWS, ROWS, 0)
     assert sums(client) == expected()
 
 
-def test_only_the_script_is_sent_again(
+def test_only_the_script_is_resent(
     insert: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
-    """Of a row with several commands; two scripts; and errors among them find their rows."""
+    """Rows have several commands and two scripts, and errors among them have their rows."""
     push = Script("redis.call('RPUSH', KEYS[1], ARGV[1]) return redis.call('LLEN', KEYS[1])")
     template = ["INCR count", ADD.command("u:{id}", "{n}"), push.command("list", "{n}")]
     wrong = range(7, KEYS, 1000)
@@ -125,7 +125,7 @@ def test_errors_of_the_script(insert: Insert, server: LocalServer, tmp_path: Pat
 
 
 def test_stopped_while_it_is_forgotten(insert: Insert, server: LocalServer) -> None:
-    """What was not run counts as not sent."""
+    """Commands that were not run count as unsent."""
     script = Script("redis.call('INCR', 'ran') return redis.call('LPUSH', KEYS[1], 1)")
     with flushing(server), redis.Redis.from_url(server.url) as client:
         client.set("k60000", "text")
@@ -141,7 +141,7 @@ def test_stopped_while_it_is_forgotten(insert: Insert, server: LocalServer) -> N
 def test_lost_while_it_is_forgotten(
     insert: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
-    """What is known to have run has; what is in doubt may have, what is unsent has not."""
+    """Acknowledged commands ran, those in doubt may have, and unsent ones did not."""
     server = start_server("--appendonly", "yes", "--appendfsync", "no")
 
     def source() -> Iterator[int]:
@@ -167,7 +167,7 @@ def test_lost_while_it_is_forgotten(
 
 @contextmanager
 def flushing_quietly(server: LocalServer) -> Iterator[None]:
-    """As ``flushing()``, of a server that may go."""
+    """Like ``flushing()``, but the server may end."""
     done = threading.Event()
 
     def flush() -> None:
@@ -212,7 +212,7 @@ def test_rate_limit(insert: Insert, server: LocalServer, client: redis.Redis) ->
 
 
 def test_syntax_error(insert: Insert, server: LocalServer) -> None:
-    """It is told before a row is read."""
+    """It is reported before a row is read."""
     source = iter([1])
     with pytest.raises(fastresp.CommandError, match="ERR Error compiling script") as caught:
         insert(source, Script("local = 1").command("k{0}"), server=server.url)
@@ -238,7 +238,7 @@ def test_rights(insert: Insert, start_server: Callable[..., LocalServer], right:
 
 
 @pytest.mark.parametrize("server_name", ["redis-server", *WHEEL_SERVERS])
-def test_words_of_servers(server_name: str) -> None:
+def test_error_replies_of_servers(server_name: str) -> None:
     with LocalServer(program=located(server_name, WHEEL_SERVERS)) as server:
         with redis.Redis.from_url(server.url) as client, flushing(server):
             report = fastresp.mass_insert(data(), ADD.command("u:{id}", "{n}"), server=server.url)
@@ -249,7 +249,7 @@ def test_words_of_servers(server_name: str) -> None:
         )
         assert is_forgotten(error.text)
         assert is_forgotten(error.text.encode())
-        # In a transaction the rest of it runs: therefore scripts are refused there.
+        # The rest of a transaction still runs, which is why scripts are refused in one.
         *_, reply = fastresp.iter_replies(
             [("MULTI",), ("SET", "a", 1), ("EVALSHA", "0" * 40, 0), ("EXEC",)], server=server.url
         )
@@ -257,16 +257,16 @@ def test_words_of_servers(server_name: str) -> None:
         assert is_forgotten(reply[1].text)
 
 
-def test_own_errors_of_that_code_are_errors(insert: Insert, server: LocalServer) -> None:
+def test_noscript_error_of_the_script_itself(insert: Insert, server: LocalServer) -> None:
     script = Script("return redis.error_reply('NOSCRIPT of my own')")
     report = insert(range(5), script.command(), server=server.url, on_error="collect")
     assert (report.commands, report.failed) == (5, 5)
 
 
-def test_a_server_that_never_knows_it_ends_in_an_error(
+def test_script_that_is_never_known_becomes_an_error(
     insert: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
-    """After two more tries, here by a script whose replies say so."""
+    """After two more tries; here the script itself replies NOSCRIPT."""
     script = Script(
         "redis.call('INCR', 'tries') return redis.error_reply('NOSCRIPT No matching script.')"
     )
@@ -283,8 +283,8 @@ def evalsha(i: int) -> bytes:
     return fastresp.pack("EVALSHA", ADD.sha1, 1, f"u:{i}", "x" * 100)
 
 
-def test_what_is_sent_again() -> None:
-    """The script goes whole with the first, and every 16 KiB; and with all at the last try."""
+def test_how_commands_are_resent() -> None:
+    """The first command and one every 16 KiB include the script; at the last try all do."""
     scripts = ForgottenScripts({ADD.sha1.encode(): ADD.text})
     assert script_of(evalsha(1)) == ADD.sha1.encode()
     assert script_of(fastresp.pack("EVAL", "return 1", 0)) == b""
@@ -310,7 +310,7 @@ TEMPLATE = ADD.command("u:{0}", "1")
 
 
 def sent_window() -> ResendingWindow:
-    """One whose 20 commands have gone."""
+    """A window whose 20 commands were sent."""
     window = ResendingWindow(ForgottenScripts(TEMPLATE.scripts))
     for chunk in fastresp.Writer(TEMPLATE, chunk_bytes=400).chunks(range(20)):
         window.add(chunk)
@@ -319,8 +319,8 @@ def sent_window() -> ResendingWindow:
     return window
 
 
-def test_an_interruption_repeats_nothing_twice() -> None:
-    """What was taken is not taken again, though the list of errors still has it."""
+def test_interruption_resends_nothing_twice() -> None:
+    """Errors that are still in the list after an interruption are not counted again."""
     window = sent_window()
     words = b"NOSCRIPT No matching script."
     errors = [(i, words, False) for i in range(3, 9)] + [(9, words, True), (10, b"ERR x", False)]
@@ -353,8 +353,8 @@ def test_an_interruption_repeats_nothing_twice() -> None:
     assert (window.last.source_index(0), window.last.row(0)) == (20, 20)
 
 
-def test_an_interruption_right_after_they_are_held() -> None:
-    """The chunk says which they are, though their commands are still kept."""
+def test_interruption_right_after_a_chunk_is_added() -> None:
+    """The chunk counts as resent, although its commands are still kept."""
 
     class Interrupting(deque[Any]):
         def append(self, sending: Any) -> None:
@@ -371,14 +371,14 @@ def test_an_interruption_right_after_they_are_held() -> None:
         window.resend()
 
 
-def test_nothing_is_sent_again_without_need(server: LocalServer) -> None:
+def test_nothing_is_resent_without_need(server: LocalServer) -> None:
     report = insert_sync(data(), ADD.command("u:{id}", "{n}"), server=server.url)
     chunks = fastresp.Writer(ADD.command("u:{id}", "{n}")).chunks(data())
     assert report.bytes_sent == sum(map(len, chunks))
 
 
 def test_lost_with_a_script_missing(start_server: Callable[..., LocalServer]) -> None:
-    """The replies that are there are given as far as there is no gap."""
+    """Replies are yielded up to the first gap."""
     server = start_server()
 
     def source() -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""The socket transports, sync and asyncio: what comes in, rates, memory, threads and forks."""
+"""The socket transports, sync and asyncio: replies, rates, memory, threads and forks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
 from fastresp.transports.socket import SocketTransport
 
-# What comes in
+# Replies
 
 
 def test_load(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
@@ -52,7 +52,7 @@ def test_all_kinds_of_replies(insert: Insert, server: LocalServer) -> None:
 
 
 def test_more_replies_than_the_buffers_hold(insert: Insert, server: LocalServer) -> None:
-    """Writing without reading would stall both sides here: 500 MB of replies."""
+    """500 MB of replies: writing without reading would block both sides."""
     data = [("SET", "a", "x" * 500_000)] + [("GET", "a")] * 1000 + list(commands(20_000))
     report = insert(data, server=server.url)
     assert report.replies == len(data)
@@ -75,7 +75,7 @@ def test_nodelay_is_on(start_server: Callable[..., LocalServer], port: int) -> N
 
 
 def test_clients_as_servers(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
-    """Their pools are not touched; the connection is one of our own."""
+    """Their pools are not used; the connection is our own."""
     before = client.info("stats")["total_connections_received"]
     assert insert([("SET", "a", 1)], server=client).replies == 1
     five = redis.asyncio.Redis.from_url(f"{server.url}?db=5")
@@ -99,7 +99,7 @@ def test_raw_resp(server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_sentinel(insert: Insert, start_server: Callable[..., LocalServer], port: int) -> None:
-    """The master is found by its name."""
+    """Sentinel finds the master by its name."""
     master = start_server("--port", str(port))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -132,7 +132,7 @@ def test_sentinel(insert: Insert, start_server: Callable[..., LocalServer], port
 
 
 def test_rate_limit(insert: Insert, server: LocalServer) -> None:
-    """It is never exceeded; and it is reached, but where others take the processor away."""
+    """It is never exceeded, and it is reached unless other processes use the CPU."""
     best = 0.0
     for _ in range(8):
         started = time.monotonic()
@@ -146,8 +146,8 @@ def test_rate_limit(insert: Insert, server: LocalServer) -> None:
     assert best > 2000
 
 
-def test_rate_limit_is_not_made_up_for(insert: Insert, server: LocalServer) -> None:
-    """After a pause of the source the rate is what it was, not a storm."""
+def test_no_burst_after_a_pause(insert: Insert, server: LocalServer) -> None:
+    """After a pause of the source the rate stays the same."""
     resumed = 0.0
 
     def pause() -> None:
@@ -157,7 +157,7 @@ def test_rate_limit_is_not_made_up_for(insert: Insert, server: LocalServer) -> N
 
     report = insert(commands(2000, 1000, pause), server=server.url, rate_limit=1000)
     assert report.replies == 2000
-    # A thousand at this rate, but for what a slow machine may have kept from before.
+    # About 1,000 at this rate, except those that a slow machine had still to send.
     assert time.monotonic() - resumed > 0.85
 
 
@@ -197,7 +197,7 @@ print(peak() - before)
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
 @pytest.mark.parametrize("what", ["many", "large"])
 def test_memory(server: LocalServer, client: redis.Redis, kind: str, what: str) -> None:
-    """At most 32 MiB: beyond the start, and beyond a value of 512 MiB itself."""
+    """At most 32 MiB more than at the start, not counting a value of 512 MiB itself."""
     done = subprocess.run(
         [sys.executable, "-c", MEMORY_CODE, server.url, kind, what],
         capture_output=True, text=True, check=True,
@@ -227,10 +227,8 @@ def test_several_threads_at_once(insert: Insert, server: LocalServer, client: re
     assert client.dbsize() == 80_000
 
 
-def test_fork_in_the_midst_of_a_load(
-    insert: Insert, server: LocalServer, client: redis.Redis
-) -> None:
-    """The parent goes on; the child has a load of its own."""
+def test_fork_during_a_load(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+    """The parent continues, and the child runs a load of its own."""
 
     def fork() -> None:
         pid = os.fork()

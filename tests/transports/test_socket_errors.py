@@ -20,14 +20,14 @@ from fastresp.server.local_server import LocalServer
 
 
 def mixed(count: int, every: int) -> Iterator[tuple[str, str, int]]:
-    """SETs, with a command that fails each so often."""
+    """Yield SETs, with a failing command at regular intervals."""
     for i in range(count):
         yield ("LPUSH", "text", i) if i % every == every - 1 else ("SET", f"key:{i}", i)
 
 
 @pytest.fixture
 def text(client: redis.Redis) -> None:
-    """A key that is not a list."""
+    """Create a key that is not a list."""
     client.set("text", "x")
 
 
@@ -46,7 +46,7 @@ def test_each_error_has_its_command(insert: Insert, server: LocalServer) -> None
 
 
 @pytest.mark.usefixtures("text")
-def test_rows_and_commands_are_told_apart(insert: Insert, server: LocalServer) -> None:
+def test_rows_and_commands_are_distinguished(insert: Insert, server: LocalServer) -> None:
     rows = ({"id": i, "key": "text" if i == 7777 else f"list:{i}"} for i in range(20_000))
     report = insert(rows, "SET id:{id} 1; LPUSH {key} {id}", server=server.url, on_error="collect")
     (error,) = report.errors
@@ -85,7 +85,7 @@ def test_stop_at_the_first_error(insert: Insert, server: LocalServer, client: re
     [(100, "more than 100 error"), ("100", "more than 100 error"), ("2%", "more than 2% of")],
 )
 def test_max_errors(insert: Insert, server: LocalServer, most: int | str, words: str) -> None:
-    """A tenth of the commands fail: both limits are passed soon."""
+    """A tenth of the commands fail, so both limits are exceeded soon."""
     options: dict[str, Any] = {"server": server.url, "max_errors": most}
     report = insert(mixed(1_000_000, 10), on_error="collect", **options)
     assert words in report.stopped
@@ -149,10 +149,10 @@ def test_rejects_are_written_as_they_happen(
 
 @pytest.mark.usefixtures("text")
 def test_rejects_to_a_function(insert: Insert, server: LocalServer) -> None:
-    taken: list[fastresp.CommandError] = []
-    report = insert(mixed(50_000, 100), server=server.url, rejects=taken.append, on_error="collect")
-    assert len(taken) == report.failed == 500
-    assert [error.index for error in taken] == list(range(99, 50_000, 100))
+    seen: list[fastresp.CommandError] = []
+    report = insert(mixed(50_000, 100), server=server.url, rejects=seen.append, on_error="collect")
+    assert len(seen) == report.failed == 500
+    assert [error.index for error in seen] == list(range(99, 50_000, 100))
     assert len(report.errors) == 100
 
 
@@ -176,7 +176,7 @@ def test_rejects_that_cannot_be_written(
 
 
 def test_errors_do_not_fill_the_memory(insert: Insert, server: LocalServer) -> None:
-    """Error replies to large commands: their arguments are kept within bounds."""
+    """Error replies to large commands: the memory for their arguments is limited."""
     client = redis.Redis.from_url(server.url)
     client.set("text", 1)
     data = [("LPUSH", "text", "x" * 1_000_000)] * 50
@@ -188,7 +188,7 @@ def test_errors_do_not_fill_the_memory(insert: Insert, server: LocalServer) -> N
 
 
 def test_large_command_that_fails(server: LocalServer, client: redis.Redis) -> None:
-    """No copy of it is made for an error that does not keep it."""
+    """The command is not copied if its error does not keep it."""
     client.set("text", 1)
     value = "x" * (100 << 20)
     forget_peak()
@@ -199,7 +199,7 @@ def test_large_command_that_fails(server: LocalServer, client: redis.Redis) -> N
 
 
 @pytest.mark.usefixtures("text")
-def test_storm_of_errors(insert: Insert, server: LocalServer) -> None:
+def test_many_errors(insert: Insert, server: LocalServer) -> None:
     storm = (("LPUSH", "text", i) for i in range(300_000))
     report = insert(storm, server=server.url, on_error="collect")
     assert (report.replies, report.failed, len(report.errors)) == (300_000, 300_000, 100)
@@ -225,7 +225,7 @@ def test_master_becomes_a_replica(
     assert admin.dbsize() == 300_000 - report.failed
 
 
-def test_rights_are_taken_away(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+def test_permissions_are_revoked(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
     client.execute_command("ACL", "SETUSER", "loader", "reset", "on", ">p", "~*", "+@all")
 
     def take() -> None:

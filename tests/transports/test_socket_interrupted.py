@@ -20,7 +20,7 @@ from fastresp.transports.socket import SocketTransport
 
 
 class SourceFailure(Exception):
-    """An exception of the user's own."""
+    """An exception of the user."""
 
 
 @pytest.mark.parametrize("failure", [SourceFailure("mine"), MemoryError()])
@@ -41,7 +41,7 @@ def test_source_raises(
 def test_source_that_lost_another_server(
     insert: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
-    """It may be a reading of one, or another load: what came before is loaded all the same."""
+    """The source may read from it or load into it: the rows before the error are still loaded."""
     lost = fastresp.TransportError("lost the other server", fastresp.Report("socket", commands=7))
 
     def fail() -> None:
@@ -56,7 +56,7 @@ def test_source_that_lost_another_server(
 
 
 def test_source_whose_own_load_had_errors(insert: Insert, server: LocalServer) -> None:
-    """What it says of that load stays; what became of this one is in a note."""
+    """Its report of that load stays; the outcome of this one is in a note."""
     inner = fastresp.LoadErrors(fastresp.Report("socket", commands=7, replies=7, failed=7))
 
     def fail() -> None:
@@ -71,7 +71,7 @@ def test_source_whose_own_load_had_errors(insert: Insert, server: LocalServer) -
 def test_interruption_leaves_no_connection_open(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that comes while a connection is closed: the others are closed all the same."""
+    """An interruption while one connection is closed: the others are still closed."""
     closed: list[Lane] = []
     detach = Lane.detach
 
@@ -100,7 +100,7 @@ def test_value_that_cannot_be_sent(
     assert client.dbsize() == 1234
 
 
-def test_value_larger_than_the_server_takes(
+def test_value_larger_than_the_server_accepts(
     insert: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
     client.config_set("proto-max-bulk-len", 1 << 20)
@@ -132,7 +132,7 @@ def test_source_raises_when_the_server_is_gone_too(
 
     with pytest.raises(SourceFailure) as caught:
         insert(commands(400_000, 300_000, fail), server=server.url)
-    assert "lost the server" in "".join(caught.value.__notes__)
+    assert "lost the connection" in "".join(caught.value.__notes__)
 
 
 @pytest.mark.parametrize("attempt", range(10))
@@ -173,7 +173,7 @@ def test_killed_without_warning(server: LocalServer, client: redis.Redis, attemp
 def test_source_raises_what_ends_a_task(
     server: LocalServer, client: redis.Redis, transport: str, failure: type[BaseException]
 ) -> None:
-    """Without an event loop it is an exception as any other."""
+    """Without an event loop it is an exception like any other."""
 
     def rows() -> Iterator[tuple[str, str, int]]:
         yield from (("SET", f"key:{i}", i) for i in range(5))

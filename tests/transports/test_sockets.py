@@ -1,4 +1,4 @@
-"""``transports.sockets``: what has come over a socket, waited for and fed on in one call."""
+"""``transports.sockets``: wait for input, read it and feed a sink in one call."""
 
 import fcntl
 import os
@@ -26,14 +26,14 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def unread(ours: socket.socket) -> int:
-    """How many bytes have come and were not received."""
+    """Bytes that arrived and were not read yet."""
     return struct.unpack("i", fcntl.ioctl(ours, termios.FIONREAD, b"\0" * 4))[0]
 
 
 def later(
     pair: tuple[socket.socket, socket.socket], *pieces: bytes, pause: float = 0.05
 ) -> threading.Thread:
-    """Send pieces from another thread, with pauses, each when the one before was received."""
+    """Send pieces from another thread, with pauses, each once the one before was read."""
     ours, theirs = pair
 
     def send() -> None:
@@ -48,7 +48,7 @@ def later(
     return thread
 
 
-def test_takes_what_there_is(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_reads_what_is_there(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     reader = ReplyReader()
     receive(ours.fileno(), reader, 9)
@@ -58,8 +58,8 @@ def test_takes_what_there_is(pair: tuple[socket.socket, socket.socket]) -> None:
     assert (reader.take(), reader.offset) == ([b"OK"], 7)
 
 
-def test_the_end_behind_the_last_reply(pair: tuple[socket.socket, socket.socket]) -> None:
-    """Both in one call: a load does without a connection that was closed after its last reply."""
+def test_close_right_after_the_last_reply(pair: tuple[socket.socket, socket.socket]) -> None:
+    """One call reads the reply and raises: a load can then drop the idle connection."""
     ours, theirs = pair
     theirs.sendall(b"+OK\r\n")
     theirs.close()
@@ -69,7 +69,7 @@ def test_the_end_behind_the_last_reply(pair: tuple[socket.socket, socket.socket]
     assert reader.take() == [b"OK"]
 
 
-def test_no_more_reads_than_it_may(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_limit_of_reads(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     payload = b"x" * (2 * READ_BYTES)
@@ -82,7 +82,7 @@ def test_no_more_reads_than_it_may(pair: tuple[socket.socket, socket.socket]) ->
 
 
 def test_waits_for_the_rest_of_a_reply(pair: tuple[socket.socket, socket.socket]) -> None:
-    """And no longer: what comes behind it is left to the next call."""
+    """And no longer: later input is left to the next call."""
     ours, _ = pair
     reader = ReplyReader()
     thread = later(pair, b"*2\r\n$3\r\nab", b"c\r\n:", b"7\r\n", b"+late\r\n")
@@ -97,7 +97,7 @@ def test_waits_for_the_rest_of_a_reply(pair: tuple[socket.socket, socket.socket]
     thread.join()
 
 
-def test_waits_no_longer(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_wait_ends_in_time(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.sendall(b"$2\r\n")
     reader = ReplyReader()
@@ -107,7 +107,7 @@ def test_waits_no_longer(pair: tuple[socket.socket, socket.socket]) -> None:
     assert reader.pending
 
 
-def test_the_end(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_closed_connection(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.sendall(b"+last words\r\n$5\r\n")
     theirs.close()
@@ -122,8 +122,8 @@ def test_the_end(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 @pytest.mark.parametrize("raises", [True, False])
-def test_a_signal_ends_the_waiting(pair: tuple[socket.socket, socket.socket], raises: bool) -> None:
-    """And what came before it is kept."""
+def test_signal_ends_the_wait(pair: tuple[socket.socket, socket.socket], raises: bool) -> None:
+    """And input before it is kept."""
     ours, theirs = pair
     came = []
 
@@ -152,7 +152,7 @@ def test_a_signal_ends_the_waiting(pair: tuple[socket.socket, socket.socket], ra
     assert (reader.take(), reader.pending) == ([b"OK"], True)
 
 
-def test_tells_what_came_soon(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_returns_whether_input_came_soon(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     reader = ReplyReader()
     theirs.sendall(b"+OK\r\n")
@@ -164,8 +164,8 @@ def test_tells_what_came_soon(pair: tuple[socket.socket, socket.socket]) -> None
     assert not receive(ours.fileno(), reader, 9, 1, soon=True)
 
 
-def test_a_signal_while_awake(pair: tuple[socket.socket, socket.socket]) -> None:
-    """It must not wait until the sleep is over."""
+def test_signal_while_polling(pair: tuple[socket.socket, socket.socket]) -> None:
+    """The handler must not wait until the sleep is over."""
     ours, _ = pair
 
     def handle(number: int, frame: object) -> None:

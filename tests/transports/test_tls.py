@@ -1,4 +1,4 @@
-"""TLS on the socket transports: both directions in one thread, cut, killed, interrupted."""
+"""TLS on the socket transports: both directions in one thread, killed servers, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def test_clients_of_both_kinds(insert: Callable[..., fastresp.Report], tls: Call
         assert insert(commands(1000), server=url).replies == 1000
 
 
-def test_auto_takes_the_socket_for_a_client(tls: Callable[..., str]) -> None:
+def test_auto_chooses_the_socket_for_a_client(tls: Callable[..., str]) -> None:
     with redis.Redis.from_url(tls()) as client:
         report = fastresp.mass_insert(commands(10), server=client)
     assert report.transport == "socket"
-    assert "client's TLS" in report.reason
+    assert "TLS settings of a client" in report.reason
     assert fastresp.mass_insert(commands(10), server=tls()).transport == "redis-cli"
 
 
 def test_replies_and_commands_at_once(
     insert: Callable[..., fastresp.Report], tls: Callable[..., str]
 ) -> None:
-    """200 MB of replies while 20 MB of commands go: a writer that does not read would stall."""
+    """200 MB of replies to 20 MB of commands: a writer that does not read would block."""
     data = [("SET", "a", "x" * 200_000), *[("GET", "a"), ("SET", "b", "y" * 20_000)] * 1000]
     assert insert(data, server=tls()).replies == 2001
 
@@ -86,7 +86,7 @@ def test_execute(tls: Callable[..., str]) -> None:
     fastresp.mass_insert(rows, "SET {0} {1}", server=tls(), transport="socket")
     got = list(fastresp.iter_replies(rows, "GET {0}", server=tls(), decode=True))
     assert got == [value for _, value in rows]
-    # One that stops and goes on: what OpenSSL holds is not forgotten.
+    # A reader with pauses still gets the input that OpenSSL holds.
     slow = []
     for i, reply in enumerate(fastresp.iter_replies(rows[:200], "GET {0}", server=tls())):
         slow.append(reply.decode())
@@ -95,7 +95,7 @@ def test_execute(tls: Callable[..., str]) -> None:
     assert slow == got[:200]
 
 
-def test_errors_have_their_commands(
+def test_errors_have_their_rows(
     insert: Callable[..., fastresp.Report], tls: Callable[..., str]
 ) -> None:
     data = [
@@ -118,7 +118,7 @@ def test_server_killed(
                 tls_server.process.kill()
             yield command
 
-    with pytest.raises(fastresp.TransportError, match="lost the server") as caught:
+    with pytest.raises(fastresp.TransportError, match="lost the connection") as caught:
         insert(data(), server=tls())
     report = caught.value.report
     assert report is not None
@@ -127,7 +127,7 @@ def test_server_killed(
 
 @pytest.mark.parametrize("attempt", range(5))
 def test_ctrl_c(tls: Callable[..., str], attempt: int) -> None:
-    """Even in the midst of a TLS call nothing is sent twice, and the report is true."""
+    """Even during a TLS call nothing is sent twice, and the report is right."""
     child = running_load(tls(), "socket", 10_000 + 7919 * attempt)
     child.send_signal(signal.SIGINT)
     answered, doubt = interrupted(child)

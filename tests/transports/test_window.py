@@ -1,4 +1,4 @@
-"""The window: what is in flight, which command a reply answers, what is in doubt. No I/O."""
+"""The window, without I/O: commands in flight and in doubt, and which one a reply answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def chunks_of(count: int, chunk_bytes: int, start: int = 0) -> Iterator[Chunk]:
 
 
 def send(window: Window, most: int) -> bytes:
-    """Take up to so many bytes out of a window, in one piece."""
+    """Send up to this many bytes of a window, in one piece."""
     sending = window.sending
     if sending is None:
         return b""
@@ -40,7 +40,7 @@ def test_empty() -> None:
 
 
 def test_counts_at_any_moment() -> None:
-    """Only whole commands count as sent; replies are taken off what is in doubt."""
+    """Only whole commands count as sent; each reply reduces the commands in doubt."""
     window = Window()
     for chunk in chunks_of(10, 100):
         window.add(chunk)
@@ -65,8 +65,8 @@ def test_counts_at_any_moment() -> None:
     chunk_bytes=st.integers(20, 400),
     steps=st.lists(st.tuples(st.integers(1, 500), st.floats(0, 1)), max_size=60),
 )
-def test_any_course_of_things(chunk_bytes: int, steps: list[tuple[int, float]]) -> None:
-    """Whatever goes and comes: acknowledged <= sent <= made, and each command is found."""
+def test_any_order_of_events(chunk_bytes: int, steps: list[tuple[int, float]]) -> None:
+    """Always acknowledged <= sent <= made, and each command in flight is found."""
     window = Window(most_bytes=3000)
     stream = b"".join(pack("SET", f"k{i}", i) for i in range(100))
     ends = [0]
@@ -90,7 +90,7 @@ def test_any_course_of_things(chunk_bytes: int, steps: list[tuple[int, float]]) 
             assert arguments(command) == (b"SET", b"k%d" % index, b"%d" % index)
 
 
-def test_acknowledged_chunks_are_let_go() -> None:
+def test_acknowledged_chunks_are_released() -> None:
     window = Window(most_bytes=1)
     first, second, *_ = chunks_of(100, 500)
     assert window.has_room
@@ -111,7 +111,7 @@ def test_acknowledged_chunks_are_let_go() -> None:
     assert window.has_room
 
 
-def test_bound_in_commands() -> None:
+def test_limit_in_commands() -> None:
     window = Window(most_commands=10)
     chunks = chunks_of(100, 200)
     while window.has_room:
@@ -119,7 +119,7 @@ def test_bound_in_commands() -> None:
     assert 10 <= window.made < 20
 
 
-def test_no_more_than_so_many_commands() -> None:
+def test_piece_of_a_number_of_commands() -> None:
     window = Window()
     window.add(next(chunks_of(100, 1 << 20)))
     sending = window.sending
@@ -132,7 +132,7 @@ def test_no_more_than_so_many_commands() -> None:
 
 
 def test_several_writers_over_one_connection() -> None:
-    """Each Writer counts from 0; the window counts on."""
+    """Each Writer counts from 0; the window counts all."""
     window = Window()
     for start in (0, 30):
         for chunk in chunks_of(30, 200, start):
