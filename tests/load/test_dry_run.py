@@ -159,7 +159,7 @@ def test_arity_and_unknown_commands(server) -> None:
     assert "the server has no command BOGUS" in found.problems[0]
     assert found.inquiry.wrong_arity == ['SET "1"', 'HSET "1" "a"']
     assert found.problems[1] == (
-        'commands of the sample with too many or too few arguments: 2, the first: SET "1"'
+        '2 commands of the sample with too many or too few arguments, the first: SET "1"'
     )
 
 

@@ -41,7 +41,7 @@ def test_skipped(insert: Insert, server: LocalServer, kind: Any) -> None:
         )
         assert (report.rows, report.skipped) == (4000, 1000 * LEFT_OUT)
         assert report.commands == 4000 * 3 - report.skipped
-        assert "7,000 commands left out for a null (nulls='skip')" in str(report)
+        assert "7,000 commands skipped because of a null (nulls='skip')" in str(report)
     report = insert(kind(ROWS), SKIPPING, server=server.url, nulls="empty")
     assert (report.skipped, "left out" in str(report)) == (0, False)
 
@@ -71,7 +71,8 @@ def test_skipped_on_the_command_line(server: LocalServer, tmp_path: Path) -> Non
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     arguments = ["load", str(path), "SET a:{id} {v}", "--nulls", "skip", "--server", server.url]
     assert (
-        "2 commands left out for a null (--nulls skip)" in CliRunner().invoke(app, arguments).stderr
+        "2 commands skipped because of a null (--nulls skip)"
+        in CliRunner().invoke(app, arguments).stderr
     )
     fields = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert (fields["commands"], fields["skipped"], fields["rows"]) == (2, 2, 4)
@@ -173,7 +174,7 @@ def test_error_over_redis_cli_says_who_names_the_rows(
     client: redis.Redis, server: LocalServer
 ) -> None:
     client.set("text", "x")
-    words = "transport='socket' names them"
+    words = "transport='socket' can"
     with pytest.raises(fastresp.LoadErrors, match=words) as caught:
         fastresp.mass_insert(FAILING, server=server.url, transport="redis-cli")
     assert caught.value.report.errors[0].row is None
