@@ -114,7 +114,7 @@ def test_commands_nulls_default(tmp_path: Path) -> None:
     "data", [b"SET a b", bytearray(b"x"), {"a": 1}], ids=lambda data: type(data).__name__
 )
 def test_not_an_iterable_of_rows(tmp_path: Path, data: Any) -> None:
-    with pytest.raises(TypeError, match="data is an iterable of rows"):
+    with pytest.raises(TypeError, match="data must be an iterable of rows"):
         fastresp.dump(data, None, tmp_path / "dump")
     assert not (tmp_path / "dump").exists()
 
@@ -206,7 +206,7 @@ def test_not_over_what_is_read(tmp_path: Path, kind: str) -> None:
             "RESP": lambda: fastresp.read(path, format="resp"),
             "file object": lambda: fastresp.read(file, format="csv"),
         }
-        with pytest.raises(ValueError, match=r"x\.csv is what is read; write to another file"):
+        with pytest.raises(ValueError, match=r"x\.csv is also the source; write to another file"):
             fastresp.dump(sources[kind](), template, path)
     assert path.read_bytes() == content
 

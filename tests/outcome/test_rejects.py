@@ -134,7 +134,7 @@ def test_wrong_use(server: LocalServer, tmp_path: Path, arguments: list[str]) ->
 def test_damaged_file(server: LocalServer, client: redis.Redis, tmp_path: Path, line: str) -> None:
     path = tmp_path / "rejects.jsonl"
     path.write_text('{"arguments": ["SET", "a", "b"]}\n\n' + line, "latin-1")
-    with pytest.raises(SourceError, match=r"rejects.jsonl, line 3, is not what rejects= writes"):
+    with pytest.raises(SourceError, match=r"rejects.jsonl, line 3, was not written by rejects="):
         fastresp.mass_insert(fastresp.read_rejects(path), server=server.url)
     assert client.dbsize() == 0  # nothing was sent
 

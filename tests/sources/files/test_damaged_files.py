@@ -106,7 +106,7 @@ def test_column_name_that_is_not_utf8(tmp_path: Path) -> None:
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
     path.write_bytes(path.read_bytes().replace(b"name", b"na\xffe"))
-    assert "the name of a column is not UTF-8" in failure(path)
+    assert "a column name is not UTF-8" in failure(path)
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -263,7 +263,7 @@ def test_what_is_not_installed(package: str, call: str) -> None:
         "except ImportError as error: print(error)\n"
     )
     assert run(code).stdout == (
-        f"files are read with {package}, which is not installed: pip install 'fastresp[files]'\n"
+        f"reading files needs {package}, which is not installed: pip install 'fastresp[files]'\n"
     )
 
 

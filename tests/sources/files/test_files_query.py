@@ -71,7 +71,7 @@ def test_no_query_over_json_changes_numbers(tmp_path: Path, name: str, form: Any
     said = failure(source('{"v": 9007199254740993}', '{"v": 1.5}'), sql="FROM source")
     assert "a float can't hold 9007199254740993; write it as a string" in said
     said = failure(source(f'{{"id": {10**38}}}'), sql="FROM source")
-    assert "row 0 (line 1): Column(/id) is of integers of up to 38 digits" in said
+    assert "row 0 (line 1): Column(/id) has integers of up to 38 digits" in said
     assert "too large" in failure(source('{"v": 1.5}', '{"v": 1e400}'), sql="FROM source")
     assert rows_of(source('{"v": 9007199254740993}', '{"v": null}'), sql="FROM source") == [
         {"v": 9007199254740993}, {"v": None}
@@ -100,9 +100,7 @@ def test_bad_rows_of_a_query_are_counted_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]"])
 def test_a_query_over_json_without_rows(text: str) -> None:
     said = failure(io.BytesIO(text.encode()), sql="FROM source", format="jsonl")
-    assert (
-        said == "the query failed: the source has no rows, and so no columns; leave out the query"
-    )
+    assert said == "the query failed: the source has no rows, so no columns; leave out the query"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +188,7 @@ def test_a_quote_that_is_not_closed_in_the_first_line_of_a_query(
 ) -> None:
     (tmp_path / "x.csv").write_text('id,"name\n1,Ann\n'.replace(",", delimiter))
     said = failure(tmp_path / "x.csv", sql="FROM source")
-    assert "a quote that is opened in line 1, with the names of the columns, is not closed" in said
+    assert "the quote opened in line 1, with the column names, is never closed" in said
 
 
 def test_single_columns_in_a_query(tmp_path: Path) -> None:

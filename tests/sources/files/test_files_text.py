@@ -37,7 +37,7 @@ LONG = "".join(f"{n},{'x' * 40}\n" for n in range(100_000))
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_quote_that_is_not_closed(tmp_path: Path, text: str, line: int, pack: Any) -> None:
-    words = f"the quote that is opened in line {line:,} is not closed: all that follows would be"
+    words = f"the quote opened in line {line:,} is never closed, so its field runs"
     path = tmp_path / "x.csv"
     path.write_bytes(pack(text.encode()))
     for bad_rows in ("error", "skip"):
@@ -49,9 +49,9 @@ def test_a_quote_that_is_not_closed(tmp_path: Path, text: str, line: int, pack: 
 
 
 def test_a_single_column_whose_quote_is_not_closed() -> None:
-    words = "the quote that is opened in line 3 is not closed"
+    words = "the quote opened in line 3 is never closed"
     assert words in failure(io.BytesIO(b'a\n1\n"2\n3\n'), format="csv")
-    assert "quote that is opened in line 1" in failure(io.BytesIO(b'"a,b\n1,2\n'), format="csv")
+    assert "quote opened in line 1" in failure(io.BytesIO(b'"a,b\n1,2\n'), format="csv")
 
 
 @pytest.mark.parametrize("text", ['a,b\n1,5" x 3"\n2,y\n', 'a,b\n1,"x"\n', 'a,b\n1,"x\n""\n"'])
@@ -111,13 +111,15 @@ def test_columns_by_position_without_a_header() -> None:
 def test_names_that_do_not_fit() -> None:
     source = io.BytesIO(b"1,x\n")
     said = failure(source, columns=["a", "b", "c"], format="csv")
-    assert "columns= names 3, and the first row has 2 fields" in said
+    assert "columns= has 3 names, but the first row has 2 fields" in said
     assert "two columns are named 'a' in columns=" in failure(
         io.BytesIO(b"1,x\n"), columns=["a", "a"], format="csv"
     )
-    with pytest.raises(TypeError, match=r"columns is a list of texts, not one: give \['a'\]"):
+    with pytest.raises(
+        TypeError, match=r"columns must be a list of strings, not a string; use \['a'\]"
+    ):
         fastresp.read(io.BytesIO(b""), columns="a")
-    with pytest.raises(ValueError, match="columns names at least one"):
+    with pytest.raises(ValueError, match="columns must name at least one"):
         fastresp.read(io.BytesIO(b""), columns=[])
     assert rows_of(io.BytesIO(b""), columns=["a"], format="csv") == []
 
@@ -128,7 +130,7 @@ def test_several_files_without_a_header(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "*.csv", columns=["id", "v"])
     assert [row["id"] for row in rows] == ["0", "1", "2"]
     (tmp_path / "3.csv").write_text("3,x,y\n")
-    assert "3.csv: columns= names 2, and the first row" in failure(
+    assert "3.csv: columns= has 2 names, but the first row" in failure(
         tmp_path / "*.csv", columns=["id", "v"]
     )
 
@@ -145,7 +147,7 @@ def test_other_headers_are_seen_before_the_first_row(tmp_path: Path, suffix: str
         text = delimiter.join(names) + "\n" + f"1{delimiter}2\n" * 60_000
         (tmp_path / f"{n}.{suffix}").write_bytes(pack(text.encode()))
     file = io.BytesIO()
-    with pytest.raises(fastresp.SourceError, match=rf"2\.{suffix} has the columns id, mail, and"):
+    with pytest.raises(fastresp.SourceError, match=rf"2\.{suffix} has the columns id, mail, but"):
         fastresp.dump(fastresp.read(tmp_path / f"*.{suffix}"), "HSET k{id} {**}", file)
     assert file.getvalue() == b""
 
@@ -156,7 +158,7 @@ def test_other_columns_of_parquet_are_seen_before_the_first_row(tmp_path: Path) 
     for n, name in enumerate(("a", "b")):
         parquet.write_table(pa.table({name: [1] * 60_000}), tmp_path / f"{n}.parquet")
     file = io.BytesIO()
-    with pytest.raises(fastresp.SourceError, match="has the columns b, and"):
+    with pytest.raises(fastresp.SourceError, match="has the columns b, but"):
         fastresp.dump(fastresp.read(tmp_path / "*.parquet"), "SET k {0}", file)
     assert file.getvalue() == b""
 
@@ -210,9 +212,9 @@ def test_encodings(encoding: str, pack: Any) -> None:
 
 def test_an_encoding_that_is_another_one() -> None:
     said = failure(io.BytesIO(b"a\ncaf\xe9\n"), encoding="utf-8")
-    assert "it is not all utf-8: " in said and "give encoding= as it is" in said
-    assert "not all utf-16" in failure(io.BytesIO(codecs.BOM_UTF16_LE + b"a"), encoding="utf-16")
-    with pytest.raises(ValueError, match="encoding is one that Python knows"):
+    assert "it is not valid utf-8: " in said and "set encoding= to its encoding" in said
+    assert "not valid utf-16" in failure(io.BytesIO(codecs.BOM_UTF16_LE + b"a"), encoding="utf-16")
+    with pytest.raises(ValueError, match="encoding must be one that Python knows"):
         fastresp.read(io.BytesIO(b""), encoding="latin-99")
 
 
@@ -253,14 +255,14 @@ def test_bad_rows_of_several_files(tmp_path: Path) -> None:
 def test_bad_rows_are_not_written_over_the_source(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a\n1\n")
-    with pytest.raises(ValueError, match="is what is read; write to another file"):
+    with pytest.raises(ValueError, match="is also the source; write to another file"):
         fastresp.read(path, bad_rows=path)
     assert path.read_text() == "a\n1\n"
 
 
 def test_bad_rows_that_are_not_utf8() -> None:
     source = io.BytesIO(b"a,b\ncaf\xe9,1,2\n")
-    assert "give encoding= as it is" in failure(source, format="csv", bad_rows="skip")
+    assert "set encoding= to its encoding" in failure(source, format="csv", bad_rows="skip")
     source = io.BytesIO(b"a,b\ncaf\xe9,1,2\n")
     assert rows_of(source, format="csv", bad_rows="skip", encoding="latin-1") == []
 
@@ -288,11 +290,11 @@ def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) 
 @pytest.mark.parametrize(
     ("suffix", "options", "words"),
     [
-        ("jsonl", {"header": False}, "header= is for CSV and TSV, and this is JSON lines"),
-        ("jsonl", {"columns": ["a"]}, "columns= is for CSV and TSV, and this is JSON lines"),
+        ("jsonl", {"header": False}, "header= is for CSV and TSV, but this is JSON lines"),
+        ("jsonl", {"columns": ["a"]}, "columns= is for CSV and TSV, but this is JSON lines"),
         ("parquet", {"encoding": "latin-1"}, "encoding= is for CSV, TSV, JSON lines and lines"),
-        ("arrow", {"null_values": ["x"]}, "null_values= is for CSV and TSV, and this is Arrow IPC"),
-        ("parquet", {"bad_rows": "skip"}, "bad_rows= is for CSV, TSV and JSON lines, and this is"),
+        ("arrow", {"null_values": ["x"]}, "null_values= is for CSV and TSV, but this is Arrow IPC"),
+        ("parquet", {"bad_rows": "skip"}, "bad_rows= is for CSV, TSV and JSON lines, but this is"),
     ],
 )  # fmt: skip
 def test_options_that_a_format_does_not_have(
@@ -308,7 +310,7 @@ def test_options_that_a_format_does_not_have(
     with pytest.raises(ValueError, match="is for a file; in a query the options of read_csv"):
         fastresp.read("SELECT 1 AS a", **options)
     (tmp_path / "x.resp").write_bytes(b"")
-    with pytest.raises(ValueError, match="is for files of text, and this is a file of RESP"):
+    with pytest.raises(ValueError, match="is for text files, but this is a RESP file"):
         fastresp.read(tmp_path / "x.resp", **options)
 
 

@@ -75,14 +75,14 @@ def test_load(server, client, resp, transport: str) -> None:
 @pytest.mark.parametrize("cut", [1, 3, 10, 36])
 def test_truncated(server, client, resp, transport: str, cut: int) -> None:
     path = resp(RESP[:-cut])
-    with pytest.raises(ProtocolError, match="is cut off") as caught:
+    with pytest.raises(ProtocolError, match="is truncated") as caught:
         load(fastresp.read(path), server, transport)
     assert client.dbsize() == 0
     assert caught.value.offset == len(pack_many(COMMANDS[:-1]))
     start = len(pack_many(COMMANDS[:-2]))
     assert str(caught.value).endswith(
-        f"(at byte {caught.value.offset:,})\n29,999 whole commands come before it, the last of "
-        rf'them (command 29,998, at byte {start:,}): SET "key:29998" "value 29998\r\n"'
+        f"(at byte {caught.value.offset:,})\n29,999 whole commands before it, the last one "
+        rf'(command 29,998, at byte {start:,}): SET "key:29998" "value 29998\r\n"'
     )
     report = load(fastresp.read(path, skip_truncated=True), server, transport)
     assert (report.commands, report.replies, client.dbsize()) == (29_999, 29_999, 29_999)
@@ -225,7 +225,7 @@ def test_empty_file(server, resp) -> None:
 
 
 def test_template_with_resp(server, resp) -> None:
-    with pytest.raises(TypeError, match="holds whole commands, so leave out the template"):
+    with pytest.raises(TypeError, match="contains whole commands; leave out the template"):
         fastresp.mass_insert(fastresp.read(resp()), "SET {0} {1}", server=server.url)
 
 
@@ -240,7 +240,7 @@ def test_read(resp) -> None:
         fastresp.read(path, sql="SELECT 1")
     with pytest.raises(ValueError, match="one by one"):
         fastresp.read([path, path], format="resp")
-    with pytest.raises(ValueError, match="is for files of RESP"):
+    with pytest.raises(ValueError, match="is for RESP files"):
         fastresp.read("x.csv", skip_truncated=True)
 
 
