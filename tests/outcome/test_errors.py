@@ -1,4 +1,4 @@
-"""The exceptions: where they belong, what they say, and that they survive pickle and copy."""
+"""The exceptions: their base classes, texts and attributes, also after pickle and copy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fastresp.outcome import (
 
 REPORT = Report("redis-cli", rows=3, commands=3, replies=2, failed=1, bytes_sent=99, seconds=0.5)
 
-# An exception of each class, its attributes and its text.
+# One exception of each class, with its attributes and text.
 EXAMPLES = [
     (FastrespError("words"), {}, "words"),
     (
@@ -140,7 +140,7 @@ def test_real_errors_survive_pickle() -> None:
         assert (str(other), vars(other)) == (str(caught.value), vars(caught.value))
 
 
-def test_report_of_nothing() -> None:
+def test_empty_report() -> None:
     report = Report("redis-cli")
     assert (report.in_doubt, report.commands_per_second, report.bytes_per_second) == (0, 0.0, 0.0)
     assert (report.errors, report.reason) == ([], "")
@@ -170,7 +170,7 @@ def test_report_in_doubt() -> None:
     assert "1,200 replies, 0 errors; 3,800 commands in doubt" in str(report)
 
 
-def test_report_shows_the_commonest_errors() -> None:
+def test_report_shows_the_most_common_errors() -> None:
     texts = ["ERR a"] * 3 + ["OOM b"] * 5 + [f"ERR {i}" for i in range(9)]
     report = Report("redis-cli", commands=50, replies=50, failed=17)
     report.errors = [CommandError(text) for text in texts]

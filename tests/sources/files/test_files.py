@@ -38,7 +38,7 @@ def test_every_format_by_its_suffix(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("packing", PACKERS)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "arrow", "arrows"])
 @pytest.mark.parametrize("seekable", [True, False])
-def test_the_first_bytes_of_a_file_object_tell(
+def test_format_by_the_first_bytes_of_a_file_object(
     tmp_path: Path, suffix: str, packing: str, seekable: bool
 ) -> None:
     data = PACKERS[packing](Path(write(tmp_path / f"users.{suffix}")).read_bytes())
@@ -53,7 +53,7 @@ def test_the_first_bytes_of_a_file_object_tell(
 
 
 class Piped(io.RawIOBase):
-    """A stream that gives a few bytes at a time, and can't be sought in."""
+    """A stream that returns a few bytes at a time and is not seekable."""
 
     def __init__(self, data: bytes) -> None:
         self._file = io.BytesIO(data)
@@ -101,7 +101,7 @@ def test_format_overrides_the_name(tmp_path: Path) -> None:
         fastresp.read(path, format="xml")  # type: ignore[arg-type]
 
 
-def test_what_is_not_read_while_packed(tmp_path: Path) -> None:
+def test_formats_that_are_not_read_compressed(tmp_path: Path) -> None:
     for name in ("x.resp.gz", "x.parquet.zst"):
         (tmp_path / name).write_bytes(b"")
         with pytest.raises(ValueError, match=rf"{name} can't be read compressed; decompress it"):
@@ -121,7 +121,7 @@ def test_delimiter(tmp_path: Path, delimiter: str) -> None:
     assert rows_of(stream, delimiter=delimiter, sql="SELECT * FROM source") == rows
 
 
-def test_delimiter_that_is_not_given(tmp_path: Path) -> None:
+def test_missing_delimiter(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     for other in ";|\t":
         path.write_text(f"a{other}b\n1{other}2\n")
@@ -150,15 +150,15 @@ def test_delimiter_is_for_csv(tmp_path: Path) -> None:
     assert "delimiter= is for CSV" in failure(io.BytesIO(b'{"a": 1}\n'), delimiter=";")
 
 
-def test_packing_is_seen_whatever_the_name(tmp_path: Path) -> None:
+def test_compression_is_detected_whatever_the_name(tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_bytes(gzip.compress(csv_bytes(ROWS[:50])) + gzip.compress(csv_bytes(ROWS[50:])))
-    assert len(rows_of(path)) == 101  # the second header is a row as any other
+    assert len(rows_of(path)) == 101  # the second header is an ordinary row
     path.write_bytes(gzip.compress(csv_bytes(ROWS))[:-20])
     assert "can't be read as CSV: Truncated compressed stream" in failure(path)
 
 
-# CSV: what is in the file is what is read.
+# CSV: fields are read exactly as in the file.
 
 
 @pytest.mark.parametrize(
@@ -179,11 +179,11 @@ def test_packing_is_seen_whatever_the_name(tmp_path: Path) -> None:
         (b"\xc3\xa4\n\xe2\x82\xac\n", [{"ä": "€"}]),
     ],
 )
-def test_csv_is_text_as_it_stands(text: bytes, rows: list[dict[str, Any]]) -> None:
+def test_csv_is_text_as_in_the_file(text: bytes, rows: list[dict[str, Any]]) -> None:
     assert rows_of(io.BytesIO(text), format="csv") == rows
 
 
-def test_csv_lets_bytes_pass_that_are_not_utf8() -> None:
+def test_csv_need_not_be_utf8() -> None:
     table = pa.table(fastresp.read(io.BytesIO(b"a,b\n1,caf\xe9\n2,\xff\xfe\n")))
     assert table["b"].cast(pa.binary()).to_pylist() == [b"caf\xe9", b"\xff\xfe"]
 
@@ -210,7 +210,7 @@ def test_faults_of_csv(text: bytes, words: str, tmp_path: Path) -> None:
     assert str(path) in said
 
 
-def test_flights_are_what_csv_reads() -> None:
+def test_flights_match_the_csv_module() -> None:
     data = flights()
     with fastresp.read(io.BytesIO(data)) as table:
         batches = pa.RecordBatchReader.from_stream(table)
@@ -349,7 +349,7 @@ def test_other_columns_and_other_types(tmp_path: Path) -> None:
     )
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.csv"):
         fastresp.read(tmp_path / "none.csv")
     with pytest.raises(FileNotFoundError, match=r"none\.csv"):
@@ -363,13 +363,13 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "arrows"])
-def test_files_of_another_format(tmp_path: Path, suffix: str) -> None:
+def test_files_in_another_format(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"users.{suffix}"
     path.write_bytes(b"nonsense, and more of it" * 10)
     assert "check that the file is complete and in this format" in failure(path)
 
 
-# What is known of a table.
+# Attributes of a table.
 
 
 def test_rows_and_limit(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_rows_and_limit(tmp_path: Path) -> None:
         fastresp.read(counted[0], limit=-1)
 
 
-def test_a_table_of_paths_is_read_anew(tmp_path: Path) -> None:
+def test_a_table_of_paths_is_read_again(tmp_path: Path) -> None:
     table = fastresp.read(write(tmp_path / "users.parquet"))
     assert pa.table(table) == pa.table(table)
     table = fastresp.read([table.files[0]] * 1000)
@@ -405,8 +405,8 @@ def test_a_table_of_paths_is_read_anew(tmp_path: Path) -> None:
         fastresp.read(table.files[0]).place(0)
 
 
-def test_columns_without_a_name() -> None:
-    """As pandas writes its index."""
+def test_column_without_a_name() -> None:
+    """pandas writes its index like this."""
     table = pa.table(fastresp.read(io.BytesIO(b",b,\n1,2,3\n"), format="csv"))
     assert table.to_pylist() == [{"column_1": "1", "b": "2", "column_3": "3"}]
 

@@ -30,7 +30,7 @@ def test_a_query_over_a_source(tmp_path: Path, suffix: str) -> None:
             table.place(2)
 
 
-def test_a_query_over_what_duckdb_does_not_read(tmp_path: Path) -> None:
+def test_query_over_formats_that_duckdb_does_not_read(tmp_path: Path) -> None:
     sql = "SELECT count(*) AS n FROM source"
     assert rows_of(write(tmp_path / "users.csv.bz2"), sql=sql) == [{"n": 100}]
     assert rows_of(write(tmp_path / "users[1].csv"), sql=sql) == [{"n": 100}]
@@ -55,7 +55,7 @@ def json_file(path: Path, *rows: str) -> Path:
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
 @pytest.mark.parametrize("form", [Path, Path.open, str, lambda path: [path]])
 def test_no_query_over_json_changes_numbers(tmp_path: Path, name: str, form: Any) -> None:
-    """Paths, lists of them, and file objects: lines and arrays."""
+    """Lines and arrays, from a path, a list of paths, and a file object."""
 
     def source(*rows: str) -> Any:
         path = json_file(tmp_path / name, *rows)
@@ -158,9 +158,7 @@ def test_queries_only_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("x.csv", ","), ("x.tsv", "\t"), ("x.csv", ";")])
-def test_a_quote_that_is_not_closed_fails_a_query(
-    tmp_path: Path, name: str, delimiter: str
-) -> None:
+def test_unclosed_quote_fails_a_query(tmp_path: Path, name: str, delimiter: str) -> None:
     path = tmp_path / name
     options = {"delimiter": delimiter} if delimiter == ";" else {}
     path.write_text('id,name\n1,Ann\n2,"Bo\n3,Cy\n'.replace(",", delimiter))
@@ -174,7 +172,7 @@ def test_a_quote_that_is_not_closed_fails_a_query(
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
 @pytest.mark.parametrize("text", ['id,name\n1,Ann\n2,"Bo\n3,Cy\n', 'id,name\n1,Ann\n2,"Bo\n'])
-def test_a_quote_that_is_not_closed_beside_a_delimiter_that_is_not_named(
+def test_unclosed_quote_with_a_detected_delimiter(
     tmp_path: Path, delimiter: str, text: str
 ) -> None:
     (tmp_path / "x.csv").write_text(text.replace(",", delimiter))
@@ -183,9 +181,7 @@ def test_a_quote_that_is_not_closed_beside_a_delimiter_that_is_not_named(
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])
-def test_a_quote_that_is_not_closed_in_the_first_line_of_a_query(
-    tmp_path: Path, delimiter: str
-) -> None:
+def test_unclosed_quote_in_the_first_line_of_a_query(tmp_path: Path, delimiter: str) -> None:
     (tmp_path / "x.csv").write_text('id,"name\n1,Ann\n'.replace(",", delimiter))
     said = failure(tmp_path / "x.csv", sql="FROM source")
     assert "the quote opened in line 1, with the column names, is never closed" in said
@@ -203,6 +199,6 @@ def test_columns_of_the_same_name_in_a_query(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "x.csv", sql="FROM source") == [{"a": 1, "a_1": 2}]
 
 
-def test_a_query_finds_a_delimiter_that_is_not_named(tmp_path: Path) -> None:
+def test_query_detects_the_delimiter(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("id;name\n1;Ann\n")
     assert rows_of(tmp_path / "x.csv", sql="FROM source") == [{"id": 1, "name": "Ann"}]
