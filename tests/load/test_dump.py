@@ -266,5 +266,5 @@ class Careless(io.RawIOBase):
 
 
 def test_dump_to_a_non_blocking_file_that_cannot_be_polled() -> None:
-    with pytest.raises(BlockingIOError, match="give one that blocks"):
+    with pytest.raises(BlockingIOError, match="pass a blocking one"):
         fastresp.dump([("PING",)], None, Careless())

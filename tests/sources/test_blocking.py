@@ -173,7 +173,7 @@ def test_non_blocking_file_object_that_cannot_be_polled() -> None:
             return None
 
     for source in (RespFile(Never()), fastresp.read(Never(), format="csv")):  # type: ignore[arg-type]
-        with pytest.raises(BlockingIOError, match="give one that blocks"):
+        with pytest.raises(BlockingIOError, match="pass a blocking one"):
             fastresp.dump(
                 source, None if isinstance(source, RespFile) else "SET {id} 1", io.BytesIO()
             )

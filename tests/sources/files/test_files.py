@@ -191,8 +191,8 @@ def test_csv_need_not_be_utf8() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"", "it is empty: the first line has to name the columns"),
-        (b"\n\n", "it is empty: the first line has to name the columns"),
+        (b"", "it is empty; the first line must name the columns"),
+        (b"\n\n", "it is empty; the first line must name the columns"),
         (b"a,b,a\n", "two columns are named 'a' in the first line; rename one"),
         (b"\xe9\n", "is not UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16; use encoding='utf-16'"),

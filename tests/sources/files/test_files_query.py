@@ -134,8 +134,8 @@ def test_times_of_queries_are_in_utc(tmp_path: Path) -> None:
     [
         ("SELECT nothing", "the query failed: Binder Error: .*nothing"),
         ("SELECT 1 FROM", "the query failed: Parser Error"),
-        ("SELECT 1; SELECT 2", "a query is one SELECT, and 'SELECT 1; SELECT 2' is not"),
-        ("WITH x AS (SELECT 1) INSERT INTO y FROM x", "a query is one SELECT|failed"),
+        ("SELECT 1; SELECT 2", "a query must be one SELECT, not 'SELECT 1; SELECT 2'"),
+        ("WITH x AS (SELECT 1) INSERT INTO y FROM x", "a query must be one SELECT|failed"),
         ("FROM 'none.parquet'", "the query failed: IO Error: No files found"),
         (
             "SELECT error('boom')::INT + i FROM range(9) t(i)",
@@ -163,7 +163,7 @@ def test_unclosed_quote_fails_a_query(tmp_path: Path, name: str, delimiter: str)
     options = {"delimiter": delimiter} if delimiter == ";" else {}
     path.write_text('id,name\n1,Ann\n2,"Bo\n3,Cy\n'.replace(",", delimiter))
     said = failure(path, sql="FROM source", **options)
-    assert said.endswith("look for a quote that is not closed, or a row with other fields")
+    assert said.endswith("look for an unclosed quote, or a row with too many or too few fields")
     path.write_text('id,name\n1,"A ""x"""\n2,"B\no"\n'.replace(",", delimiter))
     assert rows_of(path, sql="SELECT name FROM source", **options) == [
         {"name": 'A "x"'}, {"name": "B\no"}
@@ -177,7 +177,7 @@ def test_unclosed_quote_with_a_detected_delimiter(
 ) -> None:
     (tmp_path / "x.csv").write_text(text.replace(",", delimiter))
     said = failure(tmp_path / "x.csv", sql="FROM source")
-    assert said.endswith("look for a quote that is not closed, or a row with other fields")
+    assert said.endswith("look for an unclosed quote, or a row with too many or too few fields")
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])

@@ -156,9 +156,9 @@ def test_pipe_is_checked_as_it_streams(server, client, transport: str) -> None:
 
 @WAYS
 def test_empty_lines(server, client, resp, transport: str) -> None:
-    """A server passes over empty lines between commands; so do a load, and who looks at the file.
+    """A server ignores empty lines between commands; so do a load and the file check.
 
-    Redis' own test of --pipe writes a line end behind each command.
+    Redis' own test of --pipe writes a line end after each command.
     """
     commands = [("SET", f"k{i}", f"\n\r\n{i}") for i in range(2000)]
     ends = (b"", b"\n", b"\r\n", b"\n\r\n\n")
@@ -238,7 +238,7 @@ def test_read(resp) -> None:
     assert isinstance(fastresp.read(io.BytesIO(RESP), format="resp"), RespFile)
     with pytest.raises(ValueError, match="no columns for a query"):
         fastresp.read(path, sql="SELECT 1")
-    with pytest.raises(ValueError, match="one by one"):
+    with pytest.raises(ValueError, match="one at a time"):
         fastresp.read([path, path], format="resp")
     with pytest.raises(ValueError, match="is for RESP files"):
         fastresp.read("x.csv", skip_truncated=True)
