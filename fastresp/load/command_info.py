@@ -61,7 +61,7 @@ class CommandInfo:
                 return cls(name.upper(), arity, frozenset(flags), first, last, step, categories)
         raise ValueError(f"not an answer to COMMAND INFO: {shown_reply(reply)}")
 
-    def takes(self, count: int) -> bool:
+    def accepts(self, count: int) -> bool:
         """Whether the command accepts this number of arguments, including its name."""
         return count == self.arity if self.arity >= 0 else count >= -self.arity
 

@@ -306,7 +306,7 @@ def _rehearsed(template: Template | None, server: ServerLike, timeout: float | N
 def _look_at_arity(sample: Sample, known: dict[str, CommandInfo | None], inquiry: Inquiry) -> None:
     for command in sample.commands:
         info = known[_name(command)]
-        if info is not None and not info.takes(len(command)):
+        if info is not None and not info.accepts(len(command)):
             inquiry.wrong_arity.append(shown_command(pack(*command)[:HEAD_BYTES]))
 
 

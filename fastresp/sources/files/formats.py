@@ -81,7 +81,7 @@ def open_file(
     Args:
         source: a path or a file object.
         kind: its format; None to detect it from the first bytes.
-        schema: the schema of the files before it, for a format that has none of its own.
+        schema: the schema of the files before it, for a format without one.
         reading: how to read it.
 
     Raises:
@@ -165,7 +165,7 @@ def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
 
 
 def rows_of(path: str, kind: str) -> int | None:
-    """Return the number of rows from a file's metadata; None if it has none.
+    """Return the number of rows from a file's metadata; None if the metadata does not say.
 
     Raises:
         SourceError: it can't be read.
