@@ -240,7 +240,7 @@ def template_for(source: Any, texts: list[str] | None) -> Template | None:
     """The template of the command line, which all but RESP needs."""
     if isinstance(source, (RespFile, RejectsFile)):
         if texts:
-            raise TypeError(f"{source.name} holds whole commands, so leave out the template")
+            raise TypeError(f"{source.name} contains whole commands; leave out the template")
         return None
     if not texts:
         raise ValueError(

@@ -1,1 +1,1 @@
-"""``mass_insert`` and ``dump``: a source, encoded, carried, and what became of it."""
+"""``mass_insert`` and ``dump``: encode a source, send or write it, and report the outcome."""

@@ -1,4 +1,4 @@
-"""What a server says of its commands: how many arguments, where the keys are, what they may do."""
+"""COMMAND INFO: how many arguments a command has, where its keys are, and what it may do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..server.settings import ServerLike
 
 __all__ = ["CommandInfo", "command_info", "deleting"]
 
-# What takes away data, or changes the server itself, which no flag of COMMAND INFO tells: that of
-# CONFIG SET is with the subcommand.
+# Commands that delete data or change the server itself. No flag of COMMAND INFO marks them all:
+# that of CONFIG SET belongs to the subcommand.
 DELETING = frozenset((
     "DEL", "UNLINK", "GETDEL", "FLUSHALL", "FLUSHDB", "SWAPDB", "HDEL", "HGETDEL", "SREM", "ZREM",
     "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "LREM", "LTRIM", "XDEL", "XDELEX",
@@ -25,15 +25,15 @@ DELETING = frozenset((
 
 @dataclass(frozen=True)
 class CommandInfo:
-    """The answer to COMMAND INFO.
+    """COMMAND INFO's answer about one command.
 
     Attributes:
-        arity: how many arguments, the name among them; at least so many if it is negative.
+        arity: number of arguments, including the name; if negative, the minimum.
         flags: such as ``"write"``.
-        first_key: index of the argument that is the first key; 0 where there is none.
+        first_key: index of the argument that is the first key; 0 if there is none.
         last_key: index of the last key, from the end if negative.
-        key_step: how many arguments there are from a key to the next.
-        categories: of the ACL, such as ``"@string"``; empty before Redis 6.0.
+        key_step: number of arguments from one key to the next.
+        categories: ACL categories such as ``"@string"``; empty before Redis 6.0.
     """
 
     name: str
@@ -46,10 +46,10 @@ class CommandInfo:
 
     @classmethod
     def of(cls, reply: Any) -> CommandInfo | None:
-        """Read the part of the reply that is about one command; None for an unknown command.
+        """Parse the part of the reply about one command; None for an unknown command.
 
         Raises:
-            ValueError: it is no answer to COMMAND INFO.
+            ValueError: it is not an answer to COMMAND INFO.
         """
         match reply:
             case None:
@@ -59,14 +59,14 @@ class CommandInfo:
             ):
                 categories = frozenset(more[0] if more and _are_words(more[0]) else ())
                 return cls(name.upper(), arity, frozenset(flags), first, last, step, categories)
-        raise ValueError(f"no answer to COMMAND INFO: {shown_reply(reply)}")
+        raise ValueError(f"not an answer to COMMAND INFO: {shown_reply(reply)}")
 
-    def takes(self, count: int) -> bool:
-        """Whether a command of so many arguments, its name among them, is one that it takes."""
+    def accepts(self, count: int) -> bool:
+        """Whether the command accepts this number of arguments, including its name."""
         return count == self.arity if self.arity >= 0 else count >= -self.arity
 
     def keys(self, arguments: Collection[bytes]) -> list[bytes]:
-        """The keys among the arguments of a command."""
+        """Return the keys among the arguments of a command."""
         if not self.first_key:
             return []
         last = self.last_key if self.last_key >= 0 else len(arguments) + self.last_key
@@ -76,10 +76,10 @@ class CommandInfo:
 def command_info(
     names: Iterable[str], server: ServerLike, *, timeout: float | None
 ) -> dict[str, CommandInfo | None] | None:
-    """Ask a server for its commands; None where it does not tell.
+    """Ask a server about commands; None if it does not say.
 
     Returns:
-        By name, None for one that it does not know.
+        The answers by name; None for a command that the server does not know.
 
     Raises:
         TransportError: the server can't be used.
@@ -104,7 +104,7 @@ def _are_words(value: Any) -> bool:
 
 
 def deleting(names: Iterable[str], server: ServerLike, *, timeout: float | None) -> list[str]:
-    """Those among some commands that delete data, or that the server calls dangerous.
+    """Return those of the commands that delete data or that the server calls dangerous.
 
     Raises:
         TransportError: the server can't be used.

@@ -1,4 +1,4 @@
-"""Which commands a load sends, as far as template or file tell, and which belong together."""
+"""Which commands a load sends, if known beforehand, and whether connections may share them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["check_spread", "command_names"]
 
 CONNECTIONS = Hint("connections", ...)
 
-# What everything before it, or after it, depends on.
+# All commands before or after these depend on them.
 OF_ALL = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "SCRIPT", "FUNCTION"))
 
 
 def command_names(source: object, template: Template | None) -> list[str] | None:
-    """The names of the commands that a load sends, in capitals; None where only the data tells."""
+    """Return the names of a load's commands in capitals; None if they depend on the data."""
     if template is None and isinstance(source, RejectsFile):
         return source.names()
     if template is None:
@@ -32,28 +32,29 @@ def command_names(source: object, template: Template | None) -> list[str] | None
 
 
 def check_spread(source: object, template: Template | None, connections: int) -> None:
-    """Refuse to spread over several connections what may belong together.
+    """Refuse several connections for commands that may depend on each other.
 
-    The commands of one row always go over the same one, so that a template may have MULTI and EXEC.
+    The commands of one row always share a connection, so a template may have MULTI and EXEC.
 
     Raises:
-        ValueError: some commands are about the connection, or only the data tells which they are.
-        ProtocolError, EncodeError: it is a file of RESP that can't be sent.
+        ValueError: a command changes its connection or all data, or the names of the commands
+            depend on the data.
+        ProtocolError, EncodeError: the source is a RESP file that can't be sent.
     """
     if connections == 1:
         return
     names = command_names(source, template)
     if names is None and isinstance(source, RespFile):
         message = Message(
-            f"several connections are for commands that are known beforehand, and {source.name} "
-            "can be read only once; give the path of a file, or leave out ",
+            f"several connections need the command names beforehand, and {source.name} can be "
+            "read only once; give the path of a file, or leave out ",
             CONNECTIONS,
         )
         raise ValueError(message)
     if names is None:
         message = Message(
-            "several connections are for commands whose names are known beforehand, of which none "
-            "belong together: give a template that begins with the name, or leave out ",
+            "several connections need the command names beforehand; give a template that begins "
+            "with the command name, or leave out ",
             CONNECTIONS,
         )
         raise ValueError(message)
@@ -62,8 +63,8 @@ def check_spread(source: object, template: Template | None, connections: int) ->
         found |= OF_A_CONNECTION.intersection(names)
     if found:
         message = Message(
-            f"{', '.join(sorted(found))} and the commands around belong on one connection, in "
-            "their order; leave out ",
+            f"commands before and after {', '.join(sorted(found))} must stay in order on one "
+            "connection; leave out ",
             CONNECTIONS,
         )
         raise ValueError(message)

@@ -1,4 +1,4 @@
-"""What a load would do, found out without sending a command that changes anything."""
+"""Find out what a load would do, without changing anything on the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.excerpts import shown_argument
 from ..outcome.messages import message_with_file
 from ..outcome.passwords import redacted
-from ..outcome.report import size_text
+from ..outcome.report import counted, size_text
 from ..replies.iter_replies import iter_replies
 from ..resp.buffer import Chunk
 from ..resp.shown import HEAD_BYTES, shown_command
@@ -29,15 +29,15 @@ from .progress import fraction_read, known_rows
 __all__ = ["DryRun", "Inquiry", "Sample", "dry_run", "take_sample"]
 
 SAMPLE_ROWS = 1_000
-# Fewer rows, where they are as large as this together: they are all held.
+# The sample is held in memory, so it ends earlier if it reaches this size.
 SAMPLE_BYTES = 16 << 20
-# How long rows are counted where the source does not know how many there are.
+# How long to count rows if the source does not know its number of rows.
 COUNT_SECONDS = 0.5
 COMMANDS_SHOWN = 5
 KEYS_SHOWN = 3
-# A larger command is not sent to ACL DRYRUN: its answer is not worth that.
+# Larger commands are not sent to ACL DRYRUN: the answer is not worth the traffic.
 DRYRUN_BYTES = 1 << 16
-# The type of key that commands of an ACL category work on. Source: server.c of Redis 7.0.
+# The key type of the commands of an ACL category. Source: server.c of Redis 7.0.
 TYPES = {
     "@string": "string",
     "@bitmap": "string",
@@ -49,7 +49,7 @@ TYPES = {
     "@geo": "zset",
     "@stream": "stream",
 }
-# They put a value of their own in the place of any other, or leave a key alone that is there.
+# These overwrite a key of any type, or leave an existing key alone.
 ANY_TYPE = frozenset(("SET", "SETEX", "PSETEX", "SETNX", "MSET", "MSETNX", "MGET", "BITOP"))
 
 
@@ -58,13 +58,13 @@ class Sample:
     """The first commands of a source.
 
     Attributes:
-        rows: how many rows they came from.
-        whole: whether that is all of the source.
-        total_rows: how many rows the source has, about; None where that can't be known.
-        commands: the arguments of each.
+        rows: number of rows in the sample.
+        whole: whether the sample is the whole source.
+        total_rows: about how many rows the source has; None if unknown.
+        commands: the arguments of each command.
         size: bytes of RESP.
-        shown: the first of them, as redis-cli would show them.
-        fault: what was wrong with a row behind the sample; empty where nothing was found.
+        shown: the first commands, as redis-cli would show them.
+        fault: the error of a row after the sample; empty if none was found.
     """
 
     rows: int = 0
@@ -77,7 +77,7 @@ class Sample:
 
     @property
     def times(self) -> float | None:
-        """How many times the sample the source is; None where that can't be known."""
+        """Rows of the source / rows of the sample; None if unknown."""
         if self.whole or not self.rows:
             return 1.0
         return None if self.total_rows is None else self.total_rows / self.rows
@@ -85,21 +85,22 @@ class Sample:
 
 @dataclass
 class Inquiry:
-    """What the server says of the sample.
+    """The server's answers about the sample.
 
     Attributes:
-        unreachable: why it could not be asked; empty when it was.
-        used_memory, maxmemory: bytes; None where it does not tell. A maxmemory of 0 is no limit.
-        policy: what it does when that is full.
-        limits: of the compact forms: see estimate.LIMITS.
-        user: who the load would be; None where it does not tell.
-        allowed: whether the ACL lets that user run the commands; None where it does not tell.
-        refused: the ACL's words about those that it does not.
-        unknown: names of commands that it does not have.
-        wrong_arity: commands with too many or too few arguments, as they are shown.
-        wrong_types: keys that hold something else than the command expects.
-        checked_keys: how many keys were looked at.
-        rehearsed: why it would take no row of a command of the template; empty where it may.
+        unreachable: why the server could not be asked; empty if it could.
+        used_memory, maxmemory: bytes; None if the server does not say. maxmemory 0 means no limit.
+        policy: the server's maxmemory-policy.
+        limits: limits of the compact encodings: see memory_estimate.LIMITS.
+        user: the ACL user of the load; None if unknown.
+        allowed: whether the ACL allows that user to run the commands; None if unknown.
+        refused: the ACL's error messages for the commands that it does not allow.
+        unknown: names of commands that the server does not have.
+        wrong_arity: commands with too many or too few arguments, formatted for display.
+        wrong_types: a message for each key of another type than the command expects.
+        checked_keys: number of keys whose type was checked.
+        rehearsed: why the server would reject every row of a template command; empty if it
+            would not.
     """
 
     unreachable: str = ""
@@ -122,11 +123,11 @@ class DryRun:
     """What a load would do.
 
     Attributes:
-        sample: its first commands.
-        inquiry: what the server says of them.
-        estimate: the memory that the whole load takes; of the sample alone where nobody knows how
-            long the source is.
-        problems: what was found wrong, a sentence each.
+        sample: the first commands of the load.
+        inquiry: the server's answers about them.
+        estimate: the memory that the whole load needs; that of the sample alone if the number of
+            rows is unknown.
+        problems: the problems found, one sentence each.
     """
 
     sample: Sample
@@ -136,19 +137,19 @@ class DryRun:
 
     @property
     def rights_unknown(self) -> bool:
-        """Whether the server was asked, and did not say whether its ACL allows the commands."""
+        """Whether the server was reached but did not say if its ACL allows the commands."""
         asked = not self.inquiry.unreachable and bool(self.sample.commands)
         return asked and self.inquiry.allowed is None
 
     @property
     def commands(self) -> int | None:
-        """How many commands there are, about; None where that can't be known."""
+        """About how many commands the load has; None if unknown."""
         times = self.sample.times
         return None if times is None else round(len(self.sample.commands) * times)
 
     @property
     def size(self) -> int | None:
-        """How many bytes go to the server, about; None where that can't be known."""
+        """About how many bytes the load sends; None if unknown."""
         times = self.sample.times
         return None if times is None else round(self.sample.size * times)
 
@@ -161,11 +162,11 @@ def dry_run(
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
 ) -> DryRun:
-    """Encode the first 1,000 rows, and ask the server about them. Nothing is changed there.
+    """Encode the first 1,000 rows and ask the server about them, without changing anything there.
 
     Args:
-        data, template, server, nulls, timeout: as for ``mass_insert``. Rows are taken from the
-            source.
+        data, template, server, nulls, timeout: as for ``mass_insert``. Rows are consumed from
+            the source.
 
     Raises:
         EncodeError, TemplateError: a row of the sample can't be encoded.
@@ -207,11 +208,11 @@ def take_sample(
 
 
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:
-    """Go on for a moment to count rows, and work out from the rate how many there are in all.
+    """Count rows for COUNT_SECONDS more, and estimate the total from them.
 
-    Where lines tell it they do. What a source has read is ahead of what it has given, by 15 MB in
-    CSV as soon as that is full; so it is what it reads between two later moments that is compared
-    with the rows between them.
+    If the source can estimate it from the lengths of its lines, use that. Otherwise compare the
+    share of the source read between two moments with the rows counted between them. Not from the
+    start: a source reads ahead of the rows it yields, by 15 MB for CSV.
     """
     begin = time.monotonic() + COUNT_SECONDS / 2
     deadline = begin + COUNT_SECONDS
@@ -230,7 +231,7 @@ def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | Non
 
 
 def _take_chunk(chunk: Chunk, sample: Sample) -> None:
-    """Take the commands of a chunk, until the sample is large enough."""
+    """Add the commands of a chunk to the sample until it is large enough."""
     for index, row in enumerate(chunk.rows):
         if row >= SAMPLE_ROWS or sample.size >= SAMPLE_BYTES:
             sample.whole, sample.rows = False, row
@@ -252,10 +253,10 @@ def _take(chunk: Chunk, index: int, sample: Sample) -> None:
 
 
 def inquire(sample: Sample, server: ServerLike, *, timeout: float | None) -> Inquiry:
-    """Ask a server about a sample, in questions that change nothing.
+    """Ask the server about a sample, with commands that change nothing.
 
     Raises:
-        TransportError: it can't be used.
+        TransportError: the server can't be used.
     """
     inquiry = Inquiry()
     names = list(dict.fromkeys(_name(command) for command in sample.commands))
@@ -283,7 +284,7 @@ def inquire(sample: Sample, server: ServerLike, *, timeout: float | None) -> Inq
 
 
 def _number(text: Any) -> int | None:
-    """A number that a server tells; None where it is none."""
+    """Parse a number from the server; None if it is not one."""
     try:
         return int(text)
     except (TypeError, ValueError):
@@ -291,7 +292,7 @@ def _number(text: Any) -> int | None:
 
 
 def _rehearsed(template: Template | None, server: ServerLike, timeout: float | None) -> str:
-    """Find out, without any right of its own, whether the server takes the template's commands."""
+    """Check whether the server accepts the template's commands; needs no extra ACL rights."""
     where = Server(server, template=template)
     try:
         if where.rehearsal:
@@ -305,7 +306,7 @@ def _rehearsed(template: Template | None, server: ServerLike, timeout: float | N
 def _look_at_arity(sample: Sample, known: dict[str, CommandInfo | None], inquiry: Inquiry) -> None:
     for command in sample.commands:
         info = known[_name(command)]
-        if info is not None and not info.takes(len(command)):
+        if info is not None and not info.accepts(len(command)):
             inquiry.wrong_arity.append(shown_command(pack(*command)[:HEAD_BYTES]))
 
 
@@ -322,7 +323,7 @@ def _look_at_types(
         if info is None or not (types := _types(info)):
             continue
         keys = info.keys(command)
-        # What is stored somewhere takes the place of whatever is there.
+        # The destination of a STORE command is overwritten, whatever its type.
         for key in keys[1:] if info.name.endswith("STORE") else keys:
             expected.setdefault(key, (types, info.name))
     replies = _ask([("TYPE", key) for key in expected], server, timeout)
@@ -335,7 +336,7 @@ def _look_at_types(
 
 
 def _types(info: CommandInfo) -> set[str]:
-    """The types of key that a command works on; none where it takes any."""
+    """Return the key types that a command works on; empty if it accepts any."""
     if info.name in ANY_TYPE:
         return set()
     return {TYPES[category] for category in info.categories if category in TYPES}
@@ -344,20 +345,20 @@ def _types(info: CommandInfo) -> set[str]:
 def _look_at_rights(
     sample: Sample, inquiry: Inquiry, server: ServerLike, timeout: float | None
 ) -> None:
-    """Ask the ACL, which answers since Redis 7.0, and only those who may ask."""
+    """Ask ACL DRYRUN; servers have it since Redis 7.0, and the user needs the right to run it."""
     user = inquiry.user or ""
     asked = [c for c in sample.commands if sum(map(len, c)) <= DRYRUN_BYTES]
     replies = _ask([("ACL", "DRYRUN", user, *redacted(c)) for c in asked], server, timeout)
-    told = [reply for reply in replies if isinstance(reply, str)]
-    if told:
-        inquiry.refused = list(dict.fromkeys(reply for reply in told if reply != "OK"))
+    answers = [reply for reply in replies if isinstance(reply, str)]
+    if answers:
+        inquiry.refused = list(dict.fromkeys(reply for reply in answers if reply != "OK"))
         inquiry.allowed = not inquiry.refused
 
 
 def _ask(
     questions: Sequence[Sequence[bytes | str]], server: ServerLike, timeout: float | None
 ) -> list[Any]:
-    """The answers, in a pipeline; a refused question is answered by None."""
+    """Send the questions in one pipeline and return the answers; None for an error reply."""
     replies = iter_replies(
         questions, server=server, on_error="collect", decode=True, timeout=timeout
     )
@@ -365,7 +366,7 @@ def _ask(
 
 
 def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]:
-    """The problems that were found."""
+    """Describe the problems found, one sentence each."""
     problems = [sample.fault] if sample.fault else []
     if inquiry.unreachable:
         problems.append(inquiry.unreachable)
@@ -373,13 +374,14 @@ def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]
         problems.append(f"the server has no command {', '.join(inquiry.unknown)}; check the name")
     if inquiry.wrong_arity:
         problems.append(
-            "commands of the sample with too many or too few arguments: "
-            f"{len(inquiry.wrong_arity):,}, the first: {inquiry.wrong_arity[0]}"
+            f"{counted(len(inquiry.wrong_arity), 'command')} of the sample with too many or too "
+            f"few arguments, the first: {inquiry.wrong_arity[0]}"
         )
     if inquiry.wrong_types:
         problems.append(
-            "keys of the sample that are there with another type, which answers WRONGTYPE: "
-            f"{len(inquiry.wrong_types):,}, such as {'; '.join(inquiry.wrong_types[:KEYS_SHOWN])}"
+            f"{counted(len(inquiry.wrong_types), 'key')} of the sample with another type already "
+            "on the server (WRONGTYPE), such as: "
+            f"{'; '.join(inquiry.wrong_types[:KEYS_SHOWN])}"
         )
     problems += inquiry.refused[:KEYS_SHOWN]
     if inquiry.rehearsed and not (inquiry.unknown or inquiry.wrong_arity or inquiry.refused):
@@ -388,8 +390,9 @@ def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]
         free = inquiry.maxmemory - inquiry.used_memory
         if estimate.memory > free and not (inquiry.policy or "").startswith("allkeys"):
             problems.append(
-                f"the data takes about {size_text(estimate.memory)}, and the server has "
-                f"{size_text(max(free, 0))} left (maxmemory, {inquiry.policy}); raise its maxmemory"
+                f"the data needs about {size_text(estimate.memory)}, and the server has "
+                f"{size_text(max(free, 0))} free (maxmemory, policy {inquiry.policy}); raise its "
+                "maxmemory"
             )
     return problems
 

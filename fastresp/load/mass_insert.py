@@ -1,4 +1,4 @@
-"""The loaders: source, plan, chunks, and where they go."""
+"""``mass_insert()`` and ``dump()``: encode a source and send it, or write it to a file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .progress import reporting
 
 __all__ = ["dump", "loading", "mass_insert"]
 
-# Gives the transport that carries a load: see choose().
+# Returns the transport for a load: see choose().
 Choose: TypeAlias = Callable[[Options, Server, ErrorPolicy, Resending | None], Transport]
 
 
@@ -63,69 +63,73 @@ def mass_insert(
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
 ) -> Report:
-    """Load data into Redis or Valkey as fast as the server takes it.
+    """Load data into Redis or Valkey as fast as the server accepts it.
 
     Args:
-        data: any iterable, read once and never held: rows (dicts, tuples, objects with named
-            fields, single values) for a template, or commands (lists or tuples of arguments). Or
-            columns: anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (a DataFrame of
-            pandas or polars, a table or reader of pyarrow, a relation of DuckDB), a list of these,
-            a Dataset or Scanner of pyarrow, a LazyFrame of polars, or what pandas'
-            ``read_csv(chunksize=)`` returns; they are never made into Python objects. Or a path, a
-            list of Path objects, or a query, which ``read`` reads.
-        template: a command template such as ``"HSET user:{id} {**}"``, a Template, what
-            ``Script.command()`` gives, a list of these, or None when ``data`` holds commands.
+        data: one of:
+
+            - an iterable of rows for a template (dicts, tuples, objects with named fields, single
+              values) or of commands (lists or tuples of arguments). It is read once, never held
+              in memory.
+            - columns: an object with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pandas or
+              polars DataFrame, pyarrow table or reader, DuckDB relation), a list of these, a
+              pyarrow Dataset or Scanner, a polars LazyFrame, or the result of pandas'
+              ``read_csv(chunksize=)``. Columns are never turned into Python objects.
+            - a path, a list of Path objects, or a query: see ``read``.
+        template: a command template such as ``"HSET user:{id} {**}"``, a Template, the result of
+            ``Script.command()``, a list of these, or None if ``data`` is commands.
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
-            client of redis-py or valkey-py, or None for the environment's ``REDIS_URL``, else
+            redis-py or valkey-py client, or None for the environment variable ``REDIS_URL``, else
             localhost.
-        transport: ``"redis-cli"``, a managed ``redis-cli --pipe``; ``"socket"``, a connection
-            driven by us, which knows which command an error belongs to; ``"auto"``, redis-cli
-            where there is one that can do all that is asked for, else the socket. The report
-            says which one it was, and why.
-        on_error: error replies raise at the end (``"raise"``), are only reported
-            (``"collect"``), or the first one stops the load (``"stop"``; what is in flight then
-            still runs). redis-cli does not see errors within a reply, as in that of EXEC.
-        max_errors: stop when more commands than this have failed: a number, or text such as
-            ``"1%"`` for a share of the replies (looked at from the 100th on).
-        rejects: a path for the failed commands, as JSON lines written as they happen, which
-            ``read_rejects()`` gives back, or a callable that takes each CommandError.
+        transport: ``"redis-cli"``: a ``redis-cli --pipe`` process; ``"socket"``: fastresp's own
+            connection, which knows the command of each error; ``"auto"``: redis-cli if one is
+            found that supports all the options, else the socket. The report says which one was
+            used, and why.
+        on_error: ``"raise"`` raises at the end if there were error replies; ``"collect"`` only
+            reports them; ``"stop"`` stops the load at the first one (commands in flight still
+            run). redis-cli does not see errors inside a reply, such as EXEC's.
+        max_errors: stop when more commands than this have failed: a number, or a percentage of
+            the replies such as ``"1%"`` (checked from the 100th reply on).
+        rejects: where failed commands go as they happen: the path of a JSON lines file, which
+            ``read_rejects()`` reads back, or a callable that is called with each CommandError.
         rate_limit: send at most this many commands per second.
-        connections: how many connections to use, from 1 to 64. Rows then arrive in no fixed order
-            (the commands of a row stay together), and it takes the socket. It helps where a
-            connection is the limit: a long way to the server, or one with several I/O threads.
-        nulls: what a None in the data, or a key that a dict does not have, does: ``"error"``;
-            ``"skip"`` leaves out its pair, item or command; ``"empty"`` sends an empty string.
-        timeout: seconds without any progress after which the load is given up; None for never.
-        progress: True for a bar on the terminal, or a callable that takes the Report so far.
-        default: a function that turns an object that is no str, bytes, int, float or buffer
-            into one of the first four. Without it Decimal, dates, times and UUID go as the text
-            that ``pack`` gives them, all others are errors. It is not asked about None, and not
-            for columns, which hold no objects.
+        connections: number of connections, 1 to 64. With more than one, the socket is used, and
+            rows arrive in no fixed order (the commands of a row stay together). This helps if one
+            connection is the limit: high latency, or a server with several I/O threads.
+        nulls: what to do with None, or a key missing from a dict: ``"error"`` raises; ``"skip"``
+            leaves out its pair, item or command; ``"empty"`` sends an empty string.
+        timeout: give up after this many seconds without progress; None to wait forever.
+        progress: True for a progress bar on the terminal, or a callable that is called with the
+            Report so far.
+        default: a function that converts any object other than str, bytes, int, float or buffer
+            into one of the first four. Without it, Decimal, date, time and UUID objects are sent
+            as the text that ``pack`` returns for them, and all others are errors. It is not called
+            for None, nor for columns, which contain no Python objects.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
 
     Raises:
-        CommandError: the server refuses a script, or has no command of the template's name, or
-            none with that many arguments (nothing was sent).
+        CommandError: the server refuses a script, does not know a command of the template, or
+            does not accept that number of arguments (nothing was sent).
         LoadErrors: the server answered a command with an error; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
-        EncodeError: a value has no RESP form, or is larger than the server takes. What came
-            before it was loaded.
-        TemplateError: the template can't be read, or a row lacks a field that it names, or a
-            column is of a type that can't be sent so.
-        TransportError: the server can't be used, or the user has no right to a command of the
-            template (nothing was sent), or the server was lost.
-        TransportTimeout: nothing moved for ``timeout`` seconds.
-        TypeError: the data is no iterable of rows, or holds columns and ``default`` was given.
+        EncodeError: a value has no RESP form, or is larger than the server accepts. The rows
+            before it were loaded.
+        TemplateError: the template is invalid, a row lacks a field that it names, or a column has
+            a type that the template can't send.
+        TransportError: the server can't be used, the user may not run a command of the template
+            (nothing was sent), or the connection was lost.
+        TransportTimeout: no progress for ``timeout`` seconds.
+        TypeError: the data is not an iterable of rows, or is columns and ``default`` was given.
         SourceError: the source of the columns failed.
-        OSError: the file of rejects can't be opened (nothing was sent) or written.
+        OSError: the rejects file can't be opened (nothing was sent) or written.
 
-        An exception of the source, and Ctrl-C, go up as they are after the commands before them
-        were loaded. Each exception in mid-load has the report so far as ``report``; one that is
-        not ours has it in a note, too.
+        KeyboardInterrupt and the source's exceptions propagate unchanged, after the commands
+        before them were loaded. An exception during the load has the report so far as its
+        ``report`` attribute; exceptions of other packages also have it as a note.
 
-    Calls in several threads do not disturb one another: each has connections of its own.
+    Thread-safe: each call opens its own connections.
     """
     options = Options(
         server=server,
@@ -144,17 +148,17 @@ def mass_insert(
 
 
 def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
-    """A load as a core: as ``mass_insert()``, with what it waits for left to whoever runs it.
+    """Run a load without waiting itself: yield whatever the driver has to wait for.
 
     Args:
-        chunks: the source, which is closed at the end.
-        choose: gives the transport.
+        chunks: the source; closed at the end.
+        choose: returns the transport.
     """
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
     with closing(chunks):
         try:
-            # Which may read a whole file of RESP.
+            # This may read a whole RESP file.
             yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
             yield from open_source(chunks)
         except CancelledError as cancellation:
@@ -184,13 +188,13 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
 def _sending(
     chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
 ) -> Steps[None]:
-    """Send chunk after chunk, as long as they are wanted."""
+    """Send chunk after chunk until the source ends or the load is stopped."""
     if carrier.answers is not None:
         chunks.refuse_larger(carrier.answers.max_bulk_bytes)
     while not carrier.report.stopped:
         try:
             chunk = yield from next_chunk(chunks, carrier.lanes)
-        except LostConnection:  # found while waiting for an async source
+        except LostConnection:  # noticed while waiting for an async source
             raise (yield from carrier.losing()) from None
         if chunk is None:
             break
@@ -210,21 +214,21 @@ def dump(
 ) -> int:
     """Write the RESP that mass_insert would send, for ``redis-cli --pipe`` or a later load.
 
-    A script is written whole with each of its commands, as EVAL: whoever sends the file need not
-    have loaded it.
+    Each command of a script is written as EVAL with the whole script, so the script need not be
+    loaded before the file is sent.
 
     Args:
         data, template, nulls, default: as for ``mass_insert``.
-        file: a path, or a file object open for writing bytes. After an error the file of a path
-            holds the whole commands before it.
+        file: a path, or a file object open for writing bytes. If an error occurs, the file at a
+            path is cut to the whole commands before it.
 
     Returns:
-        How many commands were written.
+        The number of commands written.
 
     Raises:
         EncodeError, TemplateError: as ``mass_insert``.
         OSError: the file can't be written.
-        ValueError: it is a file that is read.
+        ValueError: the file is also the source.
     """
     template = as_template(template)
     if template is not None and template.scripts:
@@ -238,7 +242,7 @@ def dump(
             with open(file, "wb", buffering=0) as opened:
                 _dump_whole(writer, source, opened)
         elif isinstance(file, io.TextIOBase):
-            raise TypeError("RESP is bytes: open the file in binary mode, with 'wb'")
+            raise TypeError("RESP is binary: open the file with mode 'wb'")
         else:
             for chunk in writer.chunks(source):
                 _write_chunk(file, chunk)
@@ -246,7 +250,7 @@ def dump(
 
 
 def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
-    """Write to a file of our own; after an error it ends with the last whole command."""
+    """Write to a file that we opened; after an error, cut it to the last whole command."""
     commands = size = 0
     own(file, io.FileIO.close)
     try:

@@ -1,10 +1,9 @@
-"""How much memory commands will take in a server, worked out from a sample of them.
+"""Estimate how much server memory commands will need, from a sample of them.
 
 The sizes are those of Redis 7.0 on a 64-bit machine: a dictEntry of 24 bytes, a robj of 16, sds
-headers of 1 to 9, listpack entries as listpack.c writes them, all of it rounded up to the size
-classes of jemalloc with its usual quantum of 16. Measured there with 100,000 commands: 0.91 to 1.00
-of the real memory. Valkey 8 keeps keys next to their values and takes up to a third less than this
-says.
+headers of 1 to 9, listpack entries as in listpack.c, all rounded up to jemalloc's size classes with
+its usual quantum of 16. Measured there with 100,000 commands: the estimate is 0.91 to 1.00 of the
+real memory. Valkey 8 stores keys next to their values and needs up to a third less than estimated.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ DICT = 56
 QUICKLIST = 40
 QUICKLIST_NODE = 32
 LISTPACK = 7
-ZSKIPLIST = 32 + 536 + 16  # with its first node, of 32 levels, and the zset itself
-# 24 bytes and 16 for each level, of which there are 1.33 on average.
+ZSKIPLIST = 32 + 536 + 16  # including its first node, of 32 levels, and the zset itself
+# 24 bytes, and 16 for each level; a node has 1.33 levels on average.
 ZSKIPLIST_NODE = 24 + 16 * 4 // 3
 EMBSTR_BYTES = 44
-# The limits of the compact forms, with the values that redis.conf has by default.
+# The limits of the compact encodings, with the defaults of redis.conf.
 LIMITS = {
     "hash-max-listpack-entries": 128,
     "hash-max-listpack-value": 64,
@@ -37,14 +36,14 @@ LIMITS = {
     "zset-max-listpack-entries": 128,
     "zset-max-listpack-value": 64,
 }
-# What list-max-listpack-size says with -1 to -5.
+# The meaning of list-max-listpack-size from -1 to -5.
 NODE_BYTES = {-1: 4096, -2: 8192, -3: 16384, -4: 32768, -5: 65536}
 INTEGER = re.compile(rb"-?[1-9][0-9]{0,18}|0")
 ZADD_OPTIONS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 
 
 def size_class(size: float) -> int:
-    """What jemalloc gives for so many bytes: four classes for each doubling, at least 16 apart."""
+    """Return the bytes that jemalloc allocates: four classes per doubling, at least 16 apart."""
     whole = math.ceil(size)
     if whole <= 8:
         return 8
@@ -53,13 +52,13 @@ def size_class(size: float) -> int:
 
 
 def sds_size(size: int) -> int:
-    """What an sds of so many bytes takes: a header, and a NUL at its end."""
+    """Return the memory of an sds with ``size`` bytes of text, a header and a final NUL."""
     header = 1 if size < 32 else 3 if size < 256 else 5 if size < 65536 else 9
     return size_class(header + size + 1)
 
 
 def string_size(value: bytes) -> int:
-    """What a string takes as a value: an integer, in one piece with its robj, or on its own."""
+    """Return the memory of a string value: an integer, embedded in its robj, or separate."""
     if INTEGER.fullmatch(value):
         return ROBJ
     if len(value) <= EMBSTR_BYTES:
@@ -68,7 +67,7 @@ def string_size(value: bytes) -> int:
 
 
 def entry_size(value: bytes) -> int:
-    """What an element takes in a listpack."""
+    """Return the bytes of an element in a listpack."""
     if INTEGER.fullmatch(value):
         number = int(value)
         for bits, size in ((12, 2), (15, 3), (23, 4), (31, 5)):
@@ -81,21 +80,21 @@ def entry_size(value: bytes) -> int:
 
 
 def table_size(entries: float) -> int:
-    """What the table of a dict takes: 8 bytes for each of a power of two."""
+    """Return the memory of a dict's table: 8 bytes per slot, a power of two of them."""
     return 8 * max(4, 1 << math.ceil(math.log2(max(entries, 1))))
 
 
 @dataclass
 class Value:
-    """What is in one key, in sums, so that it can be scaled.
+    """The elements of one key, as sums, so that they can be scaled.
 
     Attributes:
-        kind: its type, as TYPE says.
-        count: how many elements.
-        packed: bytes of them as listpack entries.
-        loose: bytes of them as separate strings.
-        largest: bytes of the largest.
-        integers: whether all are.
+        kind: the key's type, as TYPE returns it.
+        count: number of elements.
+        packed: bytes of all elements as listpack entries.
+        loose: bytes of all elements as separate strings.
+        largest: bytes of the largest string.
+        integers: whether all strings are integers.
     """
 
     kind: str
@@ -115,7 +114,7 @@ class Value:
             self.integers = self.integers and INTEGER.fullmatch(part) is not None
 
     def size(self, times: float, limits: Mapping[str, int]) -> float:
-        """What it takes with so many times the elements."""
+        """Return the memory of the value with ``times`` as many elements."""
         return ROBJ + SIZES[self.kind](self, times, limits)
 
 
@@ -143,7 +142,7 @@ def _zset_size(value: Value, times: float, limits: Mapping[str, int]) -> float:
     if _compact(value, times, limits):
         return size_class(LISTPACK + value.packed * times)
     count = value.count * times
-    # The score is a number in the node; as text it takes part in listpacks only.
+    # The score is a number in the node; it is text in listpacks only.
     each = size_class(DICT_ENTRY) + size_class(ZSKIPLIST_NODE)
     return DICT + ZSKIPLIST + table_size(count) + each * count + value.loose * times
 
@@ -153,7 +152,7 @@ def _list_size(value: Value, times: float, limits: Mapping[str, int]) -> float:
     total = value.packed * times
     average = value.packed / max(value.count, 1)
     node = NODE_BYTES.get(most, 8192) if most < 0 else most * average
-    # Since 7.2, which sets have listpacks since, too, a list that fits one node is nothing else.
+    # Since 7.2 a list that fits one node is a plain listpack; 7.2 also added listpacks for sets.
     if limits["set-max-listpack-entries"] and total <= node:
         return size_class(LISTPACK + total)
     # A node ends with the last element that fits.
@@ -174,12 +173,12 @@ SIZES: dict[str, Callable[[Value, float, Mapping[str, int]], float]] = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a load will leave in an empty server.
+    """What a load will add to an empty server.
 
     Attributes:
-        keys: how many.
+        keys: number of keys.
         memory: bytes.
-        unknown: names of commands that there is no formula for; the memory is without theirs.
+        unknown: names of commands without a formula; ``memory`` does not include theirs.
     """
 
     keys: int
@@ -189,10 +188,10 @@ class Estimate:
 
 @dataclass
 class Model:
-    """The keys that a sample of commands leaves, and how their number grows.
+    """The keys that a sample of commands creates, and how their number grows.
 
     Attributes:
-        limits: of the compact forms: see LIMITS.
+        limits: limits of the compact encodings: see LIMITS.
     """
 
     limits: Mapping[str, int] = field(default_factory=lambda: LIMITS)
@@ -205,10 +204,10 @@ class Model:
         self._count = 0  # elements in all, list elements included
 
     def run(self, commands: Sequence[Sequence[bytes]], times: float) -> Estimate:
-        """Run a sample; give the estimate for so many times the sample.
+        """Run a sample, and return the estimate for ``times`` as many commands.
 
-        How many keys and elements are new in the second half of the sample tells how many will be
-        in what comes after it: none, if all goes into one list or the same keys come again.
+        The share of new keys and elements in the second half of the sample predicts the share in
+        the rest: none if all commands add to one list or the same keys repeat.
         """
         middle = len(commands) // 2
         self._take(commands[:middle])
@@ -250,7 +249,7 @@ class Model:
             self._expiring.add(key)
 
     def _add(self, key: bytes, kind: str, *parts: bytes) -> None:
-        """Add an element of a hash, set or zset, unless it is there."""
+        """Add an element of a hash, set or zset, unless it is already there."""
         value = self._value(key, kind)
         if (key, parts[0]) not in self._elements:
             self._elements.add((key, parts[0]))
@@ -307,7 +306,7 @@ class Model:
 
 
 def _growth(half: int, whole: int, more: float) -> float:
-    """How many times as many there will be, when what is new in the second half goes on."""
+    """Return the growth factor if new items keep coming as in the second half of the sample."""
     return 1 + (whole - half) * more / whole if whole else 1.0
 
 
@@ -322,7 +321,7 @@ TAKES: dict[str, Callable[[Model, Sequence[bytes]], None]] = {
     "ZADD": Model.take_zset,
     **dict.fromkeys(("EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT"), Model.take_expire),
 }
-# What adds nothing that counts.
+# Commands that add no memory worth counting.
 NO_MEMORY = frozenset((
     "DEL", "UNLINK", "GETDEL", "FLUSHALL", "FLUSHDB", "HDEL", "SREM", "ZREM", "LREM", "LTRIM",
     "LPOP", "RPOP", "SPOP", "PERSIST", "MULTI", "EXEC", "PING", "ECHO", "GET", "MGET", "HGET",

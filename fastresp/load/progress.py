@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..outcome.report import Report
+from ..outcome.report import Report, counted
 from ..server.forks import is_own, own
 from ..server.options import Progress
 
 __all__ = ["counting", "fraction_read", "known_rows", "reporting"]
 
-# How often the bar moves. The speed is that of its last 1,000 moves, or of 30 seconds.
+# Interval between updates of the bar. The speed shown is that of the last 1,000 updates or of 30
+# seconds.
 SHOWN_SECONDS = 0.1
 
 
 @contextmanager
 def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], object] | None]:
-    """Give the function to call with the report so far, or None where none is wanted.
+    """Yield a function to call with the report so far, or None if no progress is wanted.
 
     Args:
-        progress: True for a bar on the terminal, or a callable that takes the Report so far.
-        data: the source. What is done, and the time left, come from the rows that were answered
-            and how many ``rows`` it has, or its length, or else ``fraction(rows)``: which part of
-            it these rows are.
+        progress: True for a bar on the terminal, or a callable that is called with the Report.
+        data: the source. The share done and the time left are computed from the acknowledged rows
+            and the source's ``rows`` or length, or else its ``fraction(rows)``.
     """
     if not progress:
         yield None
@@ -39,7 +39,7 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
 
 @contextmanager
 def counting(shown: bool) -> Iterator[Callable[[int, int], object]]:
-    """Give the function to call with the rows and bytes so far, shown on the terminal or not."""
+    """Yield a function to call with the rows and bytes so far; show them if ``shown``."""
     if not shown:
         yield lambda rows, size: None
         return
@@ -50,30 +50,30 @@ def counting(shown: bool) -> Iterator[Callable[[int, int], object]]:
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=5) as bar:
         task = bar.add_task("0 rows", total=None)
         yield lambda rows, size: bar.update(
-            task, description=f"{rows:,} rows  {size / 1e6:,.1f} MB"
+            task, description=f"{counted(rows, 'row')}  {size / 1e6:,.1f} MB"
         )
 
 
 def known_rows(data: Any) -> int | None:
-    """How many rows a source has, where it knows; to be asked before any is taken."""
-    # Of the type, for a column of a data frame may be called like that, too.
+    """Return a source's number of rows, or None; call this before any row is consumed."""
+    # Look at the type: a data frame may have a column named "rows".
     rows = data.rows if hasattr(type(data), "rows") else None
     return rows if isinstance(rows, int) else operator.length_hint(data) or None
 
 
 def fraction_read(data: Any) -> float | None:
-    """How much of a source has been read, from 0 to 1; None where nobody knows."""
+    """Return the share of a source that has been read, from 0 to 1; None if unknown."""
     fraction: float | None = data.fraction() if hasattr(type(data), "fraction") else None
     return fraction
 
 
 def fraction_done(data: Any, total: int | None, report: Report) -> float | None:
-    """How much of a source the server has answered, from 0 to 1; None where nobody knows.
+    """Return the share of a source that the server has answered, from 0 to 1; None if unknown.
 
-    What has been read, or even sent, is no measure of it: a source is read megabytes ahead.
+    The share read or sent would be too high: a source is read megabytes ahead.
 
     Args:
-        total: how many rows it has, where that is known.
+        total: the source's number of rows, or None.
     """
     rows = rows_done(report)
     if total:
@@ -83,7 +83,7 @@ def fraction_done(data: Any, total: int | None, report: Report) -> float | None:
 
 
 def rows_done(report: Report) -> int:
-    """How many rows the server has answered; those that were sent where redis-cli carries them."""
+    """Return the number of acknowledged rows; with redis-cli, of rows sent."""
     if not report.replies or not report.commands:
         return 0 if report.transport == "socket" else report.rows
     return report.rows * report.replies // report.commands
@@ -101,7 +101,7 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
     )
 
     columns = (
-        TextColumn("{task.fields[rows]} rows"),
+        TextColumn("{task.fields[rows]}"),
         BarColumn(),
         TaskProgressColumn(),
         TextColumn("{task.fields[rates]}"),
@@ -110,12 +110,12 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
     total = known_rows(data)
     last: Report | None = None
     shown = 0.0
-    # On stderr: a load's output may be piped somewhere.
+    # On stderr: stdout may be piped somewhere.
     bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=5)
     own(bar)
     bar.start()
     try:
-        task = bar.add_task("load", total=None, rows="0", rates="")
+        task = bar.add_task("load", total=None, rows=counted(0, "row"), rates="")
 
         def update(report: Report) -> None:
             nonlocal last, shown
@@ -128,16 +128,16 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
                 task,
                 total=None if part is None else 1.0,
                 completed=part,
-                rows=f"{rows_done(report):,}",
+                rows=counted(rows_done(report), "row"),
                 rates=f"{report.commands_per_second:,.0f} commands/s  "
-                f"{report.bytes_per_second / 1e6:,.1f} MB/s  {report.failed:,} errors",
+                f"{report.bytes_per_second / 1e6:,.1f} MB/s  {counted(report.failed, 'error')}",
             )
 
         yield update
         if last is not None and is_own(bar):
             shown = 0.0
-            update(last)  # what has come in since the last chunk
+            update(last)  # count the replies since the last chunk
     finally:
-        # Its thread is not in a child, and may have held a lock when that was forked.
+        # Not in a forked child: the bar's thread is not there, and may have held a lock.
         if is_own(bar):
             bar.stop()

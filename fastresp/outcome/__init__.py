@@ -1,1 +1,1 @@
-"""What a user is told: reports, exceptions, and words that show no password."""
+"""Reports, exceptions, and messages without passwords."""

@@ -1,4 +1,4 @@
-"""The base of every exception, and what an error reply becomes."""
+"""The base class of all exceptions, and the exception for error replies."""
 
 from __future__ import annotations
 
@@ -11,40 +11,39 @@ __all__ = ["CommandError", "FastrespError"]
 
 
 class FastrespError(Exception):
-    """Base of every exception of this package."""
+    """Base class of all exceptions of this package."""
 
-    __repr__ = Exception.__repr__  # redis-py's says "server:CommandError", without the text
+    __repr__ = Exception.__repr__  # redis-py's returns "server:CommandError", without the text
 
     @property
     def message(self) -> str:
-        """What it says: a Message where that names options."""
+        """The text: a Message if it names options."""
         first = self.args[0] if self.args else None
         return first if isinstance(first, Message) else str(self)
 
     @property
     def hints(self) -> list[Hint]:
-        """The options that the message names, with the values that it advises."""
+        """The options that the message names, with the values it recommends."""
         message = self.message
         return message.hints if isinstance(message, Message) else []
 
 
 class CommandError(FastrespError, redis_errors.ResponseError):
-    """An error reply: the server's answer to one command.
+    """An error reply: the server answered a command with an error.
 
     Attributes:
-        text: the server's words, such as ``WRONGTYPE Operation against a key ...``.
-        code: their first word, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
-        index: index of the command in the load, or None where the transport can't tell
-            (``redis-cli --pipe`` can't).
-        row: index in the whole load of the source row that the command came from, counted from
-            0, or None.
-        file, row_in_file: where the source is several files, the one that the row is in, and
-            which of its rows it is, counted from 0. Else None.
-        arguments: the command as it was sent, a tuple of bytes, or None; also None where those
-            of earlier errors already take 8 MiB. In the place of what may be a password, as of
-            AUTH or CONFIG SET requirepass, is ``(redacted)``, as in SLOWLOG.
-        redacted: whether that is so of some argument.
-        nested: whether it is part of the reply, as within that of EXEC, and not the whole of it.
+        text: the server's message, such as ``WRONGTYPE Operation against a key ...``.
+        code: its first word, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
+        index: index of the command in the load, or None if the transport does not know it
+            (``redis-cli --pipe`` does not).
+        row: index of the source row in the whole load, counted from 0, or None.
+        file, row_in_file: if the source is several files, the file of the row, and the row's
+            index in it, counted from 0. Else None.
+        arguments: the command as it was sent, a tuple of bytes, or None; also None if the
+            arguments of earlier errors already fill 8 MiB. Possible passwords, such as those of
+            AUTH or CONFIG SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.
+        redacted: whether an argument was replaced.
+        nested: whether the error is inside a reply, such as EXEC's, rather than the whole reply.
     """
 
     redacted = False
@@ -79,5 +78,5 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         where = "" if row is None else f"row {row:,}, "
         if self.file is not None:
             where = f"{self.file}, {where}"
-        words = self.text or "(an error reply without a word)"
+        words = self.text or "(empty error reply)"
         return words if self.index is None else f"{where}command {self.index:,}: {words}"

@@ -1,4 +1,4 @@
-"""Every exception that fastresp raises."""
+"""All exceptions that fastresp raises."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = [
 class EncodeError(FastrespError, TypeError, ValueError):
     """A value has no RESP form, or a command may not be sent in a pipeline.
 
-    The command that it belongs to was taken back whole; those before it are intact.
+    Its command is removed whole; the commands before it are intact.
 
     Attributes:
-        command: index of the command, counted from 0, or None where there is no stream.
-        row: index of the source row in the whole load, counted from 0, or None where commands
-            are given one by one.
-        file, row_in_file: where the source is several files, the one that the row is in, and
-            which of its rows it is, counted from 0. Else None.
+        command: index of the command, counted from 0, or None outside a load.
+        row: index of the source row in the whole load, counted from 0, or None if the commands
+            are passed one by one.
+        file, row_in_file: if the source is several files, the file of the row, and the row's
+            index in it, counted from 0. Else None.
         argument: index of the argument in its command, 0 being the command's name, or None
-            when the command as a whole is meant.
+            if the error is about the whole command.
     """
 
     file: str | None = None
@@ -56,14 +56,14 @@ class EncodeError(FastrespError, TypeError, ValueError):
 
 
 class TemplateError(FastrespError, ValueError):
-    """A command template can't be read, or names a field that a row does not have.
+    """A command template is invalid, or names a field that a row does not have.
 
     Attributes:
         template: the text of the template.
         position: index of the character that the caret points at.
-        row: index of the source row in the whole load, counted from 0, or None when the template
-            itself is at fault.
-        file, row_in_file: as those of an EncodeError.
+        row: index of the source row in the whole load, counted from 0, or None if the template
+            itself is wrong.
+        file, row_in_file: as in EncodeError.
     """
 
     file: str | None = None
@@ -89,11 +89,11 @@ class SourceError(FastrespError, ValueError):
 
 
 class DecodeError(FastrespError, ValueError):
-    """A value that was read is not UTF-8, and was asked for as text.
+    """A value from the server should be text but is not UTF-8.
 
     Attributes:
-        key: the key that holds it; empty where it is a reply.
-        column: the column that it was for, likewise.
+        key: the key of the value; empty for a reply.
+        column: the column of the value; empty for a reply.
     """
 
     def __init__(self, message: str, *, key: bytes = b"", column: str = "") -> None:
@@ -103,11 +103,11 @@ class DecodeError(FastrespError, ValueError):
 
 
 class ProtocolError(FastrespError, ValueError):
-    """Bytes that should be RESP are not.
+    """The input is not valid RESP.
 
     Attributes:
-        offset: where in the stream, in bytes from its beginning.
-        before: what is known of the whole commands before it; empty where nothing is.
+        offset: byte position in the stream, from 0.
+        before: what is known of the whole commands before it; empty if nothing is.
     """
 
     def __init__(self, message: str, offset: int, before: str = "") -> None:
@@ -125,10 +125,10 @@ class ProtocolError(FastrespError, ValueError):
 
 
 class TransportError(FastrespError, redis_errors.ConnectionError, ConnectionError):
-    """The server or redis-cli can't be used, or was lost.
+    """The server or redis-cli can't be used, or the connection was lost.
 
     Attributes:
-        report: what is known of the load so far; None when nothing was sent.
+        report: the report of the load so far; None if nothing was sent.
     """
 
     def __init__(self, message: str, report: Report | None = None) -> None:
@@ -141,8 +141,8 @@ class TransportError(FastrespError, redis_errors.ConnectionError, ConnectionErro
 
 
 class TransportTimeout(TransportError, redis_errors.TimeoutError, TimeoutError):
-    """Nothing moved for ``timeout`` seconds; the load was ended."""
+    """No progress for ``timeout`` seconds; the load was ended."""
 
 
 class LeaseError(FastrespError):
-    """A consumer was silent for longer than its lease, and its items were put back by another."""
+    """A consumer did not renew its lease in time, and another consumer put its items back."""

@@ -1,4 +1,4 @@
-"""Arguments and replies in words, cut to what fits a line."""
+"""Arguments and replies as text for messages, cut to fit a line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 __all__ = ["BYTES_SHOWN", "shortened", "shown_argument", "shown_reply"]
 
 BYTES_SHOWN = 48
-# Of the words of a server; its own errors have about 100.
+# Characters of a server's message; its own errors have about 100.
 WORDS_SHOWN = 500
-# The escapes of redis-cli in double quotes; all else that is not printable ASCII is \xHH.
+# The escapes of redis-cli in double quotes; any other byte that is not printable ASCII is \xHH.
 ESCAPES = {
     ord("\\"): "\\\\",
     ord('"'): '\\"',
@@ -22,11 +22,11 @@ ESCAPES = {
 
 
 def shown_argument(text: bytes, size: int | None = None) -> str:
-    """Show an argument in quotes, cut to what fits.
+    """Show an argument in quotes, cut to BYTES_SHOWN bytes.
 
     Args:
-        text: it, or its beginning.
-        size: its size, where this is only its beginning.
+        text: the argument, or its beginning.
+        size: its size, if ``text`` is only its beginning.
     """
     size = len(text) if size is None else size
     text = text[:BYTES_SHOWN]
@@ -37,7 +37,7 @@ def shown_argument(text: bytes, size: int | None = None) -> str:
 
 
 def shown_reply(reply: Any) -> str:
-    """Show a reply, cut to what fits: of a list how long it is."""
+    """Show a reply, cut to BYTES_SHOWN; show a list by its length."""
     if isinstance(reply, Exception):
         return shortened(str(reply))
     if isinstance(reply, list):
@@ -48,5 +48,5 @@ def shown_reply(reply: Any) -> str:
 
 
 def shortened(words: str, most: int = WORDS_SHOWN) -> str:
-    """The beginning of a text that somebody else wrote, with a mark where it was cut."""
+    """Return the first ``most`` characters of a text, with a mark if it was cut."""
     return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"

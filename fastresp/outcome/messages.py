@@ -1,4 +1,4 @@
-"""Messages that name options: in Python's words, or in those of another face such as a shell."""
+"""Messages that name options, as Python or another interface such as the command line does."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Hint:
 
     Attributes:
         option: the name of the argument, such as ``"nulls"``.
-        value: the one that is advised, such as ``"skip"``; ``...`` where the user knows it; None
-            where the message is about the option itself.
-        preposition: the word before an option that holds several values.
+        value: the recommended value, such as ``"skip"``; ``...`` if the user has to choose it;
+            None if the message is about the option itself.
+        preposition: the word before an option that has several values.
     """
 
     option: str
@@ -42,7 +42,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class InPython:
-    """Words that are true only of calls from Python."""
+    """Text that applies only to calls from Python."""
 
     words: str
 
@@ -51,12 +51,12 @@ class InPython:
 
 
 class Message(str):
-    """A text in Python's words that keeps its parts, so that another face can use its own.
+    """A text for Python that keeps its parts, so that another interface can reword the options.
 
-    Text that others wrote, such as a server or a user, goes in as a plain part, and stays as it is.
+    Text from a server or a user is passed as a plain str part, and is never reworded.
 
     Args:
-        parts: text, hints, words for Python, and other messages.
+        parts: str, Hint, InPython, and other Messages.
     """
 
     _parts: tuple[str | Hint | InPython, ...]
@@ -71,7 +71,7 @@ class Message(str):
 
     @property
     def hints(self) -> list[Hint]:
-        """The options that are named."""
+        """The options that the message names."""
         found: list[Hint] = []
         for part in self._parts:
             if isinstance(part, Message):
@@ -81,7 +81,7 @@ class Message(str):
         return found
 
     def worded(self, option_words: Callable[[Hint], str]) -> str:
-        """The text with other words for options, and without those that are for Python."""
+        """Return the text with other words for options, and without the InPython parts."""
         texts = []
         for part in self._parts:
             if isinstance(part, Message):
@@ -93,25 +93,25 @@ class Message(str):
         return "".join(texts)
 
 
-# What several messages advise.
+# Recommendations of several messages.
 DEFAULT = Hint("default", ...)
 SKIP_OR_EMPTY = Message(Hint("nulls", "skip"), " or ", Hint("nulls", "empty"))
 
 
 def above_zero(option: str, unit: str, value: object) -> Message:
-    """What is wrong with an option that is a number above 0, or None, which a shell has not."""
-    words = f" is a number of {unit} above 0"
+    """Say that an option must be a number above 0 or, in Python, None."""
+    words = f" must be a number of {unit} above 0"
     return Message(Hint(option), words, InPython(", or None"), f", not {value!r}")
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says: a Message where it names options."""
+    """Return the text of an exception: a Message if it names options."""
     message = getattr(error, "message", error.args[0] if error.args else None)
     return message if isinstance(message, Message) else str(error)
 
 
 def message_with_file(error: BaseException) -> str:
-    """What an exception for a row says, and its place in which file, where a source is several."""
+    """Return the text of an exception for a row, with its file if the source is several files."""
     message = message_of(error)
     file = getattr(error, "file", None)
     if file is None:
@@ -121,6 +121,6 @@ def message_with_file(error: BaseException) -> str:
 
 
 def with_advice(message: str, advice: str) -> str:
-    """Replace the advice of a message that names options, for a call that does not have them."""
+    """Replace the advice of a message that names options, for a call without these options."""
     named = isinstance(message, Message) and message.hints
     return f"{message.rpartition('; ')[0]}; {advice}" if named else message

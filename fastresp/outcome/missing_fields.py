@@ -1,4 +1,4 @@
-"""What to say about a field that is not there: which there are, and which was probably meant."""
+"""Messages about a missing field: which fields exist, and which one was probably meant."""
 
 from __future__ import annotations
 
@@ -8,43 +8,44 @@ from collections.abc import Sequence
 __all__ = ["is_format", "listed", "meant", "spelled"]
 
 NAMES_SHOWN = 20
-# What may stand behind the colon in Python's f-strings.
+# A format specification, as after the colon in Python's f-strings.
 FORMAT = re.compile(r"(.?[<>=^])?[-+ ]?#?0?[0-9]*[,_]?(\.[0-9]+)?[bcdeEfFgGnosxX%]?")
 
 
 def spelled(name: str) -> str:
-    """A name as a placeholder has to have it: in quotes where it could be read otherwise."""
+    """Return a name as a placeholder needs it: in quotes if it would be ambiguous without."""
     plain = name and name == name.strip() and not set(name).intersection('{}!,"')
     return name if plain and name[0] != "*" else f'"{name}"'
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """List the first names, and how many more there are."""
     text = ", ".join([spelled(name) for name in names[:NAMES_SHOWN]])
     more = len(names) - NAMES_SHOWN
     return f"{text} and {more} more" if more > 0 else text
 
 
 def is_format(name: str, names: Sequence[object]) -> bool:
-    """Whether a name is one of these with a format behind it, such as ``id:05d``."""
+    """Whether a name is one of ``names`` followed by a format, such as ``id:05d``."""
     field, colon, form = name.rpartition(":")
     return bool(colon and field in names and FORMAT.fullmatch(form))
 
 
 def meant(path: Sequence[str], depth: int, names: Sequence[str]) -> str:
-    """A hint at what a placeholder was meant to be; empty where nothing is like it.
+    """Suggest what a placeholder was meant to be; empty if no name is similar.
 
     Args:
-        path: the names in the placeholder, of which the one at this depth is not there.
-        names: those that are.
+        path: the names in the placeholder.
+        depth: index in ``path`` of the name that is missing.
+        names: the names that exist at this depth.
     """
     before = "".join([f"{name}." for name in path[:depth]])
     rest = ".".join(path[depth:])
     if is_format(rest, names):
         field, _, form = rest.rpartition(":")
         return (
-            f"; a placeholder takes no format such as ':{form}': write {{{before}{field}}}, and "
-            "format the value in the data, with an f-string or in the query"
+            f"; a placeholder can't have a format such as ':{form}': write {{{before}{field}}}, "
+            "and format the value in the data, with an f-string or in the query"
         )
     from difflib import get_close_matches
 

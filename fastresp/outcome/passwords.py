@@ -1,4 +1,4 @@
-"""Which arguments of a command may be passwords: they are shown and stored nowhere."""
+"""Which arguments of a command may be passwords: these are never shown or stored."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 __all__ = ["REDACTED", "hidden_arguments", "holds_passwords", "redacted", "without_passwords"]
 
-# In the place of an argument, as SLOWLOG and MONITOR have it.
+# Replaces an argument, as in SLOWLOG and MONITOR.
 REDACTED = b"(redacted)"
 NAMES = frozenset((b"AUTH", b"ACL", b"CONFIG", b"HELLO", b"MIGRATE", b"SENTINEL"))
-# How the names of such settings end: requirepass, masterauth, primaryuser, tls-key-file-pass,
+# The endings of secret settings: requirepass, masterauth, primaryuser, tls-key-file-pass,
 # sentinel-pass. Source: SENSITIVE_CONFIG in config.c of Redis and of Valkey.
 SETTINGS = (b"pass", b"password", b"auth", b"user", b"secret")
-# Error replies that quote such an argument. What is quoted may itself hold quotes, or be cut off.
+# Error replies that quote such an argument. The argument may contain quotes, or be cut off.
 # Source: acl.c, server.c, sentinel.c of Redis 7.0, and config.c of Redis 6.2.
 QUOTED = {
     "ACL SETUSER modifier '": re.compile(r"(?s)().*(?=': )|.+"),
@@ -29,12 +29,12 @@ QUOTED = {
 
 
 def holds_passwords(name: bytes) -> bool:
-    """Whether commands of that name may have a password among their arguments."""
+    """Whether commands of this name may have a password among their arguments."""
     return name.upper() in NAMES
 
 
 def hidden_arguments(words: Sequence[bytes]) -> list[int]:
-    """Give the places of the arguments of a command that may be passwords, as SLOWLOG has them."""
+    """Return the indexes of arguments that may be passwords, by the rules of SLOWLOG."""
     if not words or not holds_passwords(words[0]):
         return []
     name, after = words[0].upper(), range(1, len(words))
@@ -44,7 +44,7 @@ def hidden_arguments(words: Sequence[bytes]) -> list[int]:
     if name == b"ACL":
         return list(after[1:]) if second == b"SETUSER" else []
     if name in (b"CONFIG", b"SENTINEL"):
-        # SENTINEL SET has the name of a master before them, and SENTINEL CONFIG another word.
+        # SENTINEL SET has a master's name before the settings, SENTINEL CONFIG the word SET.
         shift = {b"SET": 2, b"CONFIG": 3}.get(second, len(words)) if name == b"SENTINEL" else 2
         shift += name == b"SENTINEL" and second == b"SET"
         return [i + 1 for i in range(shift, len(words) - 1, 2) if _is_secret(words[i])]
@@ -61,7 +61,7 @@ def hidden_arguments(words: Sequence[bytes]) -> list[int]:
 
 
 def redacted(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Put ``(redacted)`` in the place of passwords; the same tuple where there is none."""
+    """Replace passwords by ``(redacted)``; return the same tuple if there are none."""
     hidden = hidden_arguments(words)
     if not hidden:
         return words
@@ -69,12 +69,12 @@ def redacted(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 def without_passwords(text: str, words: Sequence[bytes] = ()) -> str:
-    """Take passwords, which servers put in quotes, out of an error reply.
+    """Remove passwords that the server quotes in an error reply.
 
     Args:
         text: the error reply.
-        words: its command, where it is known. That of a transaction is EXEC, and with redis-cli
-            there is none, so the replies that are known to quote passwords are always cleaned.
+        words: its command, if known. In a transaction it is EXEC, and with redis-cli it is
+            unknown, so replies that are known to quote passwords are always cleaned.
     """
     for i in hidden_arguments(words):
         text = text.replace(f"'{words[i].decode(errors='backslashreplace')}'", "'(redacted)'")

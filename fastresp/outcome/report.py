@@ -1,4 +1,4 @@
-"""What became of a load."""
+"""The report of a load: counts, rates and errors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .excerpts import shortened
 from .messages import Hint, Message
 from .passwords import without_passwords
 
-__all__ = ["ERRORS_KEPT", "LoadErrors", "Report", "size_text"]
+__all__ = ["ERRORS_KEPT", "LoadErrors", "Report", "counted", "size_text"]
 
-# Error replies kept with their text; all of them are counted.
+# Error replies kept with their text; all are counted.
 ERRORS_KEPT = 100
 KINDS_SHOWN = 5
-# And their codes, of a server that invents them; a code is a word.
+# Codes counted separately, in case a server invents them; a code is one word.
 CODES_KEPT = 100
 CODE_CHARACTERS = 40
-# What is kept of an example of each.
+# Characters kept of one example of each code.
 EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
 
@@ -29,23 +29,22 @@ class Report:
     """Counts, rates and error replies of one load.
 
     Attributes:
-        transport: what carried it: ``"redis-cli"`` or ``"socket"``.
-        reason: why that one, and which program it was.
-        connections: how many connections there were.
+        transport: ``"redis-cli"`` or ``"socket"``.
+        reason: why this transport was used, and which program.
+        connections: number of connections.
         rows: source rows whose commands were sent.
-        commands: whole commands sent. One that was sent again since the server had forgotten its
-            script counts once.
-        replies: replies known to have come, error replies included.
-        failed: error replies among them, and replies that hold one, as that of EXEC may.
+        commands: whole commands sent. A command that was sent again after NOSCRIPT counts once.
+        replies: replies known to have arrived, including error replies.
+        failed: error replies, and replies that contain one, as EXEC's may.
         errors: the first 100 errors.
-        errors_by_code: how many errors there were of each code, such as ``{"WRONGTYPE": 5}``, those
-            within a reply one by one; of more than 100 codes the later ones are ``"(other)"``.
-        skipped: commands that were left out since a null stood in them (``nulls="skip"``), of
-            the rows encoded so far. A pair or an item that was left out of a command is none.
-        unsent: commands that were made but never sent, as after an error that ended the load.
-        stopped: why the load was ended before its end; empty when it was not.
+        errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors inside
+            a reply are counted one by one. After 100 codes, further ones count as ``"(other)"``.
+        skipped: commands left out because of a null (``nulls="skip"``), in the rows encoded so
+            far. A pair or item left out of a command is not counted.
+        unsent: commands that were encoded but not sent, for example because the load failed.
+        stopped: why the load was stopped early; empty if it was not.
         bytes_sent: bytes of RESP sent.
-        seconds: from the first byte to the last reply.
+        seconds: wall time from the first byte sent to the last reply.
     """
 
     transport: str
@@ -67,26 +66,26 @@ class Report:
 
     @property
     def acknowledged(self) -> int:
-        """Commands that the server has answered: it has run them, or said why not."""
+        """Commands that the server has answered, with success or an error."""
         return self.replies
 
     @property
     def in_doubt(self) -> int:
-        """Commands sent whose reply is not known: the server may or may not have run them."""
+        """Commands sent without a known reply: the server may or may not have run them."""
         return self.commands - self.replies
 
     @property
     def commands_per_second(self) -> float:
-        """Commands sent a second."""
+        """Commands sent per second."""
         return self.commands / self.seconds if self.seconds else 0.0
 
     @property
     def bytes_per_second(self) -> float:
-        """Bytes of RESP sent a second."""
+        """Bytes of RESP sent per second."""
         return self.bytes_sent / self.seconds if self.seconds else 0.0
 
     def count_errors(self, texts: Iterable[str]) -> None:
-        """Count error replies, of which the beginning suffices, by their codes."""
+        """Count error replies by their codes; the beginning of each text is enough."""
         codes = self.errors_by_code
         for text in texts:
             code = text[:CODE_CHARACTERS].partition(" ")[0]
@@ -98,7 +97,7 @@ class Report:
             codes[code] = codes.get(code, 0) + 1
 
     def uncount_error(self, text: str) -> None:
-        """Take an error reply off the count: it turned out to answer no command of the load."""
+        """Subtract an error reply that turned out not to answer a command of the load."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]
         code = code if code in codes else OTHER_CODES
@@ -116,20 +115,20 @@ class Report:
 
     @property
     def message(self) -> Message:
-        """The report in words; the options that they name can be rendered in other words."""
+        """The report as text; the options in it can be reworded."""
         lines = [
-            f"{_count(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
-            f"{_count(self.rows, 'row')}) "
+            f"{counted(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
+            f"{counted(self.rows, 'row')}) "
             f"in {self.seconds:,.2f} s over {self._over()}: "
             f"{self.commands_per_second:,.0f} commands/s, {size_text(self.bytes_per_second)}/s",
-            f"{_count(self.replies, 'reply', 'replies')}, {self.failed:,} of them errors",
+            f"{counted(self.replies, 'reply', 'replies')}, {counted(self.failed, 'error')}",
         ]
         if self.in_doubt:
-            lines[1] += f"; {_count(self.in_doubt, 'command')} in doubt (sent, no reply known)"
+            lines[1] += f"; {counted(self.in_doubt, 'command')} in doubt (sent, no reply known)"
         if self.unsent:
-            lines[1] += f"; {self.unsent:,} made but not sent"
+            lines[1] += f"; {counted(self.unsent, 'command')} not sent"
         if self.skipped:
-            skipped = f"{_count(self.skipped, 'command')} left out for a null ("
+            skipped = f"{counted(self.skipped, 'command')} skipped because of a null ("
             lines.append(Message(skipped, Hint("nulls", "skip"), ")"))
         if self.stopped:
             lines.append(self.stopped)
@@ -141,9 +140,10 @@ class Report:
         return self.transport + several
 
     def _kinds(self) -> list[str]:
-        """The error replies, counted by their words, each with the place of the first.
+        """Describe the errors, counted by text, with the first row of each.
 
-        Where the words differ, as they hold arguments, or were not all kept: by their codes.
+        If there are many texts, for example because they quote arguments, or if not all texts
+        were kept, count by code instead.
         """
         if not self.errors:
             return []
@@ -164,19 +164,20 @@ class Report:
             words = kind if by_text else self._words_of(kind, kept.get(kind, []))
             lines.append(f"{count:>6,} x {shortened(words)}{_first_row(one)}")
         if len(kinds) > KINDS_SHOWN:
-            lines.append(f"and {len(kinds) - KINDS_SHOWN:,} other codes (errors_by_code has them)")
+            others = counted(len(kinds) - KINDS_SHOWN, "other code")
+            lines.append(f"and {others} (see errors_by_code)")
         if all(error.index is None for error in self.errors):
             lines.append(
                 Message(
-                    f"{self.transport} can't say which rows these were; ",
+                    f"{self.transport} can't tell which rows failed; ",
                     Hint("transport", "socket"),
-                    " names them",
+                    " can",
                 )
             )
         return lines
 
     def _words_of(self, code: str, kept: list[str]) -> str:
-        """The words of the errors of a code: those kept where they are equal, else an example."""
+        """Return the text of a code's errors if all kept ones are equal, else an example."""
         if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")
@@ -184,10 +185,10 @@ class Report:
 
 
 class LoadErrors(FastrespError):
-    """A load with error replies among the answers: it ran to its end, or was told to stop.
+    """The server answered some commands with errors; the load ran to its end or was stopped.
 
     Attributes:
-        report: the whole report; ``report.errors`` holds the first 100 error replies.
+        report: the whole report; ``report.errors`` has the first 100 error replies.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class LoadErrors(FastrespError):
 
 
 def _first_row(error: CommandError | None) -> str:
-    """Which row was the first with some error, where that is known."""
+    """Name the first row with an error, if known."""
     if error is None or error.row is None:
         return ""
     if error.file is None:
@@ -213,13 +214,14 @@ def _first_row(error: CommandError | None) -> str:
     return f", first for row {error.row_in_file:,} of {error.file}"
 
 
-def _count(count: int, one: str, several: str = "") -> str:
+def counted(count: int, one: str, several: str = "") -> str:
+    """Return a number with its noun, singular or plural: "1 row", "2 rows"."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
 def size_text(count: float) -> str:
-    """A number of bytes in decimal units."""
+    """Return a number of bytes as text, in decimal units."""
     for unit, divisor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= divisor:
             return f"{count / divisor:,.1f} {unit}"
-    return f"{count:,.0f} bytes"
+    return counted(round(count), "byte")

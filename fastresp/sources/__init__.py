@@ -1,1 +1,1 @@
-"""What the data of a load may be: rows, columns, files, queries."""
+"""The sources of a load: rows, columns, files, queries."""

@@ -1,4 +1,4 @@
-"""The chunks of an async source: its rows are gathered, and its pauses used."""
+"""The chunks of an async source: gather its rows, and send them while it pauses."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .source import row_writer
 
 __all__ = ["AsyncChunks"]
 
-# Rows of an async source that are gathered before they are encoded: a call of the encoder costs
-# as much as some rows.
+# Rows of an async source gathered before they are encoded: a call of the encoder costs as much as
+# a few rows.
 GATHERED_ROWS = 32
 
 
 class AsyncChunks(Chunks):
-    """The chunks of an async iterable, as Chunks; ``next()`` gives what is to be awaited.
+    """Chunks of an async iterable; ``next()`` returns an awaitable.
 
-    While the source keeps it waiting for the next row, ``gathered()`` gives the rows before.
+    While the source waits for its next row, ``gathered()`` returns the rows before it.
     """
 
     def __init__(self, data: Any, template: Template | None, options: Options) -> None:
@@ -35,14 +35,14 @@ class AsyncChunks(Chunks):
         self._failed = False
 
     def open(self) -> None:
-        """Begin to read."""
+        """Start the async iterator."""
         if self._source is None:
             self.writer = row_writer(self.template, self.options)
             self._source = aiter(self.data)
 
     def next(self) -> Awaitable[Chunk | None]:  # type: ignore[override]
-        """As ``next()`` of Chunks, to be awaited."""
-        self._check_own()  # before anything is awaited
+        """Return an awaitable for what ``Chunks.next()`` returns."""
+        self._check_own()  # before the first await
         return self._next()
 
     async def _next(self) -> Chunk | None:
@@ -50,11 +50,11 @@ class AsyncChunks(Chunks):
         while self._more and not self._ready and not self._failed:
             await self._gather(self._source)
             if not self._ready:
-                await asyncio.sleep(0)  # rows that were all left out
+                await asyncio.sleep(0)  # all of these rows were skipped
         return self._give()
 
     async def _gather(self, source: AsyncIterator[Any]) -> None:
-        """Take rows until there is a chunk, or the time for one is up."""
+        """Take rows until a chunk is ready or CHUNK_SECONDS have passed."""
         deadline = time.monotonic() + CHUNK_SECONDS
         late = False
         while self._more and not self._ready and not self._failed and not late:
@@ -67,7 +67,7 @@ class AsyncChunks(Chunks):
                 else:
                     self._more = False
             except Exception:
-                self._encode()  # an error in one of these rows comes before the source's
+                self._encode()  # an error in one of these rows is raised before the source's
                 raise
             self._encode()
         self._cut()
@@ -84,6 +84,6 @@ class AsyncChunks(Chunks):
 
     def _encode(self) -> None:
         rows, self._rows = iter(self._rows), []
-        # Encode nothing behind a row that failed, even if the source ignores that and goes on.
+        # Encode nothing after a row that failed, even if the source continues.
         while not self._failed and self.writer.fill(rows):
             self._cut()

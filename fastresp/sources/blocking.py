@@ -1,8 +1,9 @@
-"""Whole writes and patient reads, also of files that do not block.
+"""Complete writes, and reads that wait, also on non-blocking files.
 
-``write()`` of an unbuffered file may write a part, as where a disk becomes full. A file that does
-not block reports that there is nothing to read, or no room, in a way that looks like the end or
-like success; and any process that shares a pipe or a terminal can set it so, at any time.
+``write()`` of an unbuffered file may write only a part, for example when a disk becomes full. A
+non-blocking file with nothing to read looks as if it were at its end, and one without room as if a
+write had succeeded. Any process that shares a pipe or a terminal can make it non-blocking at any
+time.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ __all__ = ["Output", "blocking_text", "read_now", "read_some", "wait_until", "wr
 
 
 def write_all(file: Any, data: Buffer) -> None:
-    """Write all of the data, in as many calls as it takes.
+    """Write all of the data, in as many calls as needed.
 
     Args:
         file: a file object open for writing bytes.
         data: bytes, or a contiguous buffer.
 
     Raises:
-        OSError: the file can't be written; BlockingIOError if it does not block and can't be
-            waited for.
+        OSError: the file can't be written; BlockingIOError if it is non-blocking and can't be
+            polled.
     """
     rest = memoryview(data).cast("B")
     while rest:
@@ -35,13 +36,13 @@ def write_all(file: Any, data: Buffer) -> None:
         if written is None:
             wait_until(file, select.POLLOUT)
         elif written == 0:
-            raise OSError(errno.EIO, "the file takes no more bytes: its write() returned 0")
+            raise OSError(errno.EIO, "the file accepts no more bytes: its write() returned 0")
         else:
             rest = rest[written:]
 
 
 def _written(file: Any, data: memoryview) -> int | None:
-    """How many bytes one call of write() took; None where there is no room at the moment."""
+    """Call write() once; return the bytes written, or None if there is no room now."""
     try:
         written: int | None = file.write(data)
     except BlockingIOError as error:
@@ -52,7 +53,7 @@ def _written(file: Any, data: memoryview) -> int | None:
 
 
 def read_some(file: Any, size: int) -> bytes:
-    """Read at least one byte and at most ``size``, and wait for the first; empty at the end only.
+    """Read 1 to ``size`` bytes, waiting for the first; empty only at the end.
 
     Args:
         file: a file object open for reading bytes.
@@ -66,10 +67,10 @@ def read_some(file: Any, size: int) -> bytes:
 
 
 def read_now(file: Any, size: int) -> bytes | None:
-    """Read at most ``size`` bytes with one call; empty at the end, None if there is nothing yet."""
+    """Read at most ``size`` bytes in one call; empty at the end, None if nothing is there yet."""
     try:
         if isinstance(file, (io.BufferedReader, io.BufferedRWPair)) and not file.seekable():
-            # Of the methods that do one read, only this one tells nothing yet from the end.
+            # Of the methods that do one read, only this one distinguishes "nothing yet" and "end".
             block = bytearray(size)
             count = file.readinto1(block)
             return None if count is None else bytes(memoryview(block)[:count])
@@ -77,23 +78,23 @@ def read_now(file: Any, size: int) -> bytes | None:
     except BlockingIOError:
         return None
     if isinstance(piece, str):
-        raise TypeError("the file object is open for text: open it with 'rb', or give its .buffer")
+        raise TypeError("the file object is open for text; open it with 'rb', or pass its .buffer")
     return piece
 
 
 def wait_until(file: Any, event: int) -> None:
-    """Wait until a file that does not block can be read (POLLIN) or written (POLLOUT).
+    """Wait until a non-blocking file can be read (POLLIN) or written (POLLOUT).
 
     Raises:
-        BlockingIOError: it has no descriptor to wait for.
+        BlockingIOError: it has no file descriptor to poll.
     """
     try:
         number = file.fileno()
     except (AttributeError, OSError) as error:
         raise BlockingIOError(
             errno.EAGAIN,
-            "the file object does not block, and has no descriptor to wait for; give one that "
-            "blocks",
+            "the file object is non-blocking and has no file descriptor to poll; pass a blocking "
+            "one",
         ) from error
     poll = select.poll()
     poll.register(number, event)
@@ -101,7 +102,7 @@ def wait_until(file: Any, event: int) -> None:
 
 
 class Output(io.BufferedIOBase):
-    """A descriptor as a file whose ``write()`` writes all of its data; it is not closed."""
+    """A file descriptor as a file whose ``write()`` writes all data; never closes it."""
 
     def __init__(self, number: int) -> None:
         self._file = io.FileIO(number, "wb", closefd=False)
@@ -125,17 +126,17 @@ class Output(io.BufferedIOBase):
 
 
 def blocking_text(stream: TextIO) -> TextIO:
-    """The same stream of text, with writes that are whole."""
+    """Return the same text stream with complete writes."""
     try:
         number = stream.fileno()
-    except (AttributeError, OSError):  # it is no file
+    except (AttributeError, OSError):  # not a file
         return stream
     stream.flush()
     return io.TextIOWrapper(
         Output(number),
         encoding=stream.encoding,
         errors=stream.errors,
-        # Also where Python was told not to buffer at all.
+        # Also if Python runs unbuffered.
         line_buffering=getattr(stream, "line_buffering", False)
         or getattr(stream, "write_through", False),
     )

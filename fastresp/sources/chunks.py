@@ -1,4 +1,4 @@
-"""The chunks of a source, one after another, for whoever sends them."""
+"""The chunks of a source, one after another, ready to send."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Chunks:
     """The chunks of a source.
 
     Args:
-        data: what ``as_source()`` gives.
-        template: as ``as_template()`` gives it.
-        options: how values are encoded, and at which rate they go.
+        data: the result of ``as_source()``.
+        template: the result of ``as_template()``.
+        options: how values are encoded, and the rate limit.
 
     Attributes:
-        writer: what encodes the rows, once the source is open.
+        writer: the encoder, once the source is open.
     """
 
     writer: Encoder
@@ -43,21 +43,22 @@ class Chunks:
         )
         self._source: Any = None
         self._ready: deque[Chunk] = deque()
-        self._given = False  # whether the first of them is
+        self._given = False  # whether the first of them was returned
         self._more = True
         self._closed = False
         own(self)
 
     @property
     def blocks(self) -> bool:
-        """Whether ``open()`` and ``next()`` wait as long as it takes: not for an event loop."""
+        """Whether ``open()`` and ``next()`` may block, so an event loop must not call them."""
         return self._blocks and is_own(self)
 
     def open(self) -> None:
-        """Open the source, unless it is.
+        """Open the source if it is not open yet.
 
         Raises:
-            TypeError, TemplateError, SourceError, OSError: it can't be read, or not so.
+            TypeError, TemplateError, SourceError, OSError: it can't be read, or not with this
+                template and options.
         """
         if self._source is None:
             self.writer, self._source = encoding(self.data, self.template, self.options)
@@ -65,11 +66,11 @@ class Chunks:
                 self.close()
 
     def next(self) -> Chunk | None:
-        """The next chunk; None where there is none.
+        """Return the next chunk; None at the end.
 
         Raises:
-            TransportError: this is a child of the process that opened the connection, in which
-                nothing can be waited for: its threads and its event loop do not run here.
+            TransportError: this is a forked child of the process that opened the connection; that
+                process's threads and event loop do not run here, so nothing can be waited for.
         """
         self._check_own()
         self._drop_given()
@@ -79,7 +80,7 @@ class Chunks:
         return self._give()
 
     def rest(self, made: int) -> list[Chunk]:
-        """After an exception: the chunks that follow so many commands, unless there is a gap."""
+        """After an exception, return the chunks after ``made`` commands, up to the first gap."""
         self._cut()
         found = []
         for chunk in self._ready:
@@ -89,7 +90,7 @@ class Chunks:
         return found
 
     def gathered(self) -> deque[Chunk]:
-        """The chunks of the rows that have come by now; whoever sends one takes it out.
+        """Return the chunks of the rows that arrived so far; the caller removes each it sends.
 
         Raises:
             EncodeError, TemplateError: as ``next()``.
@@ -98,20 +99,20 @@ class Chunks:
         return self._ready
 
     def refuse_larger(self, max_bulk_bytes: int | None) -> None:
-        """Refuse arguments larger than the server takes; None for no limit."""
+        """Refuse arguments larger than the server accepts; None for no limit."""
         self.writer.max_bulk_bytes = max_bulk_bytes
 
     def close(self) -> None:
-        """Let go of the source, also while another thread opens it."""
+        """Release the source, even while another thread opens it."""
         self._closed = True
         if self._source is not None:
             release(self._source)
         if isinstance(self.data, Table):
-            self.data.close()  # another thread may wait for it
+            self.data.close()  # wakes another thread that waits for it
 
     @property
     def is_columns(self) -> bool:
-        """Whether the source gives batches of columns."""
+        """Whether the source yields batches of columns."""
         return is_columns(self._source)
 
     def _check_own(self) -> None:
@@ -130,5 +131,5 @@ class Chunks:
             del self._ready[0]
 
     def _cut(self) -> None:
-        # One call in C: no signal handler comes between taking a chunk and holding it.
+        # One call in C: no signal handler can run between taking a chunk and storing it.
         self._ready.extend(filter(None, map(call, (self.writer.take,))))

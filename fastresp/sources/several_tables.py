@@ -12,20 +12,20 @@ __all__ = ["Frames", "frames_of", "is_table"]
 
 
 def is_table(value: object) -> bool:
-    """Whether it is a table of named columns, such as a DataFrame, and not a single column."""
+    """Whether a value is a table of named columns, such as a DataFrame, not a single column."""
     return hasattr(value, "columns") and (
         hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
     )
 
 
 def frames_of(data: Any) -> Any:
-    """Return the columns of data that holds tables without being one; None for any other data.
+    """Return a container of tables as one stream of columns; None for any other data.
 
-    That is a Dataset or a Scanner of pyarrow, a LazyFrame of polars, what ``read_csv(chunksize=)``
-    of pandas returns, and a list or tuple of tables. All of them are streamed.
+    Containers are a pyarrow Dataset or Scanner, a polars LazyFrame, the result of pandas'
+    ``read_csv(chunksize=)``, and a list or tuple of tables. All are streamed.
 
     Raises:
-        ImportError: pyarrow is not installed, and several tables are joined with it.
+        ImportError: pyarrow, which joins several tables, is not installed.
     """
     if hasattr(data, "to_reader") and not is_table(data):  # a Scanner
         return data.to_reader()
@@ -41,13 +41,13 @@ def frames_of(data: Any) -> Any:
 
 
 class Frames:
-    """Tables with the same columns as one stream: each is asked for when the last was taken.
+    """Tables with the same columns as one stream; requests each table after the one before it.
 
     Args:
         frames: the tables; at least one.
 
     Attributes:
-        error: what ended the stream, where it was an exception; Arrow hands on only its text.
+        error: the exception that ended the stream, or None; Arrow passes on only its text.
     """
 
     def __init__(self, frames: Iterable[Any]) -> None:
@@ -55,10 +55,10 @@ class Frames:
         self.error: BaseException | None = None
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Begin with the first table.
+        """Start with the first table.
 
         Raises:
-            SourceError: there is none.
+            SourceError: there is no table.
         """
         imported("pyarrow")
         import pyarrow as pa
@@ -66,7 +66,7 @@ class Frames:
         frames = iter(self._frames)
         first = next(frames, None)
         if first is None:
-            raise SourceError("there is no table: the source of the tables was empty")
+            raise SourceError("the source has no tables; pass at least one, even if it has no rows")
         reader = pa.RecordBatchReader.from_stream(first)
         batches = self._batches(reader, frames)
         stream = pa.RecordBatchReader.from_batches(reader.schema, batches)
@@ -89,7 +89,7 @@ class Frames:
 
 
 def check_columns(found: Any, wanted: Any, number: int) -> None:
-    """Refuse a table whose columns are not those of the first.
+    """Refuse a table whose columns differ from those of the first.
 
     Raises:
         SourceError: a name or a type differs; an integer would become a float, or be cut.
@@ -97,17 +97,17 @@ def check_columns(found: Any, wanted: Any, number: int) -> None:
     if sorted(found.names) != sorted(wanted.names):
         raise SourceError(
             f"table {number:,} has the columns {', '.join(found.names)}, and the first one has "
-            f"{', '.join(wanted.names)}; give tables with the same columns"
+            f"{', '.join(wanted.names)}; pass tables with the same columns"
         )
     for field in wanted:
         other = found.field(field.name).type
         if other != field.type and not (is_text(other) and is_text(field.type)):
             raise SourceError(
                 f"column {field.name!r} is {field.type} in the first table and {other} in table "
-                f"{number:,}; give it one type, as with read_csv(dtype=)"
+                f"{number:,}; cast it to one type, as with read_csv(dtype=)"
             )
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type of Arrow is one of those for text, which hold the same values."""
+    """Whether an Arrow type is one of those for text, which have the same values."""
     return str(kind) in ("string", "large_string", "string_view")

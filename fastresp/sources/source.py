@@ -1,4 +1,4 @@
-"""What a source is: rows, commands or columns, and what encodes them."""
+"""Recognize a source (rows, commands or columns) and choose its encoder."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ __all__ = [
     "row_writer",
 ]
 
-# With a rate limit: some rows, lest every one is a chunk.
+# With a rate limit: a few rows, so that not every row is a chunk.
 LEAST_CHUNK_BYTES = 2048
-# And in bytes for each command a second: some hundredths of a second of it.
+# With a rate limit: bytes of a chunk for each command per second, some hundredths of a second.
 LIMITED_BYTES = 5
 
 
 class ArrowStreaming(Protocol):
-    """What gives its columns as a stream, as DataFrames, tables and readers do."""
+    """An object that exports its columns as a stream: a DataFrame, table or reader."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None, /) -> Any: ...
 
 
 class ArrowHolding(Protocol):
-    """What gives its columns as one batch."""
+    """An object that exports its columns as one batch."""
 
     def __arrow_c_array__(self, requested_schema: Any = None, /) -> Any: ...
 
@@ -62,7 +62,7 @@ Data: TypeAlias = Iterable[Any] | ArrowStreaming | ArrowHolding | RespFile | str
 
 
 class Encoder(Protocol):
-    """What makes chunks of a source: see Writer."""
+    """Makes chunks of a source: see Writer."""
 
     max_bulk_bytes: int | None
 
@@ -78,19 +78,19 @@ class Encoder(Protocol):
 
 
 def as_source(data: Any) -> Any:
-    """Turn paths or a query into a table, and what holds tables into one stream of columns.
+    """Turn paths or a query into a Table, and several tables into one stream of columns.
 
     Raises:
-        OSError, ValueError: there is no such file, or its name does not tell its format.
-        ImportError: pyarrow is not installed, and it needs it.
+        OSError, ValueError: there is no such file, or its format is unknown.
+        ImportError: the source needs pyarrow, which is not installed.
     """
     if isinstance(data, str | os.PathLike):
         try:
             return read(data)
         except FileNotFoundError as error:
             error.add_note(
-                "fastresp: a str as data is the path of a file, or a query; one command goes in a "
-                "list, as its arguments: [('SET', 'key', 'value')]"
+                "fastresp: a str as data is a path or a query; pass one command as a list with a "
+                "tuple of its arguments: [('SET', 'key', 'value')]"
             )
             raise
     if isinstance(data, list | tuple) and data and all(isinstance(p, os.PathLike) for p in data):
@@ -102,19 +102,19 @@ def as_source(data: Any) -> Any:
 
 
 def encoding(data: Any, template: TemplateLike, options: Options) -> tuple[Encoder, Any]:
-    """What encodes this source, and the iterator, or stream of columns, for it to take.
+    """Return the encoder for a source, and the iterator or stream of columns to pass to it.
 
     Raises:
-        TypeError: it is not iterable, or surely not an iterable of rows; or a template is given
-            for what holds commands, or default= for what holds no Python objects.
-        TemplateError: the columns are not what the template asks for.
-        ProtocolError, EncodeError: it is a file of RESP that can't be sent.
+        TypeError: the source is not iterable, or surely not an iterable of rows; or a template
+            is given for commands, or default= for columns or RESP.
+        TemplateError: the columns do not fit the template.
+        ProtocolError, EncodeError: the source is a RESP file that can't be sent.
     """
     columns = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
     if options.default is not None and (columns or isinstance(data, RespFile)):
         raise TypeError(_no_default(data))
     if isinstance(data, (RespFile, RejectsFile)) and template is not None:
-        raise TypeError(f"{data.name} holds whole commands, so leave out the template")
+        raise TypeError(f"{data.name} contains whole commands; leave out the template")
     if isinstance(data, RespFile):
         return RespEncoder(data), data.blocks(_chunk_bytes(options.rate_limit))
     if columns:
@@ -125,7 +125,7 @@ def encoding(data: Any, template: TemplateLike, options: Options) -> tuple[Encod
 
 
 def row_writer(template: TemplateLike, options: Options) -> Writer:
-    """What encodes rows."""
+    """Return an encoder for rows."""
     return Writer(
         as_template(template),
         nulls=options.nulls,
@@ -135,9 +135,9 @@ def row_writer(template: TemplateLike, options: Options) -> Writer:
 
 
 def _chunk_bytes(rate_limit: float | None) -> int:
-    """The size of a chunk: with a rate limit as much as goes in a tenth of a second or less.
+    """Return the size of a chunk; with a rate limit, that of a tenth of a second or less.
 
-    What is whole is sent after a Ctrl-C, too, and the report of a chunk is one of its end.
+    A whole chunk is still sent after Ctrl-C, and progress is reported once per chunk.
     """
     if rate_limit is None or not rate_limit < CHUNK_BYTES:
         return CHUNK_BYTES
@@ -145,21 +145,23 @@ def _chunk_bytes(rate_limit: float | None) -> int:
 
 
 def _check(data: Any) -> None:
-    """Refuse what is iterable but surely not an iterable of rows."""
+    """Refuse iterables that are surely not an iterable of rows."""
     if isinstance(data, (bytes, bytearray)):
-        raise TypeError(f"data is an iterable of rows or commands, not one {type(data).__name__}")
+        raise TypeError(
+            f"data must be an iterable of rows or commands, not one {type(data).__name__}"
+        )
     if isinstance(data, Mapping):
-        raise TypeError("data is an iterable of rows, and a mapping is one row: put it in a list")
+        raise TypeError("data must be an iterable of rows; a mapping is one row: put it in a list")
 
 
 def _no_default(data: Any) -> str:
-    """Why ``default=`` can't be used with this source, and what can be done instead."""
+    """Say why ``default=`` can't be used with this source, and what to do instead."""
     if isinstance(data, RespFile):
-        return f"{data.name} holds whole commands, so leave out default="
+        return f"{data.name} contains whole commands; leave out default="
     return (
         f"default= is for Python objects, and the columns of a {type(data).__name__} are encoded "
-        "without any: cast the columns that need it, or give rows, as to_dict('records') of "
-        "pandas, to_dicts() of polars and to_pylist() of pyarrow return them"
+        "without them; cast the columns that need it, or pass rows, as returned by "
+        "to_dict('records') of pandas, to_dicts() of polars or to_pylist() of pyarrow"
     )
 
 
@@ -170,8 +172,8 @@ def _columns(data: Any, template: TemplateLike, options: Options) -> tuple[Encod
     template = as_template(template)
     if template is None:
         raise TypeError(
-            f"a {type(data).__name__} holds columns, and needs a template that makes commands of "
-            "its rows, such as 'HSET user:{id} {**}'"
+            f"a {type(data).__name__} has columns and needs a template that makes commands of its "
+            "rows, such as 'HSET user:{id} {**}'"
         )
     stream = ArrowStream(data.for_load(_wanted(template)) if isinstance(data, Table) else data)
     if isinstance(data, Table) and data.has_no_columns:
@@ -186,7 +188,7 @@ def _columns(data: Any, template: TemplateLike, options: Options) -> tuple[Encod
 
 
 def _wanted(template: Template) -> Wanted:
-    """What a template takes of the rows of a file."""
+    """Return what a template needs of the rows of a file."""
     parts = [part for command in template.commands for parts in command for part in parts]
     fields = [part for part in parts if isinstance(part, Field) and not isinstance(part, Row)]
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
@@ -199,37 +201,37 @@ def _wanted(template: Template) -> Wanted:
 
 
 def is_columns(source: Any) -> bool:
-    """Whether a source gives batches of columns."""
+    """Whether a source yields batches of columns."""
     return hasattr(source, "release_columns")
 
 
 def release(source: Any) -> None:
-    """Let go of a source's columns; rows are the user's."""
+    """Release a source's columns; rows belong to the user."""
     if is_columns(source):
         source.release_columns()
 
 
 def files_of(data: Any) -> list[str]:
-    """The names of the files that a source is read from, where these are known."""
+    """Return the names of a source's files, if known."""
     if isinstance(data, Table):
         return data.files
     return [data.name] if isinstance(data, (RespFile, RejectsFile)) else []
 
 
 def place_of(data: Any) -> Callable[[int], tuple[str, int]] | None:
-    """What tells the file of a row, and the row in it, where the source is several files."""
+    """Return a function from a row to its file and its index in that; None unless several files."""
     return data.place if isinstance(data, Table) and len(data.files) > 1 else None
 
 
 def name_file(error: EncodeError | TemplateError, file: str, row: int) -> None:
-    """Name the file of the row that could not be encoded, and which of its rows it is."""
+    """Add to an error the file of the row that could not be encoded, and its index in the file."""
     error.file, error.row_in_file = file, row
     error.add_note(f"row {row:,} of {file}")
 
 
 @contextmanager
 def naming_file(data: Any) -> Iterator[None]:
-    """Let errors of rows that can't be encoded name the file, where the source is several."""
+    """Add the file to errors of rows that can't be encoded, if the source is several files."""
     try:
         yield
     except (EncodeError, TemplateError) as error:
@@ -241,7 +243,7 @@ def naming_file(data: Any) -> Iterator[None]:
 
 @contextmanager
 def released(source: Any) -> Iterator[None]:
-    """Let go of a source's columns at the end, whatever happens."""
+    """Release a source's columns at the end, whatever happens."""
     try:
         yield
     finally:

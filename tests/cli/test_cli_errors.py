@@ -28,7 +28,7 @@ class TestErrors:
         for policy in ([], ["--on-error", "collect"]):
             done = run("send", resp(self.WRONG), "--transport", transport, *policy)
             assert done.returncode == Exit.ERRORS
-            assert "4 replies, 2 of them errors" in done.stderr
+            assert "4 replies, 2 errors" in done.stderr
             assert "WRONGTYPE" in done.stderr
             assert "on_error=" not in done.stderr
             assert "transport=" not in done.stderr

@@ -28,7 +28,7 @@ class TestLoad:
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr.startswith("3 commands (")
         assert f"over {transport}" in done.stderr
-        assert "3 replies, 0 of them errors" in done.stderr
+        assert "3 replies, 0 errors" in done.stderr
         assert client.hgetall("user:3") == {b"name": "Zoë".encode(), b"mail": b"z@x"}
 
     def test_standard_input(self, client) -> None:

@@ -127,8 +127,8 @@ class TestResp:
         path.write_bytes(path.read_bytes()[:-5])
         done = run("send", path)
         assert done.returncode == Exit.ERRORS
-        assert "is cut off" in done.stderr
-        assert "--skip-truncated sends what comes before it" in done.stderr
+        assert "is truncated" in done.stderr
+        assert "--skip-truncated sends the commands before it" in done.stderr
         assert client.dbsize() == 0
         assert run("send", path, "--skip-truncated").returncode == 0
         assert client.dbsize() == 999

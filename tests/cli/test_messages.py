@@ -45,8 +45,8 @@ def test_an_option_in_both_words(hint: Hint, python: str, shell: str) -> None:
 
 def test_none_is_for_python_only() -> None:
     message = above_zero("timeout", "seconds", -1)
-    assert message == "timeout is a number of seconds above 0, or None, not -1"
-    assert in_options(message) == "--timeout is a number of seconds above 0, not -1"
+    assert message == "timeout must be a number of seconds above 0, or None, not -1"
+    assert in_options(message) == "--timeout must be a number of seconds above 0, not -1"
 
 
 def test_a_message_survives_pickle_and_copy() -> None:
@@ -96,8 +96,8 @@ def test_options_within_a_report_are_the_shells(
         REDIS_URL=server.url,
     )  # fmt: skip
     assert done.exit_code == 1
-    assert "1 command left out for a null (--nulls skip)" in done.output
-    assert ("; --transport socket names them" in done.output) == (transport == "redis-cli")
+    assert "1 command skipped because of a null (--nulls skip)" in done.output
+    assert ("; --transport socket can" in done.output) == (transport == "redis-cli")
 
 
 def test_rejects_that_are_loaded_as_data_are_advised_of_retry(

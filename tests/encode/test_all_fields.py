@@ -163,7 +163,7 @@ def test_nested_columns_as_json() -> None:
 
 def test_default_with_columns_is_refused() -> None:
     table = pa.table({"a": [1]})
-    words = "default= is for Python objects, and the columns of a Table are encoded without any"
+    words = "default= is for Python objects, and the columns of a Table are encoded without them"
     with pytest.raises(TypeError, match=words):
         dumped(table, "SET k {a}", default=str)
     # Before anything is asked of the server: there is none.
@@ -179,7 +179,7 @@ def test_default_with_columns_is_refused() -> None:
 def test_default_with_a_file_of_commands_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.resp"
     path.write_bytes(pack("SET", "a", 1))
-    with pytest.raises(TypeError, match=r"a.resp holds whole commands, so leave out default="):
+    with pytest.raises(TypeError, match=r"a.resp contains whole commands; leave out default="):
         fastresp.mass_insert(fastresp.read(path), server="redis://127.0.0.1:1", default=str)
 
 

@@ -238,9 +238,10 @@ HINTS = [
     ("GET ^{edge}", "{edge}", 'user_id; did you mean {" edge"}?'),
     ("GET ^{ID}", "{ID}", "user_id; did you mean {id}?"),
     ("GET ^{'id'}", "{'id'}", "user_id; did you mean {id}?"),
-    ("GET ^{id:05d}", "{id:05d}", "user_id; a placeholder takes no format such as ':05d': write "
-     "{id}, and format the value in the data, with an f-string or in the query"),
-    ("GET x^{id:>8.2f}", "{id:>8.2f}", "user_id; a placeholder takes no format such as ':>8.2f'"),
+    ("GET ^{id:05d}", "{id:05d}", "user_id; a placeholder can't have a format such as ':05d': "
+     "write {id}, and format the value in the data, with an f-string or in the query"),
+    ("GET x^{id:>8.2f}", "{id:>8.2f}",
+     "user_id; a placeholder can't have a format such as ':>8.2f'"),
     ("GET ^{zzzzzz}", "{zzzzzz}", "user_id\n"),
 ]  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Fuzz ReplyScanner's C code: any bytes, in any pieces. README.md here says how to run it.
+"""Fuzz ReplyScanner's C code: any bytes, in any pieces. See README.md here for how to run it.
 
-The first byte of an input says how many cuts there are; as many bytes follow, each the length of a
-piece. What is left is the stream of replies.
+The first byte of an input is the number of cuts; that many bytes follow, each the length of a
+piece. The rest is the stream of replies.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ SEEDS = [
 
 
 def exact(piece: bytes) -> array[int]:
-    """A copy with nothing after it, so that the sanitizer sees the first byte too many."""
+    """Return a copy with nothing after it, so that the sanitizer catches any read past its end."""
     copy = array("B", [0]) * len(piece)
     memoryview(copy)[:] = piece
     return copy
 
 
 def test_one_input(data: bytes) -> None:
-    """Any cuts come to the same, and to what the model says."""
+    """Check that any cuts have the same result as the model."""
     count = min(data[0], MOST_CUTS) if data else 0
     lengths, stream = data[1 : 1 + count], data[1 + count :]
     cuts = [cut for cut in accumulate(lengths) if cut <= len(stream)]
     right = expected(stream)
-    # A cut after each CR leaves a line that lacks its last byte: what reads too far is seen there.
+    # A cut after each CR leaves a line without its last byte, which shows any read too far.
     after = [[i + 1 for i, byte in enumerate(stream) if byte == end] for end in b"\r\n"]
     for places in ([], cuts, *after, range(len(stream))):
         found = scanned(map(exact, pieces_of(stream, places)))
         if found != right:
-            raise AssertionError(f"{stream!r} cut at {places}: {found}, and not {right}")
+            raise AssertionError(f"{stream!r} cut at {places}: {found} instead of {right}")
 
 
 def main() -> None:
-    """Fuzz; first write the seeds into the directory that is the first argument."""
+    """Write the seeds to the directory in the first argument, then fuzz."""
     corpus = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     if corpus and not corpus.name.startswith("-") and not corpus.is_file():
         corpus.mkdir(exist_ok=True)

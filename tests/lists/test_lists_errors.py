@@ -113,8 +113,8 @@ def test_items_from_an_async_source(server: LocalServer, client: redis.Redis) ->
         ({"maxlen": 0}, "maxlen is a number above 0, or None, not 0"),
         ({"lease": 0}, "lease is a number of seconds"),
         ({"lease": "x"}, "lease is a number of seconds"),
-        ({"timeout": 0}, "timeout is a number of seconds above 0"),
-        ({"timeout": "x"}, "timeout is a number of seconds above 0"),
+        ({"timeout": 0}, "timeout must be a number of seconds above 0"),
+        ({"timeout": "x"}, "timeout must be a number of seconds above 0"),
     ],
 )
 def test_bad_options(open_buffer: Open, options: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""Dry runs: what they find in a real server, and that they change nothing there."""
+"""Dry runs find problems on a real server and change nothing there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def contents(client: redis.Redis) -> dict[bytes, bytes]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", ["string", "hash", "list", "set", "zset", "stream"])
-def test_wrong_types_are_those_of_the_server(server, client, command: str, kind: str) -> None:
+def test_wrong_types_match_the_server(server, client, command: str, kind: str) -> None:
     fastresp.mass_insert(FILL, server=server.url)
     before = contents(client)
     found = dry_run([{"key": kind}], Template(command), server.url)
@@ -52,7 +52,7 @@ def test_wrong_types_are_those_of_the_server(server, client, command: str, kind:
         [{"key": kind}], command, server=server.url, on_error="collect", transport="socket"
     )
     refused = any(error.code == "WRONGTYPE" for error in report.errors)
-    # A string that is no HyperLogLog is of the right type, as far as TYPE tells.
+    # TYPE can't tell a HyperLogLog from another string.
     if command.startswith("PFADD") and kind == "string":
         refused = False
     assert bool(found.inquiry.wrong_types) == refused
@@ -88,7 +88,7 @@ def test_large_rows_make_a_small_sample() -> None:
     assert (sample.rows, sample.total_rows, sample.whole) == (4, 10, False)
 
 
-def test_rows_that_are_all_left_out() -> None:
+def test_all_rows_skipped() -> None:
     rows = [{"id": None}] * 3_000
     sample = take_sample(iter(rows), Template("SET {id} 1"), nulls="skip")
     assert (sample.rows, sample.commands) == (3_000, [])
@@ -100,7 +100,7 @@ def test_source_of_unknown_length() -> None:
 
 
 @pytest.mark.parametrize(("rows", "ahead"), [(50_000, 0), (50_000_000, 0), (50_000_000, 100_000)])
-def test_fraction_tells_how_many_rows_there_are(rows: int, ahead: int) -> None:
+def test_rows_are_estimated_from_the_fraction_read(rows: int, ahead: int) -> None:
     class Rows:
         taken = 0
 
@@ -117,7 +117,7 @@ def test_fraction_tells_how_many_rows_there_are(rows: int, ahead: int) -> None:
     assert sample.total_rows == pytest.approx(rows, rel=0.1)
 
 
-def test_fault_behind_the_sample(server) -> None:
+def test_fault_after_the_sample(server) -> None:
     class Rows:
         def __iter__(self):
             yield from ({"id": i, "name": "x"} for i in range(50_000))
@@ -145,7 +145,7 @@ def test_file_of_resp(server, tmp_path) -> None:
     assert (found.commands, found.estimate.keys, found.problems) == (5_000, 5_000, [])
 
 
-def test_server_that_is_not_there(port: int) -> None:
+def test_server_not_running(port: int) -> None:
     found = dry_run(ROWS, HSET, f"redis://localhost:{port}/")
     assert "Connection refused" in found.inquiry.unreachable
     assert found.problems == [found.inquiry.unreachable]
@@ -159,11 +159,11 @@ def test_arity_and_unknown_commands(server) -> None:
     assert "the server has no command BOGUS" in found.problems[0]
     assert found.inquiry.wrong_arity == ['SET "1"', 'HSET "1" "a"']
     assert found.problems[1] == (
-        'commands of the sample with too many or too few arguments: 2, the first: SET "1"'
+        '2 commands of the sample with too many or too few arguments, the first: SET "1"'
     )
 
 
-def test_arity_is_that_of_the_server(server) -> None:
+def test_arity_matches_the_server(server) -> None:
     for command in ("SET {0}", "SET {0} 1", "PING", "HSET {0} f 1", "MULTI 1", "GET {0} {0}"):
         found = dry_run([1], Template(command), server.url)
         try:
@@ -181,13 +181,13 @@ def test_rights(start_server) -> None:
         client.execute_command("ACL", "SETUSER", "loader", "on", ">secret", "~user:*", "+@all")
         client.execute_command("ACL", "SETUSER", "blind", "on", ">secret", "~*", "+@write")
     path = server.url.removeprefix("unix://")
-    assert new  # nothing was asked about
+    assert new  # no command was checked
     found = dry_run(ROWS[:3], HSET, f"unix://loader:secret@{path}")
     assert (found.inquiry.user, found.inquiry.allowed, found.problems) == ("loader", True, [])
     found = dry_run(ROWS[:3], Template("HSET other:{id} {**}"), f"unix://loader:secret@{path}")
     assert found.inquiry.allowed is False
     assert "other:0" in found.problems[0] or "no permissions" in found.problems[0]
-    # One who may not ask does not learn anything.
+    # A user without the right to ask gets no answers.
     found = dry_run(ROWS[:3], HSET, f"unix://blind:secret@{path}")
     assert (found.inquiry.allowed, found.inquiry.used_memory) == (None, None)
     assert found.problems == []
@@ -207,7 +207,7 @@ def test_each_server(name: str) -> None:
     assert found.inquiry.used_memory is not None
 
 
-def test_memory_that_is_not_there(start_server) -> None:
+def test_not_enough_memory(start_server) -> None:
     server = start_server("--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
     rows = [{"id": i, "text": "x" * 1000} for i in range(10_000)]
     found = dry_run(rows, HSET, server.url)

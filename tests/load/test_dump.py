@@ -1,4 +1,4 @@
-"""dump: the RESP in files of every kind, whole commands only, also where a file does not block."""
+"""dump() writes whole commands to files of every kind, including non-blocking ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXPECTED = pack_many(
 
 
 class PartialFile(io.RawIOBase):
-    """A raw file that takes at most 1,000 bytes at a time."""
+    """A raw file that accepts at most 1,000 bytes per write."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -114,7 +114,7 @@ def test_commands_nulls_default(tmp_path: Path) -> None:
     "data", [b"SET a b", bytearray(b"x"), {"a": 1}], ids=lambda data: type(data).__name__
 )
 def test_not_an_iterable_of_rows(tmp_path: Path, data: Any) -> None:
-    with pytest.raises(TypeError, match="data is an iterable of rows"):
+    with pytest.raises(TypeError, match="data must be an iterable of rows"):
         fastresp.dump(data, None, tmp_path / "dump")
     assert not (tmp_path / "dump").exists()
 
@@ -163,7 +163,7 @@ def test_full_disk() -> None:
         fastresp.dump(ROWS, TEMPLATE, file)
 
 
-# The limit on the size of files is this process's own, hence a process for it.
+# The limit on file sizes is per process, so this runs in a process of its own.
 LIMITED = """
 import resource, sys
 import fastresp
@@ -175,7 +175,7 @@ except OSError as error:
 """
 
 
-def test_file_cut_off_by_the_system(tmp_path: Path) -> None:
+def test_file_size_limit(tmp_path: Path) -> None:
     path = tmp_path / "dump"
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=True
@@ -191,7 +191,7 @@ def test_file_cut_off_by_the_system(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["path", "pattern", "several", "query", "RESP", "file object"])
-def test_not_over_what_is_read(tmp_path: Path, kind: str) -> None:
+def test_source_is_not_overwritten(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(fastresp.pack("SET", "a", "1") if kind == "RESP" else b"a\n1\n")
     (tmp_path / "y.csv").write_text("a\n2\n")
@@ -206,7 +206,7 @@ def test_not_over_what_is_read(tmp_path: Path, kind: str) -> None:
             "RESP": lambda: fastresp.read(path, format="resp"),
             "file object": lambda: fastresp.read(file, format="csv"),
         }
-        with pytest.raises(ValueError, match=r"x\.csv is what is read; write to another file"):
+        with pytest.raises(ValueError, match=r"x\.csv is also the source; write to another file"):
             fastresp.dump(sources[kind](), template, path)
     assert path.read_bytes() == content
 
@@ -226,7 +226,7 @@ def drained(out: int, into: list[bytes]) -> threading.Thread:
 
 
 @pytest.mark.parametrize("buffering", [0, -1, 100])
-def test_dump_into_a_file_that_does_not_block(buffering: int) -> None:
+def test_dump_to_a_non_blocking_file(buffering: int) -> None:
     out, into = os.pipe()
     os.set_blocking(into, False)
     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
@@ -241,7 +241,7 @@ def test_dump_into_a_file_that_does_not_block(buffering: int) -> None:
     assert b"".join(pieces) == fastresp.pack_many(("SET", *row) for row in rows)
 
 
-def test_dump_into_a_socket_that_does_not_block() -> None:
+def test_dump_to_a_non_blocking_socket() -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     pieces: list[bytes] = []
@@ -256,7 +256,7 @@ def test_dump_into_a_socket_that_does_not_block() -> None:
 
 
 class Careless(io.RawIOBase):
-    """A raw file that has no room, and no descriptor to wait for."""
+    """A raw file that has no room and no file descriptor to poll."""
 
     def writable(self) -> bool:
         return True
@@ -265,6 +265,6 @@ class Careless(io.RawIOBase):
         return None
 
 
-def test_dump_where_nobody_can_wait() -> None:
-    with pytest.raises(BlockingIOError, match="give one that blocks"):
+def test_dump_to_a_non_blocking_file_that_cannot_be_polled() -> None:
+    with pytest.raises(BlockingIOError, match="pass a blocking one"):
         fastresp.dump([("PING",)], None, Careless())

@@ -1,4 +1,4 @@
-"""Estimates of memory: next to what a real server uses, and the rules they are made of."""
+"""Memory estimates match the memory that a real server uses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CASES = {
 
 
 def settled_memory(client: redis.Redis) -> int:
-    """used_memory, when the tables have been rehashed and nothing is freed any more."""
+    """Return used_memory once rehashing and freeing have finished."""
     used = 0
     for _ in range(100):
         time.sleep(0.02)
@@ -62,7 +62,7 @@ def settled_memory(client: redis.Redis) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_next_to_a_real_server(start_server, name: str) -> None:
+def test_estimate_matches_a_real_server(start_server, name: str) -> None:
     commands = CASES[name]
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
@@ -81,10 +81,10 @@ def test_next_to_a_real_server(start_server, name: str) -> None:
     assert estimate.unknown == ()
 
 
-def test_whole_sample_is_counted_and_not_extrapolated() -> None:
+def test_whole_sample_is_not_extrapolated() -> None:
     commands = [[b"LPUSH", b"list", b"x"]] * 7 + [[b"SADD", b"set", b"a", b"b"]] * 3
     assert Model().run(commands, 1.0).keys == 2
-    # The same members again and again take no more memory.
+    # Repeated members need no more memory.
     few, lots = (Model().run([[b"SADD", b"s", b"a"]] * 1000, times) for times in (1.0, 1000.0))
     assert few == lots
 
@@ -100,7 +100,7 @@ def test_unknown_commands_are_named() -> None:
     "command",
     [[b"SET"], [b"SET", b"k"], [b"HSET", b"k", b"f"], [b"ZADD", b"k"], [b"MSET", b"k"], [b"SADD"]],
 )
-def test_commands_of_wrong_arity_do_no_harm(command) -> None:
+def test_wrong_arity_is_tolerated(command) -> None:
     assert Model().run([command] * 3, 10.0).memory >= 0
 
 

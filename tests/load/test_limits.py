@@ -1,4 +1,4 @@
-"""Too few file descriptors, little memory, a full disk: errors that say so, no false account."""
+"""Too few file descriptors, little memory, a full disk: clear errors and correct reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyarrow import csv, feather, parquet
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-# Before a child is limited, all is imported that takes files to import.
+# Import everything before the child's limits are set: imports need files.
 CHILD = """
 import asyncio, encodings.idna, json, os, resource, sys
 import redis, redis.asyncio, fastresp, fastresp.aio, concurrent.futures.thread
@@ -60,13 +60,13 @@ LOADS = {
 }
 
 
-# What glibc says as it ends a process in which a new thread gets no memory for the variables of a
-# C or C++ library: nobody in the process can help it. Seen once in some ten whole runs.
+# glibc's message when it aborts a process because a new thread has no memory for the thread-local
+# variables of a C or C++ library. The process can't prevent it; seen about once in ten whole runs.
 NO_THREAD_LOCALS = "cannot allocate memory for thread-local data: ABORT"
 
 
-def told(code: str, *arguments: str) -> list[dict[str, Any]]:
-    """What a child process prints; it must not crash."""
+def answers_of(code: str, *arguments: str) -> list[dict[str, Any]]:
+    """Return what a child process prints; it must not crash."""
     for _ in range(3):
         done = subprocess.run(
             [sys.executable, "-c", CHILD + code, *arguments],
@@ -81,7 +81,7 @@ def told(code: str, *arguments: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("load", LOADS)
 def test_descriptors(load: str, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """With each number of them that is left, from none: it works, or is a TransportError."""
+    """With any number of descriptors left, from 0: the load works or raises TransportError."""
     code = f"""
 loop = asyncio.new_event_loop()
 spare = max(map(int, os.listdir("/proc/self/fd")))
@@ -93,7 +93,7 @@ for left in range(0, 14):
     tell(lambda: {LOADS[load]})
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 """
-    answers = told(code, server.url, str(tmp_path / "rejects"))
+    answers = answers_of(code, server.url, str(tmp_path / "rejects"))
     assert len(answers) == 14
     errors = [each for each in answers if each["error"]]
     assert 0 < len(errors) < 14
@@ -113,7 +113,7 @@ for left in range(0, 4):
     resource.setrlimit(resource.RLIMIT_NOFILE, (spare + left, most))
     tell(lambda: fastresp.mass_insert(rows(), SET, server=url, transport="socket"))
 """
-    answers = told(code, f"redis://localhost:{port}")
+    answers = answers_of(code, f"redis://localhost:{port}")
     assert answers[0]["error"] == "TransportError"
     assert {each["error"] for each in answers} <= {"TransportError", None}
     assert all("ulimit -n" in each["words"] for each in answers if each["error"])
@@ -124,7 +124,7 @@ def test_descriptors_for_a_server_of_our_own(server: LocalServer) -> None:
 import tempfile
 from fastresp.server.local_server import LocalServer
 from fastresp.cli.demo.methods import Workbench
-# A folder of its own: without descriptors the servers' can't be removed, and other tests look.
+# A separate folder: without descriptors the servers can't remove theirs, and other tests check.
 tempfile.tempdir = tempfile.mkdtemp(prefix="limits-")
 
 def begin_and_end(server):
@@ -138,13 +138,13 @@ for left in range(0, 6):
         resource.setrlimit(resource.RLIMIT_NOFILE, (spare + left, most))
         tell(lambda: begin_and_end(open_one()))
 """
-    answers = told(code, server.url)
+    answers = answers_of(code, server.url)
     assert answers
     assert {each["error"] for each in answers} <= {"TransportError", None}
 
 
 def limited(load: str, megabytes: int, server: LocalServer, client: redis.Redis) -> str | None:
-    """The error of a load with so much memory left; what is acknowledged is stored."""
+    """Return the error of a load with little memory left; check that acknowledged keys exist."""
     code = f"""
 loop = asyncio.new_event_loop()
 with open("/proc/self/statm") as file:
@@ -153,7 +153,7 @@ resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[2]) << 20), -1))
 tell(lambda: {LOADS[load].replace("rows()", "rows(3, 60_000_000)")})
 """
     client.flushall()
-    [answer] = told(code, server.url, str(megabytes))
+    [answer] = answers_of(code, server.url, str(megabytes))
     stored = client.dbsize()
     if load != "iter_replies":
         assert answer["acknowledged"] <= stored, answer
@@ -176,7 +176,7 @@ def test_memory(megabytes: int, load: str, server: LocalServer, client: redis.Re
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
 def test_memory_for_a_file(suffix: str, server: LocalServer, tmp_path: Path) -> None:
-    """A thread that has no memory to begin in can't be waited for without end."""
+    """A thread that can't start for lack of memory must not be waited for forever."""
     path = tmp_path / f"rows.{suffix}"
     table = pa.table({"id": list(range(1000)), "text": ["x" * 1000] * 1000})
     if suffix == "csv":
@@ -197,7 +197,7 @@ for megabytes in range(0, 12, 3):
     resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20), -1))
     tell(LOAD)
 """
-    answers = told(code, server.url, str(path))
+    answers = answers_of(code, server.url, str(path))
     assert len(answers) == 4
     assert {each["error"] for each in answers} <= MEMORY_ERRORS | {"SourceError"}
 
@@ -212,7 +212,7 @@ def test_each_amount_of_memory(load: str, server: LocalServer, client: redis.Red
 
 @pytest.mark.parametrize("limit", [0, 1, 100, 5_000, 50_000])
 def test_file_size(limit: int, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """A disk without room: dump() leaves whole commands, rejects whole lines."""
+    """On a full disk, dump() leaves whole commands and rejects= whole lines."""
     code = """
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), -1))
 tell(lambda: fastresp.dump(rows(100), SET, sys.argv[2] + "/dumped") and None)
@@ -221,7 +221,7 @@ tell(lambda: fastresp.mass_insert(
     on_error="collect"))
 """
     client.mset({f"key:{i}": "text" for i in range(1000)})
-    dumped, load = told(code, server.url, str(tmp_path), str(limit))
+    dumped, load = answers_of(code, server.url, str(tmp_path), str(limit))
     assert dumped["error"] == "OSError"
     file = (tmp_path / "dumped").read_bytes()
     assert len(file) <= limit

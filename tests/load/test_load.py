@@ -1,4 +1,4 @@
-"""mass_insert end to end: what went in is what redis-py reads back."""
+"""mass_insert end to end: redis-py reads back what was loaded."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_error_replies_are_collected(server: LocalServer, client: redis.Redis) -
 @pytest.mark.parametrize(
     "option", [{"on_error": "stop"}, {"max_errors": 5}, {"rejects": print}, {"rate_limit": 1e6}]
 )
-def test_what_redis_cli_cannot_do(server: LocalServer, option: dict) -> None:
+def test_options_that_redis_cli_does_not_support(server: LocalServer, option: dict) -> None:
     with pytest.raises(fastresp.TransportError, match="use transport='socket'"):
         fastresp.mass_insert([("PING",)], server=server.url, transport="redis-cli", **option)
     report = fastresp.mass_insert([("PING",)], server=server.url, **option)

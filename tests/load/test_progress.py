@@ -1,4 +1,4 @@
-"""What the bar knows of a source: how many rows there are, or how much of them was read."""
+"""Progress: the rows of a source, or the share of it that was read, and the bar."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fastresp.server.local_server import LocalServer
 
 
 class Stream:
-    """A source as read() gives it."""
+    """A source like the result of read()."""
 
     def __init__(self, rows: int | None, fraction: float | None) -> None:
         self._rows, self._fraction = rows, fraction
@@ -63,7 +63,7 @@ class Frame:
         (Frame(), None, None),
     ],
 )
-def test_what_a_source_knows(source: object, rows: int | None, fraction: float | None) -> None:
+def test_known_rows_and_fraction(source: object, rows: int | None, fraction: float | None) -> None:
     assert (known_rows(source), fraction_read(source)) == (rows, fraction)
 
 
@@ -101,8 +101,8 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return paths[0]
 
 
-def test_what_was_answered(rows: Any, server: LocalServer) -> None:
-    """A file is read megabytes ahead of it."""
+def test_only_acknowledged_rows_count(rows: Any, server: LocalServer) -> None:
+    """A file is read megabytes ahead of the replies."""
     table = fastresp.read(rows)
     seen: list[tuple[float, float]] = []
 
@@ -120,7 +120,7 @@ def test_what_was_answered(rows: Any, server: LocalServer) -> None:
 
 
 def test_bar(server: LocalServer, tmp_path: Path) -> None:
-    """Percent and remaining time are those of the rows."""
+    """Percentage and remaining time are computed from rows."""
     path = tmp_path / "x.csv"
     path.write_bytes(lines("csv", 6000))
     ours, theirs = pty.openpty()
@@ -147,7 +147,7 @@ def test_bar(server: LocalServer, tmp_path: Path) -> None:
     assert len(frames) >= 3, text
     for rows, percent, *_ in frames:
         assert abs(int(rows.replace(",", "")) / 60 - int(percent)) <= 5, frames
-    # In the middle of it: the beginning is a start, and not that speed.
+    # Only in the middle: at the start the speed is not yet known.
     lefts = [(int(rows.replace(",", "")), left) for rows, _, _, _, left in frames]
     middle = [(rows, int(left)) for rows, left in lefts if 2000 < rows < 4000 and left != "--"]
     assert middle, frames

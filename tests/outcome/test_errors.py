@@ -1,4 +1,4 @@
-"""The exceptions: where they belong, what they say, and that they survive pickle and copy."""
+"""The exceptions: their base classes, texts and attributes, also after pickle and copy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fastresp.outcome import (
 
 REPORT = Report("redis-cli", rows=3, commands=3, replies=2, failed=1, bytes_sent=99, seconds=0.5)
 
-# An exception of each class, its attributes and its text.
+# One exception of each class, with its attributes and text.
 EXAMPLES = [
     (FastrespError("words"), {}, "words"),
     (
@@ -140,14 +140,14 @@ def test_real_errors_survive_pickle() -> None:
         assert (str(other), vars(other)) == (str(caught.value), vars(caught.value))
 
 
-def test_report_of_nothing() -> None:
+def test_empty_report() -> None:
     report = Report("redis-cli")
     assert (report.in_doubt, report.commands_per_second, report.bytes_per_second) == (0, 0.0, 0.0)
     assert (report.errors, report.reason) == ([], "")
     report.raise_for_errors()
     assert str(report) == (
         "0 commands (0 bytes, 0 rows) in 0.00 s over redis-cli: 0 commands/s, 0 bytes/s\n"
-        "0 replies, 0 of them errors"
+        "0 replies, 0 errors"
     )
 
 
@@ -160,29 +160,29 @@ def test_report_rates() -> None:
     assert report.bytes_per_second == 12_000_000.0
     assert str(report) == (
         "2,000 commands (3.0 MB, 1,000 rows) in 0.25 s over redis-cli: 8,000 commands/s, "
-        "12.0 MB/s\n2,000 replies, 0 of them errors"
+        "12.0 MB/s\n2,000 replies, 0 errors"
     )
 
 
 def test_report_in_doubt() -> None:
     report = Report("redis-cli", commands=5000, replies=1200)
     assert report.in_doubt == 3800
-    assert "1,200 replies, 0 of them errors; 3,800 commands in doubt" in str(report)
+    assert "1,200 replies, 0 errors; 3,800 commands in doubt" in str(report)
 
 
-def test_report_shows_the_commonest_errors() -> None:
+def test_report_shows_the_most_common_errors() -> None:
     texts = ["ERR a"] * 3 + ["OOM b"] * 5 + [f"ERR {i}" for i in range(9)]
     report = Report("redis-cli", commands=50, replies=50, failed=17)
     report.errors = [CommandError(text) for text in texts]
     report.count_errors(texts)
     lines = str(report).splitlines()
     assert lines[1:4] == [
-        "50 replies, 17 of them errors",
+        "50 replies, 17 errors",
         "    12 x ERR, such as: ERR a",
         "     5 x OOM b",
     ]
     assert len(lines) == 5
-    assert lines[-1].endswith("transport='socket' names them")
+    assert lines[-1].endswith("transport='socket' can")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rejects: every byte of a failed command comes back, but passwords are shown nowhere."""
+"""Rejects keep every byte of a failed command, and passwords are never shown."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SECRET = "hunter2secret"
 
 
 def run(*arguments: object, **environment: str) -> Result:
-    """Run a command of the command line in this process."""
+    """Run a fastresp command in this process."""
     return CliRunner().invoke(app, [str(each) for each in arguments], env=environment)
 
 
 @given(st.lists(st.lists(st.binary(max_size=20), min_size=1), min_size=1, max_size=5))
-def test_every_byte_comes_back(tmp_path_factory: Any, commands: list[list[bytes]]) -> None:
+def test_every_byte_is_read_back(tmp_path_factory: Any, commands: list[list[bytes]]) -> None:
     path = tmp_path_factory.mktemp("rejects") / "rejects.jsonl"
     errors = [CommandError("ERR x", index=0, arguments=(b"SET", *words)) for words in commands]
     path.write_text("".join(map(reject_line, errors)), "ascii")
@@ -50,7 +50,7 @@ def test_every_byte_comes_back(tmp_path_factory: Any, commands: list[list[bytes]
     ]
 
 
-def test_python_way(
+def test_rejects_in_python(
     insert: Insert, client: redis.Redis, server: LocalServer, tmp_path: Path
 ) -> None:
     client.set("list", "in the way")
@@ -58,7 +58,7 @@ def test_python_way(
     data = [("RPUSH", "list", word) for word in ODD] + [("SET", "other", 1)]
     report = insert(data, server=server.url, rejects=path, on_error="collect")
     assert report.failed == len(ODD)
-    # The cause still stands: what is rejected again is the same.
+    # The cause was not fixed: the same commands are rejected again.
     insert(fastresp.read_rejects(path), server=server.url, rejects=more, on_error="collect")
     assert list(fastresp.read_rejects(more)) == list(fastresp.read_rejects(path))
     client.delete("list")
@@ -78,7 +78,7 @@ def test_command_line(client: redis.Redis, server: LocalServer, tmp_path: Path) 
     assert (done.exit_code, f"commands: {len(ODD)}" in done.stderr) == (0, True)
     for options in ((), ("--connections", "2")):
         done = run("load", path, "--retry", *options, REDIS_URL=server.url)
-        assert (done.exit_code, "0 of them errors" in done.stderr) == (0, True)
+        assert (done.exit_code, "0 errors" in done.stderr) == (0, True)
     assert client.lrange("list", 0, len(ODD) - 1) == ODD
     assert client.llen("list") == 2 * len(ODD)
     done = run("load", path, "--retry", "--json", "--limit", 1, REDIS_URL=server.url)
@@ -134,7 +134,7 @@ def test_wrong_use(server: LocalServer, tmp_path: Path, arguments: list[str]) ->
 def test_damaged_file(server: LocalServer, client: redis.Redis, tmp_path: Path, line: str) -> None:
     path = tmp_path / "rejects.jsonl"
     path.write_text('{"arguments": ["SET", "a", "b"]}\n\n' + line, "latin-1")
-    with pytest.raises(SourceError, match=r"rejects.jsonl, line 3, is not what rejects= writes"):
+    with pytest.raises(SourceError, match=r"rejects.jsonl, line 3, was not written by rejects="):
         fastresp.mass_insert(fastresp.read_rejects(path), server=server.url)
     assert client.dbsize() == 0  # nothing was sent
 
@@ -142,7 +142,7 @@ def test_damaged_file(server: LocalServer, client: redis.Redis, tmp_path: Path, 
 @pytest.mark.parametrize(
     "commands",
     [
-        [("MULTI",), ("LPUSH", "text", "b"), ("EXEC",)],  # an error within the reply
+        [("MULTI",), ("LPUSH", "text", "b"), ("EXEC",)],  # an error inside the reply
         [("exec",)],  # the reply itself is an error
         [("EVAL", "return {redis.error_reply('ERR x')}", "0")],
     ],
@@ -168,7 +168,7 @@ def test_errors_of_transactions_are_not_sent_again(
     assert list(fastresp.read_rejects(path, limit=1)) == [["LPUSH", "text", "a"]]
 
 
-# Commands that may hold passwords, and the places of these.
+# Commands that may have passwords, and the indexes of these arguments.
 SECRETS: list[tuple[list[str], list[int]]] = [
     (["AUTH", SECRET], [1]),
     (["auth", "user", SECRET], [1, 2]),
@@ -217,7 +217,7 @@ def test_no_passwords(words: list[str]) -> None:
 
 @pytest.fixture
 def guarded(start_server: Callable[..., LocalServer]) -> LocalServer:
-    """A server that refuses all commands that hold passwords."""
+    """A server that refuses all commands with passwords."""
     server = start_server()
     with redis.Redis.from_url(server.url) as admin:
         admin.execute_command("ACL SETUSER default -auth -acl -config +acl|whoami")
@@ -229,7 +229,7 @@ LOAD = [("AUTH", SECRET), ("ACL", "SETUSER", "bob", ">" + SECRET), ("SET", "a", 
 
 
 def test_load(insert: Insert, guarded: LocalServer, tmp_path: Path) -> None:
-    """Neither the report, nor its errors, nor the rejects, nor what a callable is given."""
+    """No password in the report, its errors, the rejects, or the calls of a callable."""
     path = tmp_path / "rejects.jsonl"
     given: list[CommandError] = []
     url = guarded.url
@@ -249,13 +249,13 @@ def test_load(insert: Insert, guarded: LocalServer, tmp_path: Path) -> None:
 
 
 def test_wrong_password_in_an_error_reply(server: LocalServer, insert: Insert) -> None:
-    """The server's words quote the rule of an ACL that it does not understand."""
+    """The server's error quotes an ACL rule that it does not understand."""
     data = [("ACL", "SETUSER", "bob", f"#{SECRET}")]
     report = insert(data, server=server.url, on_error="collect")
     assert SECRET not in str(report) and "modifier '(redacted)'" in report.errors[0].text
 
 
-# How a command that quotes its password fails, and the transport it goes over.
+# How a command whose error quotes the password fails, and over which transport.
 QUOTING: dict[str, tuple[list[tuple[object, ...]], Any]] = {
     "socket": ([], "socket"),
     "redis-cli": ([], "redis-cli"),
@@ -302,7 +302,7 @@ def test_quoted_password_in_a_transaction(server: LocalServer, tmp_path: Path) -
     ],
 )  # fmt: skip
 def test_quoted_password_without_a_command(text: str, shown: str) -> None:
-    """The words of other versions, and of servers that have such commands renamed."""
+    """Error texts of other versions, and of servers with renamed commands."""
     assert CommandError(text).text == (shown or text)
 
 

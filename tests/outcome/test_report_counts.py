@@ -1,4 +1,4 @@
-"""The report counts all that did not come: commands left out for nulls, and errors by code."""
+"""The report counts commands skipped because of nulls, and errors by code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = [
     {"id": None, "v": "x", "w": "y"},
     {"id": "4", "v": "x", "w": "y"},
 ]
-LEFT_OUT = 1 + 3 + 3  # of the first three rows
+SKIPPED = 1 + 3 + 3  # of the first three rows
 
 
 def as_table(rows: list[dict[str, Any]]) -> pa.Table:
@@ -39,9 +39,9 @@ def test_skipped(insert: Insert, server: LocalServer, kind: Any) -> None:
         report = insert(
             kind(ROWS * 1000), SKIPPING, server=server.url, nulls="skip", connections=connections
         )
-        assert (report.rows, report.skipped) == (4000, 1000 * LEFT_OUT)
+        assert (report.rows, report.skipped) == (4000, 1000 * SKIPPED)
         assert report.commands == 4000 * 3 - report.skipped
-        assert "7,000 commands left out for a null (nulls='skip')" in str(report)
+        assert "7,000 commands skipped because of a null (nulls='skip')" in str(report)
     report = insert(kind(ROWS), SKIPPING, server=server.url, nulls="empty")
     assert (report.skipped, "left out" in str(report)) == (0, False)
 
@@ -51,14 +51,14 @@ def test_skipped_over_redis_cli_and_of_commands(server: LocalServer, insert: Ins
         report = fastresp.mass_insert(
             data, SKIPPING, server=server.url, nulls="skip", transport="redis-cli"
         )
-        assert (report.transport, report.skipped, report.rows) == ("redis-cli", LEFT_OUT, 4)
+        assert (report.transport, report.skipped, report.rows) == ("redis-cli", SKIPPED, 4)
     commands = [("SET", "a", None), ("SET", "b", 1), ("SET", None, None)]
     assert insert(commands, server=server.url, nulls="skip").skipped == 2
     assert insert([("SET", "a", None)] * 9, server=server.url, nulls="skip").skipped == 9
 
 
 def test_skipped_before_an_error(insert: Insert, server: LocalServer) -> None:
-    """Of the rows before it, and none of the row that it is in."""
+    """Count commands skipped in the rows before the error, none in the row of the error."""
     rows: list[Any] = [*ROWS, {"id": None, "v": [1], "w": None}, *ROWS]
     with pytest.raises(fastresp.EncodeError) as caught:
         insert(rows, "SET a:{id} 1; SET b {v}", server=server.url, nulls="skip")
@@ -71,7 +71,8 @@ def test_skipped_on_the_command_line(server: LocalServer, tmp_path: Path) -> Non
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     arguments = ["load", str(path), "SET a:{id} {v}", "--nulls", "skip", "--server", server.url]
     assert (
-        "2 commands left out for a null (--nulls skip)" in CliRunner().invoke(app, arguments).stderr
+        "2 commands skipped because of a null (--nulls skip)"
+        in CliRunner().invoke(app, arguments).stderr
     )
     fields = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert (fields["commands"], fields["skipped"], fields["rows"]) == (2, 2, 4)
@@ -97,10 +98,10 @@ def test_errors_by_code(client: redis.Redis, server: LocalServer, transport: Any
 
 
 @pytest.mark.parametrize("transport", ["socket", "redis-cli"])
-def test_codes_after_the_errors_that_are_kept(
+def test_codes_of_errors_that_are_not_kept(
     client: redis.Redis, server: LocalServer, transport: Any
 ) -> None:
-    """Their words are shown, too, without a password in them."""
+    """Their texts are shown, too, without passwords."""
     client.set("text", "x")
     secret = [("ACL", "SETUSER", "bob", "hunter2")] * 2
     report = fastresp.mass_insert(
@@ -126,8 +127,8 @@ def test_errors_by_code_in_each_way(
     assert json.loads(done.stdout)["errors_by_code"] == expected
 
 
-def test_messages_that_hold_arguments(client: redis.Redis, server: LocalServer) -> None:
-    """A million of them are one line, not five of a million."""
+def test_messages_that_quote_arguments(client: redis.Redis, server: LocalServer) -> None:
+    """A million different messages are shown as one line, not as five of a million."""
     client.set("text", "x")
     data = [("EVAL", f"return redis.error_reply('MYCODE {i}')", 0) for i in range(50)]
     report = fastresp.mass_insert(
@@ -139,7 +140,7 @@ def test_messages_that_hold_arguments(client: redis.Redis, server: LocalServer) 
 
 @pytest.mark.parametrize("transport", ["socket", "redis-cli"])
 @pytest.mark.parametrize("letter", ["x", "é"])
-def test_long_words_are_cut_at_the_same_byte(
+def test_long_messages_are_cut_at_the_same_byte(
     server: LocalServer, letter: str, transport: Any
 ) -> None:
     script = f"return redis.error_reply('MY ' .. string.rep('{letter}', 10000))"
@@ -150,7 +151,7 @@ def test_long_words_are_cut_at_the_same_byte(
     assert str(report.errors[0]).count(letter) == letters
 
 
-def test_few_errors_are_shown_by_their_words(client: redis.Redis, server: LocalServer) -> None:
+def test_few_errors_are_shown_by_their_text(client: redis.Redis, server: LocalServer) -> None:
     client.set("text", "x")
     data = [("INCR", "text"), ("HSET", "a", "b"), ("HSET", "a", "b")]
     report = fastresp.mass_insert(data, server=server.url, on_error="collect", transport="socket")
@@ -169,11 +170,11 @@ def test_codes_are_bounded() -> None:
     assert max(map(len, report.errors_by_code)) == 40
 
 
-def test_error_over_redis_cli_says_who_names_the_rows(
+def test_errors_over_redis_cli_recommend_the_socket(
     client: redis.Redis, server: LocalServer
 ) -> None:
     client.set("text", "x")
-    words = "transport='socket' names them"
+    words = "transport='socket' can"
     with pytest.raises(fastresp.LoadErrors, match=words) as caught:
         fastresp.mass_insert(FAILING, server=server.url, transport="redis-cli")
     assert caught.value.report.errors[0].row is None

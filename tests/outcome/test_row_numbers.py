@@ -1,4 +1,4 @@
-"""A row has one number, its index in the load; errors name the file, too."""
+"""A row is always named by its index in the load; errors also name the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fastresp.encode.template import Template
 from fastresp.load.dry_run import dry_run
 from fastresp.server.local_server import LocalServer
 
-# Row 3 can't be encoded where it is null; rows 1 and 2 are refused by the server.
+# Row 3 can't be encoded if it is null; the server refuses rows 1 and 2.
 ROWS = [
     {"key": "list", "value": "a"},
     {"key": "text", "value": "b"},
@@ -131,7 +131,7 @@ def test_rejects_have_the_row_of_the_load_and_its_file(
         (1, str(tmp_path / "part-1.csv"), 1),
         (2, str(tmp_path / "part-2.csv"), 0),
     ]
-    # Of the commands of rejects, which are loaded again, the rows are these commands.
+    # When rejects are loaded again, each command is a row.
     report = insert(fastresp.read_rejects(rejects), server=server.url, on_error="collect")
     assert [(e.row, e.file, e.row_in_file) for e in report.errors] == [
         (0, None, None),

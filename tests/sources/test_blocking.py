@@ -1,4 +1,4 @@
-"""Sources that do not block: data that is late is not mistaken for the end."""
+"""Non-blocking sources: late data is not mistaken for the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Late:
-    """A pipe that does not block, and whose bytes come late and in pieces."""
+    """A non-blocking pipe whose bytes arrive late and in pieces."""
 
     def __init__(self, data: bytes, pieces: int = 3, *, wait: float = 0.5) -> None:
         self.out, into = os.pipe()
@@ -48,7 +48,7 @@ class Late:
                 time.sleep(0.1)
 
     def _wait_for_reader(self) -> None:
-        """Wait until the pipe is empty: a reader that begins late would see no pause otherwise."""
+        """Wait until the pipe is empty: otherwise a reader that starts late would see no pause."""
         end = time.monotonic() + 20
         nothing = bytes(4)
         while fcntl.ioctl(self.out, termios.FIONREAD, nothing) != nothing:
@@ -80,7 +80,7 @@ SOURCES = {
 }  # fmt: skip
 
 
-def test_send_from_a_pipe_that_does_not_block(client: redis.Redis) -> None:
+def test_send_from_a_non_blocking_pipe(client: redis.Redis) -> None:
     for command in ("send -", "send - --transport redis-cli", "check -"):
         client.flushall()
         with Late(RESP) as stdin:
@@ -92,7 +92,7 @@ def test_send_from_a_pipe_that_does_not_block(client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_load_from_a_pipe_that_does_not_block(kind: str, client: redis.Redis) -> None:
+def test_load_from_a_non_blocking_pipe(kind: str, client: redis.Redis) -> None:
     with Late(SOURCES[kind]) as stdin:
         command = [*PROGRAM, "load", "-", "SET {id} {n}", "--format", kind]
         done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=200)
@@ -101,7 +101,7 @@ def test_load_from_a_pipe_that_does_not_block(kind: str, client: redis.Redis) ->
 
 
 class Raw(io.RawIOBase):
-    """A raw file of somebody's, whose read() returns None when there is nothing yet."""
+    """A user's raw file whose read() returns None if nothing is there yet."""
 
     def __init__(self, number: int, name: str = "theirs") -> None:
         self._number = number
@@ -123,7 +123,7 @@ class Raw(io.RawIOBase):
 
 
 class Bare:
-    """No more than a read() that returns None, and a descriptor."""
+    """A file object with only a read() that returns None, and a file descriptor."""
 
     def __init__(self, number: int) -> None:
         self._raw = Raw(number)
@@ -147,7 +147,7 @@ FILES: dict[str, Callable[[int], Any]] = {
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("kind", ["csv", "arrow", "resp", "gzip"])
-def test_file_objects_that_do_not_block(kind: str, file: str) -> None:
+def test_non_blocking_file_objects(kind: str, file: str) -> None:
     import gzip
 
     data = {"resp": RESP, "gzip": gzip.compress(CSV)}.get(kind) or SOURCES[kind]
@@ -164,7 +164,7 @@ def test_file_objects_that_do_not_block(kind: str, file: str) -> None:
     assert sink.getvalue() == RESP
 
 
-def test_file_object_that_nobody_can_wait_for() -> None:
+def test_non_blocking_file_object_that_cannot_be_polled() -> None:
     class Never:
         def seekable(self) -> bool:
             return False
@@ -173,7 +173,7 @@ def test_file_object_that_nobody_can_wait_for() -> None:
             return None
 
     for source in (RespFile(Never()), fastresp.read(Never(), format="csv")):  # type: ignore[arg-type]
-        with pytest.raises(BlockingIOError, match="give one that blocks"):
+        with pytest.raises(BlockingIOError, match="pass a blocking one"):
             fastresp.dump(
                 source, None if isinstance(source, RespFile) else "SET {id} 1", io.BytesIO()
             )
@@ -200,10 +200,10 @@ def terminal() -> Iterator[tuple[int, int]]:
         (["send", "-"], b"*3\n$4\nSADD\n$1\ns\n$1\n1\n*3\n$4\nSADD\n$1\ns\n$1\n2\n"),
     ],
 )
-def test_one_end_of_input_is_enough(
+def test_one_ctrl_d_is_enough(
     command: list[str], typed: bytes, client: redis.Redis, terminal: tuple[int, int]
 ) -> None:
-    """At a terminal a load ends with the first Ctrl-D."""
+    """On a terminal, the first Ctrl-D ends a load."""
     ours, theirs = terminal
     if command[0] == "send":
         typed = typed.replace(b"\n", b"\r\n")

@@ -1,4 +1,4 @@
-"""The same table from files, frames and queries: the same data in Redis as redis-py puts there."""
+"""A table loaded from files, frames and queries is stored exactly as redis-py stores it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = 30_000
 
 @pytest.fixture(scope="module", params=[ROWS, pytest.param(336_776, marks=pytest.mark.slow)])
 def frame(request: pytest.FixtureRequest, flights_csv: bytes) -> pd.DataFrame:
-    """The flights with numbers, nulls and text, and a number for each row."""
+    """Return the flights with numbers, nulls and text, and a number for each row."""
     frame = pd.read_csv(io.BytesIO(flights_csv), nrows=request.param)
     assert len(frame) == request.param
     assert frame.isna().any().any()
@@ -51,7 +51,7 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
 
 @pytest.fixture(scope="module")
 def expected(frame: pd.DataFrame, shared_server: LocalServer) -> dict[bytes, dict[bytes, bytes]]:
-    """What redis-py stores of the frame."""
+    """Return what redis-py stores for the frame."""
     with redis.Redis.from_url(shared_server.url) as client:
         client.flushall()
         for start in range(0, len(frame), 5_000):
@@ -65,7 +65,7 @@ def expected(frame: pd.DataFrame, shared_server: LocalServer) -> dict[bytes, dic
 
 
 def everything(client: redis.Redis) -> dict[bytes, dict[bytes, bytes]]:
-    """All hashes of a server."""
+    """Return all hashes of a server."""
     keys = list(client.scan_iter(count=10_000))
     found = fastresp.iter_replies(keys, "HGETALL {0}", server=client)
     return {

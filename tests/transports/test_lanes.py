@@ -392,7 +392,7 @@ def test_file_of_resp(insert: Insert, server: LocalServer, client: redis.Redis, 
     assert report.replies == client.dbsize() == ROWS
     for command, names in ((("MULTI",), "EXEC, MULTI"), (("FLUSHALL",), "EXEC, FLUSHALL")):
         fastresp.dump([command, ("SET", "a", 1), ("exec",)], None, path)
-        with pytest.raises(ValueError, match=f"{names} and the commands around belong on one"):
+        with pytest.raises(ValueError, match=f"before and after {names} must stay in order"):
             insert(fastresp.read(path), server=server.url, connections=2)
     read, write = os.pipe()
     os.close(write)

@@ -62,10 +62,10 @@ def test_source_whose_own_load_had_errors(insert: Insert, server: LocalServer) -
     def fail() -> None:
         raise inner
 
-    with pytest.raises(fastresp.LoadErrors, match="7 of them errors") as caught:
+    with pytest.raises(fastresp.LoadErrors, match="7 errors") as caught:
         insert(commands(6_000, 5_001, fail), server=server.url)
     assert caught.value is inner
-    assert "5,001 replies, 0 of them errors" in inner.__notes__[0]
+    assert "5,001 replies, 0 errors" in inner.__notes__[0]
 
 
 def test_interruption_leaves_no_connection_open(

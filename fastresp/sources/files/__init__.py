@@ -1,4 +1,4 @@
-"""Files and queries as a source: ``read()``, its tables, and how each format is read."""
+"""Files and queries as a source: ``read()``, its tables, and a reader for each format."""
 
 from .paths import SUFFIXES, Format
 from .read_source import read

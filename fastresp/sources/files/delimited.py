@@ -1,4 +1,4 @@
-"""CSV and TSV as columns of text."""
+"""Read CSV and TSV as columns of text."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pyarrow import csv as arrow_csv
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
+from ...outcome.report import counted
 from .input import Input
 from .reading import (
     BLOCK_BYTES,
@@ -27,15 +28,15 @@ from .reading import (
 
 __all__ = ["OTHER_DELIMITERS", "header_of", "open_delimited"]
 
-# What people put between fields besides commas.
+# Other common delimiters.
 OTHER_DELIMITERS = ";\t|"
 HEADER = re.compile(rb'[\r\n]*((?:[^"\r\n]++|"[^"]*+")*+)(?:\r\n|\n|\r(?!$))')
 WRONG_FIELDS = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
-NOT_UTF8 = Message("convert it, as with ", Hint("encoding", "latin-1"))
+NOT_UTF8 = Message("convert it, for example with ", Hint("encoding", "latin-1"))
 
 
 def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
-    """The rows of CSV or TSV.
+    """Open a CSV or TSV file.
 
     Raises:
         SourceError: the first line can't be read.
@@ -47,7 +48,7 @@ def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
 
 
 def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
-    """The names of the columns; several may be the same."""
+    """Return the names of the columns, which may contain duplicates."""
     return _taken(data, kind, options)[0]
 
 
@@ -59,10 +60,10 @@ def _delimiter(kind: str, options: FileOptions) -> str:
 
 
 def _names(data: Input, kind: str, options: FileOptions) -> tuple[list[str], int]:
-    """The names of the columns, and how many lines were taken for them.
+    """Return the names of the columns, and the number of lines they took.
 
     Raises:
-        SourceError: there are none, or two columns have the same.
+        SourceError: there are no names, or two columns have the same name.
     """
     names, lines = _taken(data, kind, options)
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
@@ -77,12 +78,12 @@ def _taken(data: Input, kind: str, options: FileOptions) -> tuple[list[str], int
         names, lines = _header(data, kind, options)
     else:
         names, lines = _numbered(data, kind, options), 0
-    # pandas writes its index without a name.
+    # pandas writes its index as a column without a name.
     return [name or f"column_{place}" for place, name in enumerate(names, 1)], lines
 
 
 def _header(data: Input, kind: str, options: FileOptions) -> tuple[list[str], int]:
-    """Take the line with the names of the columns."""
+    """Read the line with the names of the columns."""
     head = _head(data)
     found = HEADER.match(head)
     while not found and len(head) < BLOCK_BYTES and (piece := data.read(BLOCK_BYTES)):
@@ -94,13 +95,13 @@ def _header(data: Input, kind: str, options: FileOptions) -> tuple[list[str], in
         text = line.removeprefix(codecs.BOM_UTF8).decode().strip("\r\n")
     except UnicodeDecodeError as error:
         raise SourceError(
-            Message("its first line, with the names of the columns, is not UTF-8; ", NOT_UTF8)
+            Message("the first line, with the column names, is not UTF-8; ", NOT_UTF8)
         ) from error
     if not text:
-        raise SourceError("it is empty: the first line has to name the columns")
+        raise SourceError("it is empty; the first line must name the columns")
     if not found and line.count(b'"') % 2:
         raise SourceError(
-            "a quote that is opened in line 1, with the names of the columns, is not closed"
+            "the quote opened in line 1, with the column names, is never closed; close it"
         )
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(kind, options)))
     if kind == "csv" and options.delimiter is None and len(names) == 1:
@@ -108,15 +109,15 @@ def _header(data: Input, kind: str, options: FileOptions) -> tuple[list[str], in
         if other is not None:
             give = Hint("format", "tsv") if other == "\t" else Hint("delimiter", other)
             words, comma = (
-                f"its first line has no comma, but {other!r}: give ",
+                f"the first line has no comma but {other!r}; use ",
                 Hint("delimiter", ","),
             )
-            raise SourceError(Message(words, give, "; or ", comma, " if it is a single column"))
+            raise SourceError(Message(words, give, ", or ", comma, " if it is a single column"))
     return names, head.count(b"\n", 0, found.end()) if found else 0
 
 
 def _numbered(data: Input, kind: str, options: FileOptions) -> list[str]:
-    """The names that the user gave, or one for each field of the first row."""
+    """Return the user's column names, or an empty name for each field of the first row."""
     head = _head(data).removeprefix(codecs.BOM_UTF8)
     data.put_back(head)
     if not head:
@@ -127,7 +128,8 @@ def _numbered(data: Input, kind: str, options: FileOptions) -> list[str]:
     if options.columns is None:
         return [""] * len(row)
     if len(row) != len(options.columns):
-        words = f" names {len(options.columns)}, and the first row has {len(row)} fields"
+        names, fields = counted(len(options.columns), "name"), counted(len(row), "field")
+        words = f" has {names}, but the first row has {fields}; name each field"
         raise SourceError(Message(Hint("columns", ...), words))
     return list(options.columns)
 
@@ -135,7 +137,7 @@ def _numbered(data: Input, kind: str, options: FileOptions) -> list[str]:
 def _head(data: Input) -> bytes:
     head = data.read(BLOCK_BYTES)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise SourceError(Message("it is UTF-16; give ", Hint("encoding", "utf-16")))
+        raise SourceError(Message("it is UTF-16; use ", Hint("encoding", "utf-16")))
     return head
 
 
@@ -145,14 +147,14 @@ def _head(data: Input) -> bytes:
 class _Rows:
     """The rows of a file as batches of columns.
 
-    The file gets a row more, with a text that nobody can guess. If the last row that is read is
-    another one, it was taken into a field whose quote is not closed.
+    A last row with a random text is added to the file. If the last row read is not that one, an
+    unclosed quote has swallowed it.
 
     Args:
         data: the file, without the line of names.
-        names: of the columns.
-        delimiter: between fields.
-        lines: how many were taken for the names.
+        names: the names of the columns.
+        delimiter: the character between fields.
+        lines: number of lines before the rows.
         reading: how to read.
     """
 
@@ -167,9 +169,9 @@ class _Rows:
         self._end = pa.scalar(self._last)
         row = delimiter.join([self._last, *[""] * (len(names) - 1)])
         self._last_row = f"\n{row}".encode()
-        self._whole = False  # all of the file has been handed to Arrow
+        self._whole = False  # whether the whole file has been passed to Arrow
         self._file = Input(Converted(data, self._counted, self._ended), data.stopped)
-        # A line of ours in the place of the header: Arrow refuses to read no line at all.
+        # Add a header line, which Arrow skips: it refuses to read a file without lines.
         self._file.put_back(b"header\n")
         self._reader: pa.RecordBatchReader | None = None
         try:
@@ -180,11 +182,11 @@ class _Rows:
         self.schema = self._reader.schema
 
     def _opened(self, options: FileOptions) -> pa.RecordBatchReader:
-        with self._told(0):
+        with self._errors_located(0):
             return arrow_csv.open_csv(
                 pa.PythonFile(self._file.handed(ahead=True), "r"),
                 read_options=arrow_csv.ReadOptions(
-                    # Without threads an error has the number of its row; the rate is the same.
+                    # Without threads an error has the number of its row; throughput is the same.
                     use_threads=False,
                     block_size=BLOCK_BYTES,
                     column_names=self._names,
@@ -192,12 +194,12 @@ class _Rows:
                 ),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self._delimiter,
-                    # Line ends within quotes cost 1% more of CPU time.
+                    # Allowing line ends inside quotes costs 1% more CPU time.
                     newlines_in_values=True,
                     invalid_row_handler=self._judged if self._bad.skip else None,
                 ),
                 convert_options=arrow_csv.ConvertOptions(
-                    # Redis takes any bytes: those that are not UTF-8 pass.
+                    # Redis accepts any bytes, so they need not be UTF-8.
                     check_utf8=False,
                     column_types=dict.fromkeys(self._names, pa.string()),
                     null_values=["", *options.null_values],
@@ -215,27 +217,27 @@ class _Rows:
         return self._last_row
 
     def _judged(self, row: arrow_csv.InvalidRow) -> str:
-        """Leave out a row, but for the one that takes in the end of the file."""
+        """Skip a bad row, unless it swallowed the last row (an unclosed quote)."""
         if row.text.encode().endswith(self._last_row[1:]):
             return "error"
         self._bad.add(row.text.encode())
         return "skip"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The batches.
+        """Yield the batches.
 
         Raises:
-            SourceError: a row has too many fields or too few, or a quote is not closed.
+            SourceError: a row has too many or too few fields, or a quote is not closed.
         """
         rows = 0
-        last = None  # a batch that may end with a field that takes in the end of the file
+        last = None  # a batch that may end with a field that swallowed the last row
         ended = False
         while True:
             try:
                 batch = self._next(rows)
             except SourceError:
                 if last is not None:
-                    yield last  # the row that is wrong comes after it
+                    yield last  # the bad row comes after it
                 raise
             if batch is None:
                 break
@@ -256,12 +258,12 @@ class _Rows:
 
     def _next(self, rows: int) -> pa.RecordBatch | None:
         assert self._reader is not None
-        with self._told(rows):
+        with self._errors_located(rows):
             return next(self._reader, None)
 
     @contextmanager
-    def _told(self, rows: int) -> Iterator[None]:
-        """Turn an error of Arrow's into one that says where it is, and what to do."""
+    def _errors_located(self, rows: int) -> Iterator[None]:
+        """Turn an Arrow error into one that says where it is and what to do."""
         try:
             yield
         except pa.ArrowException as error:
@@ -271,32 +273,33 @@ class _Rows:
             if "straddling object" in text:
                 raise SourceError(
                     f"from row {rows:,} on: a row is larger than {BLOCK_BYTES >> 20} MiB, or a "
-                    "quote is not closed; fix it, or load the rows from Python, as with "
+                    "quote is not closed; fix it, or load the rows from Python, for example with "
                     "csv.DictReader"
                 ) from error
             raise
 
     def _wrong(self, row: str, expected: str, fields: str, text: str) -> SourceError:
-        """The error for a row of which Arrow shows the beginning."""
+        """Return the error for a row whose beginning is in Arrow's message."""
         if self._last[:8] in text:
             *_, (*_, field) = csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter)
             return self._unclosed(field.encode())
-        # Arrow counts from 1, and the line in the place of the header as the first.
+        # Arrow counts from 1, including the header line that we added.
         return SourceError(
-            f"row {int(row) - 2:,}: {fields} fields, and the first line names {expected}: "
-            f"{text[:80]!r}; fix it: quote what holds a delimiter, and close each quote"
+            f"row {int(row) - 2:,} has {counted(int(fields), 'field')} for "
+            f"{counted(int(expected), 'column')}: {text[:80]!r}; fix it: quote fields that contain "
+            "a delimiter, and close each quote"
         )
 
     def _unclosed(self, field: bytes) -> SourceError:
-        """The error for a field that takes in the end of the file."""
+        """Return the error for a field that runs to the end of the file."""
         within = field.count(b"\n") - 1
         return SourceError(
-            f"the quote that is opened in line {self._lines - within + 1:,} is not closed: all "
-            "that follows would be part of its field; close it, or double it if it is text"
+            f"the quote opened in line {self._lines - within + 1:,} is never closed, so its field "
+            "runs to the end of the file; close it, or double it if it is part of the text"
         )
 
     def close(self) -> None:
-        """Let go of the file, when Arrow has."""
+        """Close the file once Arrow has released it."""
         self._file.stop()
         if self._reader is not None:
             with suppress(pa.ArrowException, OSError, SourceError):

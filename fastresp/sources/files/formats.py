@@ -1,4 +1,4 @@
-"""Files of every format as Arrow batches."""
+"""Read files of any format as Arrow batches."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ from .reading import (
 __all__ = ["OpenFile", "columns_of", "open_file", "rows_about", "rows_of"]
 
 BATCH_ROWS = 16384
-# Where lines are measured, to tell how many there are: their length may change along a file.
+# Number of places in a file where lines are measured to estimate their number: their length may
+# change along the file.
 PLACES = 32
 PLACE_BYTES = 1 << 16
-# 5,000,000 rows of 10 columns in row groups of 1,000,000, in a process that holds 62 MiB when it
-# has imported pyarrow: batches of a ParquetFile read with this buffer peak at 138 MiB and come at
-# 5.4 M rows/s; without it at 238 MiB, with pre_buffer at 383 MiB, mapped into memory at 385 MiB,
-# and a dataset.Scanner peaks at 426 MiB (622 MiB with pre_buffer), none of them faster. jemalloc
-# and the system's malloc make it 11 MiB less, so the pool stays as it is.
+# Measured with 5,000,000 rows of 10 columns in row groups of 1,000,000, in a process that needs
+# 62 MiB after importing pyarrow: with this buffer, reading batches of a ParquetFile peaks at
+# 138 MiB, at 5.4 M rows/s. Peaks without it 238 MiB, with pre_buffer 383 MiB, mapped into memory
+# 385 MiB, with a dataset.Scanner 426 MiB (622 MiB with pre_buffer); none is faster. jemalloc and
+# the system's malloc need only 11 MiB less, so the memory pool is left as it is.
 PARQUET_BUFFER_BYTES = 256 << 10
 
 PACKED_BEGINNINGS = {
@@ -58,10 +59,10 @@ class OpenFile:
     Attributes:
         name: the path, or the name of the file object.
         schema: the columns of its batches.
-        batches: what it holds.
-        rows: how many rows it has, where its metadata say so.
-        input: its bytes, where they are read from front to end.
-        close: lets go of it; called in the thread that takes the batches.
+        batches: its batches.
+        rows: number of rows, if its metadata has it.
+        input: its bytes, if they are read from start to end.
+        close: closes the file; called in the thread that reads the batches.
     """
 
     name: str
@@ -79,8 +80,8 @@ def open_file(
 
     Args:
         source: a path or a file object.
-        kind: as which it is to be read; None to tell it by the first bytes.
-        schema: of the files before it, for a format that has none of its own.
+        kind: its format; None to detect it from the first bytes.
+        schema: the schema of the files before it, for a format without one.
         reading: how to read it.
 
     Raises:
@@ -93,7 +94,7 @@ def open_file(
         return _ipc_file(source)
     file = Input(source, reading.stopped)
     try:
-        with _told(file.name, kind):
+        with _errors_converted(file.name, kind):
             data = _unpacked(file, file.peek())
             if kind is None and reading.options.encoding is None:
                 kind = _guessed(data.peek())
@@ -111,7 +112,7 @@ def open_file(
     except BaseException:
         file.close()
         raise
-    batches = _told_batches(found.batches, file.name, kind)
+    batches = _checked_batches(found.batches, file.name, kind)
     close = partial(_close, batches, found.close, data, file)
     return OpenFile(file.name, found.schema, batches, None, file, close)
 
@@ -142,7 +143,7 @@ def _close(
 
 
 def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
-    """The names of the columns of a file, where its beginning has them.
+    """Return the names of a file's columns; None if its beginning does not name them.
 
     Raises:
         SourceError: it can't be read.
@@ -151,7 +152,7 @@ def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
     if kind in ("csv", "tsv"):
         file = Input(path, reading.stopped)
         try:
-            with _told(path, kind):
+            with _errors_converted(path, kind):
                 data = _as_text(_unpacked(file, file.peek()), kind, reading)
                 return header_of(data, kind, reading.options)
         finally:
@@ -164,12 +165,12 @@ def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
 
 
 def rows_of(path: str, kind: str) -> int | None:
-    """How many rows a file has by its metadata; None where it has none.
+    """Return the number of rows from a file's metadata; None if the metadata does not say.
 
     Raises:
         SourceError: it can't be read.
     """
-    with _told(path, kind):
+    with _errors_converted(path, kind):
         if kind == "parquet":
             from pyarrow import parquet
 
@@ -182,7 +183,7 @@ def rows_of(path: str, kind: str) -> int | None:
 
 
 def rows_about(path: str, kind: str) -> int | None:
-    """How many rows a file of lines has, from the length of some of them; None for others."""
+    """Estimate the number of rows from the length of some lines; None for other formats."""
     if kind not in ("csv", "tsv", "jsonl", "lines") or not os.path.isfile(path):
         return None
     size, read, lines = os.path.getsize(path), 0, 0
@@ -191,7 +192,7 @@ def rows_about(path: str, kind: str) -> int | None:
         if any(magic.match(head) for magic in PACKED_BEGINNINGS.values()):
             return None
         if kind == "jsonl" and head.lstrip()[:1] == b"[":
-            return None  # its lines are no rows
+            return None  # its lines are not rows
         for place in range(PLACES):
             file.seek(size * place // PLACES)
             block = file.read(PLACE_BYTES)
@@ -215,10 +216,10 @@ def _unpacked(file: Input, head: bytes) -> Input:
 
 
 def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
-    """A file of text as UTF-8."""
+    """Convert a text file to UTF-8."""
     encoding = reading.options.encoding
     if encoding is None and reading.bad.skip and kind != "jsonl":
-        encoding = "utf-8"  # Arrow can't show other rows to us
+        encoding = "utf-8"  # Arrow can't pass on bad rows that are not UTF-8
     if encoding is None:
         return data
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -227,16 +228,16 @@ def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
         try:
             return decoder.decode(block, final).encode()
         except UnicodeError as error:
-            words = f"it is not all {encoding}: {error}; give "
+            words = f"it is not valid {encoding}: {error}; set "
             raise SourceError(
-                Message(words, Hint("encoding", ...), " as it is, such as 'latin-1'")
+                Message(words, Hint("encoding", ...), " to its encoding, such as 'latin-1'")
             ) from error
 
     return Input(Converted(data, decoded, lambda: decoded(b"", True)), data.stopped)
 
 
 def _guessed(head: bytes) -> str:
-    """The format of a file by its first bytes."""
+    """Detect the format of a file from its first bytes."""
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith((IPC_FILE, b"\xff\xff\xff\xff")):
@@ -247,14 +248,14 @@ def _guessed(head: bytes) -> str:
 def _parquet(source: Any, name: str) -> OpenFile:
     from pyarrow import parquet
 
-    with _told(name, "parquet"):
+    with _errors_converted(name, "parquet"):
         file = parquet.ParquetFile(source, buffer_size=PARQUET_BUFFER_BYTES, pre_buffer=False)
-    # Not with Arrow's threads: the other core is the consumer's.
+    # Without Arrow's threads: the consumer needs the other core.
     batches = file.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
     return OpenFile(
         name,
         file.schema_arrow,
-        _told_batches(batches, name, "parquet"),
+        _checked_batches(batches, name, "parquet"),
         file.metadata.num_rows,
         None,
         file.close,
@@ -262,21 +263,21 @@ def _parquet(source: Any, name: str) -> OpenFile:
 
 
 def _ipc_file(path: str) -> OpenFile:
-    with _told(path, "arrow"):
+    with _errors_converted(path, "arrow"):
         file = IpcFile(path)
-    batches = _told_batches(file.batches(), path, "arrow")
+    batches = _checked_batches(file.batches(), path, "arrow")
     return OpenFile(path, file.schema, batches, file.rows, None, file.close)
 
 
-def _told_batches(
+def _checked_batches(
     batches: Iterable[pa.RecordBatch], name: str, kind: str
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The batches, with errors in our words."""
+    """Yield the batches, checked if Arrow does not check them, with errors converted."""
     rows = 0
     batches = iter(batches)
     try:
         while True:
-            with _told(name, kind, rows):
+            with _errors_converted(name, kind, rows):
                 batch = next(batches, None)
                 if batch is None:
                     return
@@ -289,12 +290,13 @@ def _told_batches(
 
 
 @contextmanager
-def _told(name: str, kind: str | None, rows: int = 0) -> Iterator[None]:
-    """Turn an error of Arrow's into one that says where it is and what to do.
+def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[None]:
+    """Turn an Arrow error into a SourceError that says where it is and what to do.
 
     Args:
-        name: of the file.
-        rows: that were read before.
+        name: the name of the file.
+        kind: its format, if known.
+        rows: number of rows read before.
     """
     try:
         yield
@@ -312,6 +314,6 @@ def _sentence(text: str, name: str, kind: str | None, rows: int) -> str:
     where = f", from row {rows:,} on," if rows else ""
     named = f" as {NAMES[kind]}" if kind else ""
     return (
-        f"{name}{where} can't be read{named}: {text.splitlines()[0]}; is it whole, and of this "
-        "format?"
+        f"{name}{where} can't be read{named}: {text.splitlines()[0]}; check that the file is "
+        "complete and in this format"
     )

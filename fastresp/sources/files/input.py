@@ -1,4 +1,4 @@
-"""The bytes of a file or a pipe, read from front to end, counted, and never waited for in vain."""
+"""Read the bytes of a file or a pipe from start to end, count them, and allow waits to be ended."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from .lent import Block, Lent
 
 __all__ = ["Input", "Watch", "check_not_read", "name_of"]
 
-# How often a wait for a pipe looks whether it is still wanted.
+# How often a wait for a pipe checks whether it is still wanted.
 POLL_MS = 100
-# Taken at once where nobody says how much: a block of CSV.
+# Bytes to read at once if no size is given: a block of CSV.
 TAKEN_BYTES = 2 << 20
-# Blocks of CSV or JSON lines that Arrow has and has not parsed: of itself it would take 32.
+# Blocks of CSV or JSON lines that Arrow may read ahead of parsing: by default it would read 32.
 AHEAD_BLOCKS = 3
-# Enough to tell any format or compression.
+# Enough to detect any format or compression.
 MAGIC_BYTES = 16
 
 
 class Watch(threading.Event):
-    """What the inputs of one reading have in common; it is set when nothing more is wanted.
+    """State shared by the inputs of one reading; set when nothing more is wanted.
 
     Attributes:
-        first: the input whose bytes are those of the file, where others unpack or convert them.
-        marks: how many bytes it had given with each block that Arrow read ahead.
+        first: the input that reads the file itself; others decompress or convert its bytes.
+        marks: bytes of the file that had been read after each block that Arrow read ahead.
     """
 
     def __init__(self) -> None:
@@ -42,12 +42,12 @@ class Watch(threading.Event):
         self.begin()
 
     def begin(self) -> None:
-        """Begin with another file."""
+        """Reset the state for the next file."""
         self.first: Input | None = None
         self.marks: list[int] = []
 
     def position(self, batch: int) -> int | None:
-        """How many bytes of the file its first batches hold, a batch being a block of it."""
+        """Return the bytes of the file up to the end of a batch; each batch is one block."""
         if self.first is None:
             return None
         return self.marks[min(batch, len(self.marks) - 1)] if self.marks else self.first.given
@@ -57,12 +57,12 @@ class Input:
     """A binary file that is read once, from front to end.
 
     Args:
-        source: a path, or a file object open for reading bytes, which stays open.
-        stopped: set by another thread when nothing more is wanted: the bytes come to their end.
+        source: a path, or a file object open for reading bytes, which is not closed.
+        stopped: set by another thread when nothing more is wanted: reads then return no bytes.
 
     Attributes:
         name: the path, or the name of the file object.
-        size: bytes in all, or None where that is not known, as of a pipe.
+        size: total bytes, or None if unknown, as for a pipe.
         taken: bytes read so far.
     """
 
@@ -72,7 +72,7 @@ class Input:
         self.taken = 0
         self._head = b""
         self._over = False
-        # A terminal would go on after its end, and ask for a second Ctrl-D.
+        # Never read after the end: a terminal would wait for a second Ctrl-D.
         self._ended = False
         self._lent = Lent()
         self._ours = isinstance(source, str)
@@ -83,14 +83,14 @@ class Input:
         self.seekable = _seekable(self._file)
         self.size = _size(self._file) if self.seekable else None
         self._poll: select.poll | None = None
-        # A BufferedReader holds bytes that poll() does not know of, until it was read once.
+        # A BufferedReader may have buffered bytes, which poll() does not see, until its first read.
         self._held = isinstance(self._file, io.BufferedReader)
         if not self.seekable and isinstance(self._file, (io.FileIO, io.BufferedReader)):
             self._poll = select.poll()
             self._poll.register(self._file, select.POLLIN)
 
     def peek(self) -> bytes:
-        """The first bytes, without taking them; fewer than ``MAGIC_BYTES`` of a file that ends."""
+        """Return the first bytes without consuming them; at least MAGIC_BYTES unless at the end."""
         head = self._head
         while len(head) < MAGIC_BYTES and (piece := self.take(TAKEN_BYTES)):
             head += piece
@@ -98,14 +98,14 @@ class Input:
         return head
 
     def put_back(self, head: bytes) -> None:
-        """Give these bytes to the next reads."""
+        """Return these bytes from the next reads."""
         self._head = head + self._head
 
     def read(self, size: int = -1) -> bytes:
-        """Take ``size`` bytes; fewer at the end, and only there.
+        """Read ``size`` bytes; fewer only at the end.
 
-        Arrow takes what a pipe has at the moment for a block, and a row larger than that for one
-        that does not fit.
+        Arrow would treat a short read from a pipe as a whole block, and reject a row larger than
+        that.
         """
         if self.unwanted:
             return b""
@@ -120,24 +120,24 @@ class Input:
         return b"".join(pieces)
 
     def rewound(self) -> Any:
-        """The file object as it was before ``peek()``."""
+        """Return the file object at its position before ``peek()``."""
         self._file.seek(-len(self._head), os.SEEK_CUR)
         self._head = b""
         return self._file
 
     def stop(self) -> None:
-        """Come to the end of the bytes."""
+        """Make all further reads return no bytes."""
         self._over = True
 
     def handed(self, *, ahead: bool = False) -> Handed:
-        """What Arrow takes the bytes from; ``ahead`` where it does so in threads of its own."""
+        """Return a file for Arrow; ``ahead`` if Arrow reads it in its own threads."""
         handed = Handed(self, self._lent if ahead else None)
         if ahead:
             self._lent.add(handed)
         return handed
 
     def close(self) -> None:
-        """Read no more, and wait until Arrow, which reads ahead, has let go of what it has."""
+        """Stop reading, wait until Arrow's threads have released what they hold, and close."""
         self._over = True
         try:
             self._lent.wait()
@@ -147,20 +147,20 @@ class Input:
 
     @property
     def given(self) -> int:
-        """How many bytes were read, without those that were put back."""
+        """Bytes read, not counting those put back."""
         return max(0, self.taken - len(self._head))
 
     @property
     def unwanted(self) -> bool:
-        """Whether nothing more is to be read."""
+        """Whether nothing more should be read."""
         return self._over or self.stopped.is_set()
 
     def take(self, size: int) -> bytes:
-        """Take at most ``size`` bytes, as soon as there is one; empty at the end only."""
+        """Wait for at least one byte and read at most ``size``; empty only at the end."""
         piece: bytes | None = b"" if self._ended else None
         while piece is None:
-            # Not in the read of a BufferedReader: it holds a lock meanwhile, and an interpreter
-            # that ends while it is held is aborted.
+            # Don't wait in the read() of a BufferedReader: it holds a lock, and an interpreter
+            # that ends while the lock is held is aborted.
             while self._poll and not self._held and not self.unwanted:
                 if self._poll.poll(POLL_MS):
                     break
@@ -169,12 +169,14 @@ class Input:
             piece = self._read(size)
         self._ended = not piece
         if self._ended and self.size is not None and self.taken < self.size:
-            raise SourceError("it was cut short while it was read; load it again when it is whole")
+            raise SourceError(
+                "the file was truncated while it was read; load it again once it is complete"
+            )
         self.taken += len(piece)
         return bytes(piece)
 
     def _read(self, size: int) -> bytes | None:
-        """Read at most ``size`` bytes; None if there is nothing yet."""
+        """Read at most ``size`` bytes; None if nothing is there yet."""
         if self._poll is not None and not self._held:
             try:
                 return os.read(self._file.fileno(), size)
@@ -188,14 +190,14 @@ class Input:
 
 
 class Handed:
-    """A binary file as far as Arrow needs one."""
+    """A binary file with the methods that Arrow needs."""
 
     closed = False
 
     def __init__(self, file: Input, lent: Lent | None) -> None:
         self._file = file
         self._lent = lent
-        # Its put() may be called whenever an object is released, in any code.
+        # A SimpleQueue, since put() may be called in any code, whenever an object is released.
         self._room: SimpleQueue[object] = SimpleQueue()
         for _ in range(AHEAD_BLOCKS):
             self._room.put(None)
@@ -215,26 +217,26 @@ class Handed:
         return block
 
     def close(self) -> None:
-        """Leave the file open: it is closed by who opened it."""
+        """Do nothing: whoever opened the file closes it."""
 
 
 def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
-    """Refuse to write over a file that is read.
+    """Refuse to overwrite a file that is also read.
 
     Args:
-        path: of the file to write.
-        files: the names of those that are read.
+        path: the file to write.
+        files: the files to read.
 
     Raises:
-        ValueError: it is one of them.
+        ValueError: ``path`` is one of ``files``.
     """
     for file in files if os.path.exists(path) else ():
         if os.path.exists(file) and os.path.samefile(path, file):
-            raise ValueError(f"{os.fspath(path)} is what is read; write to another file")
+            raise ValueError(f"{os.fspath(path)} is also the source; write to another file")
 
 
 def name_of(file: Any) -> str:
-    """What a file object is called in messages."""
+    """Return the name of a file object for messages."""
     name = getattr(file, "name", None)
     if name == 0 or name == "<stdin>":
         return "standard input"
@@ -242,9 +244,9 @@ def name_of(file: Any) -> str:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open a file; a named pipe without waiting for its writer, for whom poll() waits, too.
+    """Open a file; open a named pipe without waiting for its writer, since poll() waits for it.
 
-    So Linux has it: poll() says nothing before there was a writer. Others may tell an end.
+    On Linux, poll() reports nothing before there is a writer; other systems may report an end.
     """
     if sys.platform == "linux" and stat.S_ISFIFO(os.stat(path).st_mode):
         flags |= os.O_NONBLOCK
@@ -259,7 +261,7 @@ def _seekable(file: Any) -> bool:
 
 
 def _size(file: Any) -> int:
-    """Bytes from here to the end."""
+    """Return the number of bytes from the current position to the end."""
     here = int(file.tell())
     end = int(file.seek(0, os.SEEK_END))
     file.seek(here)

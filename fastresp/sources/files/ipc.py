@@ -1,4 +1,4 @@
-"""Arrow IPC: files, which have an index at their end, and streams."""
+"""Read Arrow IPC: files, which have an index at their end, and streams."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ IPC_FILE = b"ARROW1\0\0"
 
 
 class IpcFile:
-    """An open file of Arrow IPC.
+    """An open Arrow IPC file.
 
     Args:
-        path: of the file.
+        path: the path of the file.
 
     Attributes:
         schema: the columns of its batches.
-        rows: how many rows it has.
+        rows: number of rows.
 
     Raises:
-        pa.ArrowException: it is damaged.
+        pa.ArrowException: the file is damaged.
         OSError: it can't be opened or read.
     """
 
@@ -46,13 +46,13 @@ class IpcFile:
             raise
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read the batches, one after the other."""
-        # The reader is no local of any function: the traceback of an error would hold it.
+        """Yield the batches, one after the other."""
+        # Never keep the reader in a local variable: the traceback of an error would hold it.
         for index in range(self._reader.num_record_batches):
             yield self._reader.get_batch(index)
 
     def close(self) -> None:
-        """Close the file, once Arrow's threads, which read its index, have let go of it."""
+        """Close the file once Arrow's threads, which read its index, have released it."""
         self._reader = None
         try:
             self._lent.wait()
@@ -64,7 +64,7 @@ class IpcFile:
         try:
             return pa.ipc.open_file(pa.PythonFile(own, "r"))
         except Exception as error:
-            error.__traceback__ = None  # its frames would hold the file, as this one would
+            error.__traceback__ = None  # its frames, like this one, would hold the file
             raise
         finally:
             own.opened()
@@ -72,7 +72,7 @@ class IpcFile:
 
 
 def ipc_stream(data: Input) -> pa.RecordBatchReader:
-    """Open a stream, or a file of IPC as one: the stream stands behind a magic number."""
+    """Open an IPC stream, or an IPC file as one: its stream follows a magic number."""
     if data.peek().startswith(IPC_FILE):
         data.read(len(IPC_FILE))
     return pa.ipc.open_stream(pa.PythonFile(OwnBytes(data.handed()), "r"))

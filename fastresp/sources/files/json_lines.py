@@ -1,4 +1,4 @@
-"""JSON lines as columns, with numbers that keep their text; a JSON array is read as lines."""
+"""Read JSON lines as columns, with numbers that keep their text; a JSON array becomes lines."""
 
 from __future__ import annotations
 
@@ -32,34 +32,36 @@ __all__ = ["open_json"]
 
 # As in DuckDB and RedisJSON. Arrow's parser overflows its stack somewhere below 20,000.
 MOST_DEPTH = 128
-# The column with the whole rows; {*!json} takes it, and nothing else does.
+# The column with the whole rows, used only by {*!json}.
 DOCUMENT = pa.field("document", pa.binary(), metadata={"ARROW:extension:name": "fastresp.document"})
-# A column of numbers as they stand in the file.
+# A column of numbers as text, exactly as in the file.
 NUMBER = {b"ARROW:extension:name": b"arrow.json"}
 BLANKS = b" \t\r"
 EXACT_INTEGERS = 2**53
 LARGE_INTEGERS = pa.decimal128(38, 0)
-# Of integers with more digits Arrow's cast makes other numbers, without an error.
+# Arrow's cast turns integers with more digits into other numbers, without an error.
 FITS_LARGE = "^-?[0-9]{1,38}$"
 SHOWN_DIGITS = 40
 SHOWN = (
-    f"the first {BLOCK_BYTES >> 20} MiB show the columns and their types; move a row that shows "
-    "this to the beginning, or write the values of a column as one type"
+    f"columns and types are taken from the first {BLOCK_BYTES >> 20} MiB; move a row with this "
+    "column or type to the beginning, or write all values of a column with one type"
 )
-MIXED = "write its numbers as strings, or load the rows from Python, as with json.loads"
+MIXED = "write its numbers as strings, or load the rows from Python, for example with json.loads"
 PARSE_ERROR = re.compile(r"(?:JSON parse error: )?(.*?)(?: in row \d+)?", re.DOTALL)
 
 Result = TypeVar("Result")
 
 
 def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batches:
-    """The rows of JSON lines, or of one JSON array.
+    """Open JSON lines, or one JSON array.
 
     Args:
+        data: the file.
+        reading: how to read it.
         schema: the columns of the files before it; None for the first one.
 
     Raises:
-        SourceError: they can't be read.
+        SourceError: the first block can't be read.
     """
     head = data.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
     data.put_back(head)
@@ -79,28 +81,28 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
 
 
 class _Rows:
-    """Blocks of lines as batches of columns.
+    """Turn blocks of lines into batches of columns.
 
     Args:
         schema: the columns.
-        reading: what is wanted of them.
+        reading: how to read them.
     """
 
     def __init__(self, schema: pa.Schema, reading: Reading) -> None:
         self._schema = schema
         self._bad = reading.bad
-        self._line_ends = 0  # of the last block
+        self._line_ends = 0  # in the last block
         self._document = DOCUMENT.name in schema.names and schema.field(-1).metadata is not None
         self._fields = list(schema)[:-1] if self._document else list(schema)
         parsed = pa.schema([pa.field(each.name, _parsed(each.type)) for each in self._fields])
         self._options = _options(parsed, ignore=_only(schema, reading.wanted))
 
     def batches(self, blocks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
-        """The batches of blocks."""
+        """Yield the batches of the blocks."""
         rows = lines = 0
         while (block := _next(blocks, rows)) is not None:
             results = list(_tried(block, self._batch))
-            # None of a block is loaded where a row of it is an error.
+            # If a row of a block is an error, no row of it is loaded.
             before = rows
             for found in results if not self._bad.skip else ():
                 if isinstance(found, _Fault):
@@ -115,13 +117,13 @@ class _Rows:
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
 
     def _batch(self, block: bytes) -> pa.RecordBatch | None:
-        """Whole lines as a batch; None where all are empty."""
+        """Parse whole lines as a batch; None if all are empty."""
         marked, objects, self._line_ends = mark_numbers(block, MOST_DEPTH)
         if not objects:
             return None
         table = _read(marked, self._options)
         if len(self._fields) and table.num_rows != objects:
-            raise SourceError("a line is one JSON object")
+            raise SourceError("each line must be one JSON object; fix it")
         arrays = [
             _converted(column.chunk(0), field, field.name)
             for column, field in zip(table.columns, self._fields, strict=True)
@@ -140,10 +142,10 @@ def _next(blocks: Iterator[bytes], rows: int) -> bytes | None:
 
 
 def _read(marked: Any, options: json.ParseOptions | None = None) -> pa.Table:
-    """Let Arrow parse lines.
+    """Parse lines with Arrow.
 
     Raises:
-        SourceError: it can't.
+        SourceError: Arrow can't parse them.
     """
     whole = json.ReadOptions(block_size=len(marked) + 1, use_threads=False)
     try:
@@ -151,9 +153,9 @@ def _read(marked: Any, options: json.ParseOptions | None = None) -> pa.Table:
     except pa.ArrowException as error:
         found = PARSE_ERROR.fullmatch(str(error))
         words = (found[1] if found else str(error)).rstrip(".")
-        advice = "fix it: a line is one JSON object"
+        advice = "fix it: each line must be one JSON object"
         if "was specified twice" in words:
-            advice = "fix it: the keys of an object differ"
+            advice = "fix it: the keys of an object must be unique"
         elif words.startswith(("Column(/", "unexpected field")):
             advice = SHOWN
         raise SourceError(f"{words}; {advice}") from error
@@ -171,7 +173,7 @@ class _Fault:
     words: str
 
     def error(self, rows: int, lines: int) -> SourceError:
-        """The error for it, after these rows and lines."""
+        """Return the error for this line, after ``rows`` rows and ``lines`` lines."""
         where = f"row {rows:,} (line {lines + self.line + 1:,}): "
         return SourceError(Message(where, self.words))
 
@@ -179,7 +181,7 @@ class _Fault:
 def _tried(
     block: bytes, attempt: Callable[[bytes], Result], line: int = 0
 ) -> Iterator[Result | _Fault]:
-    """The results for a block, or for halves of it as far as the bad lines are alone."""
+    """Yield the result for a block; if it fails, halve it until each bad line is alone."""
     try:
         yield attempt(block)
     except SourceError as error:
@@ -196,7 +198,7 @@ def _tried(
 
 
 def _columns(block: bytes, reading: Reading) -> pa.Schema:
-    """The columns that the first lines show, as they are wanted."""
+    """Return the columns of the first lines that are wanted."""
     table = _sample(block, reading)
     if table is None:
         return pa.schema([])
@@ -214,7 +216,7 @@ def _columns(block: bytes, reading: Reading) -> pa.Schema:
 
 
 def _sample(block: bytes, reading: Reading) -> pa.Table | None:
-    """The first rows, with numbers marked; None where there are none.
+    """Return the first rows, with numbers marked; None if there are none.
 
     Raises:
         SourceError: none of them can be read.
@@ -222,7 +224,7 @@ def _sample(block: bytes, reading: Reading) -> pa.Table | None:
     wanted = reading.wanted
     found = list(_tried(block, _parsed_schema))
     if len(found) > 1 and wanted is not None and wanted.columns is not None:
-        # Whatever else is in the rows need not fit into columns.
+        # Values of other columns need not have one type.
         text = pa.schema([(name, pa.string()) for name in sorted(wanted.columns)])
         with suppress(SourceError):
             table = _read(_marked(block), _options(text, ignore=True))
@@ -231,7 +233,7 @@ def _sample(block: bytes, reading: Reading) -> pa.Table | None:
     parsed = pa.schema([])
     for schema in found:
         if isinstance(schema, pa.Schema):
-            with suppress(pa.ArrowException):  # its rows are the bad ones
+            with suppress(pa.ArrowException):  # these rows are the bad ones
                 parsed = pa.unify_schemas([parsed, schema], promote_options="permissive")
     read = _tried(block, lambda lines: _read(_marked(lines), _options(parsed)))
     tables = [table for table in read if isinstance(table, pa.Table)]
@@ -242,7 +244,7 @@ def _sample(block: bytes, reading: Reading) -> pa.Table | None:
 
 
 def _options(schema: pa.Schema, *, ignore: bool = False) -> json.ParseOptions:
-    """Let Arrow read these columns; others are left out, or an error."""
+    """Return Arrow's options to read these columns; others are ignored, or an error."""
     other = "ignore" if ignore else "error"
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
 
@@ -252,7 +254,7 @@ def _marked(lines: bytes) -> memoryview:
 
 
 def _parsed_schema(lines: bytes) -> pa.Schema:
-    """The columns that Arrow finds, for it to take numbers and times as text."""
+    """Return the columns that Arrow finds, with types that keep numbers and times as text."""
     if not lines.strip():
         return pa.schema([])
     found = _read(_marked(lines)).schema
@@ -260,9 +262,9 @@ def _parsed_schema(lines: bytes) -> pa.Schema:
 
 
 def _parsed(kind: pa.DataType) -> pa.DataType:
-    """As which type Arrow shall take what becomes this one: as text, but for what JSON tells.
+    """Return the type to parse a column as: text, unless JSON shows another type.
 
-    A field that was null all along is likely to be a string where it is not.
+    A field that was always null is probably a string elsewhere.
     """
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _parsed(field.type)) for field in kind])
@@ -272,9 +274,9 @@ def _parsed(kind: pa.DataType) -> pa.DataType:
 
 
 def _only(schema: pa.Schema, wanted: Wanted | None) -> bool:
-    """Whether these are all the columns that are wanted, so that no other need be looked at.
+    """Whether exactly these columns are wanted, so that others can be ignored.
 
-    Not where objects are in them, of which nothing may be left out.
+    False if a column has objects, since all of their fields must be read.
     """
     fields = [field for field in schema if not field.equals(DOCUMENT)]
     return (
@@ -285,7 +287,7 @@ def _only(schema: pa.Schema, wanted: Wanted | None) -> bool:
 
 
 def _field(name: str, array: pa.Array, exact: bool) -> pa.Field:
-    """A column, from its first values: numbers have their text, or a type where not ``exact``."""
+    """Return a column's field from its first values: numbers as text if ``exact``, else typed."""
     kind = array.type
     if pa.types.is_struct(kind):
         fields = [_field(each.name, array.field(at), exact) for at, each in enumerate(kind)]
@@ -298,7 +300,7 @@ def _field(name: str, array: pa.Array, exact: bool) -> pa.Field:
     if not marked:
         return pa.field(name, kind)
     if marked < len(array) - array.null_count:
-        # Which of both the rest has to be is said by the first one.
+        # Numbers and strings are mixed: the first value decides which the column has to be.
         first = array.drop_null().slice(0, 1)
         if not _unmarked(pa.concat_arrays([first]))[0]:
             return pa.field(name, kind)
@@ -306,7 +308,7 @@ def _field(name: str, array: pa.Array, exact: bool) -> pa.Field:
 
 
 def _type(numbers: pa.StringArray) -> pa.DataType:
-    """The type for numbers, where they are not to have their text."""
+    """Return the type for numbers that need not keep their text."""
     if pc.any(pc.match_substring_regex(numbers, "[.eEIN]")).as_py():
         return pa.float64()
     with suppress(pa.ArrowException):
@@ -319,10 +321,10 @@ def _type(numbers: pa.StringArray) -> pa.DataType:
 
 
 def _converted(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
-    """A column as Arrow has parsed it, with numbers as they are wanted.
+    """Convert the numbers of a column, as parsed by Arrow, to the field's type.
 
     Raises:
-        SourceError: it holds numbers and strings, or a number that its type can't hold.
+        SourceError: it has both numbers and strings, or a number that its type can't hold.
     """
     kind = field.type
     if pa.types.is_struct(kind):
@@ -344,7 +346,7 @@ def _converted(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
 
 
 def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
-    """How many values are numbers, and the array with their text."""
+    """Return how many values are numbers, and the array with their text."""
     validity, offsets, data = array.buffers()
     if not len(array) or data is None:
         return 0, array
@@ -357,17 +359,17 @@ def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
 
 
 def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str) -> pa.Array:
-    """Numbers as a type that holds them.
+    """Cast numbers from text to a type.
 
     Raises:
-        SourceError: it does not hold one.
+        SourceError: the type can't hold one of them.
     """
     if kind == LARGE_INTEGERS:
         unfit = numbers.filter(pc.invert(pc.match_substring_regex(numbers, FITS_LARGE)))
         for number in unfit.drop_null().to_pylist():
             raise SourceError(
-                f"Column(/{path}) is of integers of up to 38 digits, and {_shown(number)} is none; "
-                "write it as a string"
+                f"Column(/{path}) has integers of up to 38 digits, and {_shown(number)} is not "
+                "one; write it as a string"
             )
     try:
         typed = numbers.cast(kind)
@@ -382,26 +384,26 @@ def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str) -> pa.Array:
 
 
 def _check_float(number: str, path: str) -> None:
-    """Refuse a number that becomes infinite as a float, and an integer that becomes another one.
+    """Refuse a number that would become infinite as a float, or an integer that would change.
 
     Raises:
-        SourceError: it is one.
+        SourceError: it would.
     """
     if math.isinf(float(number)):
         if "I" not in number:
             raise SourceError(
-                f"Column(/{path}) is of floats, and {_shown(number)} is too large for one; "
+                f"Column(/{path}) has floats, and {_shown(number)} is too large for a float; "
                 "write it as a string"
             )
     elif number.lstrip("-").isdigit() and int(number) != int(float(number)):
         raise SourceError(
-            f"Column(/{path}) holds fractions, too, and a float can't hold {_shown(number)}; "
+            f"Column(/{path}) also has fractions, and a float can't represent {_shown(number)}; "
             "write it as a string"
         )
 
 
 def _shown(number: str) -> str:
-    """A number for an error: its beginning, where it is long."""
+    """Return a number for an error message; only its beginning if it is long."""
     if len(number) <= SHOWN_DIGITS:
         return number
     return f"{number[:SHOWN_DIGITS]}... ({len(number):,} characters)"

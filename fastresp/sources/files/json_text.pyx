@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
-"""The text of JSON before it is parsed: numbers marked so that they keep theirs, arrays as lines.
+"""Prepare JSON for Arrow's parser: mark numbers so that they keep their text, arrays as lines.
 
-No parser: what is not looked at here is left to the one that comes after.
+This is not a parser: it leaves all other checks to Arrow's.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -11,13 +11,13 @@ from libc.string cimport memcmp, memcpy
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 
-# The byte that begins a number which became a string. It is in no UTF-8 text, and no escape of
-# JSON stands for it, so no string of the source can look like one.
+# The first byte of a number that was turned into a string. It does not occur in UTF-8, and no JSON
+# escape produces it, so no string of the source can start with it.
 MARK = b"\xff"
 
 cdef enum:
     MARKED = 0xFF
-    # `1,` is the shortest number with what has to follow it, and takes three bytes more.
+    # `1,`, the shortest number with its required comma, grows by three bytes.
     GROWTH = 3
 
 cdef enum Byte:
@@ -40,18 +40,17 @@ cdef enum Fault:
     NOT_UTF8
 
 cdef dict WORDS = {
-    NO_OBJECT: "this is no JSON object; fix it: a line is one JSON object",
-    SECOND_OBJECT: "something follows its JSON object; fix it: a line is one JSON object",
-    LINE_ENDS: "the line ends within its JSON object; fix it: a line is one JSON object",
-    NOT_NUMBER: "a number is not one of JSON, or is not followed by a comma or a bracket; fix it",
+    NO_OBJECT: "not a JSON object; fix it: each line must be one JSON object",
+    SECOND_OBJECT: "extra text after the JSON object; fix it: each line must be one JSON object",
+    LINE_ENDS: "the line ends inside its JSON object; fix it: each line must be one JSON object",
+    NOT_NUMBER: "a number is not valid JSON, or no comma or bracket follows it; fix it",
     NOT_UTF8: Message(
-        "this is not UTF-8; give ", Hint("encoding", ...),
-        " if it is another one, such as 'latin-1'"
+        "not UTF-8; set ", Hint("encoding", ...), " to the file's encoding, such as 'latin-1'"
     ),
 }
 
 cdef unsigned char[256] BYTES
-# Whether a string goes on with it.
+# Whether a string continues after this byte.
 cdef bint[256] IN_STRING
 
 
@@ -78,17 +77,18 @@ prepare()
 
 
 def mark_numbers(bytes text, Py_ssize_t most_depth):
-    """Make a string of each number, with MARK before its text; count the objects.
+    """Turn each number into a string of MARK and its text; count the objects.
 
     Args:
         text: whole lines, each empty or one JSON object.
-        most_depth: how deeply objects and arrays may be nested.
+        most_depth: maximum nesting of objects and arrays.
 
     Returns:
-        The lines as a memoryview, how many of them are objects, and how many line ends there are.
+        The lines as a memoryview, the number of objects, and the number of line ends.
 
     Raises:
-        SourceError: a line is no object, or more than one, or too deep; or a number is none.
+        SourceError: a line is not exactly one object or is nested too deeply, or a number is
+            invalid.
     """
     cdef Py_ssize_t size = PyBytes_GET_SIZE(text), objects = 0, line_ends = 0
     cdef bytes marked = PyBytes_FromStringAndSize(NULL, size * GROWTH + 1)
@@ -100,7 +100,7 @@ def mark_numbers(bytes text, Py_ssize_t most_depth):
         fault = mark(start, start + size, &end, most_depth, &objects, &line_ends)
     if fault == DEEP:
         raise SourceError(
-            f"its JSON is nested more than {most_depth} levels deep; load such rows from Python"
+            f"the JSON is nested more than {most_depth} levels deep; load such rows from Python"
         )
     if fault:
         raise SourceError(WORDS[fault])
@@ -161,7 +161,7 @@ cdef Fault mark(
                 p += 1
                 if character == c'"':
                     break
-                # A backslash: what follows it ends nothing, but for a line end.
+                # A backslash: the next character does not end the string, unless it is a line end.
                 if p < end and (p[0] == c'"' or p[0] == c'\\'):
                     out[0] = p[0]
                     out += 1
@@ -188,7 +188,7 @@ cdef Fault mark(
 
 
 cdef inline const char *end_of_digits(const char *p, const char *end) noexcept nogil:
-    """Behind one digit or more; NULL where there is none."""
+    """Return the end of one or more digits; NULL if there are none."""
     cdef const char *start = p
     while p < end and c'0' <= p[0] <= c'9':
         p += 1
@@ -196,7 +196,7 @@ cdef inline const char *end_of_digits(const char *p, const char *end) noexcept n
 
 
 cdef inline const char *end_of_decimal(const char *p, const char *end) noexcept nogil:
-    """Behind a number by the grammar of JSON, but for its sign; NULL where it is none."""
+    """Return the end of a JSON number without its sign; NULL if it is not one."""
     cdef const char *start = p
     p = end_of_digits(p, end)
     if p is NULL or (start[0] == c'0' and p > start + 1):
@@ -212,7 +212,7 @@ cdef inline const char *end_of_decimal(const char *p, const char *end) noexcept 
 
 
 cdef const char *end_of_number(const char *p, const char *end) noexcept nogil:
-    """Behind a number, which has to be the last thing before a comma or a bracket; else NULL."""
+    """Return the end of a number followed by a comma, bracket or line end; else NULL."""
     cdef const char *start
     if p[0] == c'-':
         p += 1
@@ -231,14 +231,14 @@ cdef const char *end_of_number(const char *p, const char *end) noexcept nogil:
 
 
 def unmark(const int[::1] offsets, const unsigned char[::1] text):
-    """Take MARK off the strings of an Arrow array.
+    """Remove MARK from the strings of an Arrow array.
 
     Args:
         offsets: where each string begins, and where the last one ends.
-        text: all of them.
+        text: the text of all strings.
 
     Returns:
-        How many had it; and if any had, the offsets and the text of the array without it.
+        The number of strings that had MARK and, if any, the new offsets and text.
     """
     cdef Py_ssize_t i, size, n = 0, count = offsets.shape[0] - 1
     cdef const unsigned char *p
@@ -268,9 +268,9 @@ def unmark(const int[::1] offsets, const unsigned char[::1] text):
 
 
 cdef class ArrayLines:
-    """Turn one JSON array, which comes in blocks, into lines: one for each of its items.
+    """Turn one JSON array, which arrives in blocks, into lines: one per item.
 
-    Line ends between the tokens of an item become spaces; all else stays as it is.
+    Line ends between the tokens of an item become spaces; everything else is unchanged.
     """
 
     cdef Py_ssize_t depth
@@ -282,7 +282,7 @@ cdef class ArrayLines:
         """Return the lines of the next block.
 
         Raises:
-            SourceError: something follows the array.
+            SourceError: there is text after the array.
         """
         cdef Py_ssize_t size = PyBytes_GET_SIZE(block)
         cdef bytes lines = PyBytes_FromStringAndSize(PyBytes_AS_STRING(block), size)
@@ -291,20 +291,20 @@ cdef class ArrayLines:
         with nogil:
             more = self.split(p, p + size)
         if more:
-            raise SourceError("something follows the end of its JSON array")
+            raise SourceError("extra text after the end of the JSON array; remove it")
         return lines
 
     def finish(self):
-        """Check that the array came to its end.
+        """Check that the array was closed.
 
         Raises:
-            SourceError: it did not.
+            SourceError: it was not.
         """
         if self.depth or not self.begun:
-            raise SourceError("it ends within its JSON array; is it whole?")
+            raise SourceError("it ends inside its JSON array; check that the file is complete")
 
     cdef bint split(self, char *p, char *end) noexcept nogil:
-        """Put line ends between items, in place; True where something follows the array."""
+        """Put line ends between items, in place; True if there is text after the array."""
         cdef unsigned char kind
         while p < end:
             kind = BYTES[<unsigned char>p[0]]

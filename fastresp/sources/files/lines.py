@@ -1,4 +1,4 @@
-"""Files of lines: each one row with one field, as ``fastresp pop`` writes them."""
+"""Read files of lines: each line is a row with one field, as ``fastresp pop`` writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMN = "line"
 
 
 def open_lines(data: Input, reading: Reading) -> Batches:
-    """The lines of a file, without what ends them, as one column of bytes."""
+    """Read the lines of a file, without their line ends, as one column of bytes."""
     end = (reading.options.delimiter or "\n").encode()
     schema = pa.schema([pa.field(COLUMN, pa.binary())])
 

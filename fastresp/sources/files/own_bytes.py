@@ -1,4 +1,4 @@
-"""Bytes that nobody else can change while they are used, and of which few are in memory."""
+"""Copy the bytes of a file so that nobody can change them during use; large ones go to disk."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .lent import Block, Lent
 
 __all__ = ["NotRead", "OwnBytes"]
 
-# Three batches are held at a time. One of 65,536 rows of 10 columns has 10 MB.
+# Three batches are in memory at a time. 65,536 rows of 10 columns are 10 MB.
 MOST_IN_MEMORY = 64 << 20
 COPIED_BYTES = 1 << 20
 
 
 class OwnBytes:
-    """A binary file as Arrow IPC reads it: what it takes at once becomes ours.
+    """A binary file for Arrow IPC whose reads return our own copies.
 
-    The file itself is not mapped into memory: if it was cut short meanwhile, the process would be
-    ended by SIGBUS, and if it was changed, it would be used as it was never checked. What is
-    large, as a file that is a single batch, goes into a temporary file, which is mapped: the
-    system can take its pages out of memory.
+    The file itself is not mapped into memory: if another process truncated it, SIGBUS would kill
+    this process, and if another process changed it, unchecked bytes would be used. Large reads,
+    such as a file with a single batch, are copied to a temporary file and mapped, so that the
+    system can page them out.
 
     Args:
-        file: with ``read()``, which returns fewer bytes at the end only; and with ``seek()`` and
-            ``tell()`` where the reader needs them.
-        lent: notes what Arrow's threads hold: this file, and what is read until it is opened.
+        file: its ``read()`` returns fewer bytes only at the end; ``seek()`` and ``tell()`` are
+            needed only if the reader calls them.
+        lent: tracks what Arrow's threads hold: this file, and what is read until it is open.
     """
 
     closed = False
@@ -40,7 +40,7 @@ class OwnBytes:
             lent.add(self)
 
     def opened(self) -> None:
-        """From here on Arrow reads in the thread that asks it for a batch."""
+        """Stop tracking: from now on Arrow reads in the thread that requests a batch."""
         self._lent = None
 
     def read(self, size: int = -1) -> bytes | Block | mmap.mmap:
@@ -59,13 +59,13 @@ class OwnBytes:
             return self._mapped(size)
         except OSError as error:
             raise SourceError(
-                f"a batch of {size >> 20:,} MiB can't be kept in {tempfile.gettempdir()}: "
-                f"{error.strerror}; set TMPDIR to a folder with more room, or write batches of "
-                "fewer rows"
+                f"a batch of {size >> 20:,} MiB can't be stored in {tempfile.gettempdir()}: "
+                f"{error.strerror}; set TMPDIR to a folder with more space, or write smaller "
+                "batches"
             ) from error
 
     def _mapped(self, size: int) -> bytes | mmap.mmap:
-        """A copy in a file that only this process knows."""
+        """Return a copy, mapped from an unnamed temporary file."""
         left = size
         with tempfile.TemporaryFile() as file:
             while left and (piece := self._file.read(min(left, COPIED_BYTES))):
@@ -85,16 +85,16 @@ class OwnBytes:
         return place
 
     def close(self) -> None:
-        """Leave the file open: it is closed by who opened it."""
+        """Do nothing: whoever opened the file closes it."""
 
 
 class NotRead(OwnBytes):
-    """A file of which only the metadata are wanted: a large batch begins with them."""
+    """A file of which only the metadata is read: it comes first in a large batch."""
 
     def _mapped(self, size: int) -> mmap.mmap:
         head = self._file.read(MOST_IN_MEMORY)
         left = os.fstat(self._file.fileno()).st_size - self.tell()
-        # The rest is zeros, which take no memory as long as nobody looks at them.
+        # The rest is zeros, which use no memory until they are read.
         found = mmap.mmap(-1, len(head) + min(size - len(head), max(left, 0)))
         found.write(head)
         return found

@@ -1,4 +1,4 @@
-"""Packages that are imported only where they are used."""
+"""Import optional packages only when they are needed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["imported"]
 
 
 def imported(package: str, module: str | None = None) -> Any:
-    """Import a package, and what of ours is built on it, only where they are used."""
+    """Import an optional package and, if given, our module that needs it; return the module."""
     try:
         import_module(package)
     except ImportError as error:
         raise ImportError(
-            f"files are read with {package}, which is not installed: pip install 'fastresp[files]'"
+            f"reading files needs {package}, which is not installed: pip install 'fastresp[files]'"
         ) from error
     return import_module(module, __package__) if module else None

@@ -1,4 +1,4 @@
-"""Which files a source names, and the formats that their names tell."""
+"""Resolve a source to its files, and tell their formats from their names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
 
 
 def files_of(source: Source) -> list[Any]:
-    """The paths that a source means, each of a file that exists, or its file object."""
+    """Return the paths of a source, all of which exist, or its file object."""
     if isinstance(source, (str, os.PathLike)):
         path = os.fsdecode(source)
         if glob.has_magic(path) and not exists(path):
@@ -66,7 +66,7 @@ def _existing(path: str) -> str:
 
 
 def format_of(file: Any) -> str | None:
-    """The format that the name of a file tells; None for a file object, or the path of a pipe."""
+    """Return the format by the file's name; None for a file object or the path of a pipe."""
     if not isinstance(file, str) or not os.path.isfile(file):
         return None
     stem, suffix = os.path.splitext(file.lower())
@@ -75,9 +75,9 @@ def format_of(file: Any) -> str | None:
         suffix = os.path.splitext(stem)[1]
     kind = SUFFIXES.get(suffix)
     if packed and (kind in ("parquet", "arrow") or suffix == ".resp"):
-        raise ValueError(f"{file} is not read while it is packed; unpack it first")
+        raise ValueError(f"{file} can't be read compressed; decompress it first")
     if kind is None:
-        words = f"the name of {file} does not tell its format; give "
-        formats = f" as one of {', '.join(map(repr, FORMATS))}"
+        words = f"can't tell the format of {file} from its name; set "
+        formats = f" to one of {', '.join(map(repr, FORMATS))}"
         raise ValueError(Message(words, Hint("format", ...), formats))
     return kind

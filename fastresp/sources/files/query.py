@@ -1,4 +1,4 @@
-"""Rows of a query, run by DuckDB."""
+"""Run a query with DuckDB, and read its rows."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .several_files import SeveralFiles
 
 __all__ = ["Query"]
 
-# 5,000,000 rows of 10 columns of a Parquet file at 5 M rows/s: the process peaks at 229 MiB with
-# one thread and at 291 MiB with two, with either limit; one thread also sorts them within 258 MiB.
+# 5,000,000 rows of 10 columns of a Parquet file, at 5 M rows/s: the process peaks at 229 MiB with
+# one thread and at 291 MiB with two, with either memory limit; one thread also sorts them in 258.
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "128MB",
     "threads": "1",
     "preserve_insertion_order": "true",
-    # A name in a query is that of a file, or source: never a variable of the caller's.
+    # A name in a query means a file, or ``source``, never one of the caller's Python variables.
     "python_enable_replacements": "false",
 }
-# Of itself it takes a quote that is not closed for text.
+# By default DuckDB reads an unclosed quote as text.
 QUOTED = """union_by_name = true, quote = '"', escape = '"', strict_mode = true"""
-# JSON is not among them: read_json makes floats of its large integers, without an error.
+# JSON is not among them: read_json turns large integers into floats, without an error.
 FUNCTIONS = {
     "csv": f"read_csv({{}}, {QUOTED}",
     "tsv": f"read_csv({{}}, {QUOTED}",
@@ -46,10 +46,11 @@ class Query:
 
     Args:
         sql: the query.
-        sources: paths, or one file object, that it calls ``source``; none where it names its own.
-        kinds: as which each of them is to be read.
-        options: what the user says of them.
-        limit: stop after so many rows.
+        sources: paths, or one file object, that the query calls ``source``; empty if the query
+            names its own files.
+        kinds: the format of each source.
+        options: the user's options for the sources.
+        limit: stop after this many rows.
     """
 
     def __init__(
@@ -67,16 +68,16 @@ class Query:
         self._limit = limit
         self._rows = 0
         self._source: _Source | None = None
-        # What does not fit into memory goes there; DuckDB makes it, and takes it away.
+        # DuckDB creates this folder for data that does not fit in memory, and removes it.
         spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
         self._connection = duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": spill})
 
     def open(self) -> pa.Schema:
-        """Begin to run the query, and give the columns of its result."""
+        """Start the query, and return the columns of its result."""
         try:
-            with self._told():
+            with self._errors_converted():
                 self._connection.execute("SET TimeZone = 'UTC'")
-                # It draws one on the standard output of ``python -c`` and of notebooks.
+                # DuckDB would draw one on the standard output of ``python -c`` and in notebooks.
                 self._connection.execute("SET enable_progress_bar = false")
                 if self._sources:
                     self._name_source()
@@ -88,10 +89,10 @@ class Query:
         return self._reader.schema
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Give the batches of the result."""
+        """Yield the batches of the result."""
         try:
             while True:
-                with self._told():
+                with self._errors_converted():
                     batch = next(self._reader, None)
                 if batch is None:
                     return
@@ -107,29 +108,29 @@ class Query:
             self._connection.close()
 
     def interrupt(self) -> None:
-        """Let the query come to its end."""
+        """Stop the query."""
         if self._source is not None:
             self._source.interrupt()
-        with suppress(duckdb.ConnectionException):  # it has come to its end
+        with suppress(duckdb.ConnectionException):  # it has ended
             self._connection.interrupt()
 
     @property
     def bad_rows(self) -> int:
-        """How many rows were left out."""
+        """Number of rows skipped."""
         return 0 if self._source is None else self._source.bad_rows
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """How much of the result these rows are, which nobody knows of a query."""
+        """Return None: the size of a query's result is unknown."""
         return None
 
     def place(self, row: int) -> tuple[str, int]:
-        """The row of the result; it has no file."""
+        """Return the row of the result; it has no file."""
         if not 0 <= row < self._rows:
             raise LookupError(f"row {row:,} has not been read")
         return "", row
 
     def _name_source(self) -> None:
-        """Give the name ``source`` to files, or to the columns of what DuckDB does not read."""
+        """Define ``source`` as files, or as columns if DuckDB can't read the files itself."""
         sources, kinds = self._sources, self._kinds
         function = FUNCTIONS.get(kinds[0] or "")
         theirs = all(map(_readable, sources)) and not self._options.only_ours
@@ -149,37 +150,37 @@ class Query:
         statements = self._connection.extract_statements(self._sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise SourceError(
-                f"a query is one SELECT, and {self._sql!r} is not; run others with DuckDB"
+                f"a query must be one SELECT, not {self._sql!r}; run other statements with DuckDB"
             )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn an error of DuckDB's into one of ours, and one of ours into itself."""
+    def _errors_converted(self) -> Iterator[None]:
+        """Turn a DuckDB error into a SourceError; if the source failed, raise its own error."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             if self._source is not None and self._source.failure is not None:
                 raise self._source.failure from None
-            # What comes behind an empty line is the query itself, or settings of a reader.
+            # After an empty line comes the query itself, or the settings of a reader.
             words = str(error).partition("\n\n")[0].replace("\n", "; ")
             words, *candidates = words.split("; The search space used was:")
             if candidates:
-                words += "; look for a quote that is not closed, or a row with other fields"
+                words += "; look for an unclosed quote, or a row with too many or too few fields"
             raise SourceError(f"the query failed: {words}") from error
 
 
 class _Source:
-    """The columns of files that DuckDB does not read itself, as it takes Arrow data.
+    """The columns of files that DuckDB does not read itself, as an Arrow stream.
 
     A query may use ``source`` several times: paths are read again each time.
 
     Args:
         sources: paths, or one file object.
-        kinds: as which each of them is to be read.
-        options: what the user says of them.
+        kinds: the format of each source.
+        options: the user's options for the sources.
 
     Attributes:
-        failure: what ended the reading; DuckDB passes on no more than its text.
+        failure: the exception that ended the reading, or None; DuckDB passes on only its text.
     """
 
     def __init__(self, sources: list[Any], kinds: list[str | None], options: FileOptions) -> None:
@@ -192,7 +193,7 @@ class _Source:
         self._schema = self._first.open()
         if not self._schema.names:
             raise SourceError(
-                "the query failed: the source has no rows, and so no columns; leave out the query"
+                "the query failed: the source has no rows, so no columns; leave out the query"
             )
 
     def __arrow_c_schema__(self) -> object:
@@ -203,13 +204,13 @@ class _Source:
         return reader.__arrow_c_stream__(requested_schema)
 
     def interrupt(self) -> None:
-        """Let reads that wait for a pipe come to their end."""
+        """End reads that wait for a pipe."""
         for reading in self._readings:
             reading.interrupt()
 
     @property
     def bad_rows(self) -> int:
-        """How many rows were left out."""
+        """Number of rows skipped."""
         return max(reading.bad_rows for reading in self._readings)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -227,7 +228,7 @@ class _Source:
         once = self._options.bad_rows not in ("error", "skip")
         if self._readings and (once or not all(map(_is_file, self._sources))):
             raise SourceError(
-                "the query failed: it uses source twice; begin it with "
+                "the query failed: it uses source twice; start it with "
                 "WITH s AS MATERIALIZED (FROM source)"
             )
         reading = SeveralFiles(self._sources, self._kinds, Reading(self._options), None)
@@ -236,9 +237,9 @@ class _Source:
 
 
 def _delimiter(sources: list[str], kind: str, given: str | None) -> str:
-    """The delimiter that makes several columns of the first line of each file, or the usual one.
+    """Return the delimiter that splits the first line of every file, or the default one.
 
-    DuckDB itself takes another one where a quote that is not closed is at odds with the right one.
+    DuckDB's own detection picks a wrong one if a quote is not closed.
 
     Raises:
         SourceError: a first line can't be read.
@@ -253,15 +254,15 @@ def _delimiter(sources: list[str], kind: str, given: str | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as a query has it."""
+    """Return a text as an SQL string."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def _is_file(source: Any) -> bool:
-    """Whether this can be read again."""
+    """Whether a source can be read again."""
     return isinstance(source, str) and os.path.isfile(source)
 
 
 def _readable(source: Any) -> bool:
-    """Whether DuckDB reads it: a file, not packed with bzip2, whose name is no pattern."""
+    """Whether DuckDB can read a source: a file, not bzip2, whose name is not a pattern."""
     return _is_file(source) and not source.lower().endswith(".bz2") and not glob.has_magic(source)

@@ -1,4 +1,4 @@
-"""Batches taken from their source by a thread, a bounded number of bytes ahead of the consumer."""
+"""Read batches in a thread, a bounded number of bytes ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ...server.threads import in_thread
 
 __all__ = ["ReadAhead", "Run"]
 
-# What is read and not yet taken: some blocks of CSV, or batches of Parquet (1.3 MB for 16,384 rows
-# of 10 columns). It is one batch, where that is larger.
+# Bytes read and not yet consumed: some blocks of CSV, or batches of Parquet (1.3 MB for 16,384 rows
+# of 10 columns). A larger batch is read alone.
 AHEAD_BYTES = 4 << 20
-# How long a close waits for a thread that does not return, as from a file object of the user's.
+# How long close() waits for a thread that is stuck, for example in the user's file object.
 CLOSE_SECONDS = 2.0
 CLOSED = "the table was closed while it was read"
 
@@ -27,34 +27,34 @@ class Run(Protocol):
     """One reading of a source, from its beginning; it runs in one thread."""
 
     def open(self) -> Any:
-        """Open the source, and give the schema of its columns."""
+        """Open the source, and return the schema of its columns."""
 
     def batches(self) -> Generator[Any, None, None]:
-        """Give the batches, and let go of the source."""
+        """Yield the batches; close the source at the end."""
 
     def interrupt(self) -> None:
-        """Let what the thread waits for come to its end; other threads call it."""
+        """End whatever the thread waits for; other threads call this."""
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """How much of the source these first rows are, from 0 to 1; None for all that was read."""
+        """Return the share of the source in the first ``rows`` rows, 0 to 1; None: in all read."""
 
     def place(self, row: int) -> tuple[str, int]:
-        """The file of a row that has been read, and which of its rows that is."""
+        """Return the file of a row that has been read, and the row's index in it."""
 
 
 class ReadAhead:
-    """Take batches in a thread of its own, so that reading goes on while the consumer works.
+    """Read batches in a thread of its own, so that reading continues while the consumer works.
 
     Args:
-        run: what gives the batches. The source is opened in the thread, too: the consumer's waits
-            have to end with a Ctrl-C, and those within Arrow do not.
+        run: yields the batches. The thread opens the source, too: Ctrl-C must be able to end the
+            consumer's waits, and it does not end waits inside Arrow.
 
     Attributes:
-        schema: the columns, once it is open.
-        error: what ended the batches, or the wait for them, where it was an exception.
+        schema: the columns, once the source is open.
+        error: the exception that ended the batches, or the wait for them; else None.
 
     Raises:
-        SourceError: no thread can be had.
+        SourceError: no thread can be started.
     """
 
     def __init__(self, run: Run) -> None:
@@ -111,7 +111,7 @@ class ReadAhead:
         raise StopIteration
 
     def close(self) -> None:
-        """Stop the thread, and wait until it has let go of its source."""
+        """Stop the thread, and wait until it has closed its source."""
         if not is_own(self):
             return
         with self._changed:
@@ -124,8 +124,8 @@ class ReadAhead:
             wait([self._reading], CLOSE_SECONDS)
 
     def _let_go(self) -> None:
-        """Come to an end, in a child of the process that the thread is in."""
-        self._changed = threading.Condition()  # the thread may have held the former one's lock
+        """End the reading in a forked child, where the thread does not run."""
+        self._changed = threading.Condition()  # the thread may have held the old one's lock
         self.error = SourceError(str(Inherited("table")))
         self._ready.clear()
         self._ended = True
@@ -152,7 +152,7 @@ class ReadAhead:
                 self._changed.notify_all()
 
     def _put(self, batch: Any) -> bool:
-        """Hand over a batch; False when there is none, or nobody wants it any more."""
+        """Pass on a batch; False if there is none, or if the reader was closed."""
         if batch is None:
             return False
         size = batch.nbytes

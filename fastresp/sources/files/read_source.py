@@ -1,4 +1,4 @@
-"""``read``: files and queries as a stream of columns, files of RESP as commands."""
+"""``read``: files and queries as a stream of columns, RESP files as commands."""
 
 from __future__ import annotations
 
@@ -86,79 +86,80 @@ def read(
     limit: int | None = None,
     skip_truncated: bool = False,
 ) -> Table | RespFile:
-    """Read files, or the rows of a query, as columns to load; or a file of RESP as commands.
+    """Read files, or the rows of a query, as columns to load; or a RESP file as commands.
 
-    Nothing is held: a thread reads some megabytes ahead of what takes the rows, whatever their
-    number.
+    Memory stays small, whatever the number of rows: a thread reads a few megabytes ahead.
 
     Args:
-        source: a path; a pattern such as ``data/*.parquet``, whose files are read in the order of
+        source: a path; a pattern such as ``data/*.parquet``, whose files are read in order of
             their names; a list of paths; a file object open for reading bytes, such as
-            ``sys.stdin.buffer``; or a query that names its files itself, such as ``SELECT id, name
+            ``sys.stdin.buffer``; or a query that names its own files, such as ``SELECT id, name
             FROM 'flights.parquet'``.
         sql: a query over the source, which it calls ``source``.
         format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"`` or
-            ``"resp"``, where the name of a path, or the first bytes of a file object, do not tell.
-            Files of text may be compressed with gzip, Zstandard or bzip2.
-        delimiter: the character between the fields of CSV, where that is no comma; of lines what
-            ends each of them, where that is no line end.
-        header: whether the first line of CSV names the columns. Without one they are
-            ``column_1``, ``column_2``, and so on.
-        columns: names for the columns of CSV that has no line of them.
-        encoding: of a file of text, where that is not UTF-8, such as ``"latin-1"``.
-        null_values: fields of CSV that are nulls, besides empty ones, where they are not quoted.
-        bad_rows: what a row of CSV or JSON lines does that can't be read: ``"error"``;
-            ``"skip"`` leaves it out, and ``Table.bad_rows`` counts it; or the path of a file that
-            takes these rows as they stand.
-        limit: stop after so many rows.
-        skip_truncated: of a file of RESP, load what comes before an end in the midst of a command.
+            ``"resp"``; overrides the file extension or, for a file object, its first bytes.
+            Text files may be compressed with gzip, Zstandard or bzip2.
+        delimiter: the character between CSV fields, if not a comma; of lines, the line end, if
+            not a newline.
+        header: whether the first line of CSV names the columns. If not, they are ``column_1``,
+            ``column_2``, and so on.
+        columns: the column names of CSV without a header.
+        encoding: the encoding of a text file, if not UTF-8, such as ``"latin-1"``.
+        null_values: unquoted CSV fields that mean null, besides empty ones.
+        bad_rows: what to do with rows of CSV or JSON lines that can't be read: ``"error"`` raises;
+            ``"skip"`` skips them, and ``Table.bad_rows`` counts them; or the path of a file to
+            write them to, unchanged.
+        limit: stop after this many rows.
+        skip_truncated: if a RESP file ends inside a command, load the commands before it.
 
-    Every column of CSV is text as it stands in the file: ``00123`` and ``1.10`` stay so, and bytes
-    that are not UTF-8 pass. An empty field is a null, and ``""`` an empty string, as in
-    PostgreSQL's COPY. Of JSON lines, or one JSON array, numbers keep their text when they are
-    loaded, and ``{*!json}`` sends a row as it stands. Elsewhere their columns are of 64-bit
-    integers, decimals of up to 38 digits or 64-bit floats. A fraction becomes the nearest float; an
-    integer that its column can't hold is an error, and so is a number that would become infinite.
-    A missing key is a null. The first 2 MiB have to show every column and its type. Lines have one
-    column of bytes, ``line``.
+    CSV: every column is text, exactly as in the file: ``00123`` and ``1.10`` are unchanged, and
+    bytes need not be UTF-8. An empty field is a null and ``""`` an empty string, as in
+    PostgreSQL's COPY. A file without a first line is an error.
 
-    In a query DuckDB reads CSV and Parquet and gives types to their columns, but not where they
-    come from a file object or have options that DuckDB does not know. JSON lines in ``source`` are
-    read as above, and those that a query names itself by DuckDB, which makes floats of large
-    integers. Times are in UTC.
+    JSON lines, or one JSON array: in a load, numbers keep their text, and ``{*!json}`` sends a row
+    unchanged. For other consumers, number columns are 64-bit integers, decimals of up to 38 digits
+    or 64-bit floats: a fraction becomes the nearest float; an integer that its column can't hold
+    is an error, and so is a number that would become infinite. A missing key is a null. Every
+    column and its type must appear in the first 2 MiB.
 
-    A file of RESP, such as ``dump`` writes, is one path or one file object: see RespFile.
+    Lines: one column of bytes, ``line``.
 
-    Files have the same columns, in any order; where their beginnings tell, others are an error
-    before the first is read. One without rows is none to load; CSV without even a
-    first line is an error.
+    RESP, as ``dump`` writes it: one path or one file object; see RespFile.
+
+    Queries: DuckDB reads CSV and Parquet, and chooses the types of their columns, unless they come
+    from a file object or have options that DuckDB does not support. JSON lines in ``source`` are
+    read as above; DuckDB itself reads those that the query names, and turns large integers into
+    floats. Times are in UTC.
+
+    Several files must have the same columns, in any order. If their beginnings show that the
+    columns differ, the error is raised before the first file is read. Files may have no rows.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: an option can't be, or the name of a file does not tell its format.
-        SourceError: later, when the table is loaded: the file is not of its format, a row has too
-            many fields or too few, files differ in their columns, or the query fails.
+        ValueError: an option is invalid, or the format of a file can't be told from its name.
+        SourceError: later, when the table is loaded: the file is not in its format, a row has too
+            many or too few fields, the columns of files differ, or the query fails.
         ImportError: pyarrow, or DuckDB for a query, is not installed.
     """
     if format is not None and format not in FORMATS:
-        words = f" is one of {', '.join(map(repr, FORMATS))}, not {format!r}"
+        words = f" must be one of {', '.join(map(repr, FORMATS))}, not {format!r}"
         raise ValueError(Message(Hint("format"), words))
     if limit is not None and limit < 0:
-        raise ValueError(f"limit is a number of rows of 0 or more, not {limit}")
+        raise ValueError(f"limit must be 0 rows or more, not {limit}")
     options = _options(format, delimiter, header, columns, encoding, null_values, bad_rows)
     if format == "resp" or (format is None and _is_resp(source)):
         if sql is not None:
-            raise ValueError("a file of RESP holds commands, and no columns for a query")
+            raise ValueError("a RESP file contains commands, so it has no columns for a query")
         if options != AS_IT_IS:
-            words = " is for files of text, and this is a file of RESP"
+            words = " is for text files, but this is a RESP file; leave it out"
             raise ValueError(Message(Hint(_given(options), ...), words))
         return RespFile(_one(source), limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
         option, resp = Hint("skip_truncated"), Hint("format", "resp")
-        raise ValueError(Message(option, " is for files of RESP: give ", resp, " if this is one"))
+        raise ValueError(Message(option, " is for RESP files; use ", resp, " if this is one"))
     if sql is None and isinstance(source, str) and QUERY.match(source) and not exists(source):
         if options != AS_IT_IS:
-            words = " is for a file; in a query the options of read_csv(...) say it"
+            words = " is for files; in a query, use the options of read_csv(...) instead"
             raise ValueError(Message(Hint(_given(options), ...), words))
         return Table([], [], sql=source, limit=limit)
     files = files_of(source)
@@ -182,26 +183,26 @@ def _options(
     null_values: Sequence[str],
     bad_rows: Path,
 ) -> FileOptions:
-    """What the user says of files of text.
+    """Check and collect the user's options for text files.
 
     Raises:
-        ValueError: it can't be.
+        ValueError: an option is invalid.
     """
     ends_lines = delimiter == "\0" and format == "lines"
     if delimiter is not None and not ends_lines and not re.fullmatch(DELIMITER, delimiter):
-        words = f" is one ASCII character and no quote, not {delimiter!r}"
+        words = f" must be one ASCII character other than a quote, not {delimiter!r}"
         raise ValueError(Message(Hint("delimiter"), words))
     if encoding is not None:
         try:
             "".encode(encoding)
         except LookupError:
-            words = f" is one that Python knows, such as 'latin-1', not {encoding!r}"
+            words = f" must be one that Python knows, such as 'latin-1', not {encoding!r}"
             raise ValueError(Message(Hint("encoding"), words)) from None
     for name, texts in (("columns", columns), ("null_values", null_values)):
         if isinstance(texts, str):
-            raise TypeError(f"{name} is a list of texts, not one: give [{texts!r}]")
+            raise TypeError(f"{name} must be a list of strings, not a string; use [{texts!r}]")
     if columns is not None and not columns:
-        raise ValueError(Message(Hint("columns"), " names at least one column"))
+        raise ValueError(Message(Hint("columns"), " must name at least one column"))
     return FileOptions(
         delimiter,
         header and columns is None,
@@ -213,7 +214,7 @@ def _options(
 
 
 def _given(options: FileOptions) -> str:
-    """The first option that is given; columns come before header, which they take away."""
+    """Return the first option that is set; ``columns`` rather than ``header``, which it unsets."""
     names = [
         each.name
         for each in fields(options)
@@ -228,5 +229,5 @@ def _is_resp(source: Source) -> bool:
 
 def _one(source: Source) -> Path | IO[bytes]:
     if isinstance(source, Sequence) and not isinstance(source, str):
-        raise ValueError("files of RESP are loaded one by one: give one path, and not a list")
+        raise ValueError("RESP files are loaded one at a time; pass one path, not a list")
     return source

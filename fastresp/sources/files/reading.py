@@ -1,4 +1,4 @@
-"""How files are to be read: what a user says of them, and what a load needs of them."""
+"""How to read files: the user's options, and what a load needs of them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = [
     "unfit",
 ]
 
-# A row of CSV or JSON lines has to fit into a block. Flights as CSV: a process that reads them
-# peaks at 126 MiB with blocks of 1 MiB, 129 MiB with 2, 155 MiB with 4; the rate is the same.
+# A row of CSV or JSON lines must fit in a block. Flights as CSV: a process that reads them peaks at
+# 126 MiB with blocks of 1 MiB, 129 MiB with 2, 155 MiB with 4; throughput is the same.
 BLOCK_BYTES = 2 << 20
 
 NAMES = {
@@ -42,15 +42,15 @@ NAMES = {
 
 @dataclass(frozen=True)
 class FileOptions:
-    """What a user says of files of text.
+    """The user's options for text files.
 
     Attributes:
-        delimiter: between the fields of CSV, where that is no comma; what ends each of lines.
+        delimiter: the character between CSV fields, if not a comma; of lines, the line end.
         header: whether the first line of CSV names the columns.
-        columns: their names, where no line has them.
-        encoding: of the text, where that is not UTF-8.
-        null_values: fields of CSV that are nulls, besides empty ones.
-        bad_rows: ``"error"``, ``"skip"``, or the path of the file that takes them.
+        columns: the column names of CSV without a header.
+        encoding: the encoding of the text, if not UTF-8.
+        null_values: CSV fields that mean null, besides empty ones.
+        bad_rows: ``"error"``, ``"skip"``, or the path of the file to write bad rows to.
     """
 
     delimiter: str | None = None
@@ -62,7 +62,7 @@ class FileOptions:
 
     @property
     def only_ours(self) -> bool:
-        """Whether they say what DuckDB's own readers are not told."""
+        """Whether an option is set that is not passed on to DuckDB's own readers."""
         return self != FileOptions(delimiter=self.delimiter)
 
 
@@ -70,11 +70,11 @@ AS_IT_IS = FileOptions()
 
 
 def unfit(kind: str, options: FileOptions) -> Message | None:
-    """Say which option is not for files of this format; None where all are."""
+    """Return a message if an option does not apply to this format, else None."""
     delimited = ("csv", "tsv")
     fits = {
         "delimiter": ("csv", "lines"),
-        "columns": delimited,  # which mean that there is no header
+        "columns": delimited,  # before header, which they turn off
         "header": delimited,
         "null_values": delimited,
         "encoding": (*delimited, "jsonl", "lines"),
@@ -84,19 +84,19 @@ def unfit(kind: str, options: FileOptions) -> Message | None:
         if kind not in kinds and getattr(options, name) != getattr(AS_IT_IS, name):
             named = [NAMES[each] for each in kinds]
             formats = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
-            words = f" is for {formats}, and this is {NAMES[kind]}; leave it out"
+            words = f" is for {formats}, but this is {NAMES[kind]}; leave it out"
             return Message(Hint(name, ...), words)
     return None
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a template takes of each row.
+    """What a template needs of each row.
 
     Attributes:
         columns: the names of the columns; None for all.
-        vectors: those of vectors.
-        document: whether it takes the whole row as JSON.
+        vectors: the names of the vector columns.
+        document: whether it needs the whole row as JSON.
     """
 
     columns: frozenset[str] | None
@@ -105,18 +105,18 @@ class Wanted:
 
 
 class BadRows:
-    """The rows that can't be read: an error each, or counted, left out and maybe kept.
+    """The rows that can't be read: raise an error, or count, skip and maybe write them to a file.
 
     Args:
-        policy: ``"error"``, ``"skip"``, or the path of the file that takes them.
-        encoding: of the source, which that file gets, too; None for UTF-8.
+        policy: ``"error"``, ``"skip"``, or the path of the file to write them to.
+        encoding: the encoding of the source, also used for that file; None for UTF-8.
 
     Attributes:
-        count: how many were left out.
+        count: number of rows skipped.
     """
 
     def __init__(self, policy: str | os.PathLike[str], encoding: str | None = None) -> None:
-        # One for all rows: UTF-16 begins with a mark.
+        # One encoder for all rows: UTF-16 starts with a byte order mark.
         self._encoder = codecs.getincrementalencoder(encoding)() if encoding else None
         self.skip = policy != "error"
         self.count = 0
@@ -125,14 +125,14 @@ class BadRows:
             self._file = open(policy, "wb")  # noqa: SIM115
 
     def add(self, row: bytes) -> None:
-        """Leave out a row."""
+        """Skip a row."""
         self.count += 1
         if self._file is not None:
             line = row.rstrip(b"\r\n") + b"\n"
             self._file.write(line if self._encoder is None else self._encoder.encode(line.decode()))
 
     def close(self) -> None:
-        """Close the file of them."""
+        """Close the file of bad rows."""
         if self._file is not None:
             self._file.close()
 
@@ -142,10 +142,10 @@ class Reading:
     """One reading of files.
 
     Attributes:
-        options: what the user says of them.
-        wanted: what a load takes of them; None for anybody else, who gets columns with types.
+        options: the user's options.
+        wanted: what a load needs of the rows; None outside a load, which reads typed columns.
         stopped: set when nothing more is wanted.
-        bad: takes the rows that can't be read.
+        bad: counts and stores the rows that can't be read.
     """
 
     options: FileOptions
@@ -158,7 +158,7 @@ class Reading:
 
 
 class Batches(NamedTuple):
-    """Batches of columns, what these are, and what lets go of where they come from."""
+    """Batches of columns, their schema, and a function that releases their source."""
 
     schema: Any
     batches: Iterator[Any]
@@ -166,12 +166,12 @@ class Batches(NamedTuple):
 
 
 class Converted:
-    """A binary file whose bytes are changed as they are read; an Input reads it.
+    """A binary file whose bytes are converted as they are read; an Input reads it.
 
     Args:
         data: the file.
-        feed: what becomes of each block.
-        finish: what comes at the end.
+        feed: converts a block.
+        finish: returns the bytes to add at the end.
     """
 
     def __init__(
@@ -195,14 +195,15 @@ class Converted:
 
 
 def line_blocks(data: Input, end: bytes = b"\n", most: int = BLOCK_BYTES) -> Iterator[bytes]:
-    """Blocks of whole lines; the last one may lack its line end.
+    """Yield blocks of whole lines; the last line may lack its line end.
 
     Args:
-        end: what ends a line.
-        most: bytes that a line may have.
+        data: the file.
+        end: the line end.
+        most: maximum bytes of a line.
 
     Raises:
-        SourceError: a line has more.
+        SourceError: a line is longer.
     """
     pieces: list[bytes] = []
     size = 0
@@ -218,8 +219,7 @@ def line_blocks(data: Input, end: bytes = b"\n", most: int = BLOCK_BYTES) -> Ite
         size += len(block)
         if size >= most:
             raise SourceError(
-                f"a row is larger than {most >> 20} MiB, the most that is read; load the rows "
-                "from Python"
+                f"a row is larger than {most >> 20} MiB, the maximum; load the rows from Python"
             )
     if size:
         yield b"".join(pieces)

@@ -1,4 +1,4 @@
-"""``read_rejects``: the commands that failed, byte by byte as ``rejects=`` wrote them."""
+"""``read_rejects``: read the failed commands that ``rejects=`` wrote, byte for byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> R
     """Read the file that ``rejects=`` wrote, to send its commands again exactly as they were.
 
     ``mass_insert(read_rejects("rejects.jsonl"), rejects="again.jsonl")`` sends them, without a
-    template. The whole file is checked before the first is sent.
+    template. The whole file is checked before anything is sent.
 
     Args:
         path: the file.
@@ -26,14 +26,14 @@ def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> R
 
     Raises:
         FileNotFoundError: there is no such file.
-        SourceError: later, when the commands are taken: a line is not one of rejects, its command
-            had a password, which is not written down, or it is an error of a transaction.
+        SourceError: later, when the commands are read: a line was not written by ``rejects=``, its
+            command had a password (passwords are not stored), or the error is from a transaction.
     """
     return RejectsFile(path, limit=limit)
 
 
 class RejectsFile:
-    """The commands of a file of rejects, as often as they are asked for: see read_rejects.
+    """The commands of a rejects file, which can be iterated several times: see read_rejects.
 
     Attributes:
         name: the path.
@@ -43,7 +43,7 @@ class RejectsFile:
         self.name = os.fspath(path)
         os.stat(path)
         if limit is not None and limit < 0:
-            raise ValueError(f"limit is a number of commands of 0 or more, not {limit}")
+            raise ValueError(f"limit must be 0 commands or more, not {limit}")
         self._limit = limit
         self._names: list[str] | None = None
 
@@ -52,7 +52,7 @@ class RejectsFile:
         return self._commands()
 
     def names(self) -> list[str]:
-        """Check the file, and give the names of its commands, in capitals.
+        """Check the file, and return the names of its commands in capitals.
 
         Raises:
             SourceError: a line can't be sent again.
@@ -75,8 +75,8 @@ class RejectsFile:
             why = _not_to_be_sent(fields, command)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise SourceError(
-                f"{self.name}, line {number:,}, is not what rejects= writes: a JSON object whose "
-                '"arguments" are a command, each of them text or {"base64": "..."}'
+                f"{self.name}, line {number:,}, was not written by rejects=; it must be a JSON "
+                'object whose "arguments" are a command, each a string or {"base64": "..."}'
             ) from None
         if why:
             raise SourceError(f"{self.name}, line {number:,}: {why} (nothing was sent)")
@@ -84,17 +84,17 @@ class RejectsFile:
 
 
 def _not_to_be_sent(fields: dict[str, Any], command: list[str | bytes]) -> str:
-    """Why a command can't be sent again as it is; empty where it can."""
+    """Say why a command can't be sent again; empty if it can."""
     if fields.get("redacted"):
         return (
-            "this command had a password, which rejects do not hold; send it again from where it "
-            "came from, and remove the line"
+            "this command had a password, which rejects do not contain; send it again from its "
+            "source, and remove the line"
         )
     if fields.get("nested") or _name(command) == "EXEC":
         return (
-            "this error is of a transaction or a script, which may have done a part of its work, "
-            "and rejects do not hold the commands of a transaction; check the keys, send it again "
-            "from where it came from, and remove the line"
+            "this error is from a transaction or a script, which may have run in part, and rejects "
+            "do not contain the commands of a transaction; check the keys, send it again from its "
+            "source, and remove the line"
         )
     return ""
 

@@ -1,4 +1,4 @@
-"""Files of RESP as ``dump`` writes them: checked as a whole, then sent as they are."""
+"""RESP files as ``dump`` writes them: checked as a whole, then sent unchanged."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import IO
 
 from ...outcome.errors import EncodeError, ProtocolError, SourceError
 from ...outcome.messages import Hint, Message
+from ...outcome.report import counted
 from ...resp.buffer import Chunk
 from ...resp.shown import HEAD_BYTES, shown_command
 from ...resp.split import CommandSplitter
@@ -26,18 +27,18 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass
 class RespSummary:
-    """What a file of RESP holds.
+    """The contents of a RESP file.
 
     Attributes:
-        commands: whole commands before its end, or before the first fault.
-        size: bytes up to the end of the last of them.
-        names: how many there are of each name, in capitals.
+        commands: number of whole commands before the end or the first fault.
+        size: bytes up to the end of the last whole command.
+        names: number of commands of each name, in capitals.
         largest: bytes of the largest argument.
-        largest_command: index of the command that has it.
-        last: the last whole command, as redis-cli would show it; empty where there is none.
+        largest_command: index of the command with that argument.
+        last: the last whole command, as redis-cli would show it; empty if there is none.
         last_offset: the byte where it begins.
         fault: what is wrong with the file, or None.
-        truncated: whether the fault is nothing but an end in the midst of a command.
+        truncated: whether the file ends inside a command and has no other fault.
     """
 
     commands: int = 0
@@ -52,20 +53,20 @@ class RespSummary:
 
 
 class RespFile:
-    """A file of RESP, to be loaded as it is: a source of ``mass_insert``, without a template.
+    """A RESP file to load unchanged: a source for ``mass_insert``, without a template.
 
-    The whole file is checked before anything is sent. What can't be read twice, such as standard
-    input or a pipe, is checked while it is sent: an error then comes after the commands before it.
-    A row of the load is a command. In asyncio an empty pipe blocks the event loop.
+    The whole file is checked before anything is sent. A source that can't be read twice, such as
+    standard input or a pipe, is checked while it is sent, so the commands before an error are
+    sent. A row of the load is a command. In asyncio an empty pipe blocks the event loop.
 
     Args:
         source: a path, or a file object open for reading bytes.
-        limit: take so many commands from its beginning; None for all.
-        skip_truncated: send what comes before an end in the midst of a command, as of a file whose
-            writer was killed, where it would be an error otherwise.
+        limit: load at most this many commands from the beginning; None for all.
+        skip_truncated: if the file ends inside a command, for example because its writer was
+            killed, load the commands before it instead of raising an error.
 
     Attributes:
-        name: the path, or what the file object is called.
+        name: the path, or the name of the file object.
         limit: as given.
         skip_truncated: as given.
 
@@ -82,14 +83,14 @@ class RespFile:
         skip_truncated: bool = False,
     ) -> None:
         if isinstance(source, io.TextIOBase):
-            raise TypeError("RESP is bytes: open the file in binary mode, with 'rb'")
+            raise TypeError("RESP is binary: open the file with mode 'rb'")
         self._source = source
-        self._start: int | None = None  # where it begins; None for what can be read only once
+        self._start: int | None = None  # where it begins; None if it can be read only once
         self._size: int | None = None
         if isinstance(source, (str, os.PathLike)):
             self.name = os.fspath(source)
             if os.path.isdir(source):
-                raise IsADirectoryError(f"{self.name} is a directory; name a file of it")
+                raise IsADirectoryError(f"{self.name} is a directory; name a file in it")
             if stat.S_ISREG((status := os.stat(source)).st_mode):
                 self._start, self._size = 0, status.st_size
         else:
@@ -104,14 +105,14 @@ class RespFile:
 
     @property
     def rows(self) -> int | None:
-        """How many commands there are to send; None where that is not known beforehand."""
+        """Number of commands to send; None if not known beforehand."""
         return self._summary.commands if self._summary and self._start is not None else None
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """How much of what is to be sent has been read, from 0 to 1; None where unknown.
+        """Return the share of the commands to send that was read, from 0 to 1; None if unknown.
 
         Args:
-            rows: how much these first commands are, where their number is known.
+            rows: if given and the total is known, return the share of this many commands instead.
         """
         if rows is not None and self.rows:
             return min(1.0, rows / self.rows)
@@ -121,10 +122,10 @@ class RespFile:
         return min(1.0, self._read / size) if size else 1.0
 
     def check(self) -> RespSummary | None:
-        """Read the whole file once, and find out whether it can be sent; None for a pipe.
+        """Read the whole file once and check that it can be sent; None for a pipe.
 
         Raises:
-            ProtocolError: it does not hold whole commands only.
+            ProtocolError: it is not made of whole commands only.
             EncodeError: a command changes the reply stream.
         """
         if self._start is None:
@@ -137,7 +138,7 @@ class RespFile:
         return summary
 
     def summary(self) -> RespSummary:
-        """Read it to its end, or to the first fault, and say what it holds."""
+        """Read the file to its end or the first fault, and summarize its contents."""
         splitter = CommandSplitter(limit=self.limit, count_names=True, only_look=True)
         summary = RespSummary()
         for block in self._blocks(self._size):
@@ -147,7 +148,7 @@ class RespFile:
                 break
             if chunk is not None:
                 _note_last(chunk, splitter, summary)
-            # A header may promise more than there is, and all that would be held until the end.
+            # Stop if a header announces more bytes than the file has: all would be held in memory.
             beyond = self._size is not None and splitter.missing > self._size - self._read
             if splitter.fault is not None or beyond:
                 break
@@ -159,7 +160,7 @@ class RespFile:
         return summary
 
     def blocks(self, most: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """What is to be sent, in blocks of at most so many bytes, after a check if possible.
+        """Check the file if possible, and return what to send in blocks of at most ``most`` bytes.
 
         Raises:
             ProtocolError, EncodeError: as ``check()``.
@@ -168,15 +169,15 @@ class RespFile:
         return self._blocks(summary.size if summary else None, most)
 
     def _blocks(self, size: int | None, most: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Read so many bytes from the beginning; None for all there are."""
+        """Read ``size`` bytes from the beginning; None for all."""
         self._read = 0
         own(self)
         with self._opened() as file:
             while size is None or self._read < size:
                 if not is_own(self):
-                    # Both processes have one place in it.
+                    # Parent and child share one file position.
                     raise SourceError(str(Inherited("file")))
-                # Of a pipe what there is, lest the server waits for a whole block.
+                # From a pipe read what is there, so that the server need not wait for a block.
                 block = read_some(file, most if size is None else min(most, size - self._read))
                 if not block:
                     break
@@ -184,7 +185,8 @@ class RespFile:
                 yield block
         if size is not None and self._read < size:
             raise SourceError(
-                f"{self.name}: it was cut short while it was read; load it again when it is whole"
+                f"{self.name}: the file was truncated while it was read; load it again once it is "
+                "complete"
             )
 
     @contextmanager
@@ -199,10 +201,10 @@ class RespFile:
 
 
 class RespEncoder:
-    """Give the commands of a RespFile in chunks, as Writer gives those that it encodes.
+    """Yield the commands of a RespFile as chunks: the Encoder for a RESP file.
 
     Args:
-        file: where they come from.
+        file: the source.
 
     Attributes:
         max_bulk_bytes: larger arguments are refused; None for no limit.
@@ -217,26 +219,26 @@ class RespEncoder:
 
     @property
     def rows(self) -> int:
-        """Rows taken so far, which are commands."""
+        """Number of rows read so far; a row is a command."""
         return self._splitter.commands
 
     @property
     def commands(self) -> int:
-        """Whole commands found so far."""
+        """Number of whole commands read so far."""
         return self._splitter.commands
 
     @property
     def skipped(self) -> int:
-        """Commands left out for a null, of which RESP has none."""
+        """Commands skipped because of a null: always 0, since RESP commands have no nulls."""
         return 0
 
     def chunks(self, rows: Iterable[bytes]) -> Iterator[Chunk]:
         """Yield the commands of an iterable of blocks as chunks.
 
         Raises:
-            EncodeError: an argument is larger than the server takes. Of a file that was checked
-                nothing was sent before.
-            ProtocolError: these are not whole commands.
+            EncodeError: an argument is larger than the server accepts. If the file was checked
+                beforehand, nothing was sent.
+            ProtocolError: the blocks are not made of whole commands.
         """
         source = iter(rows)
         more = True
@@ -247,7 +249,7 @@ class RespEncoder:
                 yield chunk
 
     def fill(self, source: Iterator[bytes]) -> bool:
-        """Take one more block; False when there are no more."""
+        """Read one more block; False at the end."""
         splitter, file = self._splitter, self._file
         if splitter.fault is not None:
             raise _located(splitter.fault, file.name, self._sent) or splitter.fault
@@ -268,12 +270,12 @@ class RespEncoder:
         return False
 
     def take(self) -> Chunk | None:
-        """The commands of the last block, or None if it had none whole."""
+        """Return the commands of the last block; None if it had no whole command."""
         chunk, self._chunk = self._chunk, None
         return chunk
 
     def _look_at_largest(self) -> None:
-        """Refuse a file with an argument that the server would refuse, before anything is sent."""
+        """Before anything is sent, refuse a file with an argument too large for the server."""
         summary = self._file.check() if self._splitter.commands == 0 else None
         if summary and self.max_bulk_bytes is not None and summary.largest > self.max_bulk_bytes:
             raise EncodeError(
@@ -286,7 +288,7 @@ class RespEncoder:
 
 
 def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) -> None:
-    """Take a note of the last whole command, which is all that is kept of it."""
+    """Remember the last whole command, shortened for display, and its place."""
     ends = chunk.ends
     start = ends[-2] if len(ends) > 1 else 0
     summary.last = shown_command(bytes(chunk.piece(start, min(start + HEAD_BYTES, ends[-1]))))
@@ -297,13 +299,13 @@ def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) ->
 def _located(
     fault: Exception | None, name: str, summary: RespSummary
 ) -> ProtocolError | EncodeError | None:
-    """The fault with the file's name, and what comes before it; None where there is none."""
+    """Add to a fault the file's name and the command before it; None if there is no fault."""
     if isinstance(fault, EncodeError):
         return EncodeError(f"{name}: {fault}", command=fault.command, row=fault.row)
-    before = "no whole command comes before it"
+    before = "no whole command before it"
     if summary.commands:
         before = (
-            f"{summary.commands:,} whole commands come before it, the last of them (command "
+            f"{counted(summary.commands, 'whole command')} before it, the last one (command "
             f"{summary.commands - 1:,}, at byte {summary.last_offset:,}): {summary.last}"
         )
     if isinstance(fault, ProtocolError):
@@ -312,9 +314,9 @@ def _located(
         return None
     return ProtocolError(
         Message(
-            f"{name} is cut off: its last command is not whole; ",
+            f"{name} is truncated: its last command is incomplete; ",
             Hint("skip_truncated", True),
-            " sends what comes before it",
+            " sends the commands before it",
         ),
         summary.size,
         before,

@@ -1,4 +1,4 @@
-"""Files of the same columns, read one after another."""
+"""Read files with the same columns, one after another."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["SeveralFiles"]
 class SeveralFiles:
     """One reading of files.
 
+    All files must have the columns of the first one.
+
     Args:
         sources: paths, or one file object.
-        kinds: as which each is to be read; None to tell it by the first bytes.
+        kinds: the format of each; None to detect it from the first bytes.
         reading: how to read them.
-        limit: stop after so many rows.
-
-    The columns are those of the first file, which those of the others have to be.
+        limit: stop after this many rows.
     """
 
     def __init__(
@@ -39,26 +39,26 @@ class SeveralFiles:
         self._sources = sources
         self._kinds = kinds
         if len(set(kinds)) > 1:
-            reading.wanted = None  # the columns of several formats meet in their types
+            reading.wanted = None  # typed columns, so that those of different formats match
         self._reading = reading
         self._limit = limit
         self._sizes = [os.stat(path).st_size if isinstance(path, str) else 1 for path in sources]
         self._index = 0
         self._rows = 0
-        # The first row of each file, and its name, as far as they were opened.
+        # The first row and the name of each file opened so far.
         self._firsts: list[int] = []
         self._names: list[str] = []
-        # For each batch how many rows there are up to its end, and the share of the files.
+        # For each batch, the number of rows up to its end, and the share of the files read.
         self._shares: deque[tuple[int, float]] = deque()
         self._done = (0, 0.0)
         self._part: OpenFile
         self._schema: pa.Schema | None = None
 
     def open(self) -> pa.Schema:
-        """Open the first file, and look at the columns of the others as far as they tell them.
+        """Open the first file, and check the columns of the others if their beginnings show them.
 
         Raises:
-            SourceError: they have others.
+            SourceError: the columns differ.
         """
         try:
             return self._open()
@@ -68,7 +68,7 @@ class SeveralFiles:
 
     def _open(self) -> pa.Schema:
         self._part = self._opened(0)
-        # JSON lines without a line know no columns.
+        # An empty JSON lines file has no columns.
         while not self._part.schema.names and self._index + 1 < len(self._sources):
             self._part.close()
             self._part = self._opened(self._index + 1)
@@ -85,7 +85,7 @@ class SeveralFiles:
         return self._schema
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Give the batches of all files."""
+        """Yield the batches of all files."""
         try:
             first = self._index
             for index in range(first, len(self._sources)):
@@ -107,24 +107,26 @@ class SeveralFiles:
             self._reading.bad.close()
 
     def interrupt(self) -> None:
-        """Let a read that waits for a pipe come to its end."""
+        """End a read that waits for a pipe."""
         self._reading.stopped.set()
 
     @property
     def rows_read(self) -> int:
-        """How many rows have been read."""
+        """Number of rows read."""
         return self._rows
 
     @property
     def bad_rows(self) -> int:
-        """How many rows were left out."""
+        """Number of rows skipped."""
         return self._reading.bad.count
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """How much of the files these first rows are, from 0 to 1; None for all that was read.
+        """Return the share of the files in the first ``rows`` rows, from 0 to 1.
 
-        It is in bytes of the files, or rows where they are known. The rows of one call are not
-        fewer than those of the call before.
+        It is measured in bytes of the files, or in rows if their number is known.
+
+        Args:
+            rows: must not decrease from call to call; None for all rows read.
         """
         if rows is None:
             part = self._part
@@ -137,13 +139,13 @@ class SeveralFiles:
         return low + (high - low) * max(0, rows - before) / (after - before)
 
     def _note_share(self, batch: int) -> None:
-        """Note what has been read with a batch of the open file."""
+        """Remember the share of the files read at the end of a batch."""
         share = self._share(self._reading.stopped.position(batch))
         if share is not None and (not self._shares or self._shares[-1][0] < self._rows):
             self._shares.append((self._rows, share))
 
     def _share(self, taken: int | None) -> float | None:
-        """The share of all files, of which so many bytes of the open one were taken."""
+        """Return the share of all files read, with ``taken`` bytes of the open one."""
         part, index = self._part, self._index
         if part.rows is not None:
             share = (self._rows - self._firsts[index]) / part.rows if part.rows else 1.0
@@ -157,7 +159,7 @@ class SeveralFiles:
         return min((sum(self._sizes[:index]) + share * self._sizes[index]) / total, 1.0)
 
     def place(self, row: int) -> tuple[str, int]:
-        """The file of a row that has been read, and which of its rows that is."""
+        """Return the file of a row that has been read, and the row's index in it."""
         if not 0 <= row < self._rows:
             raise LookupError(f"row {row:,} has not been read")
         index = bisect.bisect_right(self._firsts, row) - 1
@@ -171,18 +173,17 @@ class SeveralFiles:
         except UnicodeDecodeError as error:
             part.close()
             raise SourceError(
-                f"{part.name}: the name of a column is not UTF-8: the file is damaged; write it "
-                "again, with names that are"
+                f"{part.name}: a column name is not UTF-8; write the file again with UTF-8 names"
             ) from error
         self._firsts.append(self._rows)
         self._names.append(part.name)
         return part
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the columns in the order, and of the types, of the first file.
+        """Return the batch with the column order and types of the first file.
 
         Raises:
-            SourceError: it has others.
+            SourceError: the columns differ.
         """
         assert self._schema is not None
         if batch.schema.equals(self._schema):
@@ -193,20 +194,20 @@ class SeveralFiles:
             return batch.select(wanted).cast(self._schema)
         except pa.ArrowException as error:
             raise SourceError(
-                f"{self._part.name} has columns of other types than {self._names[0]}: {error}; "
-                "load them one by one, or cast in a query that names them"
+                f"the column types of {self._part.name} differ from those of {self._names[0]}: "
+                f"{error}; load the files one by one, or cast the columns in a query over the files"
             ) from error
 
     def _check_names(self, name: str, names: list[str]) -> None:
-        """Refuse a file with other columns than those of the first one.
+        """Refuse a file whose columns differ from those of the first file.
 
         Raises:
-            SourceError: it has others.
+            SourceError: the columns differ.
         """
         assert self._schema is not None
         if sorted(names) != sorted(self._schema.names):
             raise SourceError(
-                f"{name} has the columns {', '.join(names)}, and {self._names[0]} "
-                f"{', '.join(self._schema.names)}; load them one by one, or name columns in a "
-                "query that names its files"
+                f"{name} has the columns {', '.join(names)}, but {self._names[0]} has "
+                f"{', '.join(self._schema.names)}; load the files one by one, or select the "
+                "columns in a query over the files"
             )

@@ -1,4 +1,4 @@
-"""Tables: columns that are read as they are loaded."""
+"""Tables: columns that are read while they are loaded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Table"]
 
 
 class Table:
-    """Columns that are read as they are loaded: what ``read`` gives.
+    """Columns that are read while they are loaded, as returned by ``read``.
 
-    Anything that takes Arrow data takes it, such as ``pyarrow.table(table)``. Each time a table of
-    paths or of a query is taken it is read anew; a file object can be read once.
+    Any consumer of Arrow data accepts a Table, such as ``pyarrow.table(table)``. Paths and queries
+    are read again each time; a file object can be read only once.
 
     Attributes:
-        files: the paths; of a file object its name.
-        error: what ended the last reading, where it was an exception; an Arrow stream hands on
-            no more than its text.
+        files: the paths, or the name of the file object.
+        error: the exception that ended the last reading, or None; an Arrow stream passes on only
+            its text.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Table:
         options: FileOptions = AS_IT_IS,
         limit: int | None = None,
     ) -> None:
-        imported("pyarrow")  # said now, and not only when it is loaded
+        imported("pyarrow")  # so that it fails now, rather than when the table is loaded
         self._sources = files
         self._kinds = kinds
         self._sql = sql
@@ -52,17 +52,17 @@ class Table:
 
     @property
     def files(self) -> list[str]:
-        """The paths; of a file object its name."""
+        """The paths, or the name of the file object."""
         return [file if isinstance(file, str) else name_of(file) for file in self._sources]
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the last reading, where it was an exception."""
+        """The exception that ended the last reading, or None."""
         return None if self._ahead is None else self._ahead.error
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are, where the metadata of every file say so.
+        """Number of rows, if the metadata of every file has it, else None.
 
         Raises:
             SourceError, OSError: a file can't be read.
@@ -76,11 +76,11 @@ class Table:
         return NotImplemented if rows is None else rows
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """How much of the files the first rows are, from 0 to 1, where that is known.
+        """Return the share of the files in the first ``rows`` rows, from 0 to 1; None if unknown.
 
         Args:
-            rows: how many rows, not fewer than in the call before; None for all that were read,
-                which is ahead of those that were taken.
+            rows: number of rows, which must not decrease from call to call; None for all rows
+                read, which is ahead of the rows consumed.
         """
         if self._run is None:
             return None
@@ -91,9 +91,9 @@ class Table:
         return part
 
     def place(self, row: int) -> tuple[str, int]:
-        """The file that a row came from, and which of its rows it is, counted from 0.
+        """Return the file of a row and the row's index in it, counted from 0.
 
-        For a query it is the row of its result, and no file.
+        For a query, the file is empty and the index is that of the result.
 
         Raises:
             LookupError: the row has not been read.
@@ -104,22 +104,22 @@ class Table:
 
     @property
     def bad_rows(self) -> int:
-        """How many rows the last reading left out, for ``bad_rows=`` says so."""
+        """Number of rows that the last reading skipped because of ``bad_rows=``."""
         count: int = getattr(self._run, "bad_rows", 0)
         return count
 
     @property
     def has_no_columns(self) -> bool:
-        """Whether the last reading found none: JSON without rows names no columns."""
+        """Whether the last reading found no columns, as in JSON without rows."""
         return self._ahead is not None and not self._ahead.schema.names
 
     @property
     def skips_bad_rows(self) -> bool:
-        """Whether rows that can't be read are left out."""
+        """Whether rows that can't be read are skipped."""
         return self._options.bad_rows != "error"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Begin to read, and give the batches as an Arrow stream.
+        """Start reading, and return the batches as an Arrow stream.
 
         Raises:
             SourceError, OSError: the first file, or the query, can't be read.
@@ -127,7 +127,7 @@ class Table:
         return self._stream(None, requested_schema)
 
     def for_load(self, wanted: Wanted) -> Loaded:
-        """The columns as a load takes them: numbers of JSON have their text, and rows theirs."""
+        """Return the columns as a load needs them: JSON numbers and rows keep their text."""
         return Loaded(self, wanted)
 
     def _stream(self, wanted: Wanted | None, requested_schema: object = None) -> object:
@@ -135,16 +135,16 @@ class Table:
 
         self.close()
         self._run = self._new_run(wanted)
-        ahead = self._ahead = ReadAhead(self._run)  # which other threads can close from now on
+        ahead = self._ahead = ReadAhead(self._run)  # from now on other threads can close it
         ahead.wait_until_open()
         batches = _Batches(ahead)
-        # Also when the interpreter ends: it is aborted when a thread is in the midst of Arrow.
+        # Also at exit: an interpreter that ends while a thread is inside Arrow is aborted.
         weakref.finalize(batches, ahead.close)
         stream = pa.RecordBatchReader.from_batches(ahead.schema, batches)
         return stream.__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
-        """End the reading that is going on, if any."""
+        """Stop the current reading, if any."""
         if self._ahead is not None:
             self._ahead.close()
 
@@ -157,7 +157,7 @@ class Table:
     def _new_run(self, wanted: Wanted | None) -> Run:
         if self._run is not None and not all(isinstance(file, str) for file in self._sources):
             raise SourceError(
-                f"{self.files[0]} has been read, and can't be read twice; give a path, or a new "
+                f"{self.files[0]} was read already and can't be read twice; pass a path or a new "
                 "file object"
             )
         run: Run
@@ -171,7 +171,7 @@ class Table:
         return run
 
     def rows_about(self) -> int | None:
-        """How many rows there are, about, where some lines of every file tell."""
+        """Estimate the number of rows from some lines of every file; None if not possible."""
         return self._total(imported("pyarrow", ".formats").rows_about)
 
     def _counted(self) -> int | None:
@@ -190,11 +190,11 @@ class Table:
 
 
 class Loaded:
-    """The columns of a Table as a load takes them.
+    """The columns of a Table as a load needs them.
 
     Args:
         table: the table.
-        wanted: what the template takes.
+        wanted: what the template needs.
     """
 
     def __init__(self, table: Table, wanted: Wanted) -> None:
@@ -203,7 +203,7 @@ class Loaded:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the reading, where it was an exception."""
+        """The exception that ended the reading, or None."""
         return self._table.error
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -211,7 +211,7 @@ class Loaded:
 
 
 class _Batches:
-    """What Arrow takes the batches from; the reading ends when Arrow lets go of it."""
+    """The iterator of batches that Arrow consumes; the reading ends when Arrow releases it."""
 
     def __init__(self, ahead: ReadAhead) -> None:
         self._ahead = ahead

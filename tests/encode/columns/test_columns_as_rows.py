@@ -236,5 +236,5 @@ def test_names_that_are_numbers() -> None:
 
 
 def test_a_template_is_needed() -> None:
-    with pytest.raises(TypeError, match="a Table holds columns, and needs a template"):
+    with pytest.raises(TypeError, match="a Table has columns and needs a template"):
         fastresp.dump(BASE, None, "/dev/null")

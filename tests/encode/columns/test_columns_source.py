@@ -297,7 +297,7 @@ def test_tables_are_streamed() -> None:
     next(stream)
     assert taken == [0, 1]
     stream.release_columns()
-    with pytest.raises(SourceError, match="there is no table"):
+    with pytest.raises(SourceError, match="the source has no tables"):
         dumped(Frames([]), "SET {id} x")
 
 

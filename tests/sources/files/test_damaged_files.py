@@ -1,4 +1,4 @@
-"""Damaged files of every format: an error of ours, never a crash, never a command of the file's."""
+"""Damaged files of every format raise our errors, never crash, and never inject commands."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from fastresp.sources.files import ipc
 from fastresp.sources.files.ipc import IpcFile
 from fastresp.sources.files.lent import Lent
 
-# More of them than ever ended one: the rest would say nothing new.
+# More crashes than were ever seen; further ones would show nothing new.
 MOST_CRASHES = 5
 
 
 def evil_file(path: Path, suffix: str = "arrow", names: tuple[str, ...] = ("id",)) -> str:
-    """A file whose second string has its end before its beginning, and a command in the third."""
-    # Of a string of -60 bytes the encoder made commands whose keys end within the third string.
+    """Write a file whose second string ends before it begins, and whose third is a command."""
+    # A string of -60 bytes once made the encoder write commands whose keys end inside the third
+    # string.
     texts = ["x" * 140, ("y" * 10 + "\r\n$1\r\nv" + EVIL).ljust(60, "z"), "w" * 50]
     kind = pa.ipc.new_stream if suffix == "arrows" else pa.ipc.new_file
     table = pa.table(dict.fromkeys(names, texts))
@@ -75,8 +76,8 @@ def test_evil_file_in_a_query(tmp_path: Path) -> None:
     assert "column 'id' is damaged" in failure(path, sql="SELECT id FROM source")
 
 
-def test_evil_file_without_the_look_at_files(tmp_path: Path) -> None:
-    """Read by pyarrow itself it is refused by the columns: with row and column."""
+def test_evil_file_read_by_pyarrow(tmp_path: Path) -> None:
+    """If pyarrow reads it, our column encoder refuses it, with row and column."""
     with pa.memory_map(evil_file(tmp_path, names=("other", "id"))) as file:
         table = pa.ipc.open_file(file).read_all()
         with pytest.raises(
@@ -85,8 +86,8 @@ def test_evil_file_without_the_look_at_files(tmp_path: Path) -> None:
             fastresp.dump(table, "SET {id} v", tmp_path / "out.resp")
 
 
-def test_bytes_that_are_not_utf8_pass(tmp_path: Path) -> None:
-    """In text columns, too, as those of CSV do: Redis takes any bytes."""
+def test_bytes_need_not_be_utf8(tmp_path: Path) -> None:
+    """Not even in text columns, as in CSV: Redis accepts any bytes."""
     bad = pa.array([b"\xff", b"b"])
     nested = pa.ListArray.from_arrays([0, 1, 2], bad)
     table = pa.table({"a": bad.view(pa.string()), "b": nested.view(pa.list_(pa.string()))})
@@ -106,14 +107,14 @@ def test_column_name_that_is_not_utf8(tmp_path: Path) -> None:
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
     path.write_bytes(path.read_bytes().replace(b"name", b"na\xffe"))
-    assert "the name of a column is not UTF-8" in failure(path)
+    assert "a column name is not UTF-8" in failure(path)
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_threads_of_arrow_have_let_go_of_a_closed_file(
+def test_arrow_threads_have_released_a_closed_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    """They read its index; coming back to Python while it ends, they would abort the process."""
+    """They read its index, and would abort the process if they called Python during its exit."""
     lent: list[weakref.ref[Any]] = []
 
     class Noted(Lent):
@@ -135,7 +136,7 @@ def test_threads_of_arrow_have_let_go_of_a_closed_file(
 
 
 def damage(kind: str, count: int, folder: Path) -> list[str]:
-    """What is wrong with loading so many damaged files, in processes that may end."""
+    """Load damaged files in separate processes, and return what went wrong."""
     found, first, crashes = [], 0, 0
     while first < count and crashes < MOST_CRASHES:
         done = subprocess.run(
@@ -161,6 +162,6 @@ def test_damaged_files(tmp_path: Path, kind: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_damaged_files(tmp_path: Path, kind: str) -> None:
-    """FASTRESP_DAMAGED_FILES of each format, or 10,000."""
+    """Load FASTRESP_DAMAGED_FILES files of each format, by default 10,000."""
     count = int(os.environ.get("FASTRESP_DAMAGED_FILES", "10000"))
     assert damage(kind, count, tmp_path) == []

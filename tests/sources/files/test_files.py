@@ -38,7 +38,7 @@ def test_every_format_by_its_suffix(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("packing", PACKERS)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "arrow", "arrows"])
 @pytest.mark.parametrize("seekable", [True, False])
-def test_the_first_bytes_of_a_file_object_tell(
+def test_format_by_the_first_bytes_of_a_file_object(
     tmp_path: Path, suffix: str, packing: str, seekable: bool
 ) -> None:
     data = PACKERS[packing](Path(write(tmp_path / f"users.{suffix}")).read_bytes())
@@ -47,13 +47,13 @@ def test_the_first_bytes_of_a_file_object_tell(
         assert pa.table(table).to_pylist() == (as_text(ROWS) if suffix == "csv" else ROWS)
         assert table.fraction() == (1.0 if seekable else None)
         assert table.place(3) == ("the file object", 3)
-        with pytest.raises(fastresp.SourceError, match=r"can't be read twice; give a path"):
+        with pytest.raises(fastresp.SourceError, match=r"can't be read twice; pass a path"):
             pa.table(table)
     assert not source.closed
 
 
 class Piped(io.RawIOBase):
-    """A stream that gives a few bytes at a time, and can't be sought in."""
+    """A stream that returns a few bytes at a time and is not seekable."""
 
     def __init__(self, data: bytes) -> None:
         self._file = io.BytesIO(data)
@@ -94,17 +94,17 @@ def test_a_pipe_as_a_path(tmp_path: Path) -> None:
 
 def test_format_overrides_the_name(tmp_path: Path) -> None:
     path = Path(write(tmp_path / "users.csv")).rename(tmp_path / "users.data")
-    with pytest.raises(ValueError, match=r"users.data does not tell .* 'csv', 'tsv'"):
+    with pytest.raises(ValueError, match=r"users.data from its name; .* 'csv', 'tsv'"):
         fastresp.read(path)
     assert rows_of(path, format="csv") == as_text(ROWS)
-    with pytest.raises(ValueError, match="format is one of 'csv'"):
+    with pytest.raises(ValueError, match="format must be one of 'csv'"):
         fastresp.read(path, format="xml")  # type: ignore[arg-type]
 
 
-def test_what_is_not_read_while_packed(tmp_path: Path) -> None:
+def test_formats_that_are_not_read_compressed(tmp_path: Path) -> None:
     for name in ("x.resp.gz", "x.parquet.zst"):
         (tmp_path / name).write_bytes(b"")
-        with pytest.raises(ValueError, match=rf"{name} is not read while it is packed; unpack it"):
+        with pytest.raises(ValueError, match=rf"{name} can't be read compressed; decompress it"):
             fastresp.read(tmp_path / name)
 
 
@@ -121,16 +121,18 @@ def test_delimiter(tmp_path: Path, delimiter: str) -> None:
     assert rows_of(stream, delimiter=delimiter, sql="SELECT * FROM source") == rows
 
 
-def test_delimiter_that_is_not_given(tmp_path: Path) -> None:
+def test_missing_delimiter(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     for other in ";|\t":
         path.write_text(f"a{other}b\n1{other}2\n")
         words = failure(path)
         give = "format='tsv'" if other == "\t" else "delimiter="
-        assert f"x.csv: its first line has no comma, but {other!r}: give {give}" in words
+        assert f"x.csv: the first line has no comma but {other!r}; use {give}" in words
         assert rows_of(path, delimiter=",") == [{f"a{other}b": f"1{other}2"}]
     for wrong in ("", ";;", "é", '"', "\n", "\0"):
-        with pytest.raises(ValueError, match="delimiter is one ASCII character and no quote, not"):
+        with pytest.raises(
+            ValueError, match="delimiter must be one ASCII character other than a quote, not"
+        ):
             fastresp.read(path, delimiter=wrong)
 
 
@@ -138,7 +140,7 @@ def test_delimiter_is_for_csv(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"users.{suffix}") for suffix in ("tsv", "jsonl", "parquet", "arrow")]
     for path in paths:
         for sql in (None, "SELECT * FROM source"):
-            with pytest.raises(ValueError, match="delimiter= is for CSV and lines, and this is"):
+            with pytest.raises(ValueError, match="delimiter= is for CSV and lines, but this is"):
                 fastresp.read(path, delimiter=";", sql=sql)
     with pytest.raises(ValueError, match="delimiter= is for a file"):
         fastresp.read("SELECT 1 AS a", delimiter=";")
@@ -148,15 +150,15 @@ def test_delimiter_is_for_csv(tmp_path: Path) -> None:
     assert "delimiter= is for CSV" in failure(io.BytesIO(b'{"a": 1}\n'), delimiter=";")
 
 
-def test_packing_is_seen_whatever_the_name(tmp_path: Path) -> None:
+def test_compression_is_detected_whatever_the_name(tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_bytes(gzip.compress(csv_bytes(ROWS[:50])) + gzip.compress(csv_bytes(ROWS[50:])))
-    assert len(rows_of(path)) == 101  # the second header is a row as any other
+    assert len(rows_of(path)) == 101  # the second header is an ordinary row
     path.write_bytes(gzip.compress(csv_bytes(ROWS))[:-20])
     assert "can't be read as CSV: Truncated compressed stream" in failure(path)
 
 
-# CSV: what is in the file is what is read.
+# CSV: fields are read exactly as in the file.
 
 
 @pytest.mark.parametrize(
@@ -177,11 +179,11 @@ def test_packing_is_seen_whatever_the_name(tmp_path: Path) -> None:
         (b"\xc3\xa4\n\xe2\x82\xac\n", [{"ä": "€"}]),
     ],
 )
-def test_csv_is_text_as_it_stands(text: bytes, rows: list[dict[str, Any]]) -> None:
+def test_csv_is_text_as_in_the_file(text: bytes, rows: list[dict[str, Any]]) -> None:
     assert rows_of(io.BytesIO(text), format="csv") == rows
 
 
-def test_csv_lets_bytes_pass_that_are_not_utf8() -> None:
+def test_csv_need_not_be_utf8() -> None:
     table = pa.table(fastresp.read(io.BytesIO(b"a,b\n1,caf\xe9\n2,\xff\xfe\n")))
     assert table["b"].cast(pa.binary()).to_pylist() == [b"caf\xe9", b"\xff\xfe"]
 
@@ -189,13 +191,13 @@ def test_csv_lets_bytes_pass_that_are_not_utf8() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"", "it is empty: the first line has to name the columns"),
-        (b"\n\n", "it is empty: the first line has to name the columns"),
+        (b"", "it is empty; the first line must name the columns"),
+        (b"\n\n", "it is empty; the first line must name the columns"),
         (b"a,b,a\n", "two columns are named 'a' in the first line; rename one"),
         (b"\xe9\n", "is not UTF-8"),
-        ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16; give encoding='utf-16'"),
-        (b'a,b\n\n1,"2\n"\n\n3,4,5\n', "row 1: 3 fields, and the first line names 2: '3,4,5'"),
-        (b'"a\nb",c\n1\n', "row 0: 1 fields, and the first line names 2: '1'"),
+        ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16; use encoding='utf-16'"),
+        (b'a,b\n\n1,"2\n"\n\n3,4,5\n', "row 1 has 3 fields for 2 columns: '3,4,5'"),
+        (b'"a\nb",c\n1\n', "row 0 has 1 field for 2 columns: '1'"),
         (b"a,b\n" + b"1,2\n" * 900_000 + b"3\n", "row 900,000: 1 fields"),
         (b"a,b\n1,2\n3," + b"x" * (5 << 20), "from row 1 on: a row is larger than 2 MiB"),
     ],
@@ -208,7 +210,7 @@ def test_faults_of_csv(text: bytes, words: str, tmp_path: Path) -> None:
     assert str(path) in said
 
 
-def test_flights_are_what_csv_reads() -> None:
+def test_flights_match_the_csv_module() -> None:
     data = flights()
     with fastresp.read(io.BytesIO(data)) as table:
         batches = pa.RecordBatchReader.from_stream(table)
@@ -273,12 +275,12 @@ def test_json_later_in_the_file() -> None:
         ),
         (
             '{"c":1}',
-            "unexpected field; the first 2 MiB show the columns and their types; move a row",
+            "unexpected field; columns and types are taken from the first 2 MiB; move a row",
         ),
         ('{"a":1.5}', "row 60,000 (line 60,001): Column(/a): Failed to parse string: '1.5' as"),
-        ('{"a":1', "row 60,000 (line 60,001): the line ends within its JSON object; fix it"),
+        ('{"a":1', "row 60,000 (line 60,001): the line ends inside its JSON object; fix it"),
         ('{"a":1,}', "row 60,000 (line 60,001): Missing a name for object member; fix it: a line"),
-        ("nonsense", "row 60,000 (line 60,001): this is no JSON object; fix it: a line is one"),
+        ("nonsense", "row 60,000 (line 60,001): not a JSON object; fix it: each line must be one"),
         ('{"b":"' + "x" * (5 << 20) + '"}', "from row 60,000 on: a row is larger than 2 MiB"),
     ],
 )
@@ -338,14 +340,16 @@ def test_other_columns_and_other_types(tmp_path: Path) -> None:
     first = write(tmp_path / "1.parquet", [{"id": 1, "name": "ann"}])
     second = write(tmp_path / "2.parquet", [{"id": 2, "mail": "x"}])
     said = failure([first, second])
-    assert said.startswith(f"{second} has the columns id, mail, and {first} id, name; load")
+    assert said.startswith(f"{second} has the columns id, mail, but {first} has id, name; load")
     parquet.write_table(pa.table({"name": ["bo"], "id": pa.array([2], pa.int8())}), second)
     assert rows_of([first, second])[1] == {"id": 2, "name": "bo"}
     parquet.write_table(pa.table({"name": ["bo"], "id": ["two"]}), second)
-    assert f"{second} has columns of other types than {first}: " in failure([first, second])
+    assert f"the column types of {second} differ from those of {first}: " in failure(
+        [first, second]
+    )
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.csv"):
         fastresp.read(tmp_path / "none.csv")
     with pytest.raises(FileNotFoundError, match=r"none\.csv"):
@@ -359,13 +363,13 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "arrows"])
-def test_files_of_another_format(tmp_path: Path, suffix: str) -> None:
+def test_files_in_another_format(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"users.{suffix}"
     path.write_bytes(b"nonsense, and more of it" * 10)
-    assert "is it whole, and of this format?" in failure(path)
+    assert "check that the file is complete and in this format" in failure(path)
 
 
-# What is known of a table.
+# Attributes of a table.
 
 
 def test_rows_and_limit(tmp_path: Path) -> None:
@@ -383,11 +387,11 @@ def test_rows_and_limit(tmp_path: Path) -> None:
         assert rows_of("FROM range(100) t(i)", limit=limit) == [
             {"i": number} for number in range(min(limit, 100))
         ]
-    with pytest.raises(ValueError, match="limit is a number of rows of 0 or more"):
+    with pytest.raises(ValueError, match="limit must be 0 rows or more"):
         fastresp.read(counted[0], limit=-1)
 
 
-def test_a_table_of_paths_is_read_anew(tmp_path: Path) -> None:
+def test_a_table_of_paths_is_read_again(tmp_path: Path) -> None:
     table = fastresp.read(write(tmp_path / "users.parquet"))
     assert pa.table(table) == pa.table(table)
     table = fastresp.read([table.files[0]] * 1000)
@@ -401,8 +405,8 @@ def test_a_table_of_paths_is_read_anew(tmp_path: Path) -> None:
         fastresp.read(table.files[0]).place(0)
 
 
-def test_columns_without_a_name() -> None:
-    """As pandas writes its index."""
+def test_column_without_a_name() -> None:
+    """pandas writes its index like this."""
     table = pa.table(fastresp.read(io.BytesIO(b",b,\n1,2,3\n"), format="csv"))
     assert table.to_pylist() == [{"column_1": "1", "b": "2", "column_3": "3"}]
 

@@ -1,4 +1,4 @@
-"""How far a file is read ahead of what takes its rows."""
+"""How far a file is read ahead of the consumer of its rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 import fastresp
 
-# Blocks that Arrow parses, batches that wait, and what is in somebody's hands.
+# Blocks that Arrow parses, batches that wait, and batches in use.
 MOST_BYTES = 16 << 20
 LINES = {"csv": b"x" * 99 + b"\n", "jsonl": b'{"a": "' + b"x" * 90 + b'"}\n'}
 
 
 class Endless(io.RawIOBase):
-    """A file of 200 MB that counts what was read of it."""
+    """A file of 200 MB that counts the bytes read."""
 
     def __init__(self, kind: str) -> None:
         self.line = LINES[kind]
@@ -51,8 +51,8 @@ def test_reading_ahead_is_bounded(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LINES)
-def test_blocks_that_hold_no_whole_row_do_not_stop_the_reading(tmp_path: Path, kind: str) -> None:
-    """Rows of nearly a block each, so that most of them begin in one block and end in another."""
+def test_blocks_without_a_whole_row_do_not_stop_the_reading(tmp_path: Path, kind: str) -> None:
+    """Rows of nearly a block each: most begin in one block and end in the next."""
     path = tmp_path / f"large.{kind}"
     text = b"x" * 1_900_000
     row = b'"' + text + b'"\n' if kind == "csv" else b'{"name": "' + text + b'"}\n'

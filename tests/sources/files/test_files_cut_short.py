@@ -1,4 +1,4 @@
-"""Files that are cut short or changed while they are loaded: an error, never a crash or a part."""
+"""Files truncated or changed during a load: an error, never a crash or a partial row."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TEMPLATE = "SET {id} {text}"
 
 
 def write_file(path: Path) -> None:
-    """Write 20 MB of rows, which is more than is read ahead, in the format of the name."""
+    """Write 20 MB of rows, more than is read ahead, in the format of the file extension."""
     kind = path.suffix[1:]
-    # Of Parquet some batches of 16,384 rows are read ahead.
+    # For Parquet, some batches of 16,384 rows are read ahead.
     rows, width = (200_000, 100) if kind == "parquet" else (20_000, 1_000)
     ids = list(range(rows))
     table = pa.table({"id": ids, "text": [f"{number:0{width}}" for number in ids]})
@@ -43,8 +43,8 @@ FORMS = ["arrow", "arrows", "parquet", "csv", "jsonl", "lines", "resp"]
 
 
 @pytest.mark.parametrize("suffix", FORMS)
-def test_a_file_cut_short_in_the_midst_of_a_load(tmp_path: Path, suffix: str) -> None:
-    """In a process of its own, which a file mapped into memory would end by SIGBUS."""
+def test_file_truncated_during_a_load(tmp_path: Path, suffix: str) -> None:
+    """In a separate process: if the file were mapped into memory, SIGBUS would kill it."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import pathlib, fastresp\n"
@@ -68,10 +68,10 @@ def test_a_file_cut_short_in_the_midst_of_a_load(tmp_path: Path, suffix: str) ->
 
 
 @pytest.mark.parametrize("most", [1 << 16, 64 << 20])
-def test_a_file_of_arrow_changed_in_the_midst_of_a_load(
+def test_arrow_file_changed_during_a_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """What was checked is what is sent, also where a batch is too large for memory."""
+    """The bytes sent are those that were checked, even if a batch is too large for memory."""
     monkeypatch.setattr(own_bytes, "MOST_IN_MEMORY", most)
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(50_000)), "text": ["whole" * 10] * 50_000})
@@ -90,7 +90,7 @@ def test_a_file_of_arrow_changed_in_the_midst_of_a_load(
     assert changed.getvalue() == whole.getvalue()
 
 
-def test_a_file_of_arrow_that_is_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> None:
+def test_arrow_file_of_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(200_000)), "text": ["x" * 500] * 200_000})
     with pa.ipc.new_file(path, table.schema) as out:
@@ -116,7 +116,7 @@ def test_a_file_of_arrow_that_is_one_large_batch_is_not_held_in_memory(tmp_path:
     assert int(done.stdout) < 40 << 20
 
 
-def test_a_large_batch_of_arrow_that_no_disk_takes(
+def test_arrow_batch_too_large_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_bytes, "MOST_IN_MEMORY", 1 << 20)

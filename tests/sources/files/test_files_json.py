@@ -25,7 +25,7 @@ def lines(*rows: str) -> io.BytesIO:
 
 
 def made(source: Any, template: str, **options: Any) -> list[list[bytes]]:
-    """The commands that a load would send."""
+    """Return the commands that a load would send."""
     nulls = options.pop("nulls", "skip")
     file = io.BytesIO()
     fastresp.dump(fastresp.read(source, **options), template, file, nulls=nulls)
@@ -48,7 +48,7 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-def test_large_integers_stay_three_keys() -> None:
+def test_large_integers_stay_distinct_keys() -> None:
     rows = [f'{{"id": {number}}}' for number in LARGE]
     assert made(lines(*rows), "SET user:{id} {id}") == [
         [b"SET", f"user:{number}".encode(), number.encode()] for number in LARGE
@@ -63,7 +63,7 @@ def test_numbers_keep_their_text(form: str, turned: bool) -> None:
     assert values(lines(*rows), f"SET k {form}") == numbers
 
 
-def test_numbers_within_objects_and_lists_keep_their_text() -> None:
+def test_numbers_inside_objects_and_lists_keep_their_text() -> None:
     text = f'{{"a":{{"x":[{",".join(NUMBERS)}],"y":{{"z":1.10}}}},"b":[{",".join(NUMBERS)}]}}'
     assert values(lines(text), "SET k {a!json}") == [
         f'{{"x":[{",".join(NUMBERS)}],"y":{{"z":1.10}}}}'
@@ -77,7 +77,7 @@ def test_numbers_within_objects_and_lists_keep_their_text() -> None:
     ]
 
 
-def test_vectors_take_numbers() -> None:
+def test_vectors_of_numbers() -> None:
     both = made(lines('{"v":[1.5,2],"n":1.10}'), "HSET k v {v!f32} n {n}")
     assert both == [[b"HSET", b"k", b"v", b"\0\0\xc0\x3f\0\0\0\x40", b"n", b"1.10"]]
 
@@ -115,7 +115,9 @@ def test_any_numbers(rows: list[dict[str, Any]]) -> None:
     assert [command[2].decode() for command in found] == documents
     names = {name for row in texts for name, text in row.items()}
     sent = made(lines(*documents), "HSET k x y {**}") if names else []
-    kept = [row for row in texts if set(row.values()) - {"null"}]  # {**} of nothing is no command
+    kept = [
+        row for row in texts if set(row.values()) - {"null"}
+    ]  # {**} without fields makes no command
     assert len(sent) == len(kept)
     for row, command in zip(kept, sent, strict=True):
         pairs = dict(zip(command[4::2], command[5::2], strict=True))
@@ -125,14 +127,14 @@ def test_any_numbers(rows: list[dict[str, Any]]) -> None:
 
 
 def number(value: Decimal) -> str:
-    """A decimal as JSON writes it."""
+    """Return a decimal as JSON text."""
     return format(value, "f") if value.is_finite() else "0"
 
 
 @pytest.mark.parametrize(
     "number", ["01", "1.", ".5", "+1", "-", "1e", "1e+", "--1", "1-2", "0x1", "1_0", "1 2", "1a"]
 )
-def test_what_is_no_number(number: str) -> None:
+def test_invalid_numbers(number: str) -> None:
     said = failure(lines('{"a": 1}', f'{{"a": {number}}}', '{"a": 2}'))
     assert "row 1 (line 2): " in said
 
@@ -142,28 +144,28 @@ def test_what_is_no_number(number: str) -> None:
     ['{"a":"x"1}', '{"a" 1}', '{1:2}', '{"a":1,2}', '[1]', '5', '"x"', 'null', '{"a":1}}',
      '{"a":1} {"a":2}', '{"a":1},', '{"a":[1}', '{"a":tru1}', '{"a":1', '{"a":"x', '{"a":"x\\"}'],
 )  # fmt: skip
-def test_what_is_no_json(line: str) -> None:
+def test_invalid_json(line: str) -> None:
     for template in ("SET k {a}", "SET k {*!json}"):
         with pytest.raises(fastresp.SourceError, match=r"row 1 \(line 2\): "):
             made(lines('{"a": 1}', line, '{"a": 2}'), template)
 
 
-def test_bytes_that_are_in_no_text() -> None:
-    """They mark numbers on their way to the parser."""
+def test_marker_bytes_are_refused() -> None:
+    """These bytes, invalid in UTF-8, mark numbers for the parser."""
     source = io.BytesIO(b'{"a": "\xff5"}\n')
-    with pytest.raises(fastresp.SourceError, match="this is not UTF-8; give encoding="):
+    with pytest.raises(fastresp.SourceError, match="not UTF-8; set encoding="):
         made(source, "SET k {a}")
     assert values(lines('{"a": "\\u00ff5"}', '{"a": "ÿ5"}'), "SET k {a}") == ["ÿ5", "ÿ5"]
 
 
-def test_types_for_who_is_no_load() -> None:
-    """Of Arrow data the columns have types, and none of them another value."""
+def test_types_outside_a_load() -> None:
+    """As Arrow data, columns have types, and no value changes."""
     rows = [f'{{"i": 1, "d": {LARGE[0]}, "f": {n}, "s": "1"}}' for n in (1, 2.5)]
     assert rows_of(lines(*rows)) == [
         {"i": 1, "d": Decimal(LARGE[0]), "f": n, "s": "1"} for n in (1.0, 2.5)
     ]
     said = failure(lines('{"a": 9007199254740993}', '{"a": 1.5}'))
-    assert "Column(/a) holds fractions, too, and a float can't hold 9007199254740993" in said
+    assert "Column(/a) also has fractions, and a float can't represent 9007199254740993" in said
     assert "row 0 (line 1)" in said
     said = failure(lines(*MANY, f'{{"a": {LARGE[0]}, "b": "x"}}'))
     assert "row 60,000 (line 60,001): Column(/a): " in said
@@ -175,9 +177,9 @@ def test_types_for_who_is_no_load() -> None:
 @pytest.mark.parametrize("first", ["1", str(2**64)])
 def test_integers_of_more_than_38_digits_are_refused_as_numbers(number: str, first: str) -> None:
     said = failure(lines(f'{{"id": {first}}}', f'{{"id": {number}}}'))
-    assert "row 1 (line 2): Column(/id) is of integers of up to 38 digits, and " in said
+    assert "row 1 (line 2): Column(/id) has integers of up to 38 digits, and " in said
     assert f"and {number[:39]}" in said
-    assert said.endswith("is none; write it as a string")
+    assert said.endswith("is not one; write it as a string")
     assert len(said) < 200
     assert values(lines(f'{{"id": {number}}}'), "SET k {id}") == [number]
 
@@ -186,7 +188,7 @@ def test_integers_of_more_than_38_digits_beyond_the_first_block() -> None:
     late = [*MANY, f'{{"a": {2**1024}, "b": "x"}}']
     assert "row 60,000 (line 60,001): Column(/a): " in failure(lines(*late))
     first = f'{{"a": {2**64}, "b": "x"}}'
-    assert "row 60,001 (line 60,002): Column(/a) is of integers" in failure(lines(first, *late))
+    assert "row 60,001 (line 60,002): Column(/a) has integers" in failure(lines(first, *late))
 
 
 @pytest.mark.parametrize("number", ["9" * 38, "-" + "9" * 38])
@@ -197,9 +199,9 @@ def test_integers_of_38_digits(number: str) -> None:
 @pytest.mark.parametrize("number", ["1e400", "-1.5E+309", "1" * 400, "1" * 5_000])
 def test_numbers_that_are_too_large_for_floats_are_refused(number: str) -> None:
     said = failure(lines('{"v": 1.5}', f'{{"v": {number}}}'))
-    assert "row 1 (line 2): Column(/v) is of floats, and " in said
-    assert said.endswith("is too large for one; write it as a string")
-    with pytest.raises(fastresp.SourceError, match="is too large for one"):
+    assert "row 1 (line 2): Column(/v) has floats, and " in said
+    assert said.endswith("is too large for a float; write it as a string")
+    with pytest.raises(fastresp.SourceError, match="is too large for a float"):
         made(lines(f'{{"v": [1.5, {number}]}}'), "SET k {v!f32}")
     assert values(lines('{"v": 1.5}', f'{{"v": {number}}}'), "SET k {v}") == ["1.5", number]
 
@@ -210,7 +212,7 @@ def test_infinity_stays_infinity() -> None:
 
 
 @pytest.mark.parametrize("last", ['{"v": 1.5}', '{"v": 1, "new": 2}'])
-def test_a_last_line_without_a_line_end_shows_columns_too(last: str) -> None:
+def test_last_line_without_a_line_end_adds_columns(last: str) -> None:
     for end in (b"\n", b""):
         source = io.BytesIO(b'{"v": 1}\n' + last.encode() + end)
         assert rows_of(source) == [{"v": 1, **({"new": None} if "new" in last else {})},
@@ -218,11 +220,12 @@ def test_a_last_line_without_a_line_end_shows_columns_too(last: str) -> None:
 
 
 @pytest.mark.parametrize("template", ["SET k {a}", "SET k{a} {*!json}", "HSET k {**}"])
-def test_a_key_that_an_object_has_twice(template: str) -> None:
+def test_duplicate_keys(template: str) -> None:
     with pytest.raises(fastresp.SourceError) as caught:
         made(lines('{"a": 1}', '{"a": 1, "a": 2}'), template)
     assert str(caught.value).endswith(
-        "row 1 (line 2): Column(/a) was specified twice; fix it: the keys of an object differ"
+        "row 1 (line 2): Column(/a) was specified twice; fix it: the keys of an object must be "
+        "unique"
     )
 
 
@@ -265,7 +268,7 @@ def test_documents_of_several_files(tmp_path: Path) -> None:
     assert values(both, "SET event:{id} {*!json}") == ['{"id":3}', '{"id":5}']
 
 
-def test_fields_that_nobody_asks_for_may_be_anything() -> None:
+def test_unused_fields_may_be_anything() -> None:
     rows = [*MANY, '{"a": 5, "b": {"x": 1}, "late": 1}']
     assert values(lines(*rows), "SET k {a}")[-1] == "5"
     assert values(lines(*rows), "SET k{a} {*!json}")[-1] == rows[-1]
@@ -277,7 +280,7 @@ def test_fields_that_nobody_asks_for_may_be_anything() -> None:
     assert "Column(/a) changed" in failure(lines(*nested))
 
 
-def test_nothing_of_a_block_is_sent_that_has_a_bad_row() -> None:
+def test_no_row_of_a_block_with_a_bad_row_is_sent() -> None:
     file = io.BytesIO()
     table = fastresp.read(lines('{"a": 1}', '{"a": 2', '{"a": 3}'))
     with pytest.raises(fastresp.SourceError, match=r"row 1 \(line 2\)"):
@@ -310,7 +313,7 @@ def test_deep_nesting_is_refused(levels: int, brackets: str) -> None:
     assert "more than 128 levels" in said
 
 
-def test_nesting_as_deep_as_it_may_be(tmp_path: Path) -> None:
+def test_deepest_allowed_nesting(tmp_path: Path) -> None:
     document = '{"a":' + "[" * 127 + "1.10" + "]" * 127 + "}"
     assert values(lines(document), "SET k {*!json}") == [document]
     assert values(lines(document), "SET k {a!json}") == [document[5:-1]]
@@ -331,7 +334,7 @@ ARRAYS = [
 
 @pytest.mark.parametrize("text", ARRAYS)
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_an_array_is_read_as_lines_are(tmp_path: Path, text: str, pack: Any) -> None:
+def test_array_is_read_like_lines(tmp_path: Path, text: str, pack: Any) -> None:
     path = tmp_path / "users.json"
     path.write_bytes(pack(text.encode()))
     assert rows_of(path, format="jsonl") == ROWS
@@ -356,14 +359,14 @@ def test_documents_of_an_array_keep_their_bytes() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[{"a": 1}', "it ends within its JSON array"),
-        ('[{"a": 1},', "it ends within its JSON array"),
-        ('[{"a": "x', "it ends within its JSON array"),
-        ('[{"a": 1}] {"a": 2}', "something follows the end of its JSON array"),
-        ('[{"a": 1} {"a": 2}]', "something follows its JSON object"),
-        ("[1, 2]", "this is no JSON object"),
-        ('[[{"a": 1}]]', "this is no JSON object"),
-        ('[{"a": 1}, nonsense]', "row 1 (line 2): this is no JSON object"),
+        ('[{"a": 1}', "it ends inside its JSON array"),
+        ('[{"a": 1},', "it ends inside its JSON array"),
+        ('[{"a": "x', "it ends inside its JSON array"),
+        ('[{"a": 1}] {"a": 2}', "extra text after the end of the JSON array"),
+        ('[{"a": 1} {"a": 2}]', "extra text after the JSON object"),
+        ("[1, 2]", "not a JSON object"),
+        ('[[{"a": 1}]]', "not a JSON object"),
+        ('[{"a": 1}, nonsense]', "row 1 (line 2): not a JSON object"),
     ],
 )
 def test_faults_of_an_array(text: str, words: str) -> None:
@@ -387,7 +390,7 @@ def test_bad_rows_of_json(tmp_path: Path) -> None:
         table = fastresp.read(lines(*rows, *MANY[500:], bad[0]), bad_rows=policy)
         assert isinstance(table, fastresp.sources.files.Table)
         found = pa.table(table)
-        # All of the first block is looked at for its columns, so `late` is one.
+        # Columns are taken from the whole first block, so `late` is one.
         assert sorted(row["a"] for row in found.to_pylist()) == sorted([*range(60_000), 1])
         assert table.bad_rows == 5
     assert target.read_text().splitlines() == [*bad[:4], bad[0]]
@@ -402,17 +405,19 @@ def test_bad_rows_at_the_beginning() -> None:
 @pytest.mark.parametrize(
     "template", ["SET {id} 1", "SET {a.b} {0}", "HSET k {**}", "RPUSH k {*!json}", "HSET k {*a}"]
 )
-def test_json_without_rows_is_none_to_load(text: bytes, template: str) -> None:
+def test_json_without_rows_loads_nothing(text: bytes, template: str) -> None:
     assert made(io.BytesIO(text), template, format="jsonl") == []
 
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("template", ["SET k {v}", "SET k {v!json}", "SET k {w!json}"])
-def test_numbers_and_strings_in_one_column_have_a_way_out(order: int, template: str) -> None:
+def test_advice_for_numbers_and_strings_in_one_column(order: int, template: str) -> None:
     rows = [{"v": 1, "w": {"v": 1}}, {"v": "a", "w": {"v": "a"}}][::order]
     lines = [json.dumps(row) for row in rows]
     source = io.BytesIO("\n".join(lines).encode())
-    words = "write its numbers as strings, or load the rows from Python, as with json.loads"
+    words = (
+        "write its numbers as strings, or load the rows from Python, for example with json.loads"
+    )
     with pytest.raises(fastresp.SourceError, match=words):
         fastresp.dump(fastresp.read(source, format="jsonl"), template, io.BytesIO())
     out = io.BytesIO()

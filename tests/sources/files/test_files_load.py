@@ -1,4 +1,4 @@
-"""Tables into a server: places of rows in errors, memory, interruption."""
+"""Load tables into a server: rows in errors, memory, interruption."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_load(
 
 
 def parts(folder: Path, names: tuple[str, ...] = ("1", "2")) -> list[str]:
-    """Files of three rows each; in each the second is one that the server refuses."""
+    """Write files of three rows each; the server refuses the second row of each."""
     paths = []
     for name in names:
         rows = [{"key": key, "value": name} for key in ("list", "text", "list")]
@@ -81,7 +81,7 @@ def test_errors_name_the_file(
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
-def test_paths_are_their_rows(
+def test_paths_as_data(
     client: redis.Redis, insert: Insert, kind: Any, tmp_path: Path, server: LocalServer
 ) -> None:
     paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
@@ -91,14 +91,14 @@ def test_paths_are_their_rows(
     assert (report.rows, client.get("0"), client.get("1")) == (2, b"n0", b"n1")
     fastresp.dump(kind(paths), "SET {id} {name}", tmp_path / "x.resp")
     assert b"n1" in (tmp_path / "x.resp").read_bytes()
-    # Texts may be rows, so they are no paths.
+    # A list of str is rows, not paths.
     with pytest.raises(fastresp.TemplateError, match=r"give read\(\['.*a.csv', ...\]\)"):
         insert([str(path) for path in paths], "SET {id} {name}", server=server.url)
     with pytest.raises(fastresp.TemplateError, match=r"which is \{0\}\n"):
         insert(["none.csv"], "SET {id} {name}", server=server.url)
 
 
-def test_errors_of_one_file_do_not(
+def test_errors_of_a_single_file_do_not_name_it(
     insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
     client.set("text", "x")
@@ -127,7 +127,7 @@ def test_rows_that_cannot_be_encoded_name_the_file(
     assert client.llen("list") == 3
 
 
-def test_a_fault_of_the_source_goes_up_as_it_is(
+def test_exceptions_of_the_source_propagate_unchanged(
     insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
     path = tmp_path / "users.csv"
@@ -138,7 +138,7 @@ def test_a_fault_of_the_source_goes_up_as_it_is(
     assert 0 < client.llen("list") <= 300_000
 
 
-# Memory, and interruption. In processes of their own.
+# Memory and interruption, in separate processes.
 
 
 MEMORY_CODE = (
@@ -161,7 +161,7 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
     columns = {f"n{at}": numbers for at in range(5)}
     columns |= {f"s{at}": numbers.cast(pa.string()) for at in range(5)}
     parquet.write_table(pa.table(columns), path)
-    # All of it is 110 MB.
+    # The whole file is 110 MB.
     for options, most_mib in (("", 96), ("sql='FROM source'", 192)):
         code = MEMORY_CODE.format(options=options)
         done = subprocess.run(
@@ -180,7 +180,7 @@ print(pyarrow.RecordBatchReader.from_stream(table).read_all()[0].to_pylist())
 
 
 def test_a_long_query_draws_no_bar(tmp_path: Path) -> None:
-    """DuckDB does on standard output, in a program that it takes for a session by hand."""
+    """By default DuckDB draws one on stdout if it thinks that the session is interactive."""
     path = tmp_path / "one.csv"
     path.write_text("a\n1\n")
     done = subprocess.run([sys.executable, "-c", BAR_CODE, path], capture_output=True, check=True)
@@ -232,7 +232,7 @@ def test_the_interpreter_ends_while_a_pipe_is_silent() -> None:
         stderr=subprocess.PIPE,
     )
     assert child.stdin is not None and child.stdout is not None
-    with suppress(BrokenPipeError):  # it may have ended before it took all
+    with suppress(BrokenPipeError):  # the process may have ended before reading all
         child.stdin.write(b"a,b\n" + b"key,value\n" * 700_000)
         child.stdin.flush()
     assert child.stdout.readline() == b"True\n"
@@ -255,7 +255,7 @@ def test_the_import_is_light() -> None:
         ("duckdb", "pyarrow.table(fastresp.read('FROM x'))"),
     ],
 )
-def test_what_is_not_installed(package: str, call: str) -> None:
+def test_missing_package(package: str, call: str) -> None:
     code = (
         "import sys, fastresp, pyarrow\n"
         f"sys.modules['{package}'] = None\n"
@@ -263,7 +263,7 @@ def test_what_is_not_installed(package: str, call: str) -> None:
         "except ImportError as error: print(error)\n"
     )
     assert run(code).stdout == (
-        f"files are read with {package}, which is not installed: pip install 'fastresp[files]'\n"
+        f"reading files needs {package}, which is not installed: pip install 'fastresp[files]'\n"
     )
 
 

@@ -30,7 +30,7 @@ def test_a_query_over_a_source(tmp_path: Path, suffix: str) -> None:
             table.place(2)
 
 
-def test_a_query_over_what_duckdb_does_not_read(tmp_path: Path) -> None:
+def test_query_over_formats_that_duckdb_does_not_read(tmp_path: Path) -> None:
     sql = "SELECT count(*) AS n FROM source"
     assert rows_of(write(tmp_path / "users.csv.bz2"), sql=sql) == [{"n": 100}]
     assert rows_of(write(tmp_path / "users[1].csv"), sql=sql) == [{"n": 100}]
@@ -55,7 +55,7 @@ def json_file(path: Path, *rows: str) -> Path:
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
 @pytest.mark.parametrize("form", [Path, Path.open, str, lambda path: [path]])
 def test_no_query_over_json_changes_numbers(tmp_path: Path, name: str, form: Any) -> None:
-    """Paths, lists of them, and file objects: lines and arrays."""
+    """Lines and arrays, from a path, a list of paths, and a file object."""
 
     def source(*rows: str) -> Any:
         path = json_file(tmp_path / name, *rows)
@@ -71,7 +71,7 @@ def test_no_query_over_json_changes_numbers(tmp_path: Path, name: str, form: Any
     said = failure(source('{"v": 9007199254740993}', '{"v": 1.5}'), sql="FROM source")
     assert "a float can't hold 9007199254740993; write it as a string" in said
     said = failure(source(f'{{"id": {10**38}}}'), sql="FROM source")
-    assert "row 0 (line 1): Column(/id) is of integers of up to 38 digits" in said
+    assert "row 0 (line 1): Column(/id) has integers of up to 38 digits" in said
     assert "too large" in failure(source('{"v": 1.5}', '{"v": 1e400}'), sql="FROM source")
     assert rows_of(source('{"v": 9007199254740993}', '{"v": null}'), sql="FROM source") == [
         {"v": 9007199254740993}, {"v": None}
@@ -100,9 +100,7 @@ def test_bad_rows_of_a_query_are_counted_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]"])
 def test_a_query_over_json_without_rows(text: str) -> None:
     said = failure(io.BytesIO(text.encode()), sql="FROM source", format="jsonl")
-    assert (
-        said == "the query failed: the source has no rows, and so no columns; leave out the query"
-    )
+    assert said == "the query failed: the source has no rows, so no columns; leave out the query"
 
 
 @pytest.mark.parametrize(
@@ -136,8 +134,8 @@ def test_times_of_queries_are_in_utc(tmp_path: Path) -> None:
     [
         ("SELECT nothing", "the query failed: Binder Error: .*nothing"),
         ("SELECT 1 FROM", "the query failed: Parser Error"),
-        ("SELECT 1; SELECT 2", "a query is one SELECT, and 'SELECT 1; SELECT 2' is not"),
-        ("WITH x AS (SELECT 1) INSERT INTO y FROM x", "a query is one SELECT|failed"),
+        ("SELECT 1; SELECT 2", "a query must be one SELECT, not 'SELECT 1; SELECT 2'"),
+        ("WITH x AS (SELECT 1) INSERT INTO y FROM x", "a query must be one SELECT|failed"),
         ("FROM 'none.parquet'", "the query failed: IO Error: No files found"),
         (
             "SELECT error('boom')::INT + i FROM range(9) t(i)",
@@ -160,14 +158,12 @@ def test_queries_only_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("x.csv", ","), ("x.tsv", "\t"), ("x.csv", ";")])
-def test_a_quote_that_is_not_closed_fails_a_query(
-    tmp_path: Path, name: str, delimiter: str
-) -> None:
+def test_unclosed_quote_fails_a_query(tmp_path: Path, name: str, delimiter: str) -> None:
     path = tmp_path / name
     options = {"delimiter": delimiter} if delimiter == ";" else {}
     path.write_text('id,name\n1,Ann\n2,"Bo\n3,Cy\n'.replace(",", delimiter))
     said = failure(path, sql="FROM source", **options)
-    assert said.endswith("look for a quote that is not closed, or a row with other fields")
+    assert said.endswith("look for an unclosed quote, or a row with too many or too few fields")
     path.write_text('id,name\n1,"A ""x"""\n2,"B\no"\n'.replace(",", delimiter))
     assert rows_of(path, sql="SELECT name FROM source", **options) == [
         {"name": 'A "x"'}, {"name": "B\no"}
@@ -176,21 +172,19 @@ def test_a_quote_that_is_not_closed_fails_a_query(
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
 @pytest.mark.parametrize("text", ['id,name\n1,Ann\n2,"Bo\n3,Cy\n', 'id,name\n1,Ann\n2,"Bo\n'])
-def test_a_quote_that_is_not_closed_beside_a_delimiter_that_is_not_named(
+def test_unclosed_quote_with_a_detected_delimiter(
     tmp_path: Path, delimiter: str, text: str
 ) -> None:
     (tmp_path / "x.csv").write_text(text.replace(",", delimiter))
     said = failure(tmp_path / "x.csv", sql="FROM source")
-    assert said.endswith("look for a quote that is not closed, or a row with other fields")
+    assert said.endswith("look for an unclosed quote, or a row with too many or too few fields")
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])
-def test_a_quote_that_is_not_closed_in_the_first_line_of_a_query(
-    tmp_path: Path, delimiter: str
-) -> None:
+def test_unclosed_quote_in_the_first_line_of_a_query(tmp_path: Path, delimiter: str) -> None:
     (tmp_path / "x.csv").write_text('id,"name\n1,Ann\n'.replace(",", delimiter))
     said = failure(tmp_path / "x.csv", sql="FROM source")
-    assert "a quote that is opened in line 1, with the names of the columns, is not closed" in said
+    assert "the quote opened in line 1, with the column names, is never closed" in said
 
 
 def test_single_columns_in_a_query(tmp_path: Path) -> None:
@@ -205,6 +199,6 @@ def test_columns_of_the_same_name_in_a_query(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "x.csv", sql="FROM source") == [{"a": 1, "a_1": 2}]
 
 
-def test_a_query_finds_a_delimiter_that_is_not_named(tmp_path: Path) -> None:
+def test_query_detects_the_delimiter(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("id;name\n1;Ann\n")
     assert rows_of(tmp_path / "x.csv", sql="FROM source") == [{"id": 1, "name": "Ann"}]

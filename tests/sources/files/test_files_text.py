@@ -1,4 +1,4 @@
-"""CSV whose quotes are not closed, and the options for files of text."""
+"""CSV with unclosed quotes, and the options for text files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tables import failure, rows_of
 
 import fastresp
 
-# Quotes that are not closed.
+# Unclosed quotes.
 
 LONG = "".join(f"{n},{'x' * 40}\n" for n in range(100_000))
 
@@ -27,7 +27,7 @@ LONG = "".join(f"{n},{'x' * 40}\n" for n in range(100_000))
         ('a,b\n1,x\n2,"y\n3,z', 3),
         ('a,b\n1,"', 2),
         ('a,b\r\n1,"y\r\n3,z\r\n', 2),
-        ('a,b\n"1,x\n2,y\n', 2),  # the first field takes in all: too few of them
+        ('a,b\n"1,x\n2,y\n', 2),  # the first field swallows the rest: too few fields
         ('a,b\n1,"x\n\n""y""\n', 2),
         ('"a\nb",c\n1,"x\n', 3),
         ('a,b\n\n\n1,"x\n', 4),
@@ -36,8 +36,8 @@ LONG = "".join(f"{n},{'x' * 40}\n" for n in range(100_000))
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_quote_that_is_not_closed(tmp_path: Path, text: str, line: int, pack: Any) -> None:
-    words = f"the quote that is opened in line {line:,} is not closed: all that follows would be"
+def test_unclosed_quote(tmp_path: Path, text: str, line: int, pack: Any) -> None:
+    words = f"the quote opened in line {line:,} is never closed, so its field runs"
     path = tmp_path / "x.csv"
     path.write_bytes(pack(text.encode()))
     for bad_rows in ("error", "skip"):
@@ -48,24 +48,24 @@ def test_a_quote_that_is_not_closed(tmp_path: Path, text: str, line: int, pack: 
     assert words in failure([path, path], format="tsv")
 
 
-def test_a_single_column_whose_quote_is_not_closed() -> None:
-    words = "the quote that is opened in line 3 is not closed"
+def test_unclosed_quote_in_a_single_column() -> None:
+    words = "the quote opened in line 3 is never closed"
     assert words in failure(io.BytesIO(b'a\n1\n"2\n3\n'), format="csv")
-    assert "quote that is opened in line 1" in failure(io.BytesIO(b'"a,b\n1,2\n'), format="csv")
+    assert "quote opened in line 1" in failure(io.BytesIO(b'"a,b\n1,2\n'), format="csv")
 
 
 @pytest.mark.parametrize("text", ['a,b\n1,5" x 3"\n2,y\n', 'a,b\n1,"x"\n', 'a,b\n1,"x\n""\n"'])
-def test_quotes_that_are_closed_or_are_text(text: str) -> None:
+def test_closed_and_literal_quotes(text: str) -> None:
     assert rows_of(io.BytesIO(text.encode()), format="csv")[0]["a"] == "1"
 
 
-def test_a_quote_that_is_not_closed_after_the_limit() -> None:
+def test_unclosed_quote_after_the_limit() -> None:
     text = b'a,b\n1,2\n3,"4\n'
     assert "line 3" in failure(io.BytesIO(text), limit=2, format="csv")
     assert len(rows_of(io.BytesIO(f'a,b\n{LONG}1,"x'.encode()), limit=9)) == 9
 
 
-def test_nothing_of_a_field_that_takes_in_the_rest_is_sent() -> None:
+def test_field_with_an_unclosed_quote_is_not_sent() -> None:
     file = io.BytesIO()
     source = io.BytesIO(f'a,b\n{LONG}1,"x'.encode())
     with pytest.raises(fastresp.SourceError, match="is not closed"):
@@ -108,16 +108,18 @@ def test_columns_by_position_without_a_header() -> None:
     assert file.getvalue() == fastresp.pack("SET", "k:1", "x") + fastresp.pack("SET", "k:2", "y")
 
 
-def test_names_that_do_not_fit() -> None:
+def test_wrong_number_of_names() -> None:
     source = io.BytesIO(b"1,x\n")
     said = failure(source, columns=["a", "b", "c"], format="csv")
-    assert "columns= names 3, and the first row has 2 fields" in said
+    assert "columns= has 3 names, but the first row has 2 fields" in said
     assert "two columns are named 'a' in columns=" in failure(
         io.BytesIO(b"1,x\n"), columns=["a", "a"], format="csv"
     )
-    with pytest.raises(TypeError, match=r"columns is a list of texts, not one: give \['a'\]"):
+    with pytest.raises(
+        TypeError, match=r"columns must be a list of strings, not a string; use \['a'\]"
+    ):
         fastresp.read(io.BytesIO(b""), columns="a")
-    with pytest.raises(ValueError, match="columns names at least one"):
+    with pytest.raises(ValueError, match="columns must name at least one"):
         fastresp.read(io.BytesIO(b""), columns=[])
     assert rows_of(io.BytesIO(b""), columns=["a"], format="csv") == []
 
@@ -128,7 +130,7 @@ def test_several_files_without_a_header(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "*.csv", columns=["id", "v"])
     assert [row["id"] for row in rows] == ["0", "1", "2"]
     (tmp_path / "3.csv").write_text("3,x,y\n")
-    assert "3.csv: columns= names 2, and the first row" in failure(
+    assert "3.csv: columns= has 2 names, but the first row" in failure(
         tmp_path / "*.csv", columns=["id", "v"]
     )
 
@@ -137,26 +139,26 @@ def test_several_files_without_a_header(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz"])
-def test_other_headers_are_seen_before_the_first_row(tmp_path: Path, suffix: str) -> None:
+def test_different_headers_are_found_before_the_first_row(tmp_path: Path, suffix: str) -> None:
     delimiter = "\t" if suffix == "tsv" else ","
     pack = gzip.compress if suffix.endswith(".gz") else bytes
     for n, names in enumerate((("id", "name"), ("name", "id"), ("id", "mail"))):
-        # More rows than a chunk holds: the first would be sent before the other file is opened.
+        # More rows than fit a chunk: the first would be sent before the second file is opened.
         text = delimiter.join(names) + "\n" + f"1{delimiter}2\n" * 60_000
         (tmp_path / f"{n}.{suffix}").write_bytes(pack(text.encode()))
     file = io.BytesIO()
-    with pytest.raises(fastresp.SourceError, match=rf"2\.{suffix} has the columns id, mail, and"):
+    with pytest.raises(fastresp.SourceError, match=rf"2\.{suffix} has the columns id, mail, but"):
         fastresp.dump(fastresp.read(tmp_path / f"*.{suffix}"), "HSET k{id} {**}", file)
     assert file.getvalue() == b""
 
 
-def test_other_columns_of_parquet_are_seen_before_the_first_row(tmp_path: Path) -> None:
+def test_different_parquet_columns_are_found_before_the_first_row(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     for n, name in enumerate(("a", "b")):
         parquet.write_table(pa.table({name: [1] * 60_000}), tmp_path / f"{n}.parquet")
     file = io.BytesIO()
-    with pytest.raises(fastresp.SourceError, match="has the columns b, and"):
+    with pytest.raises(fastresp.SourceError, match="has the columns b, but"):
         fastresp.dump(fastresp.read(tmp_path / "*.parquet"), "SET k {0}", file)
     assert file.getvalue() == b""
 
@@ -208,11 +210,11 @@ def test_encodings(encoding: str, pack: Any) -> None:
     assert file.getvalue() == fastresp.pack("SET", "k", document)
 
 
-def test_an_encoding_that_is_another_one() -> None:
+def test_wrong_encoding() -> None:
     said = failure(io.BytesIO(b"a\ncaf\xe9\n"), encoding="utf-8")
-    assert "it is not all utf-8: " in said and "give encoding= as it is" in said
-    assert "not all utf-16" in failure(io.BytesIO(codecs.BOM_UTF16_LE + b"a"), encoding="utf-16")
-    with pytest.raises(ValueError, match="encoding is one that Python knows"):
+    assert "it is not valid utf-8: " in said and "set encoding= to its encoding" in said
+    assert "not valid utf-16" in failure(io.BytesIO(codecs.BOM_UTF16_LE + b"a"), encoding="utf-16")
+    with pytest.raises(ValueError, match="encoding must be one that Python knows"):
         fastresp.read(io.BytesIO(b""), encoding="latin-99")
 
 
@@ -250,17 +252,17 @@ def test_bad_rows_of_several_files(tmp_path: Path) -> None:
     assert pa.table(table).num_rows == table.bad_rows == 3
 
 
-def test_bad_rows_are_not_written_over_the_source(tmp_path: Path) -> None:
+def test_bad_rows_do_not_overwrite_the_source(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a\n1\n")
-    with pytest.raises(ValueError, match="is what is read; write to another file"):
+    with pytest.raises(ValueError, match="is also the source; write to another file"):
         fastresp.read(path, bad_rows=path)
     assert path.read_text() == "a\n1\n"
 
 
 def test_bad_rows_that_are_not_utf8() -> None:
     source = io.BytesIO(b"a,b\ncaf\xe9,1,2\n")
-    assert "give encoding= as it is" in failure(source, format="csv", bad_rows="skip")
+    assert "set encoding= to its encoding" in failure(source, format="csv", bad_rows="skip")
     source = io.BytesIO(b"a,b\ncaf\xe9,1,2\n")
     assert rows_of(source, format="csv", bad_rows="skip", encoding="latin-1") == []
 
@@ -268,7 +270,7 @@ def test_bad_rows_that_are_not_utf8() -> None:
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp037"])
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) -> None:
-    """So what becomes of them is loaded with the same options."""
+    """So the fixed rows can be loaded with the same options."""
     bad = ["caf\xe9,1,2", "\xfc"] if kind == "csv" else ['{"a": "caf\xe9"', "\xfc"]
     good = "\xe9,1" if kind == "csv" else '{"a": "\xe9", "b": "1"}'
     lines = ["a,b"] * (kind == "csv") + [good, bad[0], good, bad[1]]
@@ -288,11 +290,11 @@ def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) 
 @pytest.mark.parametrize(
     ("suffix", "options", "words"),
     [
-        ("jsonl", {"header": False}, "header= is for CSV and TSV, and this is JSON lines"),
-        ("jsonl", {"columns": ["a"]}, "columns= is for CSV and TSV, and this is JSON lines"),
+        ("jsonl", {"header": False}, "header= is for CSV and TSV, but this is JSON lines"),
+        ("jsonl", {"columns": ["a"]}, "columns= is for CSV and TSV, but this is JSON lines"),
         ("parquet", {"encoding": "latin-1"}, "encoding= is for CSV, TSV, JSON lines and lines"),
-        ("arrow", {"null_values": ["x"]}, "null_values= is for CSV and TSV, and this is Arrow IPC"),
-        ("parquet", {"bad_rows": "skip"}, "bad_rows= is for CSV, TSV and JSON lines, and this is"),
+        ("arrow", {"null_values": ["x"]}, "null_values= is for CSV and TSV, but this is Arrow IPC"),
+        ("parquet", {"bad_rows": "skip"}, "bad_rows= is for CSV, TSV and JSON lines, but this is"),
     ],
 )  # fmt: skip
 def test_options_that_a_format_does_not_have(
@@ -308,13 +310,13 @@ def test_options_that_a_format_does_not_have(
     with pytest.raises(ValueError, match="is for a file; in a query the options of read_csv"):
         fastresp.read("SELECT 1 AS a", **options)
     (tmp_path / "x.resp").write_bytes(b"")
-    with pytest.raises(ValueError, match="is for files of text, and this is a file of RESP"):
+    with pytest.raises(ValueError, match="is for text files, but this is a RESP file"):
         fastresp.read(tmp_path / "x.resp", **options)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "lines", "parquet", "resp"])
-def test_names_of_columns_are_what_is_refused(tmp_path: Path, kind: Any) -> None:
-    """And not the header, which they take away."""
+def test_the_error_names_columns_rather_than_header(tmp_path: Path, kind: Any) -> None:
+    """columns= turns header off, but the user did not set header."""
     path = tmp_path / "x"
     path.write_bytes(b"")
     with pytest.raises(ValueError, match=r"^columns= is for "):

@@ -1,4 +1,4 @@
-"""A large Parquet file through ``fastresp load``: all of it in Redis, and little memory for it."""
+"""``fastresp load`` of a large Parquet file loads all rows in little memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from pyarrow import parquet
 
 from fastresp.server.local_server import LocalServer
 
-# All told: what the command itself may take, and what is left of 256 MiB for its redis-cli.
+# The command's own limit; together with its redis-cli it stays below 256 MiB.
 COMMAND_KB = 240 << 10
 GROUP = 250_000
-# By way of a small process: a child counts the memory of the one that it was forked from.
+# Started from a small process: a child's peak memory includes that of the process it was forked
+# from.
 MEASURE = """
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True)
@@ -26,7 +27,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def write(path: Path, rows: int) -> None:
-    """Ten columns of numbers, text, times and booleans, in row groups as pyarrow makes them."""
+    """Write ten columns of numbers, text, times and booleans, in pyarrow's default row groups."""
     random = np.random.default_rng(1)
     writer: parquet.ParquetWriter | None = None
     for start in range(0, rows, GROUP):
@@ -70,6 +71,6 @@ def test_memory(
     last = client.hgetall(f"row:{rows - 1}")
     assert last[b"name"] == f"customer {rows - 1}".encode()
     assert last[b"note"] == b"x"
-    assert len(last) == 9  # all but the one that is in the key
-    assert len(client.hgetall(f"row:{rows - 2}")) == 8  # and the null
+    assert len(last) == 9  # all but the one in the key
+    assert len(client.hgetall(f"row:{rows - 2}")) == 8  # and without the null
     assert 0 < int(done.stdout) <= COMMAND_KB

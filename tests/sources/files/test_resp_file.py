@@ -1,4 +1,4 @@
-"""Files of RESP: checked as a whole before anything is sent, then sent as they are."""
+"""RESP files are checked as a whole before anything is sent, then sent unchanged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LAST_SHOWN = r'SET "key:29999" "value 29999\r\n"'
 
 @pytest.fixture
 def resp(tmp_path: Path):
-    """A function that writes a file of RESP."""
+    """Return a function that writes a RESP file."""
 
     def write(content: bytes = RESP) -> Path:
         path = tmp_path / "x.resp"
@@ -50,7 +50,7 @@ def resp(tmp_path: Path):
 
 
 def load(source, server, transport: str) -> fastresp.Report:
-    """Load by one of three ways."""
+    """Load over one of three transports."""
     if transport == "aio":
         return asyncio.run(aio.mass_insert(source, server=server.url))
     return fastresp.mass_insert(source, server=server.url, transport=transport)
@@ -75,14 +75,14 @@ def test_load(server, client, resp, transport: str) -> None:
 @pytest.mark.parametrize("cut", [1, 3, 10, 36])
 def test_truncated(server, client, resp, transport: str, cut: int) -> None:
     path = resp(RESP[:-cut])
-    with pytest.raises(ProtocolError, match="is cut off") as caught:
+    with pytest.raises(ProtocolError, match="is truncated") as caught:
         load(fastresp.read(path), server, transport)
     assert client.dbsize() == 0
     assert caught.value.offset == len(pack_many(COMMANDS[:-1]))
     start = len(pack_many(COMMANDS[:-2]))
     assert str(caught.value).endswith(
-        f"(at byte {caught.value.offset:,})\n29,999 whole commands come before it, the last of "
-        rf'them (command 29,998, at byte {start:,}): SET "key:29998" "value 29998\r\n"'
+        f"(at byte {caught.value.offset:,})\n29,999 whole commands before it, the last one "
+        rf'(command 29,998, at byte {start:,}): SET "key:29998" "value 29998\r\n"'
     )
     report = load(fastresp.read(path, skip_truncated=True), server, transport)
     assert (report.commands, report.replies, client.dbsize()) == (29_999, 29_999, 29_999)
@@ -128,7 +128,7 @@ def pipe(content: bytes):
     reader, writer = os.pipe()
 
     def feed() -> None:
-        # What is refused is not read.
+        # A refused file is not read to its end.
         with suppress(BrokenPipeError), open(writer, "wb") as file:
             file.write(content)
 
@@ -156,9 +156,9 @@ def test_pipe_is_checked_as_it_streams(server, client, transport: str) -> None:
 
 @WAYS
 def test_empty_lines(server, client, resp, transport: str) -> None:
-    """A server passes over empty lines between commands; so do a load, and who looks at the file.
+    """A server ignores empty lines between commands; so do a load and the file check.
 
-    Redis' own test of --pipe writes a line end behind each command.
+    Redis' own test of --pipe writes a line end after each command.
     """
     commands = [("SET", f"k{i}", f"\n\r\n{i}") for i in range(2000)]
     ends = (b"", b"\n", b"\r\n", b"\n\r\n\n")
@@ -214,7 +214,7 @@ def test_file_objects_and_limit(server, client, resp) -> None:
     source = fastresp.read(file, format="resp", limit=7)
     assert fastresp.mass_insert(source, server=server.url).commands == 7
     assert source.rows == 7
-    # What comes after the limit is nobody's business.
+    # Bytes after the limit are ignored.
     source = fastresp.read(resp(RESP[: len(RESP) // 2]), limit=20_00)
     assert fastresp.mass_insert(source, server=server.url).commands == 2_000
     assert fastresp.mass_insert(fastresp.read(resp(), limit=0), server=server.url).commands == 0
@@ -225,7 +225,7 @@ def test_empty_file(server, resp) -> None:
 
 
 def test_template_with_resp(server, resp) -> None:
-    with pytest.raises(TypeError, match="holds whole commands, so leave out the template"):
+    with pytest.raises(TypeError, match="contains whole commands; leave out the template"):
         fastresp.mass_insert(fastresp.read(resp()), "SET {0} {1}", server=server.url)
 
 
@@ -238,9 +238,9 @@ def test_read(resp) -> None:
     assert isinstance(fastresp.read(io.BytesIO(RESP), format="resp"), RespFile)
     with pytest.raises(ValueError, match="no columns for a query"):
         fastresp.read(path, sql="SELECT 1")
-    with pytest.raises(ValueError, match="one by one"):
+    with pytest.raises(ValueError, match="one at a time"):
         fastresp.read([path, path], format="resp")
-    with pytest.raises(ValueError, match="is for files of RESP"):
+    with pytest.raises(ValueError, match="is for RESP files"):
         fastresp.read("x.csv", skip_truncated=True)
 
 
@@ -285,8 +285,8 @@ def test_names_are_bounded(resp) -> None:
     assert names["(other)"] == 500
 
 
-def test_header_that_promises_too_much(resp) -> None:
-    """What a broken header promises is neither waited for nor held."""
+def test_header_larger_than_the_file(resp) -> None:
+    """The bytes that a broken header announces are neither waited for nor stored."""
     path = resp(RESP + b"*2\r\n$3\r\nGET\r\n$99999999999\r\n" + bytes(200_000_000))
     before = psutil.Process().memory_info().rss
     summary = RespFile(path).summary()
@@ -302,8 +302,8 @@ def test_header_that_promises_too_much(resp) -> None:
         b"*1000000000\r\n$4\r\nMSET\r\n",
     ],
 )
-def test_check_holds_no_promise(head: bytes) -> None:
-    """check - reads what a header promises, and lets go of it."""
+def test_check_does_not_store_what_a_header_announces(head: bytes) -> None:
+    """``check -`` reads the bytes that a header announces, and drops them."""
     code = (
         f"import sys; out = sys.stdout.buffer; out.write({head!r})\n"
         "for _ in range(200): out.write(b'$8\\r\\nxxxxxxxx\\r\\n' * 70_000)"
@@ -339,7 +339,7 @@ def test_memory_is_bounded(server, resp) -> None:
 
 
 def test_broken_at_any_byte(resp) -> None:
-    """Whatever is cut off or overwritten, what is found before it is whole and right."""
+    """If bytes are cut off or overwritten, the commands found before them are correct."""
     commands = [("SET", f"k{i}", "v" * i) for i in range(40)]
     data = pack_many(commands)
     sizes = [len(pack(*command)) for command in commands]
@@ -372,6 +372,6 @@ def test_shown_command(command, shown: str) -> None:
     assert shown_command(pack(*command)).startswith(shown)
 
 
-def test_shown_command_of_a_head() -> None:
+def test_shown_command_of_a_beginning() -> None:
     head = pack("SET", "x" * 10_000, "y")[:4096]
     assert shown_command(head) == f'SET "{"x" * 48}"... (10,000 bytes) ... (3 arguments)'

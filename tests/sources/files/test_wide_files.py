@@ -1,4 +1,4 @@
-"""CSV of very many columns: the work grows with their number, not with its square."""
+"""CSV with very many columns: the work grows linearly with their number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tables import run
 
-# CPU seconds of a process, which do not depend on what else runs; the least of three.
+# CPU seconds of a process, which do not depend on other load; the lowest of three.
 CODE = """
 import io, time
 import fastresp
@@ -30,7 +30,7 @@ print(cost(40_000) / cost(5_000))
 
 @pytest.mark.parametrize("template", ["HSET k {**}", "SET k {*!json}"])
 def test_cost_of_columns_is_linear(template: str) -> None:
-    """Eight times the columns: 64 times the work, where each was compared with all others."""
+    """With 8 times the columns, comparing each with all others would be 64 times the work."""
     ratio = float(run(f"TEMPLATE = {template!r}\n{CODE}").stdout)
     assert ratio < 30
 
