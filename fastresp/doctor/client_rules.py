@@ -245,7 +245,7 @@ def unix_socket(found: Findings) -> Verdict | None:
     little = gain < UNIX_GAIN
     return Verdict(
         "unix-socket", "note" if little else "advice",
-        "A unix socket would be hardly faster here"
+        "A unix socket would hardly be faster here"
         if little
         else "TCP is used, although the server has a unix socket",
         figure,
@@ -265,11 +265,11 @@ def errors(found: Findings) -> Verdict | None:
     if share is None or share < ERROR_SHARE:
         return None
     codes = sorted(use.error_codes.items(), key=lambda pair: -pair[1])[:4]
-    told = ", ".join(f"{code} {count:,}" for code, count in codes)
+    counts = ", ".join(f"{code} {count:,}" for code, count in codes)
     return Verdict(
         "error-replies", "problem" if use.watched else "advice",
         "Commands fail with error replies",
-        f"{use.errors:,} errors {_when(use)}, {share:.0%} of the commands: {told}",
+        f"{use.errors:,} errors {_when(use)}, {share:.0%} of the commands: {counts}",
         "Find the clients that send these commands. WRONGTYPE and ERR mean that a command is "
         "wrong; OOM, READONLY and MISCONF that the server refuses writes; MOVED that a client "
         "lacks cluster support.",

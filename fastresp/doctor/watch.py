@@ -209,8 +209,8 @@ def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, st
     """Return CLIENT LIST by client id, without our connection; None if refused or too long."""
     if own_id is None:
         return None
-    told = parse_info(questions.ask("INFO", "clients"))
-    if int(told.get("connected_clients", 0)) > CLIENTS_LISTED:
+    counts = parse_info(questions.ask("INFO", "clients"))
+    if int(counts.get("connected_clients", 0)) > CLIENTS_LISTED:
         return None
     reply = questions.ask("CLIENT", "LIST")
     if reply is None:
@@ -335,7 +335,7 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
     clients = [each for each in second.clients.values() if not set("SM") & set(each["flags"])]
     active = [each for each in clients if _within(each.get("idle", "0"), window)]
     senders = [each for each in active if each.get("cmd") not in BLOCKING]
-    told: Sequence[tuple[int, Mapping[str, Any]]] = [
+    counted: Sequence[tuple[int, Mapping[str, Any]]] = [
         (int(each["tot-cmds"]) - int(first.clients.get(each["id"], {}).get("tot-cmds", 0)), each)
         for each in senders
         if each.get("tot-cmds", "").isdigit()
@@ -343,15 +343,15 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
         and (each["id"] in first.clients or _within(each.get("age", "0"), window))
     ]
     found = {"active": len(active), "senders": len(senders)}
-    if not told:
+    if not counted:
         return found
-    most, client = max(told, key=lambda pair: pair[0])
+    most, client = max(counted, key=lambda pair: pair[0])
     return found | {"busiest": most, "busiest_name": client.get("name") or client.get("addr", "")}
 
 
-def _within(told: str, window: float) -> bool:
+def _within(seconds: str, window: float) -> bool:
     """Whether an ``idle`` or ``age`` of CLIENT LIST may lie within the last ``window`` seconds.
 
     The server's clocks count whole seconds, so 0.1 s across a full second is reported as 1.
     """
-    return int(told) - 1 < window
+    return int(seconds) - 1 < window

@@ -99,7 +99,7 @@ class ListBuffer(BaseBuffer):
         """Pop up to n items; fewer only if the list has no more."""
         n = checked_count(n)
         self._call(self._calls.items.popping(n))
-        return self._given(self._calls.held.give, n)
+        return self._hand_out(self._calls.held.give, n)
 
     def pop_arrow(self, n: int) -> StringColumn:
         """Pop up to n items as an Arrow array, without a Python object for each.
@@ -111,7 +111,7 @@ class ListBuffer(BaseBuffer):
         the items that had arrived, and those in flight are lost.
         """
         self._call(self._calls.items.popping_column(checked_count(n)))
-        return self._given(self._calls.held.give_column)
+        return self._hand_out(self._calls.held.give_column)
 
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
         """Yield items one at a time, while more are in flight.
@@ -130,7 +130,7 @@ class ListBuffer(BaseBuffer):
     def drain(self) -> Iterator[list[bytes]]:
         """Yield all items in batches, while more are in flight."""
         while self._call(self._calls.items.holding(None)):
-            yield self._given(self._calls.held.give)
+            yield self._hand_out(self._calls.held.give)
 
     def ack(self, n: int | None = None) -> int:
         """Acknowledge the first n popped items, or all; the server deletes them.
@@ -178,7 +178,7 @@ class ListBuffer(BaseBuffer):
     def _call(self, steps: Steps[T]) -> T:
         return run(self._calls.call(steps), around=self._undisturbed)
 
-    def _given(self, give: Callable[..., Given], *count: int) -> Given:
+    def _hand_out(self, give: Callable[..., Given], *count: int) -> Given:
         """Return held items to the caller; hold them again if a Ctrl-C comes."""
         items: Given | None = None
         try:

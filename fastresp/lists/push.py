@@ -52,7 +52,7 @@ class Push:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.report = Report("socket", "a buffer has a connection of its own")
+        self.report = Report("socket", "a ListBuffer uses its own connection")
         self.length = self.dropped = 0
         self._settings = settings
         self._sizes: list[int] = []  # items of each row

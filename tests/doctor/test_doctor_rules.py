@@ -178,7 +178,7 @@ class TestRules:
         assert self.judge(replace(use, calls={"blpop": (10_000, 10_000)})) == set()
 
     @pytest.mark.parametrize(
-        ("unix", "deep", "grade", "told"),
+        ("unix", "deep", "grade", "gains"),
         [
             (75_000.0, 600_000.0, "advice", ["1.49", "1.20"]),
             (50_224.0, 500_000.0, "note", ["1.00", "1.00"]),
@@ -188,14 +188,14 @@ class TestRules:
         ],
     )
     def test_unix_socket(
-        self, unix: float, deep: float | None, grade: str, told: list[str]
+        self, unix: float, deep: float | None, grade: str, gains: list[str]
     ) -> None:
         facts = Facts("x", "tcp", True, unix_socket="/s")
         measured = Measured(depths={1: 50_224.0, 100: 500_000.0}, unix=unix, unix_deep=deep)
         (found,) = diagnose(Findings(facts, measured)).verdicts
         assert (found.code, found.grade) == ("unix-socket", grade)
-        assert re.findall(r"([\d.]+)x", found.expected) == told
-        assert found.gain and f"{found.gain:.2f}" == max(told)
+        assert re.findall(r"([\d.]+)x", found.expected) == gains
+        assert found.gain and f"{found.gain:.2f}" == max(gains)
         assert ("unix:///s" in found.advice) == (grade == "advice")
 
     def test_order(self) -> None:

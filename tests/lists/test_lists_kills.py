@@ -27,7 +27,7 @@ out = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 safe = delivery == "at-least-once"
 options = {"server": url, "delivery": delivery, "lease": 1.5, "batch": 40, "timeout": 5.0}
 
-def tell(items):
+def record(items):
     os.write(out, b"".join(item + b"\\n" for item in items))
 
 def acknowledge(count, left, before):
@@ -38,7 +38,7 @@ def acknowledge(count, left, before):
         except fastresp.TransportError:
             time.sleep(0.01)
     if (kept, buffer.acknowledged) != (left, before + count):
-        tell([b"WRONG %d %d %d %d" % (kept, left, buffer.acknowledged, before + count)])
+        record([b"WRONG %d %d %d %d" % (kept, left, buffer.acknowledged, before + count)])
 
 def some():
     n = random.randint(1, 150)
@@ -63,7 +63,7 @@ while True:
         if random.random() < 0.05:
             buffer.close()
         items = some()
-        tell(items)
+        record(items)
         if safe:
             first, before = random.randint(0, len(items)), buffer.acknowledged
             acknowledge(first, len(items) - first, before)

@@ -270,7 +270,7 @@ def test_reply_that_is_no_list(server: LocalServer, client: redis.Redis) -> None
     with fastresp.ListBuffer("q", server=server.url) as buffer:
         buffer.push(["a"])
         buffer._calls.items._request = lambda n: [("PING",)]  # type: ignore[method-assign]
-        with pytest.raises(fastresp.TransportError, match="a pop is answered by b'PONG'"):
+        with pytest.raises(fastresp.TransportError, match="unexpected reply to a pop: b'PONG'"):
             buffer.pop(1)
 
 
