@@ -34,7 +34,7 @@ class Slow:
         times: number of entries.
         longest_ms: the longest entry.
         total_ms: the sum of all entries.
-        complexity: as COMMAND DOCS describes it; empty if the server has none.
+        complexity: as COMMAND DOCS describes it; empty if not available.
         client: the name or address of the client that sent the longest one.
     """
 

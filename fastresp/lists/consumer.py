@@ -45,7 +45,7 @@ class Consumer:
         return math.ceil(1000 * self.settings.lease)
 
     def new_name(self) -> str:
-        """Return a unique name; its prefix tells ``recover()`` which end items came from."""
+        """Return a unique name; from its prefix ``recover()`` knows the end to put items back."""
         return f"{self.settings.order}-{uuid.uuid4().hex}"
 
     def joining(self, name: str) -> Sequence[Command]:

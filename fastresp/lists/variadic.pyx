@@ -23,7 +23,7 @@ def gather(source, list batch, Py_ssize_t most_items, Py_ssize_t most_bytes, dou
         batch: the list to append to; it need not be empty.
         most_items: stop after this many items.
         most_bytes: stop after the item that reaches this many bytes. A str counts its characters,
-            another item its ``len()``, or 32 if it has none.
+            another item its ``len()``, or 32 if it has no length.
         seconds: stop after the first item that arrives this many seconds after the call.
 
     Returns:

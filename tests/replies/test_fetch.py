@@ -273,7 +273,7 @@ def test_key_that_becomes_another_type(server: LocalServer, client: redis.Redis)
 def test_stopped_early(server: LocalServer, client: redis.Redis) -> None:
     """However a reading is stopped, its connections are closed and its memory is freed."""
     loaded(server, 20_000)
-    gc.collect()  # of what tests before this one left in cycles
+    gc.collect()  # cycles left by earlier tests
     held = arrow_out.held()
 
     def left(how: str) -> None:

@@ -114,7 +114,7 @@ def test_cancelled_in_a_scan(start_server: Callable[..., LocalServer]) -> None:
 
 
 @pytest.mark.parametrize("keys", ["user:*", ["user:1"] * 200_000])
-def test_left_early(keys: Any, server: LocalServer, client: redis.Redis) -> None:
+def test_stopped_early(keys: Any, server: LocalServer, client: redis.Redis) -> None:
     loaded(server, 2000)
 
     async def read() -> None:

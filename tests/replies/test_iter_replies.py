@@ -37,7 +37,7 @@ def execute_asyncio(data: Any, command: Any = None, **options: Any) -> list[Any]
 
 @pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
 def execute(request: pytest.FixtureRequest) -> Execute:
-    """A list of all replies."""
+    """Return all replies as a list."""
     return request.param
 
 
@@ -284,7 +284,7 @@ def test_slow_consumer_is_not_a_timeout(server: LocalServer) -> None:
             time.sleep(1.5)
 
 
-def test_asyncio_left_early(server: LocalServer, client: redis.Redis) -> None:
+def test_asyncio_stopped_early(server: LocalServer, client: redis.Redis) -> None:
     async def take() -> list[Any]:
         got = []
         async with aclosing(

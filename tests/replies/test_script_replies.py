@@ -29,7 +29,7 @@ def execute_asyncio(data: Any, command: Any, **options: Any) -> list[Any]:
 
 @pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
 def execute(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
-    """A list of all replies."""
+    """Return all replies as a list."""
     return request.param
 
 
