@@ -113,7 +113,7 @@ def _print(found: Diagnosis) -> None:
         _print_use(console, found.use)
     _print_verdicts(console, found.verdicts)
     for name, words in facts.unread.items():
-        console.print(Text(f"Not told by this server: {name} ({words})", style="dim"))
+        console.print(Text(f"The server refused {name} ({words})", style="dim"))
 
 
 def _print_measured(console: Console, measured: Measured) -> None:
@@ -137,26 +137,26 @@ def _measured_rows(measured: Measured) -> list[Row]:
         slow = f"1 in 100 takes over {measured.round_trip_p99_ms:.3f} ms"
         rows.append(("round trip of a PING", f"{trip:.3f} ms", slow))
     for title, rate, words in (
-        (f"{name} by a bare loop", measured.ready, ", on the socket, ready bytes"),
+        (f"{name} over a bare socket", measured.ready, ", one at a time, encoded before"),
         (f"{name} by redis-py", measured.redis_py, ", one at a time"),
-        ("  a connection for each", measured.reconnecting, ""),
+        ("  a new connection each", measured.reconnecting, ""),
         (f"  pipelines of {PIPELINE:,}", measured.pipeline, ""),
         (f"{name} by mass_insert()", measured.load, ""),
     ):
         if rate is not None:
             share = _share(rate / measured.ready) if measured.ready else ""
             rows.append((title, _rate(rate), (share + words).removeprefix(", ")))
-    rows.append(("encoding alone", _rate(1e9 / encoder), f"{encoder:.0f} ns a command"))
+    rows.append(("encoding alone", _rate(1e9 / encoder), f"{encoder:.0f} ns per command"))
     if measured.read_items is not None:
-        rows.append(("items read by redis-py", _rate(measured.read_items), "of a list of 1,000"))
+        rows.append(("list items by redis-py", _rate(measured.read_items), "LRANGE of 1,000"))
     return rows
 
 
 def _print_depths(console: Console, measured: Measured) -> None:
-    """The depth curve, as bars."""
+    """Print the rate of PINGs by the number in flight, as bars."""
     bar = "█" if console.encoding.startswith("utf") else "#"
     most = max(measured.depths.values())
-    console.print(Text("PINGs by a bare loop, so many in flight", style="bold"))
+    console.print(Text("PINGs over a bare socket, by the number in flight", style="bold"))
     for depth, rate in measured.depths.items():
         cells = max(1, round(BAR_CELLS * rate / most))
         console.print(Text(f"  {depth:>5,}  {_rate(rate):>12}  {bar * cells}"))
@@ -176,25 +176,25 @@ def _print_use(console: Console, use: Use) -> None:
 
 def _use_rows(use: Use) -> list[Row]:
     def told(value: float | None, form: str) -> str:
-        return "not told" if value is None else format(value, form)
+        return "unknown" if value is None else format(value, form)
 
     each = use.commands_per_connection
     size = use.bytes_per_command
-    opened = "none" if each is None else f"{each:,.1f} commands for each"
-    active = "" if use.active is None else f"{use.active:,} did something"
+    opened = "" if each is None else f"{each:,.1f} commands per connection"
+    active = "" if use.active is None else f"{use.active:,} active"
     share = "" if use.error_share is None else f"{use.error_share:.1%} of the commands"
     busy = None if use.cpu is None else use.cpu / use.seconds
     trip = None if use.round_trip_s is None else use.round_trip_s * 1000
     per_read = "-" if use.reads == 0 else told(use.commands_per_read, ".2f")
     return [
-        ("commands", _rate(use.per_second(use.commands)), f"{use.commands:,} in all"),
-        ("commands a read", per_read, "more than 1 is pipelining"),
+        ("commands", _rate(use.per_second(use.commands)), f"{use.commands:,} in total"),
+        ("commands per read", per_read, "above 1, clients use pipelines"),
         ("connections opened", f"{use.per_second(use.connections):,.1f}/s", opened),
         ("connections open", f"{use.clients:,}", active),
-        ("bytes a command", "-" if size is None else size_text(size), ""),
+        ("bytes per command", "-" if size is None else size_text(size), ""),
         ("error replies", told(use.errors, ",d"), share),
-        ("busy with commands", told(busy, ".0%"), "of a core"),
-        ("round trip of a PING", told(trip, ".3f") + " ms", "as it began"),
+        ("CPU time", told(busy, ".0%"), "of one core"),
+        ("round trip of a PING", told(trip, ".3f") + " ms", "before watching"),
     ]
 
 
@@ -213,10 +213,10 @@ def _print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
 def _print_verdicts(console: Console, found: Sequence[Verdict]) -> None:
     changes = [verdict for verdict in found if verdict.grade != "note"]
     if not changes:
-        console.print(Text("Nothing to change was found.", style="bold green"))
+        console.print(Text("No problems found.", style="bold green"))
         console.print()
     else:
-        console.print(Text("What to change, the largest gain first", style="bold"))
+        console.print(Text("What to change, largest gain first", style="bold"))
     for number, verdict in enumerate(changes, 1):
         _print_verdict(console, f"{number}. ", verdict)
     notes = [verdict for verdict in found if verdict.grade == "note"]
@@ -242,13 +242,13 @@ def _print_verdict(console: Console, number: str, verdict: Verdict) -> None:
     ):
         table.add_row(name, Text(words))
     console.print(Padding(table, (0, 0, 0, 3)))
-    if address:  # in one piece, so that it can be clicked on
+    if address:  # unwrapped, so that terminals link it
         console.print(Text(f"           http{address}"), soft_wrap=True)
     console.print()
 
 
 def _share(share: float) -> str:
-    return f"{share:.0%}" if share < 2 else f"{share:,.1f} times"
+    return f"{share:.0%}" if share < 2 else f"{share:,.1f}x"
 
 
 def _rate(rate: float) -> str:
@@ -257,7 +257,7 @@ def _rate(rate: float) -> str:
 
 @contextmanager
 def _status() -> Iterator[Announce]:
-    """Show on stderr what goes on, where that is a terminal."""
+    """Show the current step on stderr, if that is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda text: None

@@ -1,4 +1,4 @@
-"""The doctor: what limits the throughput of a server, and what to change, in order of gain."""
+"""The doctor: find what limits a server's throughput, and what to change first."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ __all__ = [
 ]  # fmt: skip
 
 WATCH_PLAN = """\
-The doctor looks on, over one connection, and one more to the unix socket of a
-server on this machine. They begin as those of redis-py: AUTH, SELECT and CLIENT
-SETINFO, as your server and your settings want it.
-It times PING, 20 times at most. It asks ECHO, CLIENT ID, CONFIG GET, LATENCY
+The doctor only watches. It opens one connection, and one to the unix socket of
+a server on this machine. Both start as redis-py's do: AUTH, SELECT and CLIENT
+SETINFO, depending on your server and settings.
+It times PING, at most 20 times. It sends ECHO, CLIENT ID, CONFIG GET, LATENCY
 LATEST, LATENCY HISTORY and COMMAND DOCS or COMMAND INFO, and INFO, CLIENT LIST
 and SLOWLOG GET at the start and at the end. It writes nothing and changes
 nothing."""
@@ -50,11 +50,11 @@ class Diagnosis:
     """What the doctor found.
 
     Attributes:
-        facts: what was read of the server.
-        measured: what was measured; None where the server was watched.
-        use: how the server was used, since it started or while it was watched; None where it
-            does not tell.
-        verdicts: in order of gain; notes last.
+        facts: the server's settings and state, as it reported them.
+        measured: the measurements; None if the server was only watched.
+        use: how clients used the server, since it started or while it was watched; None if it
+            refuses INFO.
+        verdicts: the findings, largest gain first, notes last.
     """
 
     facts: Facts
@@ -68,7 +68,7 @@ class Diagnosis:
         return worst(self.verdicts)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it for JSON: without a password, and without what is in the server."""
+        """Return everything as fields for JSON, without passwords or data of the server."""
         facts = self.facts
         return {
             "server": facts.place,
@@ -87,16 +87,16 @@ class Diagnosis:
 
 
 def doctor(server: ServerLike = None, announce: Announce = lambda text: None) -> Diagnosis:
-    """Measure a server with harmless commands on keys of the doctor's own; judge what was found.
+    """Measure a server with harmless commands on the doctor's own keys, and find what limits it.
 
-    Takes 1 to 5 seconds; PLAN says what is sent.
+    Takes 1 to 5 seconds. PLAN lists every command that it sends.
 
     Args:
         server: as for ``mass_insert``.
-        announce: is told what goes on.
+        announce: called with the name of each step as it starts.
 
     Raises:
-        TransportError: the server can't be used, or was lost.
+        TransportError: the server can't be used, or the connection was lost.
     """
     where = Server(server, reading=True)
     with _understanding(where):
@@ -104,7 +104,7 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
             announce("reading")
             info = questions.info()
             facts = read_facts(where, questions, info, questions.slow_log())
-        # With no connection of ours but those that measure.
+        # The connection for questions is closed by now: only those that measure are open.
         measured = measure(server, where, facts, announce)
         use = use_since_start(info) if "total_commands_processed" in info else None
         return diagnose(Findings(facts, measured, use))
@@ -113,19 +113,19 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
 def watch(
     server: ServerLike = None, seconds: float = 10.0, announce: Announce = lambda text: None
 ) -> Diagnosis:
-    """Watch a server in use; writes nothing, changes nothing.
+    """Watch a server in use, without writing or changing anything, and find what limits it.
 
     Args:
         server: as for ``mass_insert``.
-        seconds: how long.
-        announce: is told what goes on.
+        seconds: how long to watch.
+        announce: called with the progress, as text.
 
     Raises:
-        ValueError: ``seconds`` is not above 0.
-        TransportError: the server can't be used, or was lost, or does not tell INFO.
+        ValueError: ``seconds`` is not a finite number above 0.
+        TransportError: the server can't be used, refuses INFO, or the connection was lost.
     """
     if not (seconds > 0 and math.isfinite(seconds)):
-        raise ValueError(f"seconds is above 0, not {seconds}")
+        raise ValueError(f"seconds must be a finite number above 0, not {seconds}")
     where = Server(server, reading=True)
     with _understanding(where):
         with _questions(where) as questions:
@@ -134,7 +134,7 @@ def watch(
 
 
 def diagnose(findings: Findings) -> Diagnosis:
-    """Apply all rules."""
+    """Apply all rules to the findings."""
     found = (rule(findings) for rule in (*CLIENT_RULES, *SERVER_RULES))
     verdicts = in_order(verdict for verdict in found if verdict is not None)
     return Diagnosis(findings.facts, findings.measured, findings.use, verdicts)
@@ -142,10 +142,10 @@ def diagnose(findings: Findings) -> Diagnosis:
 
 @contextmanager
 def _understanding(server: Server) -> Iterator[None]:
-    """Turn what a server says of itself, and can't be understood, into a TransportError.
+    """Raise a TransportError when a reply of the server can't be parsed.
 
     Raises:
-        TransportError: it is.
+        TransportError: a reply can't be parsed.
     """
     try:
         yield
@@ -157,8 +157,8 @@ def _understanding(server: Server) -> Iterator[None]:
     ) as error:  # fmt: skip
         words = shortened(f"{type(error).__name__}: {error}")
         raise TransportError(
-            f"the server at {server} answers the doctor's questions with what can't be understood "
-            f"({words}; check that it is Redis or Valkey, and what is in between)"
+            f"the server at {server} sent a reply that the doctor can't parse ({words}; check that "
+            "it is Redis or Valkey, and that no proxy changes its replies)"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What can be read of a server without changing it, and of this machine about it."""
+"""Read a server's settings and state, and what this machine knows about it; changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "usable_socket",
 ]
 
-# What the rules look at; each is asked for by itself, as servers before 7.0 want it.
+# The settings that the rules use. One CONFIG GET each: servers before 7.0 accept one at a time.
 PARAMETERS = (
     "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
     "save", "unixsocket",
@@ -44,25 +44,25 @@ TIME_WAIT = "06"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a server and of the way to it.
+    """A server's settings and state, and how it is connected to.
 
     Attributes:
-        place: where it is, without a password.
+        place: its address, without a password.
         way: ``"unix"``, ``"tcp"`` or ``"tls"``.
         local: whether it is on this machine.
-        hiredis: whether redis-py reads replies with it.
-        nodelay: TCP_NODELAY of the connection that redis-py made; None where there is no TCP.
+        hiredis: whether redis-py parses replies with hiredis.
+        nodelay: TCP_NODELAY of redis-py's connection; None for a unix socket.
         info: the fields of INFO.
-        now: when they were told, in seconds since 1970.
-        config: what CONFIG GET told of PARAMETERS.
+        now: when INFO was read, in seconds since 1970.
+        config: the settings in PARAMETERS that CONFIG GET returned.
         latency: the longest spike of each event in the last day, in milliseconds.
         slow: commands whose cost grows with the data, from the slow log of the last day.
-        cores: that the server may use; None where it is not on this machine.
-        swapped: bytes of the server that are in swap; None where that can't be known.
-        unix_socket: of this server, which can be reached from here; empty for none.
-        time_wait: closed connections to it that still hold a local port.
-        local_ports: how many there are.
-        unread: what the server did not tell, and why.
+        cores: that the server may use; None if it is not on this machine.
+        swapped: bytes of the server's memory in swap; None if unknown.
+        unix_socket: its path, if it can be reached from here; else empty.
+        time_wait: closed connections to the server that still hold a local port.
+        local_ports: number of local ports.
+        unread: commands that the server refused, and its error replies.
     """
 
     place: str
@@ -83,7 +83,7 @@ class Facts:
     unread: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, name: str) -> float | None:
-        """A field of INFO as a number; None where the server does not tell."""
+        """Return a field of INFO as a number; None if it is missing or no number."""
         try:
             return float(self.info[name])
         except (KeyError, ValueError):
@@ -99,7 +99,7 @@ class Facts:
 
     @property
     def version_numbers(self) -> tuple[int, ...]:
-        """Major and minor; empty where the server does not tell."""
+        """Major and minor version; empty if unknown."""
         parts = self.version.split(".")[:2]
         return tuple(int(part) for part in parts) if all(p.isdigit() for p in parts) else ()
 
@@ -109,15 +109,15 @@ class Facts:
 
     @property
     def save_points(self) -> list[tuple[int, int]]:
-        """Seconds since the last save, and changes, behind which it saves; none if not told."""
+        """The ``save`` setting: seconds since the last save, and changes; empty if unknown."""
         numbers = [int(each) for each in self.config.get("save", "").split()]
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     @property
     def expiring(self) -> float | None:
-        """The share of the keys that have an expiry; None where there are none, or it is not told.
+        """The share of the keys that have an expiry; None if there are no keys, or unknown.
 
-        Of all databases: maxmemory is, too.
+        Counts all databases, as maxmemory does.
         """
         keys = expiring = 0
         for name, text in self.info.items():
@@ -129,7 +129,7 @@ class Facts:
 
     @property
     def memory_left(self) -> float | None:
-        """Bytes below maxmemory; None where there is no such limit, or it is not told."""
+        """Bytes left below maxmemory; None if there is no limit, or unknown."""
         most, used = self.number("maxmemory"), self.number("used_memory")
         if not most or used is None:
             return None
@@ -139,11 +139,13 @@ class Facts:
 def read_facts(
     server: Server, questions: Questions, info: Mapping[str, str], log: Sequence[Any]
 ) -> Facts:
-    """Put together what can be known.
+    """Collect the facts.
 
     Args:
-        info: of INFO.
-        log: entries of the slow log that are to be looked at.
+        server: the server.
+        questions: for a connection to it.
+        info: the fields of INFO.
+        log: the entries of the slow log to use.
     """
     from redis.connection import DefaultParser
 
@@ -179,7 +181,7 @@ def read_facts(
 
 
 def _now(info: Mapping[str, str]) -> float:
-    """By the server's clock, as its logs are; before 6.2 by ours."""
+    """Return the time by the server's clock, which its logs use; before 6.2, by ours."""
     return int(info.get("server_time_usec", 0)) / 1e6 or time.time()
 
 
@@ -197,7 +199,7 @@ def _nodelay(raw: socket.socket) -> bool | None:
 
 
 def _server_pid(info: Mapping[str, str]) -> int | None:
-    """The server's process, if it is one of this machine, and not of a container's own count."""
+    """Return the server's process id, unless it is that of another process here (a container's)."""
     pid = info.get("process_id", "")
     try:
         name = Path(f"/proc/{int(pid)}/comm").read_text()
@@ -226,7 +228,7 @@ def _cores(pid: int | None) -> int | None:
 
 
 def unix_server(server: Server, path: str) -> Server:
-    """The same server, and the same user, over its unix socket."""
+    """Return the same server, with the same user, over its unix socket."""
     import redis
 
     names = ("db", "username", "password", "credential_provider")
@@ -238,10 +240,10 @@ def unix_server(server: Server, path: str) -> Server:
 
 
 def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
-    """The path, if it is there, of this very server, and takes us.
+    """Return the path if this very server listens there and accepts us; else empty.
 
-    A server that is connected to by it already needs no other. The password goes to no process but
-    the one that the server says it is: behind a tunnel the path may be somebody else's here.
+    Also empty if the server is connected to over a unix socket already. The password is sent only
+    to the process id that the server reports: behind a tunnel, another server may own this path.
     """
     if not path or "path" in server.settings:
         return ""
@@ -262,10 +264,10 @@ def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
 
 
 def _listener(path: str) -> str:
-    """The process that listens on a unix socket; empty where the system does not tell.
+    """Return the id of the process that listens on a unix socket; empty if unknown.
 
     Raises:
-        OSError: there is none.
+        OSError: no process listens there.
     """
     if not stat.S_ISSOCK(os.stat(path).st_mode) or not hasattr(socket, "SO_PEERCRED"):
         return ""
@@ -277,12 +279,12 @@ def _listener(path: str) -> str:
 
 
 def _time_wait(raw: socket.socket) -> int:
-    """How many closed connections to the same address and port wait out their minute here."""
+    """Count the connections to the same address and port that are in TIME_WAIT (one minute)."""
     if raw.family == socket.AF_UNIX:
         return 0
     peer = raw.getpeername()
     address, port = ip_address(peer[0].partition("%")[0]), peer[1]
-    # As the kernel writes it: words of 32 bits in the order of the machine.
+    # The kernel writes addresses as 32-bit words in native byte order.
     packed = address.packed
     words = [packed[i : i + 4][::-1] for i in range(0, len(packed), 4)]
     ending = f"{b''.join(words).hex().upper()}:{port:04X}"

@@ -1,4 +1,4 @@
-"""What the rules look at, and how they write figures and name their sources."""
+"""The input of the rules: everything that the doctor knows about a server."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from .measure import Measured
 from .verdict import Verdict
 from .watch import Use
 
-__all__ = ["Findings", "Rule", "gain_of"]
+__all__ = ["Findings", "Rule", "counted", "gain_of"]
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All that is known.
+    """Everything that the doctor knows about a server.
 
     Attributes:
-        measured: None where nothing was sent but questions.
-        use: while it was watched, or since the server started; None where it is not told.
+        facts: the server's settings and state, as it reported them.
+        measured: the measurements; None if the server was only watched.
+        use: how clients used the server while it was watched, or since it started; None if it
+            refuses INFO.
     """
 
     facts: Facts
@@ -31,6 +33,11 @@ class Findings:
 Rule: TypeAlias = Callable[[Findings], Verdict | None]
 
 
+def counted(count: int, one: str) -> str:
+    """Return a number with its noun, singular or plural: "1 core", "2 cores"."""
+    return f"{count:,} {one if count == 1 else one + 's'}"
+
+
 def gain_of(rate: float | None, other: float | None) -> float | None:
-    """How many times the other the rate is; None where one was not measured."""
+    """Return one rate divided by the other; None if either was not measured."""
     return rate / other if rate and other else None

@@ -1,4 +1,4 @@
-"""Ready bytes over a connection of redis-py's: what a loop in Python gets without a client."""
+"""Commands encoded beforehand, over a redis-py connection: the rate of a loop with no client."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ __all__ = ["PING", "BoundedSocket", "Link", "rate_of"]
 PING = pack("PING")
 PAUSE_S = 0.001
 ROUNDS = 3
-# A status, or an error.
+# Replies are a status or an error.
 REPLY_BYTES = 65536
-# Of all that redis-py asks for over one connection: 2.3 MB in lists, when it is fast.
+# Bounds what redis-py reads over one connection: at most 2.3 MB of lists, on a fast machine.
 CLIENT_BYTES = 3 << 20
 CLIENT_S = 30.0
 
 
 def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int) -> float:
-    """How many a second, when a step does so many: the best of three rounds.
+    """Return commands per second, the best of three rounds.
 
-    What disturbs a round on a busy machine is neither the server's nor the client's.
+    The best, since a busy machine only ever makes a round slower.
 
     Args:
-        seconds: how long, at most, for all rounds; a step is done whole.
-        most: how many to do, at most.
+        step: runs ``count`` commands.
+        count: commands per step.
+        seconds: the time for all rounds; the last step may exceed it.
+        most: stop a round after a third of this many commands.
     """
     best = 0.0
     for _ in range(ROUNDS):
@@ -47,9 +49,9 @@ def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int
 
 
 class Link:
-    """The socket of a redis-py connection: whole commands out, replies of one line counted.
+    """The socket of a redis-py connection: sends encoded commands and counts one-line replies.
 
-    As redis-benchmark does, it makes its commands beforehand and builds nothing of the replies;
+    Like redis-benchmark it encodes its commands beforehand and builds no objects from replies;
     unlike it, it is a loop in Python.
     """
 
@@ -59,11 +61,11 @@ class Link:
         self.socket: socket.socket = connection._sock
 
     def call(self, commands: bytes, count: int) -> None:
-        """Send commands, and take all their replies: a status or an error each.
+        """Send commands, and read their replies, each a status or an error.
 
         Raises:
-            CommandError: one of them is an error.
-            TransportError: the server was lost, or does not answer.
+            CommandError: one reply is an error.
+            TransportError: the connection was lost, or the server does not reply.
         """
         scanner = ReplyScanner(max_reply_bytes=REPLY_BYTES)
         try:
@@ -71,7 +73,7 @@ class Link:
             while scanner.replies < count:
                 scanner.feed(self._receive())
         except ProtocolError as error:
-            words = ConnectionError(f"it sends what can't be understood: {error}")
+            words = ConnectionError(f"it sent an invalid reply: {error}")
             raise self.server.failure(words) from error
         except OSError as error:
             raise self.server.failure(error) from error
@@ -85,7 +87,7 @@ class Link:
         return received
 
     def round_trips(self, *, seconds: float, most: int) -> list[float]:
-        """The seconds that PINGs take, one after another, sorted."""
+        """Return the round trips of PINGs sent one at a time, in seconds, sorted."""
         taken: list[float] = []
         end = time.perf_counter() + seconds
         while not taken or (len(taken) < most and time.perf_counter() < end):
@@ -95,7 +97,7 @@ class Link:
         return sorted(taken)
 
     def split_round_trip(self, times: int) -> float:
-        """The seconds of a PING that is written in two parts, as a careless client does."""
+        """Return the median seconds of a PING written in two parts, as a careless client does."""
         taken = []
         for _ in range(times):
             begin = time.perf_counter()
@@ -107,9 +109,10 @@ class Link:
 
 
 class BoundedSocket:
-    """A socket for redis-py, whose parser holds whatever comes: no more, and no longer, than due.
+    """A socket for redis-py that stops after too many bytes or too long.
 
-    Our own bounded parser would not do: what is measured is how fast redis-py's is.
+    redis-py's parser keeps whatever arrives. Our own bounded parser can't replace it here: the
+    speed of redis-py's is what is measured.
     """
 
     def __init__(self, raw: socket.socket) -> None:
@@ -133,6 +136,6 @@ class BoundedSocket:
     def _count(self, size: int) -> None:
         self._left -= size
         if self._left < 0 or time.monotonic() > self._end:
-            from redis.exceptions import InvalidResponse  # which is not tried again
+            from redis.exceptions import InvalidResponse  # redis-py does not retry on this one
 
-            raise InvalidResponse("it sends replies that do not end")
+            raise InvalidResponse("its reply is too large, or never ends")

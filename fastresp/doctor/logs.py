@@ -1,4 +1,4 @@
-"""What a server's logs tell of the last day: slow commands, and spikes of latency."""
+"""A server's logs of the last day: slow commands and latency spikes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from .questions import Questions, text_of
 
 __all__ = ["SCRATCH", "Slow", "latency_spikes", "new_entries", "slow_commands"]
 
-# All keys of the doctor begin so.
+# Prefix of all keys of the doctor.
 SCRATCH = "fastresp:doctor:"
-# What is older says nothing of today.
+# Older entries are ignored.
 AGE_S = 24 * 3600
-# Questions, the doctor's own among them: what makes them slow is the machine.
+# Commands that only read the server's state, the doctor's own among them. If one is slow, the
+# cause is the machine.
 QUESTIONS = frozenset((
     "ACL", "AUTH", "CLIENT", "COMMAND", "CONFIG", "ECHO", "EXEC", "HELLO", "INFO", "LATENCY",
     "MEMORY", "MULTI", "PING", "PSYNC", "REPLCONF", "SELECT", "SLOWLOG", "SYNC",
 ))  # fmt: skip
-# Of a constant cost, though no flag says so and servers before 7.0 do not tell.
+# Commands of constant cost that lack the "fast" flag; servers before 7.0 report no complexity.
 CONSTANT = frozenset(("SET", "SETEX", "PSETEX", "GETSET", "APPEND", "UNLINK"))
 
 
@@ -29,12 +30,12 @@ class Slow:
     """The entries of one command in the slow log.
 
     Attributes:
-        name: of the command; its arguments are nobody's business.
-        times: how many entries there are.
-        longest_ms: of them.
-        total_ms: of all.
-        complexity: as the server's COMMAND DOCS says; empty where it does not.
-        client: who sent the longest: its name, or its address.
+        name: of the command; its arguments may be private and are left out.
+        times: number of entries.
+        longest_ms: the longest entry.
+        total_ms: the sum of all entries.
+        complexity: as COMMAND DOCS describes it; empty if not available.
+        client: the name or address of the client that sent the longest one.
     """
 
     name: str
@@ -46,12 +47,12 @@ class Slow:
 
 
 def new_entries(log: Sequence[Any], after: int) -> list[Any]:
-    """The entries of a slow log behind the one of this id."""
+    """Return the entries of a slow log that are newer than the entry with this id."""
     return [entry for entry in log if int(entry[0]) > after]
 
 
 def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[Slow]:
-    """Sum up a slow log: a day of it, by command, without those of a constant cost."""
+    """Sum up the last day of a slow log by command, without commands of constant cost."""
     found: dict[str, list[Any]] = defaultdict(list)
     for entry in log:
         name, *arguments = [text_of(each) for each in entry[3]]
@@ -71,13 +72,13 @@ def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[
 
 
 def _cost(questions: Questions, name: str) -> tuple[bool, str]:
-    """Whether a command's cost does not grow with the data; and what the server says of it."""
+    """Return whether a command's cost is constant, and its complexity in the server's words."""
     if name in CONSTANT:
         return True, ""
     known = dict(questions.unread)
     docs = questions.ask("COMMAND", "DOCS", name)  # from 7.0 on
     described = _pairs(_pairs(docs).get(name.lower()))
-    # What follows a comma are its assumptions.
+    # The part after a comma states assumptions.
     complexity = str(described.get("complexity", "")).partition(",")[0].rstrip(".")
     if complexity:
         return complexity.startswith(("O(1)", "O(log")), complexity
@@ -88,7 +89,7 @@ def _cost(questions: Questions, name: str) -> tuple[bool, str]:
 
 
 def _pairs(reply: Any) -> dict[str, Any]:
-    """A flat list of names and values, as RESP2 has it, as a dict."""
+    """Return a flat RESP2 list of names and values as a dict; empty for any other reply."""
     if not isinstance(reply, list):
         return {}
     values = [each if isinstance(each, list | int) else text_of(each) for each in reply]
@@ -96,9 +97,10 @@ def _pairs(reply: Any) -> dict[str, Any]:
 
 
 def latency_spikes(questions: Questions, now: float) -> dict[str, float]:
-    """The longest spike of each event in the last day, in milliseconds.
+    """Return the longest spike of each event in the last day, in milliseconds.
 
-    The server keeps the last 160 of each, and the longest since it started, however old that is.
+    The server keeps the last 160 spikes of each event, and the longest since it started, however
+    old.
     """
     found = {}
     for event in questions.ask("LATENCY", "LATEST") or []:

@@ -1,4 +1,4 @@
-"""Whether the doctor may write on a server, from what is known of it."""
+"""Whether the doctor may write to a server, judged by the server's state."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ from .facts import Facts
 
 __all__ = ["SMALL_BYTES", "WRITES", "WRITING_S", "is_full", "no_writing"]
 
-# All changes that the doctor makes, its DEL among them, and for how long it may make them.
+# The most changes that the doctor makes, including DEL, and the longest time it makes them in.
 WRITES = 8_500
 WRITING_S = 30.0
-# In a server that holds more nothing is written, and in one that holds less a save is soon done.
+# Write nothing to a server with more data than LARGE_BYTES. With less than SMALL_BYTES, a save is
+# fast and does no harm.
 LARGE_BYTES = 4 << 30
 SMALL_BYTES = 256 << 20
-# With less than this below maxmemory nothing is written: it could push out data, or be refused.
+# Write nothing with less room than this below maxmemory: a write could evict keys or be refused.
 ROOM_BYTES = 8 << 20
 ROOM_SHARE = 0.1
 
 
 def no_writing(facts: Facts) -> str:
-    """Why nothing should be written, from what is known before; empty where nothing speaks."""
+    """Return why the doctor must not write, as far as is known before it tries; empty if it may."""
     if facts.replica:
-        return "it is a replica"
+        return "the server is a replica"
     if is_full(facts):
-        return "its memory is nearly full"
+        return "the server's memory is nearly full"
     if facts.number("rdb_bgsave_in_progress") or facts.number("aof_rewrite_in_progress"):
-        return "it is writing its data to disk just now"
+        return "the server is saving its data to disk"
     if (facts.number("used_memory") or 0) > LARGE_BYTES:
-        # To save it takes a fork, and up to twice the memory.
-        return f"it holds more than {LARGE_BYTES >> 30} GiB: the writes could make it save all"
+        # A save needs a fork, and up to twice the memory.
+        return f"the server holds more than {LARGE_BYTES >> 30} GiB: writes could trigger a save"
     return _saving(facts)
 
 
 def _saving(facts: Facts) -> str:
-    """The save point that the doctor's writes would reach; empty for none, or if it is not told.
+    """Return the save point that the doctor's writes would reach; empty if none, or unknown.
 
-    To save little is no harm: a server does it by default 5 minutes after a hundred changes. One
-    that the server's own changes have reached comes without the doctor. Source: redis.conf, and
-    serverCron() of Redis.
+    Saving little data does no harm: by default, a server does so 5 minutes after 100 changes. A
+    save point that the server's own changes have reached triggers a save without the doctor.
+    Source: redis.conf, and serverCron() of Redis.
     """
     changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")
     if changes is None or last is None or (facts.number("used_memory") or 0) <= SMALL_BYTES:
@@ -45,13 +46,13 @@ def _saving(facts: Facts) -> str:
     for seconds, most in facts.save_points:
         if changes < most <= changes + WRITES and age + WRITING_S > seconds:
             return (
-                f"the writes would make it save all its data (save {seconds} {most}; it saved "
-                f"{max(0.0, age):,.0f} s ago); after a BGSAVE they would not"
+                f"writes would trigger a save of all data (save {seconds} {most}; last save "
+                f"{max(0.0, age):,.0f} s ago); run BGSAVE first to measure writes"
             )
     return ""
 
 
 def is_full(facts: Facts) -> bool:
-    """Whether a write could be refused or push out data, as buffers of a connection can, too."""
+    """Whether a write, or even a connection's buffers, could evict keys or be refused."""
     left, most = facts.memory_left, facts.number("maxmemory")
     return left is not None and most is not None and left < max(ROOM_BYTES, most * ROOM_SHARE)

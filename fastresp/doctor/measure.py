@@ -1,4 +1,4 @@
-"""What is measured on a server: some thousand commands on keys of the doctor's own."""
+"""Measure a server with a few thousand commands on the doctor's own keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VALUE = "x" * 100
 EXPIRY_S = 60
 STEP_S = 0.2
 STEP_COMMANDS = 5_000
-# Writes go to replicas and the append-only file as well, and count toward a server's next save.
+# Fewer writes: they also go to replicas and the append-only file, and count toward the next save.
 STEP_WRITES = 600
 REMOVALS = 10
 REMOVAL_PAUSE_S = 0.02
@@ -49,51 +49,53 @@ UNIX_DEPTH = 100
 RECONNECTIONS = 50
 TIMEOUT_S = 5.0
 SLOTS_TRIED = 64
-# What a node of a cluster says of a key in a slot that it does not have.
+# Error replies of a cluster node for a key in a slot that it does not serve.
 OTHER_SLOT = frozenset(("MOVED", "ASK", "CLUSTERDOWN"))
 ROWS = 20_000
 
 PLAN = f"""\
-The doctor takes 1 to 5 seconds, and about 60 connections, two at once at most.
-They begin as those of redis-py: HELLO, AUTH, SELECT, CLIENT SETINFO and CLIENT
-MAINT_NOTIFICATIONS, as your server and your settings want it.
-It asks ECHO, INFO, CONFIG GET, SLOWLOG GET, LATENCY LATEST, LATENCY HISTORY,
-COMMAND DOCS or COMMAND INFO, and times PING, one and up to 1,000 at once.
-It writes up to {WRITES:,} times, which replicas and the append-only file get, too:
-SET of 100 bytes on 100 keys, and one list, by MULTI, RPUSH, EXPIRE and EXEC,
-which LRANGE reads. They are under {SCRATCH}<random>:, expire after
-a minute, and DEL removes them at the end. That is 5 MB on the wire, and less
-than 1 MB of memory. No setting is changed, and none of your keys. One SET is
-queued and thrown away by DISCARD, to see whether the server takes it.
-They count toward the server's next save (BGSAVE). Where they would start it
-within {WRITING_S:.0f} s, by its `save` points, and it has more than
-{SMALL_BYTES >> 20} MiB to save, nothing is written; where the server does not tell these
-points they may start one."""
+The doctor takes 1 to 5 seconds and opens about 60 connections, at most two at
+a time. Each starts as redis-py's do: HELLO, AUTH, SELECT, CLIENT SETINFO and
+CLIENT MAINT_NOTIFICATIONS, depending on your server and settings.
+It sends ECHO, INFO, CONFIG GET, SLOWLOG GET, LATENCY LATEST, LATENCY HISTORY
+and COMMAND DOCS or COMMAND INFO, and times PING, with 1 to 1,000 in flight.
+It makes up to {WRITES:,} writes, which also go to replicas and the append-only
+file: SET of 100 bytes on 100 keys, and one list (MULTI, RPUSH, EXPIRE, EXEC),
+which it reads with LRANGE. The keys start with {SCRATCH}<random>:,
+expire after a minute, and are removed with DEL at the end. In all, that is 5 MB
+on the wire and less than 1 MB of memory. One SET is queued and discarded
+(DISCARD), to see whether the server accepts it. No setting is changed, and none
+of your keys.
+The writes count toward the server's next save (BGSAVE). If they would trigger
+it within {WRITING_S:.0f} s, by its `save` points, and the server holds more than
+{SMALL_BYTES >> 20} MiB, the doctor writes nothing. If the server refuses to report its save
+points, the writes may trigger a save."""
 
 
 @dataclass
 class Measured:
-    """What was measured; rates are commands a second, and None where nothing was.
+    """The measurements. Rates are commands per second; None if not measured.
 
     Attributes:
-        full: whether the server is so near its maxmemory that even a reply could push out data.
-        command: what was sent but for the depths: ``"SET"``, or ``"PING"`` where nothing may be
-            written.
-        reading_only: why nothing was written; empty where it was.
-        refused: what could not be measured, and the server's words.
-        round_trip_ms, round_trip_p99_ms: of a PING.
-        depths: PINGs, ready bytes, by how many are in flight.
-        ready: commands one at a time, ready bytes, by a loop in Python: what ``redis-benchmark
-            -c 1`` measures in C.
+        full: whether the server is so near maxmemory that even a reply could evict keys.
+        command: the command that all but ``depths`` was measured with: ``"SET"``, or ``"PING"`` if
+            the doctor may not write.
+        reading_only: why nothing was written; empty if writes were measured.
+        refused: what could not be measured, and the server's error replies.
+        round_trip_ms, round_trip_p99_ms: median and 99th percentile of a PING, in milliseconds.
+        depths: PINGs encoded beforehand, by the number in flight.
+        ready: commands encoded beforehand, one at a time, by a loop in Python: what
+            ``redis-benchmark -c 1`` measures in C.
         redis_py: by redis-py, one at a time over one connection.
-        reconnecting: by redis-py, a connection for each.
-        pipeline: by redis-py, PIPELINE commands a pipeline.
-        encoder_ns: that a command takes to be encoded on this machine.
-        read_items: items a second that redis-py reads of a list.
-        load: of ``mass_insert()``.
-        unix, unix_deep: as ``depths``, over the server's unix socket, one and UNIX_DEPTH in flight.
-        split_ms: a PING written in two parts, where TCP_NODELAY is off.
-        leftover: why the keys could not be removed; empty where they were.
+        reconnecting: by redis-py, with a new connection for each command.
+        pipeline: by redis-py, in pipelines of PIPELINE commands.
+        encoder_ns: nanoseconds to encode a command on this machine.
+        read_items: list items per second that redis-py reads.
+        load: by ``mass_insert()``.
+        unix, unix_deep: as ``depths``, over the server's unix socket, with one and UNIX_DEPTH in
+            flight.
+        split_ms: milliseconds for a PING written in two parts, if TCP_NODELAY is off.
+        leftover: why the keys could not be removed; empty if they were.
     """
 
     full: bool = False
@@ -117,18 +119,20 @@ class Measured:
 
 
 def measure(like: ServerLike, server: Server, facts: Facts, announce: Announce) -> Measured:
-    """Measure the way to a server, and the server; leave out what it refuses.
+    """Measure a server and the connection to it; leave out what the server refuses.
 
     Args:
-        like: as the user gave it.
-        announce: is told what goes on.
+        like: the server as the user gave it.
+        server: the same server's settings.
+        facts: its settings and state.
+        announce: called with the name of each step as it starts.
 
     Raises:
-        TransportError: the server was lost.
+        TransportError: the connection was lost.
     """
     measured = Measured(reading_only=no_writing(facts), full=is_full(facts))
     _encoder(measured)
-    # Signals wait while a write is in flight: one that the server runs after the DEL would stay.
+    # Delay signals while a write is in flight: a SET that runs after the DEL would leave its key.
     undisturbed = Undisturbed()
     with _link(server) as link, undisturbed:
         scratch = Scratch(link)
@@ -137,13 +141,13 @@ def measure(like: ServerLike, server: Server, facts: Facts, announce: Announce) 
                 measured.reading_only = scratch.refusal()
             _traffic(like, server, facts, scratch, measured, announce, undisturbed)
         finally:
-            with Undisturbed():  # the other one ends with an interruption
+            with Undisturbed():  # an interruption ends the first one
                 measured.leftover = scratch.remove(server)
     return measured
 
 
 class Scratch:
-    """The doctor's own keys, and commands on them."""
+    """The doctor's own keys, and the commands on them."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -152,12 +156,12 @@ class Scratch:
         self._choose()
 
     def _choose(self) -> None:
-        # A hash tag: on a node of a cluster all of them are in one slot.
+        # A hash tag puts all keys into one slot of a cluster.
         self.prefix = f"{SCRATCH}{{{secrets.token_hex(6)}}}:"
 
     def refusal(self) -> str:
-        """Why the server does not take a write; empty where it does."""
-        self.used = True  # whatever becomes of it
+        """Return why the server refuses writes; empty if it accepts them."""
+        self.used = True  # even if this fails: the SET may have run
         for _ in range(SLOTS_TRIED):
             try:
                 self.link.call(pack(*self.set(0)), 1)
@@ -181,7 +185,7 @@ class Scratch:
         return f"{self.prefix}list"
 
     def fill_list(self, connection: Any) -> None:
-        """Make the list and its expiry in one step: whoever is killed leaves nothing for long."""
+        """Create the list and its expiry in one transaction: it expires even if we are killed."""
         for command in (
             ("MULTI",),
             ("RPUSH", self.list_key, *[VALUE] * LIST_ITEMS),
@@ -192,7 +196,7 @@ class Scratch:
             connection.read_response()
 
     def remove(self, server: Server) -> str:
-        """Delete all keys, over a connection that nothing is in flight on; say why if it fails."""
+        """Delete all keys over a new connection; return why if that fails, else an empty string."""
         import redis
 
         if not (self.used and is_own(self)):
@@ -200,14 +204,14 @@ class Scratch:
         keys = [self.key(i) for i in range(KEYS)]
         try:
             with _link(server) as link:
-                # What was on its way over an interrupted connection may come after the first DEL.
+                # Commands in flight on an interrupted connection may run after the first DEL.
                 for _ in range(REMOVALS):
                     link.connection.send_command("DEL", self.list_key, *keys)
                     if not link.connection.read_response():
                         break
                     time.sleep(REMOVAL_PAUSE_S)
         except (redis.RedisError, OSError) as error:  # a TransportError is one
-            return f"the keys under {self.prefix} go within {EXPIRY_S} s by themselves: {error}"
+            return f"the keys under {self.prefix} expire by themselves in {EXPIRY_S} s: {error}"
         return ""
 
 
@@ -220,7 +224,7 @@ def _traffic(
     announce: Announce,
     undisturbed: Undisturbed,
 ) -> None:
-    """Everything that sends commands, one measurement after another."""
+    """Run all measurements that send commands, one after another."""
     link, full = scratch.link, measured.full
     writing = not measured.reading_only
     command: tuple[str, ...] = scratch.set(0) if writing else ("PING",)
@@ -229,7 +233,7 @@ def _traffic(
     measured.command = name
 
     def allowed(what: str, step: Callable[[], T]) -> T | None:
-        with undisturbed.lifted:  # what came during the last measurement is raised here
+        with undisturbed.lifted:  # a signal that came during the last measurement is raised here
             announce(what)
         return _allowed(server, measured, what, step)
 
@@ -237,7 +241,7 @@ def _traffic(
         allowed("round trips", lambda: _round_trips(facts, link, measured))
         allowed("PINGs in flight", lambda: _depths(server, facts, link, measured))
     measured.ready = allowed(
-        f"{name} by a bare loop", lambda: _repeated(lambda: link.call(data, 1), 1, most)
+        f"{name} over a bare socket", lambda: _repeated(lambda: link.call(data, 1), 1, most)
     )
     with _client(server) as client:
         measured.redis_py = allowed(
@@ -251,7 +255,7 @@ def _traffic(
             )
     if not full:
         measured.reconnecting = allowed(
-            "a connection for each",
+            "a new connection each",
             lambda: _repeated(lambda: _reconnect(server, command), 1, RECONNECTIONS),
         )
     if writing:
@@ -262,10 +266,10 @@ def _traffic(
 
 
 def _allowed(server: Server, measured: Measured, what: str, step: Callable[[], T]) -> T | None:
-    """Measure one thing; where the server refuses it, keep what it says.
+    """Run one measurement; if the server refuses it, keep its error reply.
 
     Raises:
-        TransportError: the server was lost.
+        TransportError: the connection was lost.
     """
     import redis
 
@@ -301,7 +305,7 @@ def _pings(link: Link, depth: int) -> float:
 
 
 def _unix(server: Server, facts: Facts, link: Link, measured: Measured) -> None:
-    """PINGs over the server's unix socket, in turn with TCP: what else runs changes."""
+    """Measure PINGs over the unix socket and TCP in turns, since the machine's load changes."""
     with suppress(FastrespError), _link(unix_server(server, facts.unix_socket)) as other:
         for depth in (1,) if measured.full else (1, UNIX_DEPTH):
             rate = _pings(other, depth)
@@ -327,19 +331,19 @@ def _reconnect(server: Server, command: tuple[str, ...]) -> None:
 
 
 def _read_list(server: Server, scratch: Scratch) -> float:
-    """How many items of a list redis-py reads a second."""
+    """Return how many list items per second redis-py reads."""
     with _link(server) as link, _client(server) as client:
         scratch.fill_list(link.connection)
         lines = ("LRANGE", scratch.list_key, 0, -1)
-        # As redis-py reads it: our own connections have another parser.
+        # With redis-py's own client: our connections have another parser.
         return _repeated(lambda: client.execute_command(*lines), LIST_ITEMS, 20_000)
 
 
 def _load(like: ServerLike, scratch: Scratch) -> float:
-    """The rate of a short ``mass_insert()``.
+    """Return the rate of a short ``mass_insert()``.
 
     Raises:
-        CommandError: the server refuses a command of it.
+        CommandError: the server refused one of its commands.
     """
     rows = ((scratch.key(i % KEYS), VALUE) for i in range(LOAD_COMMANDS))
     template = f"SET {{0}} {{1}} EX {EXPIRY_S}"
@@ -348,7 +352,7 @@ def _load(like: ServerLike, scratch: Scratch) -> float:
             rows, template, server=like, transport="socket", on_error="collect", timeout=TIMEOUT_S
         )
     except BaseException as error:
-        vars(error).pop("report", None)  # it is no load of the user's
+        vars(error).pop("report", None)  # this is not a load of the user's
         raise
     if report.errors:
         raise report.errors[0]
@@ -360,7 +364,7 @@ def _repeated(step: Callable[[], object], count: int, most: int) -> float:
 
 
 def _encoder(measured: Measured) -> None:
-    """The best of three: what disturbs it is not the encoder's."""
+    """Measure encoding, the best of three: a busy machine only ever makes it slower."""
     rows = [(f"key:{i}", VALUE) for i in range(ROWS)]
     taken = []
     for _ in range(3):
@@ -374,13 +378,13 @@ def _encoder(measured: Measured) -> None:
 
 @contextmanager
 def _client(server: Server) -> Iterator[Any]:
-    """redis-py over one connection, with the user's own settings, and bounded."""
+    """Yield a redis-py client with the user's settings, over one connection that is bounded."""
     import redis
 
     connected = server.settings.get("redis_connect_func")
 
     def bound(connection: Any) -> None:
-        # Before redis-py's parser takes the socket.
+        # Before redis-py's parser gets the socket.
         connection._sock = BoundedSocket(connection._sock)
         if connected is None:
             connection.on_connect()

@@ -1,4 +1,4 @@
-"""Questions to a server, and what it does not tell."""
+"""Commands that read a server's state, and which of them it refuses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SLOWLOG_ENTRIES = 128
 
 
 class Questions:
-    """Asks a server over a redis-py connection; notes what it does not tell.
+    """Ask a server questions over a redis-py connection, and note the ones that it refuses.
 
     Attributes:
-        unread: the first word of each refused question, and the server's words.
+        unread: the first word of each refused command, and the server's error reply.
     """
 
     def __init__(self, server: Server, connection: Any) -> None:
@@ -25,10 +25,10 @@ class Questions:
         self.unread: dict[str, str] = {}
 
     def ask(self, *command: str) -> Any:
-        """The reply; None where the server refuses.
+        """Return the reply; None if the server refuses the command.
 
         Raises:
-            TransportError: the server was lost.
+            TransportError: the connection was lost.
         """
         import redis
 
@@ -42,7 +42,7 @@ class Questions:
             raise self.server.failure(error) from error
 
     def info(self) -> dict[str, str]:
-        """Everything that INFO tells."""
+        """Return all fields of INFO."""
         return parse_info(self.ask("INFO", "all"))
 
     def slow_log(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A verdict: what limits the throughput, the figure that says so, what to do, and whose rule."""
+"""A verdict: what limits the throughput, the evidence, what to do, and the source of the rule."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Verdict:
     """One finding.
 
     Attributes:
-        code: a name for programs, such as ``"aof-always"``.
-        grade: ``"problem"`` costs much of the throughput, or puts data at risk; ``"advice"`` is
-            something to gain; ``"note"`` is good to know, and nothing to change.
-        title: what is the matter.
-        figure: what was measured or read that says so.
+        code: a stable name for programs, such as ``"aof-always"``.
+        grade: ``"problem"``: costs much of the throughput, or puts data at risk; ``"advice"``:
+            throughput to gain; ``"note"``: good to know, nothing to change.
+        title: what the finding is.
+        figure: the evidence, measured or read from the server.
         advice: what to do.
-        gain: how many times the throughput can be expected; None where speed is not what is at
-            stake, or nobody can tell.
+        gain: the expected throughput, as a multiple of today's; None if the finding is not about
+            speed, or the gain is unknown.
         expected: the gain in words.
         source: where the rule comes from.
     """
@@ -40,10 +40,7 @@ class Verdict:
 
 
 def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Sort by gain, the largest first.
-
-    What puts data at risk comes before all that is only slow; notes come last.
-    """
+    """Sort by gain, largest first; data at risk comes before speed, and notes come last."""
     return sorted(verdicts, key=_place)
 
 
@@ -55,6 +52,6 @@ def _place(verdict: Verdict) -> tuple[bool, float, int]:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Grade | None:
-    """The worst grade that there is; None for no verdict at all."""
+    """Return the worst grade of the verdicts; None if there are none."""
     found = {verdict.grade for verdict in verdicts}
     return next((grade for grade in GRADES if grade in found), None)

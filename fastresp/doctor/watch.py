@@ -1,4 +1,4 @@
-"""How a server is used: the difference of two looks at its counters, without the doctor's own."""
+"""How a server is used: its counters at two moments, subtracted, without the doctor's own part."""
 
 from __future__ import annotations
 
@@ -20,36 +20,37 @@ from .questions import Questions
 
 __all__ = ["Look", "Use", "look", "use_between", "use_since_start", "watch_server"]
 
-# What a client sends to set up a connection, and not for its own sake.
+# Commands that set up a connection.
 SETUP = frozenset(("client", "hello", "auth", "select", "quit", "reset", "readonly"))
-# redis-py sends CLIENT SETINFO twice, which servers before 7.2 answer with an error, and since 8.0
-# over TCP CLIENT MAINT_NOTIFICATIONS, which only Redis Enterprise knows.
+# redis-py sends CLIENT SETINFO twice, an error before server version 7.2. redis-py 8.0 and later
+# also send CLIENT MAINT_NOTIFICATIONS over TCP, which only Redis Enterprise knows.
 SETINFO_ERRORS = 2
 MAINTENANCE_ERRORS = 1
 SETINFO_VERSION = (7, 2)
 COUNTS_NO_REFUSED = (7, 0)
-# A longer list of clients would hold up the server.
+# CLIENT LIST of more clients would block the server for too long.
 CLIENTS_LISTED = 5_000
 BEAT_S = 0.2
 PINGS, PINGS_S, PAUSE_S = 20, 0.2, 0.002
-# Who waits in these waits for others, and not for a reply; of XREAD nobody tells whether it does.
+# A client blocked in one of these waits for other clients, not for a reply. XREAD is among them,
+# though not every XREAD blocks: INFO does not distinguish them.
 BLOCKING = frozenset((
     "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "bzmpop", "bzpopmax", "bzpopmin", "wait",
     "waitaof", "xread", "xreadgroup",
 ))  # fmt: skip
-# What is between us and the server may close a connection that is silent for longer.
+# A proxy or firewall may close a connection that is silent for longer.
 SILENCE_S = 30.0
 
 
 @dataclass(frozen=True)
 class Look:
-    """A server's counters at a moment.
+    """A server's counters at one moment.
 
     Attributes:
-        seconds: when, by a clock that does not jump.
-        info: of INFO.
-        clients: of CLIENT LIST, by id; None where it was not asked or not told.
-        own: commands of ours since the look before, and their bytes.
+        seconds: when, by a monotonic clock.
+        info: the fields of INFO.
+        clients: the lines of CLIENT LIST, by client id; None if not asked for, or refused.
+        own: the doctor's own commands since the previous look, and their bytes.
     """
 
     seconds: float
@@ -60,27 +61,27 @@ class Look:
 
 @dataclass(frozen=True)
 class Use:
-    """How a server was used for some time.
+    """How a server was used for some time. Fields are None if the server does not report them.
 
     Attributes:
-        watched: by us, for these seconds; else since it started.
+        watched: True if the doctor watched for these seconds; False for the time since the start.
         seconds: how long.
-        commands: that it ran, without those that set up connections.
-        connections: that were opened.
-        reads: from sockets; None where the server does not tell.
-        bytes: that came in.
-        errors: replies, without those that a client gets as it connects; None where it is not told.
-        error_codes: how many of each code.
-        calls: of each command: how many, and microseconds in all.
-        cpu: seconds of the server's processor; None where it is not told.
-        clients: connected at the end.
-        active: connections that did something; None where it is not known.
-        senders: of these, those whose last command is none of BLOCKING; None where it is not known.
-        busiest: commands of the sender that sent the most; None where it is not told.
-        busiest_name: what it is called, or where it comes from.
-        round_trip_s: of a PING of ours; None where it was not watched.
-        evicted, rejected: keys that were dropped for room, connections that were refused.
-        replicated: bytes of writes, as replicas get them.
+        commands: commands that ran, without those that set up connections.
+        connections: connections opened.
+        reads: reads from sockets.
+        bytes: bytes received.
+        errors: error replies, without those that clients get as they connect.
+        error_codes: number of error replies of each code.
+        calls: for each command, the number of calls and their microseconds in all.
+        cpu: CPU seconds of the server.
+        clients: connections open at the end.
+        active: connections that did something.
+        senders: active connections whose last command is not in BLOCKING.
+        busiest: commands of the sender that sent the most.
+        busiest_name: its name or address.
+        round_trip_s: seconds of a PING of the doctor's; None if not watched.
+        evicted, rejected: keys evicted, connections refused.
+        replicated: bytes of writes sent to each replica.
     """
 
     watched: bool
@@ -117,14 +118,14 @@ class Use:
 
     @property
     def error_share(self) -> float | None:
-        """Of the commands, those that a server did not know or refused among them."""
+        """Errors divided by commands; refused and unknown commands count, too."""
         if self.errors is None or not self.commands + self.errors:
             return None
         return min(1.0, self.errors / max(self.commands, self.errors))
 
     @property
     def blocking(self) -> int:
-        """How many of the commands are of BLOCKING."""
+        """How many of the commands are in BLOCKING."""
         return sum(count for name, (count, _) in self.calls.items() if name in BLOCKING)
 
     def per_second(self, count: float) -> float:
@@ -134,11 +135,11 @@ class Use:
 def watch_server(
     server: Server, questions: Questions, seconds: float, announce: Announce
 ) -> tuple[Facts, Use]:
-    """Look, wait, and look again; changes nothing.
+    """Read the counters, wait, and read them again.
 
     Raises:
-        FastrespError: the counters were set back meanwhile.
-        TransportError: the server does not tell its counters, or was lost.
+        FastrespError: the counters were reset meanwhile.
+        TransportError: the server refuses INFO, was restarted, or the connection was lost.
     """
     last = max((int(entry[0]) for entry in questions.slow_log()), default=-1)
     own_id = questions.ask("CLIENT", "ID")  # from 5.0 on
@@ -149,8 +150,8 @@ def watch_server(
     if "total_commands_processed" not in first.info:
         words = questions.unread.get("INFO", "it has no total_commands_processed")
         raise TransportError(
-            f"{server} does not tell INFO, and so nothing can be watched: {words} (ask for the "
-            "right to it: ACL SETUSER ... +info)"
+            f"can't watch {server} without INFO: {words} (allow the user this command: "
+            "ACL SETUSER ... +info)"
         )
     own = _wait(questions, seconds, silence, announce)
     second = look(questions)
@@ -162,17 +163,17 @@ def watch_server(
 
 
 def _silence(questions: Questions) -> float:
-    """How long to be silent: the server's ``timeout`` closes what is idle for longer."""
+    """Return how long to stay silent: less than ``timeout``, when the server closes connections."""
     reply = questions.ask("CONFIG", "GET", "timeout")
     most = int(reply[1]) if reply else 0
     return min(SILENCE_S, most / 2) if most else SILENCE_S
 
 
 def _round_trip(questions: Questions) -> float:
-    """The seconds that a PING takes, the median; one that is refused takes as long.
+    """Return the median seconds of a PING; one that is refused takes as long.
 
-    With a pause before each. Without, it took 12-35 us, when a client needed 55 us for a command:
-    its own work for each, which a pipeline saves as well, would be left out.
+    There is a pause before each. Without it a PING took 12-35 us where a client needed 55 us for
+    a command: the client's own work, which a pipeline also saves, would be left out.
     """
     known, taken = dict(questions.unread), list[float]()
     while not taken or (len(taken) < PINGS and sum(taken) < PINGS_S):
@@ -187,8 +188,8 @@ def _round_trip(questions: Questions) -> float:
 def _wait(
     questions: Questions, seconds: float, silence: float, announce: Announce
 ) -> tuple[int, int]:
-    """Wait; return how many commands of ours the server has counted since the look before."""
-    own, size = 1, len(pack("INFO", "all"))  # that of the look
+    """Wait; return the doctor's own commands since the previous look, and their bytes."""
+    own, size = 1, len(pack("INFO", "all"))  # the look's own INFO
     begin = spoken = time.monotonic()
     while (left := begin + seconds - time.monotonic()) > 0:
         announce(f"watching, {left:.0f} s more")
@@ -205,11 +206,11 @@ def look(questions: Questions, clients: Mapping[str, Mapping[str, str]] | None =
 
 
 def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, str]] | None:
-    """The connections by their id, without ours; None where there are too many, or none told."""
+    """Return CLIENT LIST by client id, without our connection; None if refused or too long."""
     if own_id is None:
         return None
-    told = parse_info(questions.ask("INFO", "clients"))
-    if int(told.get("connected_clients", 0)) > CLIENTS_LISTED:
+    counts = parse_info(questions.ask("INFO", "clients"))
+    if int(counts.get("connected_clients", 0)) > CLIENTS_LISTED:
         return None
     reply = questions.ask("CLIENT", "LIST")
     if reply is None:
@@ -220,23 +221,23 @@ def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, st
 
 
 def use_between(first: Look, second: Look) -> Use:
-    """What happened between two looks.
+    """Return how the server was used between two looks.
 
     Raises:
-        FastrespError: the counters were set back.
-        TransportError: it is not the same server any more.
+        FastrespError: the counters were reset.
+        TransportError: the server was restarted.
     """
     a, b = first.info, second.info
     if a.get("run_id") != b.get("run_id"):
-        raise TransportError("the server was started anew while it was watched; watch it again")
+        raise TransportError("the server restarted while it was watched; watch it again")
     use = _use(a, b, second.seconds - first.seconds, second.own, watched=True)
     if use.commands < 0 or use.connections < 0:
-        raise FastrespError("the counters were set back (CONFIG RESETSTAT); watch it again")
+        raise FastrespError("the server's counters were reset (CONFIG RESETSTAT); watch it again")
     return replace(use, **_connections(first, second))
 
 
 def use_since_start(info: Mapping[str, str]) -> Use:
-    """What happened since the server was started."""
+    """Return how the server was used since it started."""
     seconds = max(1.0, float(info.get("uptime_in_seconds", 1)))
     return _use({}, info, seconds, (0, 0), watched=False)
 
@@ -259,11 +260,11 @@ def _use(
         if count > before.get(name, (0, 0))[0]
     }
     if calls.get("info", (0, 0))[0] <= own[0]:
-        calls.pop("info", None)  # ours
+        calls.pop("info", None)  # the doctor's own
     setup = sum(count for name, (count, _) in calls.items() if name.partition("|")[0] in SETUP)
     connections = grown("total_connections_received")
     codes = _error_codes(a, b)
-    # Answered with an error that is no fault of the user's.
+    # Error replies to redis-py's own commands, which are not the user's fault.
     version = tuple(map(int, re.findall(r"\d+", b.get("redis_version", "9.9"))[:2]))
     of_each = MAINTENANCE_ERRORS + (SETINFO_ERRORS if version < SETINFO_VERSION else 0)
     forgiven = min(of_each * connections, codes.get("ERR", 0))
@@ -271,8 +272,8 @@ def _use(
         codes["ERR"] -= forgiven
     reads = None
     if "total_reads_processed" in b:
-        # The end of a connection is a read, too; and so is each command that sets one up, also
-        # one that is refused, which 7.0 does not count among the calls.
+        # The end of a connection is a read, too, and so is each command that sets one up. 7.0 and
+        # later leave refused ones out of the calls.
         setup_reads = setup + (forgiven if version >= COUNTS_NO_REFUSED else 0)
         reads = max(0, grown("total_reads_processed") - connections - setup_reads - own[0])
     return Use(
@@ -294,7 +295,7 @@ def _use(
 
 
 def _cpu(info: Mapping[str, str]) -> float:
-    """Of the thread that runs commands, where it is told apart."""
+    """Return the CPU seconds of the thread that runs commands; of the process if not reported."""
     for suffix in ("_main_thread", ""):
         if f"used_cpu_sys{suffix}" in info:
             return float(info[f"used_cpu_sys{suffix}"]) + float(info[f"used_cpu_user{suffix}"])
@@ -326,31 +327,31 @@ def _error_codes(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, int]:
 
 
 def _connections(first: Look, second: Look) -> dict[str, Any]:
-    """How many connections did something, and which sent the most: fields of Use."""
+    """Return the active connections and the busiest one, as fields of Use."""
     if first.clients is None or second.clients is None:
         return {}
     window = second.seconds - first.seconds
-    # Replicas and masters are no clients; whoever is idle for longer did nothing.
+    # Replicas and masters are not clients; connections idle for longer did nothing.
     clients = [each for each in second.clients.values() if not set("SM") & set(each["flags"])]
     active = [each for each in clients if _within(each.get("idle", "0"), window)]
     senders = [each for each in active if each.get("cmd") not in BLOCKING]
-    told: Sequence[tuple[int, Mapping[str, Any]]] = [
+    counted: Sequence[tuple[int, Mapping[str, Any]]] = [
         (int(each["tot-cmds"]) - int(first.clients.get(each["id"], {}).get("tot-cmds", 0)), each)
         for each in senders
         if each.get("tot-cmds", "").isdigit()
-        # One that was not listed before, though it is older, did not do all that in this time.
+        # An older connection missing from the first list may have sent these commands earlier.
         and (each["id"] in first.clients or _within(each.get("age", "0"), window))
     ]
     found = {"active": len(active), "senders": len(senders)}
-    if not told:
+    if not counted:
         return found
-    most, client = max(told, key=lambda pair: pair[0])
+    most, client = max(counted, key=lambda pair: pair[0])
     return found | {"busiest": most, "busiest_name": client.get("name") or client.get("addr", "")}
 
 
-def _within(told: str, window: float) -> bool:
+def _within(seconds: str, window: float) -> bool:
     """Whether an ``idle`` or ``age`` of CLIENT LIST may lie within the last ``window`` seconds.
 
-    A server takes it from clocks of whole seconds: 0.1 s across the full second are told as 1.
+    The server's clocks count whole seconds, so 0.1 s across a full second is reported as 1.
     """
-    return int(told) - 1 < window
+    return int(seconds) - 1 < window

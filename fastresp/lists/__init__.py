@@ -1,4 +1,4 @@
-"""``ListBuffer``: a Redis list as a buffer that many push to and many pop from."""
+"""``ListBuffer``: a Redis list as a queue for many producers and consumers."""
 
 from .buffer import ListBuffer
 from .push import Pushed

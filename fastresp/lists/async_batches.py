@@ -1,4 +1,4 @@
-"""Items of an async iterable, gathered into lists to be pushed."""
+"""Batches of the items of an async iterable, for a push."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ __all__ = ["AsyncBatches"]
 
 
 class AsyncBatches:
-    """Items of an async iterable in lists, each at most as large as a command, or 2 ms old.
+    """Gathers the items of an async iterable into lists.
+
+    A list ends when it fills one command, or when its first item is 2 ms old.
 
     Args:
         items: the iterable.
-        most: the largest number of items in a list.
+        most: the most items in a list.
     """
 
     def __init__(self, items: AsyncIterable[Any], most: int) -> None:
         self._batches = _gathered(items, most)
 
     def next(self) -> Awaitable[list[Any] | None]:
-        """The next list; None at the end."""
+        """Return an awaitable for the next list; None at the end."""
         return anext(self._batches, None)
 
 
@@ -44,7 +46,7 @@ async def _gathered(items: AsyncIterable[Any], most: int) -> AsyncIterator[list[
                 batch, size, deadline = [], 0, math.inf
     except Exception:
         if batch:
-            yield batch  # what came before it is pushed, too
+            yield batch  # push the items before the exception, too
         raise
     if batch:
         yield batch

@@ -1,4 +1,4 @@
-"""A Redis list as a buffer, for asyncio: the same calls, waited for with the event loop."""
+"""``ListBuffer`` for asyncio: the same calls, run by the event loop."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class ListBuffer(BaseBuffer):
-    """A Redis list as a buffer, in an event loop: as ``fastresp.ListBuffer``, with ``await``.
+    """Push items to a Redis list, and pop them, in asyncio; see ``fastresp.ListBuffer``.
 
-    Used in an ``async with`` statement. One task at a time may use one. ``length()`` stands for
-    ``len()``, and ``consume()`` and ``drain()`` are for ``async for``.
+    Use it in an ``async with`` statement, and only from one task at a time. ``length()`` replaces
+    ``len()``; use ``consume()`` and ``drain()`` with ``async for``.
     """
 
     _form = ", asyncio"
@@ -40,9 +40,9 @@ class ListBuffer(BaseBuffer):
         await run(self._calls.closing())
 
     async def push(self, items: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
-        """As ``fastresp.ListBuffer.push``; an async iterable is pushed batch by batch.
+        """As ``fastresp.ListBuffer.push``; items may also be an async iterable.
 
-        A cancellation ends the connection; items of the batch that was being gathered are lost.
+        A cancellation closes the connection; items of the batch being gathered are lost.
         """
         most = self._calls.settings.batch
         source = AsyncBatches(items, most) if isinstance(items, AsyncIterable) else items
@@ -82,7 +82,7 @@ class ListBuffer(BaseBuffer):
         return await self._call(self._calls.items.recovering())
 
     async def length(self) -> int:
-        """Items in the list, and those taken from it and not given."""
+        """Return the length of the list, plus the items popped but not yet returned."""
         return await self._call(self._calls.items.measuring())
 
     async def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""What both forms of ``ListBuffer`` have in common: how one is made, and what it knows."""
+"""The parts of ``ListBuffer`` that its blocking and asyncio forms share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["BaseBuffer"]
 
 
 class BaseBuffer:
-    """A Redis list as a buffer; its calls are for the sync and the asyncio form to run."""
+    """Holds the settings and calls of a ``ListBuffer``; the subclasses run the calls."""
 
     _form = ""
     _in_event_loop = False
@@ -37,5 +37,5 @@ class BaseBuffer:
 
     @property
     def acknowledged(self) -> int:
-        """Items that were acknowledged so far, by calls of ``ack()`` that returned."""
+        """Items acknowledged so far by calls of ``ack()`` that returned."""
         return self._calls.items.acknowledged

@@ -1,4 +1,4 @@
-"""A Redis list as a buffer, for code that waits; ``async_buffer`` has the one for asyncio."""
+"""``ListBuffer``, the blocking form; the asyncio form is in ``async_buffer``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Given = TypeVar("Given", list[bytes], StringColumn)
 
 
 class ListBuffer(BaseBuffer):
-    """A Redis list as a buffer: many push to it, many pop from it, in bulk.
+    """Push items to a Redis list, and pop them, in bulk; for many producers and consumers.
 
-    Used in a ``with`` statement, or closed with ``close()``. It connects with the first call, and
-    again after a connection was lost. One thread at a time may use one.
+    Use it in a ``with`` statement, or call ``close()``. The first call connects, and so does the
+    first call after a lost connection. Only one thread at a time may use a ListBuffer.
 
         with fastresp.ListBuffer("queue", server="redis://localhost:6379/0") as buffer:
             buffer.push(lines)
@@ -32,27 +32,28 @@ class ListBuffer(BaseBuffer):
                 ...
 
     Args:
-        key: of the list.
+        key: the key of the list.
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
-        batch: items that one command pushes or pops at most, from 1 to 65,534.
+        batch: the most items that one command pushes or pops, from 1 to 65,534.
         order: ``"fifo"`` pops the oldest items first, ``"lifo"`` the newest. Items are always
             pushed at the right end (RPUSH).
-        delivery: ``"at-most-once"``: an item that is popped is gone from the server; it is lost
-            if this process dies with it, or the connection while it is on its way.
-            ``"at-least-once"``: it stays in the server, in a list of this consumer's, until
-            ``ack()``; after a death ``recover()`` puts it back, and somebody gets it again. No
-            server has a command that moves many items, so a script does, in one step.
-        maxlen: keep only this many of the newest items, cut with each push in one transaction.
-        lease: with at-least-once, how many seconds this consumer may be silent before ``recover()``
-            of another takes it for dead.
-        timeout: seconds without any progress after which to give up; None for never.
+        delivery: ``"at-most-once"``: popping an item removes it from the server; it is lost if this
+            process dies, or if the connection is lost while the item is in flight.
+            ``"at-least-once"``: the item stays in the server, in this consumer's own list, until
+            ``ack()``; if this consumer dies, ``recover()`` puts it back, and it is popped again.
+            No command moves many items between lists, so a script does, atomically.
+        maxlen: keep only this many of the newest items; each push trims the list in one
+            transaction.
+        lease: with at-least-once, how many seconds this consumer may be silent before another
+            one's ``recover()`` puts its items back.
+        timeout: give up after this many seconds without progress; None for never.
 
     Raises:
-        TypeError, ValueError: an argument can't be.
+        TypeError, ValueError: an argument is invalid.
 
-    Every method may raise TransportError (the server can't be used, or was lost),
-    TransportTimeout, CommandError (the server's error reply, such as WRONGTYPE) and, with
-    at-least-once, LeaseError.
+    Every method may raise TransportError (the server can't be used, or the connection was lost),
+    TransportTimeout, CommandError (an error reply, such as WRONGTYPE) and, with at-least-once,
+    LeaseError.
     """
 
     def __enter__(self) -> Self:
@@ -62,9 +63,10 @@ class ListBuffer(BaseBuffer):
         self._run(self._calls.closing(after=error))
 
     def close(self) -> None:
-        """Put back what was taken from the list and not given, and end the connection.
+        """Put unused items back, and close the connection.
 
-        With at-least-once also what was given and not acknowledged.
+        Unused items were popped but not returned to the caller; with at-least-once also those not
+        acknowledged.
 
         Raises:
             RuntimeError: another call is under way.
@@ -72,89 +74,90 @@ class ListBuffer(BaseBuffer):
         self._run(self._calls.closing())
 
     def push(self, items: Iterable[Any]) -> Pushed:
-        """Push items at the right end, many with one command.
+        """Push items at the right end, many per command.
 
         Args:
-            items: any iterable of str, bytes, int, float and what else ``fastresp.pack`` takes; or
-                one column of Arrow's, such as a Series of polars, which stays as it is.
+            items: an iterable of str, bytes, int, float and other values that ``fastresp.pack``
+                accepts; or one Arrow column, such as a polars Series, which is read without making
+                Python objects.
 
         Returns:
             The report, the length of the list afterwards, and how many items ``maxlen`` dropped.
 
         Raises:
-            LoadErrors: the server refused some of them.
-            EncodeError: an item has no RESP form; those before it were pushed, but for those of
-                its batch.
+            LoadErrors: the server refused some items.
+            EncodeError: an item can't be encoded; the batches before its batch were pushed.
         """
         push = Push(self._calls.settings)
         try:
             return self._run(self._calls.pushing(items, push))
         except BaseException as error:
-            push.tell(error)  # of a Ctrl-C as the last step has ended
+            push.add_report_to(error)  # for a Ctrl-C just after the last step
             raise
 
     def pop(self, n: int) -> list[bytes]:
-        """Pop up to n items; fewer only where the list has no more."""
+        """Pop up to n items; fewer only if the list has no more."""
         n = checked_count(n)
         self._call(self._calls.items.popping(n))
-        return self._given(self._calls.held.give, n)
+        return self._hand_out(self._calls.held.give, n)
 
     def pop_arrow(self, n: int) -> StringColumn:
-        """Pop up to n items as an Arrow array, with no Python object for each.
+        """Pop up to n items as an Arrow array, without a Python object for each.
 
         Returns:
-            A binary array that pyarrow, polars, DuckDB and others take by ``__arrow_c_array__``.
+            A binary array that pyarrow, polars, DuckDB and others read with ``__arrow_c_array__``.
 
-        A Ctrl-C in its midst ends the connection: with at-most-once what has come is given by the
-        next call, and what was on its way is lost.
+        A Ctrl-C during this call closes the connection. With at-most-once, the next call returns
+        the items that had arrived, and those in flight are lost.
         """
         self._call(self._calls.items.popping_column(checked_count(n)))
-        return self._given(self._calls.held.give_column)
+        return self._hand_out(self._calls.held.give_column)
 
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
-        """Pop items one after another, with more on their way meanwhile.
+        """Yield items one at a time, while more are in flight.
 
         Args:
             max_items: stop after this many items; None for no limit.
             block: seconds to wait for an item when the list is empty, before it stops.
 
-        An iterator that is left before its end leaves what is on its way to the next call, or
-        ``close()``, which puts it back.
+        If you stop iterating early, the next call uses the items in flight, or ``close()`` puts
+        them back.
         """
         items = Consuming(self._calls, max_items, block)
         while self._run(items.more()):
             yield from items
 
     def drain(self) -> Iterator[list[bytes]]:
-        """Pop all there is, in batches, with more on their way meanwhile."""
+        """Yield all items in batches, while more are in flight."""
         while self._call(self._calls.items.holding(None)):
-            yield self._given(self._calls.held.give)
+            yield self._hand_out(self._calls.held.give)
 
     def ack(self, n: int | None = None) -> int:
-        """Tell the server that the first n items given, or all, are done with; it forgets them.
+        """Acknowledge the first n popped items, or all; the server deletes them.
 
-        The lease begins anew, as with each call that asks for items: ``ack(0)`` does only that.
+        Renews the lease, as does each call that pops items; ``ack(0)`` only renews it.
 
-        Repeat a call that raised TransportError. It may have reached the server or not, and has
-        not changed ``acknowledged``; the repeat counts for the same items, and no others.
+        Retry a call that raised TransportError. It may or may not have reached the server, and has
+        not changed ``acknowledged``; the retry applies to the same items, and no others.
 
         Returns:
-            How many were given and are not acknowledged.
+            How many popped items are still unacknowledged.
 
         Raises:
-            ValueError: there are not so many, or delivery is not ``"at-least-once"``.
+            ValueError: n is out of range, or delivery is not ``"at-least-once"``.
         """
         return self._call(self._calls.items.acknowledging(n))
 
     def recover(self) -> int:
-        """Put back, at the end where it came from, what consumers hold that died.
+        """Put back the items of consumers whose lease has expired, at the end they came from.
 
-        That is those whose lease is over. Returns how many items it was.
+        Returns:
+            How many items were put back.
         """
         return self._call(self._calls.items.recovering())
 
     def __len__(self) -> int:
-        """Items in the list, and those taken from it and not given."""
+        """Return the length of the list, plus the items popped but not yet returned."""
         return self._call(self._calls.items.measuring())
 
     def __bool__(self) -> bool:
@@ -166,7 +169,7 @@ class ListBuffer(BaseBuffer):
 
     @cached_property
     def _undisturbed(self) -> Undisturbed:
-        """What comes in is noted, and given, before a Ctrl-C raises its exception."""
+        """Delays KeyboardInterrupt until items that have arrived are safely held or returned."""
         return Undisturbed()
 
     def _run(self, steps: Steps[T]) -> T:
@@ -175,8 +178,8 @@ class ListBuffer(BaseBuffer):
     def _call(self, steps: Steps[T]) -> T:
         return run(self._calls.call(steps), around=self._undisturbed)
 
-    def _given(self, give: Callable[..., Given], *count: int) -> Given:
-        """What is given of the items that are held; they are held again if a Ctrl-C comes."""
+    def _hand_out(self, give: Callable[..., Given], *count: int) -> Given:
+        """Return held items to the caller; hold them again if a Ctrl-C comes."""
         items: Given | None = None
         try:
             with self._undisturbed:

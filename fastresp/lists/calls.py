@@ -1,4 +1,4 @@
-"""The calls of a list buffer: one at a time, over a connection opened when there is none."""
+"""The calls of a list buffer, run one at a time; they open a connection if there is none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .async_batches import AsyncBatches
 from .connection import ListConnection
 from .held import Held
 from .push import Push, Pushed, checked_items
-from .settings import Settings
+from .settings import Settings, counted_items
 from .with_acknowledgement import AtLeastOnce
 from .without_acknowledgement import AtMostOnce
 
@@ -28,17 +28,16 @@ T = TypeVar("T")
 
 
 class Calls:
-    """The calls of a ListBuffer, as cores, which the sync and the asyncio form run.
+    """The calls of a ListBuffer as generators, which the blocking and the asyncio form run.
 
     Args:
-        server: where the list is.
-        settings: what the buffer was asked to be.
-        in_event_loop: whether an event loop runs them, which waits for nothing after a
-            cancellation.
+        server: the server of the list.
+        settings: of the buffer.
+        in_event_loop: whether an event loop runs them; it does not wait after a cancellation.
 
     Attributes:
-        held: the items that came and were not given.
-        items: what pops; its cores are to be run by ``call()``.
+        held: items popped but not yet returned.
+        items: pops items; run its generators with ``call()``.
     """
 
     def __init__(self, server: Server, settings: Settings, *, in_event_loop: bool) -> None:
@@ -47,30 +46,31 @@ class Calls:
         self.server = server
         self.settings = settings
         self.held = Held()
-        # With at-least-once what is held is in the server, too, and comes again.
+        # With at-least-once, held items are also in the server, and will be popped again.
         closed = self.held.forget if safe else _keep
         self.connection = ListConnection(server, settings, closed)
         self.items = (AtLeastOnce if safe else AtMostOnce)(self.connection, settings, self.held)
-        self._busy = 0  # the thread that a call is under way in
-        self._begun = False  # whether the server was asked what it can, over this connection
+        self._busy = 0  # the thread that is running a call
+        self._begun = False  # whether items.beginning() is done for this connection
 
     def check_idle(self) -> None:
-        """Refuse a second call while one is under way, from another task, thread or the source.
+        """Refuse a second call during another, from another task or thread or from the source.
 
         Raises:
-            RuntimeError: there is one.
+            RuntimeError: another call is running.
         """
         if self._busy:
             raise RuntimeError(
-                "this ListBuffer is already running another call; make one for each task or thread"
+                "this ListBuffer is already running another call; create one ListBuffer for each "
+                "task or thread"
             )
 
     def call(self, steps: Steps[T]) -> Steps[T]:
-        """Run a core over the connection, which is opened if there is none.
+        """Run a generator over the connection; open one if there is none.
 
         Raises:
-            RuntimeError: another call is under way.
-            TransportError: the server can't be used, or was lost.
+            RuntimeError: another call is running.
+            TransportError: the server can't be used, or the connection was lost.
         """
         self.check_idle()
         self._busy = get_ident()
@@ -90,7 +90,7 @@ class Calls:
             self._busy = 0
 
     def _is_in_step(self, error: BaseException) -> bool:
-        """Whether replies on their way can still be matched with requests after an exception."""
+        """Whether replies in flight can still be matched with their requests after an exception."""
         if self.connection.raised(error):
             return False
         return self.connection.waits or isinstance(error, (FastrespError, ValueError))
@@ -105,7 +105,7 @@ class Calls:
         self._begun = True
 
     def _loss(self) -> Steps[TransportError]:
-        """The exception for a lost connection. The server is asked again: it may take seconds."""
+        """Return the exception for a lost connection; trying a new one may take seconds."""
         try:
             loss: TransportError = yield Blocking(self.connection.core.loss)
             return loss
@@ -113,27 +113,27 @@ class Calls:
             self.connection.close()
 
     def _let_go(self) -> None:
-        """Begin anew, in a child of the process that has the connection and the items."""
+        """Reset in a forked child: the connection and the items belong to the parent process."""
         self.items.let_go()
-        if self._busy != get_ident():  # else the call that forked ends with an error
+        if self._busy != get_ident():  # else the call that forked fails with an error
             self.connection.leave()
             self._busy = 0
 
     # Closing
 
     def closing(self, after: BaseException | None = None) -> Steps[None]:
-        """Put back what was taken and not given, or not acknowledged, and end the connection.
+        """Put back items that were not returned, or not acknowledged, and close the connection.
 
         Args:
             after: the exception that ends the ``with`` block; errors are added to it as notes.
 
         Raises:
-            RuntimeError: another call is under way.
+            RuntimeError: another call is running.
         """
         self.check_idle()
         try:
             if self._needs_ending():
-                # Where that needs a new connection and there is none, the lease does what is left.
+                # If that needs a new connection and there is none, the lease will expire.
                 lost = self.items.safe and not self.connection.is_open
                 with suppress(TransportError) if lost else nullcontext():
                     yield from self.call(self.items.ending())
@@ -146,30 +146,30 @@ class Calls:
             self.connection.close()
 
     def _needs_ending(self) -> bool:
-        """Whether there is a connection to end, or something to put back over a new one."""
+        """Whether there is a connection to close, or items to put back over a new one."""
         is_open = self.connection.is_open
         if not is_open:
-            self.held.given = 0  # nothing of it has to stay there
+            self.held.given = 0  # none of these have to stay in the consumer's list
         return is_open or bool(self.held or self.items.name)
 
     def _note_what_is_left(self, error: BaseException) -> None:
-        """Say in an exception of the end what could not be put back."""
+        """Add notes to an exception about items that could not be put back."""
         if self.held:
             error.add_note(
-                f"fastresp: {len(self.held):,} items that were popped and not given are still "
-                "held; pop() gives them, and close() tries again to put them back"
+                f"fastresp: the buffer still holds {counted_items(len(self.held))} popped but not "
+                "returned; pop() returns them, and close() retries to put them back"
             )
         doubtful, self.items.doubtful = self.items.doubtful, 0
         if doubtful:
             error.add_note(
-                f"fastresp: {doubtful:,} items were on their way back into the list, and are there "
-                "or lost; look at the list to find out"
+                f"fastresp: {counted_items(doubtful)} in doubt: back in the list, or lost; check "
+                "the list to find out"
             )
 
     # Pushing
 
     def pushing(self, items: Any, push: Push) -> Steps[Pushed]:
-        """Push items, or batches of them: other calls may come in between these."""
+        """Push items; other calls may run between the batches of an async source."""
         checked_items(items)
         try:
             if isinstance(items, AsyncBatches):
@@ -179,11 +179,11 @@ class Calls:
                 yield from self.call(self._pushing(items, push))
         except BaseException as error:
             if isinstance(error, TransportError) and not push.is_of_source(error):
-                error.report = push.told()
+                error.report = push.current_report()
                 raise
             yield from self._finishing_after(error, push)
             located = push.located(error) if isinstance(error, EncodeError) else error
-            push.tell(located)
+            push.add_report_to(located)
             if located is error:
                 raise
             raise located from None
@@ -207,7 +207,7 @@ class Calls:
         yield from self._finishing(push)
 
     def _finishing(self, push: Push) -> Steps[None]:
-        """Send the whole commands that were made, and wait for their replies."""
+        """Send the whole commands that are encoded, and wait for their replies."""
         core = self.connection.core
         chunk = push.writer.take()
         if chunk is not None:
@@ -215,7 +215,7 @@ class Calls:
         yield from self._answered(push, lambda: core.finished)
 
     def _answered(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
-        """Note what the server says to a push, until something is reached."""
+        """Count the replies to a push until ``reached()`` returns True."""
         connection = self.connection
 
         def noted() -> bool:
@@ -225,10 +225,10 @@ class Calls:
         return connection.until(noted)
 
     def _finishing_after(self, error: BaseException, push: Push) -> Steps[None]:
-        """What was whole still goes in, but for a cancellation, which waits for nothing."""
+        """Send the whole commands after an exception, unless it is a cancellation."""
         connection = self.connection
         if self.in_event_loop and isinstance(error, UNAWAITED):
-            if not self._busy:  # else another call came in between, whose connection it is
+            if not self._busy:  # else another call is using the connection
                 connection.close()
         elif connection.is_open and push.begun_over(connection.core):
             with suppress(TransportError):
@@ -236,4 +236,4 @@ class Calls:
 
 
 def _keep() -> None:
-    """Nothing is forgotten."""
+    """Keep held items when a connection closes."""

@@ -1,4 +1,4 @@
-"""The connection of a list buffer: commands and their replies, and every wait for them."""
+"""The connection of a list buffer: send commands and wait for replies."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = ["Command", "ListConnection"]
 
 Command: TypeAlias = tuple[Any, ...]
 
-# How much the items of one reply may have in all, for each that was asked for, besides BULK_BYTES.
-# Fewer bytes are no help against a hostile server, for it has as many replies as it likes; and
-# what is refused of an honest one is lost.
+# Limit on a reply's size, per item requested, in addition to BULK_BYTES. A lower limit would not
+# stop a hostile server, which can send any number of replies, but refused items of an honest
+# server are lost.
 ITEM_BYTES = 1 << 20
 
 
 class ListConnection:
-    """Commands and their replies over one connection, which may be closed and replaced.
+    """Send commands and receive replies over one connection, which may be closed and replaced.
 
     Args:
-        server: where the list is.
-        settings: what the buffer was asked to be.
+        server: the server of the list.
+        settings: of the buffer.
         closed: called whenever the connection was closed.
 
     Attributes:
         is_open: whether there is a connection.
-        most_bytes: how large a reply may be.
-        waits: whether a core waits; an exception raised then interrupts no step.
+        most_bytes: the largest reply allowed.
+        waits: whether a core is waiting; an exception raised then interrupts no step.
     """
 
     def __init__(self, server: Server, settings: Settings, closed: Callable[[], object]) -> None:
@@ -50,31 +50,31 @@ class ListConnection:
         self._closed = closed
         self._core: ReplyCore | None = None
         self._writer = Writer(chunk_bytes=1 << 16)
-        self._replies: deque[Any] = deque()  # that nobody has taken yet
+        self._replies: deque[Any] = deque()  # received, not yet used
 
     @property
     def core(self) -> ReplyCore:
-        """What moves the bytes of the open connection."""
+        """The ReplyCore of the open connection."""
         assert self._core is not None
         return self._core
 
     def raised(self, error: BaseException) -> bool:
-        """Whether an exception is this connection's, as one that could not be opened raises it."""
+        """Whether this connection raised an exception, or no connection could be opened."""
         return self._core is None or self._core.raised(error)
 
     @property
     def lost(self) -> bool:
-        """Whether nothing more can come over it."""
+        """Whether the connection is lost, so that no more replies can arrive."""
         stream = self.core.stream
         return stream is None or stream.lost is not None
 
     @property
     def max_bulk_bytes(self) -> int | None:
-        """How large an argument the server takes."""
+        """The largest argument that the server accepts."""
         return self._writer.max_bulk_bytes
 
     def attach(self, connection: Any, answers: Answers) -> None:
-        """Take over a connected redis-py connection."""
+        """Use a connected redis-py connection."""
         core = ReplyCore(
             self._server,
             decode=None,
@@ -90,7 +90,7 @@ class ListConnection:
         self.is_open = True
 
     def close(self) -> None:
-        """Close the connection, if it is open. What is on its way to us is lost with it."""
+        """Close the connection, if it is open; replies in flight are lost."""
         core = self._core
         self.leave()
         if core is not None:
@@ -98,22 +98,22 @@ class ListConnection:
             self._closed()
 
     def leave(self) -> None:
-        """Leave the connection as it is: it is another process's."""
+        """Forget the connection without closing it: it belongs to another process."""
         self._core = None
         self.is_open = False
 
     def add(self, chunks: Iterable[Chunk]) -> None:
-        """Send whole commands, with the next move of bytes."""
+        """Queue whole commands, to be sent with the next step."""
         assert self._core is not None
         for chunk in chunks:
             self._core.add(chunk)
 
     def until(self, reached: Callable[[], bool]) -> Steps[None]:
-        """Move bytes both ways until ``reached()``, which also takes the replies that have come.
+        """Send and receive until ``reached()`` returns True; it also collects the replies.
 
         Raises:
-            LostConnection: it was not reached before the connection was lost.
-            TransportTimeout: nothing moved for too long.
+            LostConnection: the connection was lost first.
+            TransportTimeout: no progress for too long.
         """
         core = self._core
         assert core is not None
@@ -133,10 +133,10 @@ class ListConnection:
             yield [(core.stream, core.wait())]
             self.waits = False
             if reached():
-                return  # the wait took in what came
+                return  # replies arrived during the wait
 
     def asking(self, function: Callable[[], Any]) -> Steps[Any]:
-        """Call what runs the user's code; what that raises leaves the connection as it is."""
+        """Call a function that runs the user's code; its exceptions don't close the connection."""
         self.waits = True
         answer = yield Asking(function)
         self.waits = False
@@ -146,7 +146,7 @@ class ListConnection:
         """Send commands, and return their replies.
 
         Raises:
-            CommandError: one is an error, where errors are not to be returned.
+            CommandError: one reply is an error, unless ``errors`` is set, which returns errors.
         """
         try:
             self.add(self.encoded(commands))
@@ -154,7 +154,7 @@ class ListConnection:
         except (LostConnection, TransportError):
             raise
         except BaseException:
-            # Interrupted: the replies still to come would be taken for those to something else.
+            # Interrupted: replies still in flight would be matched with later commands.
             self.close()
             raise
         for reply in replies:
@@ -163,7 +163,7 @@ class ListConnection:
         return replies
 
     def encoded(self, commands: Iterable[Command]) -> Iterator[Chunk]:
-        """Yield commands as chunks, to be added."""
+        """Yield commands as chunks, for ``add()``."""
         source = iter(commands)
         more = True
         while more:
@@ -186,7 +186,7 @@ class ListConnection:
         return [replies.popleft() for _ in range(count)]
 
     def misunderstood(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection, for what the server says makes no sense.
+        """Give up the connection, because a reply has an unexpected form.
 
         Raises:
             LostConnection: always.
@@ -194,10 +194,10 @@ class ListConnection:
         self.core.misunderstood(question, reply)
 
     def expect(self, kind: type[Any] | UnionType, question: str, reply: Any) -> None:
-        """Give up the connection if a reply is of another type, for others may be missing, too.
+        """Give up the connection if a reply has another type: the replies may be out of step.
 
         Raises:
-            LostConnection: it is.
+            LostConnection: the reply has another type.
         """
         if not isinstance(reply, kind):
             self.misunderstood(question, reply)

@@ -1,4 +1,4 @@
-"""A consumer of a list, as the server knows it: its keys, its commands, its account of items."""
+"""A consumer of a list: its keys in the server, its commands, and its counts of items."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["Consumer", "recover"]
 
 
 class Consumer:
-    """What of a list is this buffer's, with at-least-once.
+    """This buffer's consumer in the server, with at-least-once.
 
-    A call whose connection was lost may have acknowledged items or not. The server counts them from
-    the first on, and its user repeats the call: so the repeat is sent with the count that both
-    add up to, and lets go of nothing else.
+    A call that lost its connection may or may not have acknowledged items, and the caller retries
+    it. The server keeps the total acknowledged, and each acknowledgement sends the new total: so a
+    retry deletes no other items.
 
     Attributes:
-        name: in the server; empty before it has joined there.
-        acknowledged: items that were acknowledged by calls that returned, also as a consumer of an
-            earlier name.
+        name: its name in the server; empty until it has joined.
+        acknowledged: items acknowledged by calls that returned, including those under earlier
+            names.
     """
 
     def __init__(self, settings: Settings, held: Held) -> None:
@@ -32,12 +32,12 @@ class Consumer:
         self.held = held
         self.name = ""
         self.acknowledged = 0
-        self._returned = 0  # of ``acknowledged``, those of this name
-        self._arrived = 0  # items of this name that the server has counted as acknowledged
+        self._returned = 0  # the part of ``acknowledged`` under this name
+        self._arrived = 0  # the total acknowledged under this name, as the server counts it
 
     @property
     def from_left(self) -> int:
-        """Whether items are taken from the left end, for scripts."""
+        """Whether items are popped from the left end, as a number for scripts."""
         return int(self.settings.order == "fifo")
 
     @property
@@ -45,11 +45,11 @@ class Consumer:
         return math.ceil(1000 * self.settings.lease)
 
     def new_name(self) -> str:
-        """A name of its own; ``recover()`` puts items back at the end that it begins with."""
+        """Return a unique name; from its prefix ``recover()`` knows the end to put items back."""
         return f"{self.settings.order}-{uuid.uuid4().hex}"
 
     def joining(self, name: str) -> Sequence[Command]:
-        """What makes it known in the server."""
+        """Return the commands that register the consumer in the server."""
         keys = _keys(self.settings, name)
         return (
             ("MULTI",),
@@ -63,16 +63,16 @@ class Consumer:
         self._returned = self._arrived = 0
 
     def leave(self) -> int:
-        """Have no items, and no name any more; return how many items the user had."""
+        """Forget the name and all items; return how many of them the caller had."""
         given, self.held.given, self.name = self.held.given, 0, ""
         return given
 
     def take(self, n: int) -> Command:
-        """Move up to n items to its list, and ask for them."""
+        """Return the command that moves up to n items to this consumer's list and returns them."""
         return self._script(TAKE, n, self.name, self.lease_ms, self.from_left)
 
     def acknowledge(self, count: int) -> Command:
-        """Let go of the first items given; what was in doubt counts among them."""
+        """Return the command that acknowledges the first items, including those in doubt."""
         return self._script(ACK, self._after(count), self.name, self.lease_ms)
 
     def acknowledging_returned(self, count: int) -> None:
@@ -85,26 +85,29 @@ class Consumer:
         return max(self._arrived, self._returned + count)
 
     def rejoin(self) -> Command:
-        """Put back what the user does not have, and ask how many items are acknowledged."""
+        """Return the command that puts back the items that the caller does not have.
+
+        Its reply is the total acknowledged.
+        """
         given = self._returned + self.held.given
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, given)
 
     def can_have(self, arrived: int) -> bool:
-        """Whether this number of its items can be acknowledged."""
+        """Whether the server's total of acknowledged items is possible."""
         return 0 <= arrived <= self._returned + self.held.given
 
     def rejoined(self, arrived: int) -> None:
         self._arrived = arrived
 
     def put_back(self) -> Command:
-        """Put back all its items, and strike it off."""
+        """Return the command that puts back all its items and deletes the consumer."""
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, "")
 
     def clear(self) -> Sequence[Command]:
-        """Remove all items; those that were given count as acknowledged.
+        """Return the commands that remove all items; those of the caller count as acknowledged.
 
-        So the account is right whether or not the reply arrives: nothing that is given later is let
-        go of in their place.
+        So the totals are right whether or not the reply arrives, and later items are not deleted
+        in their place.
         """
         both = _keys(self.settings, self.name)[:2]
         return ("MULTI",), ("DEL", *both), self.acknowledge(self.held.given), ("EXEC",)
@@ -118,17 +121,17 @@ class Consumer:
 
 
 def recover(settings: Settings, name: str) -> Command:
-    """Put back all items of a consumer whose lease is over."""
+    """Return the command that puts back all items of a consumer if its lease has expired."""
     from_left = int(name.startswith("fifo"))
     return _script(PUT_BACK, _keys(settings, name), "", name, 0, from_left, "")
 
 
 def _keys(settings: Settings, name: str) -> list[bytes]:
-    """The list, a consumer's list, the consumers, the consumer's lease."""
+    """Return the KEYS of the scripts; see ``scripts``."""
     names = (f"processing:{name}", "consumers", f"lease:{name}")
-    return [settings.name, *map(settings.beside, names)]
+    return [settings.name, *map(settings.key_for, names)]
 
 
 def _script(script: str, keys: list[bytes], *arguments: object) -> Command:
-    # The whole text each time: nothing beside the items, and no server forgets it.
+    # The whole script each time: small beside the items, and NOSCRIPT can't occur.
     return ("EVAL", script, 4, *keys, *arguments)

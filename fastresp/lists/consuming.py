@@ -1,4 +1,4 @@
-"""Items popped one after another, with more on their way meanwhile."""
+"""The iterator of ``consume()``: items one at a time, while more are in flight."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Consuming"]
 
 
 class Consuming:
-    """Items one after another: ``more()`` holds some, and the iterator yields them.
+    """Iterate over items: ``more()`` fetches some, and iterating yields those.
 
     Args:
-        calls: of the buffer.
+        calls: the calls of the buffer.
         max_items: stop after this many items; None for no limit.
         block: seconds to wait for an item when the list is empty, before it stops.
     """
@@ -26,11 +26,11 @@ class Consuming:
         self._calls = calls
         self._block = block
         self._bounded = max_items is not None
-        # One for each item to be given: it costs less than to count them.
+        # One per item still to be yielded: cheaper than a counter.
         self._places = repeat(None) if max_items is None else repeat(None, checked_count(max_items))
 
     def more(self) -> Steps[bool]:
-        """Hold some items; False at the end."""
+        """Fetch and hold some items; return False at the end."""
         most = length_hint(self._places) if self._bounded else None
         if most == 0:
             return False
@@ -40,9 +40,9 @@ class Consuming:
     def __iter__(self) -> Iterator[bytes]:
         held = self._calls.held
         singly = held.singly
-        # Only what is given leaves what is held: other calls come in between.
+        # Remove an item only as it is yielded: other calls may come in between.
         for _ in self._places:
-            # No call, and so no place for a Ctrl-C, from here until the caller has it.
+            # No function call, and so no Ctrl-C, from here until the caller has the item.
             item = singly[0]
             del singly[0]
             held.given += 1

@@ -1,4 +1,4 @@
-"""The items that a list buffer has taken out of the list and not given to its user yet."""
+"""The items that a list buffer has popped but not yet returned to its caller."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Held"]
 
 
 class Held:
-    """Items in the order of the list, held as they came: as a column, singly, or as a batch.
+    """Items in list order, held in the form in which they arrived.
 
     Attributes:
-        column: the items that come first, as a column, or None.
-        singly: the items behind it.
-        batch: the items behind these: the list of a reply, which costs 20 us for 1,000 items to
-            take apart.
-        given: how many items the user has, and has not acknowledged by a call that returned.
+        column: the first items, as a column, or None.
+        singly: the items after the column.
+        batch: the items after these: the list of a reply, which takes 20 us to take apart for
+            1,000 items.
+        given: items that the caller has and has not acknowledged by a call that returned.
     """
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class Held:
         return count if self.column is None else count + len(self.column)
 
     def forget(self) -> None:
-        """Hold nothing any more."""
+        """Drop all held items."""
         self.column = None
         self.singly.clear()
         self.batch = []
 
     def add(self, items: list[bytes]) -> None:
-        """Hold the items of a reply behind all others."""
+        """Add the items of a reply at the end."""
         if self.singly:
             self.singly.extend(items)
         elif self.batch:
@@ -47,7 +47,7 @@ class Held:
             self.batch = items
 
     def take_apart(self) -> None:
-        """Hold all items singly."""
+        """Move all items to ``singly``."""
         if self.column is not None:
             column, self.column = self.column, None
             first = column.to_bytes()
@@ -57,7 +57,7 @@ class Held:
         self.singly.extend(batch)
 
     def take(self, n: int | None) -> list[bytes]:
-        """Let go of the first n items, or of all."""
+        """Remove and return the first n items, or all."""
         in_a_batch = self.column is None and not self.singly
         if in_a_batch and (n is None or n >= len(self.batch)):
             items, self.batch = self.batch, []
@@ -72,20 +72,20 @@ class Held:
         return items
 
     def give(self, n: int | None = None) -> list[bytes]:
-        """The first n items, or all: from here on the user has them."""
+        """Remove and return the first n items, or all, and count them as the caller's."""
         items = self.take(n)
         self.given += len(items)
         return items
 
     def give_column(self) -> StringColumn:
-        """The column: from here on the user has it."""
+        """Remove and return the column, and count its items as the caller's."""
         column, self.column = self.column, None
         assert column is not None
         self.given += len(column)
         return column
 
     def take_back(self, items: list[bytes] | StringColumn) -> None:
-        """Hold before all others what the user did not get after all."""
+        """Put items back at the start that the caller did not get after all."""
         self.given -= len(items)
         if isinstance(items, StringColumn):
             assert self.column is None

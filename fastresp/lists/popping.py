@@ -1,4 +1,4 @@
-"""Items popped off a list: requests for them in flight, and what came and was not given yet."""
+"""Pop items from a list: keep requests in flight, and hold the items that arrive."""
 
 from __future__ import annotations
 
@@ -22,71 +22,71 @@ from .settings import Settings
 
 __all__ = ["Popping"]
 
-# Requests for items in flight, so that the server has the next one while we take the items of
-# this one. Their replies are bounded in bytes, too: see ReplyCore.room().
+# Requests in flight: the server runs the next ones while we read the items of the first. Their
+# replies are limited in bytes, too: see ReplyCore.room().
 REQUESTS = 8
-# How long the server is asked to wait for an item at once.
+# The longest wait in one blocking command.
 WAIT_S = 10.0
 
 
 class Popping:
-    """Items popped off a list, whatever the delivery: see AtMostOnce and AtLeastOnce.
+    """Pops items; the subclasses AtMostOnce and AtLeastOnce implement the delivery.
 
-    Its cores run over the open connection, and hold the items that come.
+    The methods are generators that run over the open connection, and hold the items that arrive.
 
     Args:
-        connection: to the list.
-        settings: what the buffer was asked to be.
-        held: the items that came.
+        connection: to the server of the list.
+        settings: of the buffer.
+        held: where items are held.
 
     Attributes:
         safe: whether items stay in the server until they are acknowledged.
-        doubtful: items that were being put back when the connection was lost.
+        doubtful: items in doubt: the connection was lost while they were put back.
     """
 
     safe = False
     doubtful = 0
-    _counted = True  # whether a pop takes a count; else each request is a transaction
+    _counted = True  # whether LPOP and RPOP accept a count; else each request is a transaction
 
     def __init__(self, connection: ListConnection, settings: Settings, held: Held) -> None:
         self.connection = connection
         self.settings = settings
         self.held = held
-        self._asked: deque[int] = deque()  # most items of each request in flight
-        self._last_request: tuple[int, list[Chunk]] = -1, []  # of how many items, and its bytes
-        self._dry = False  # the last request found fewer items than it asked for
+        self._asked: deque[int] = deque()  # the most items of each request in flight
+        self._last_request: tuple[int, list[Chunk]] = -1, []  # its number of items, and its bytes
+        self._dry = False  # the last reply had fewer items than requested
         self._sized = False  # the size of some items is known
-        self._others = 0  # replies that are no bytes, over this connection
-        # What made the last column, and of how many items: it knows how much memory they take.
+        self._others = 0  # values other than bytes so far, over this connection
+        # The last column's parser and number of items; reused, since it knows how much to allocate.
         self._columns: tuple[int, ReplyColumns] | None = None
 
-    # What depends on the delivery
+    # Methods that depend on the delivery
 
     @property
     def name(self) -> str:
-        """The name of this consumer in the server; empty if it is not known there."""
+        """The name of this consumer in the server; empty if it is not registered."""
         return ""
 
     @property
     def acknowledged(self) -> int:
-        """Items that were acknowledged by calls that returned."""
+        """Items acknowledged by calls that returned."""
         return 0
 
     def beginning(self) -> Steps[None]:
-        """Find out, over a new connection, what the server can, and be known there."""
+        """Prepare a new connection: find out what the server supports, and register there."""
         raise NotImplementedError
 
     def acknowledging(self, n: int | None) -> Steps[int]:
-        """Let the server forget the first n items given; return how many it still keeps.
+        """Acknowledge the first n returned items; return how many are still unacknowledged.
 
         Raises:
-            ValueError: fewer items were given, or the server has forgotten them already.
-            LeaseError: they were put back already.
+            ValueError: n is more than the unacknowledged items, or this delivery has no ack.
+            LeaseError: ``recover()`` has put them back.
         """
         raise NotImplementedError
 
     def ending(self) -> Steps[None]:
-        """Put back what was taken and not given, or not acknowledged."""
+        """Put back the items that were not returned, or not acknowledged."""
         raise NotImplementedError
 
     def clearing(self) -> Steps[None]:
@@ -94,23 +94,23 @@ class Popping:
         raise NotImplementedError
 
     def _request(self, n: int) -> Sequence[Command]:
-        """The commands that take n items."""
+        """Return the commands that pop n items."""
         raise NotImplementedError
 
     def _refused(self, error: CommandError) -> CommandError | LeaseError:
-        """The exception for an error reply."""
+        """Return the exception for an error reply."""
         return error
 
     @property
     def _longest_wait(self) -> float:
-        """How long the server is asked to wait for an item at once."""
+        """The longest wait in one blocking command, in seconds."""
         return WAIT_S
 
     def _waiting(self, seconds: float) -> Steps[bool]:
-        """Have the server wait for an item, and hold it; False if none came."""
+        """Wait in the server for an item, and hold it; return False if none came."""
         raise NotImplementedError
 
-    # What does not
+    # Methods that do not
 
     @property
     def _fifo(self) -> bool:
@@ -121,19 +121,19 @@ class Popping:
         return "LPOP" if self._fifo else "RPOP"
 
     def attached(self) -> None:
-        """Begin anew, over another connection."""
+        """Reset the state of the connection, for a new one."""
         self._asked.clear()
         self._last_request = -1, []
         self._dry = self._sized = False
         self._others = 0
 
     def let_go(self) -> None:
-        """Have nothing, in a child of the process that has the items."""
+        """Drop all items in a forked child: they belong to the parent process."""
         self.held.forget()
         self.held.given = self.doubtful = 0
 
     def popping(self, n: int) -> Steps[None]:
-        """Hold n items, or as many as there are."""
+        """Hold n items, or all if there are fewer."""
         yield from self.settling()
         asked = self._asked
         wanted = n - len(self.held)
@@ -146,7 +146,7 @@ class Popping:
         self._dry = False
 
     def holding(self, most: int | None) -> Steps[bool]:
-        """Hold some items, as they came; False where the list is empty."""
+        """Hold some items, as they arrived; return False if the list is empty."""
         while not self.held:
             left = math.inf if most is None else most - sum(self._asked)
             while left > 0 and not self._dry and len(self._asked) < self._depth:
@@ -158,13 +158,13 @@ class Popping:
         return True
 
     def finding(self, most: int | None, seconds: float) -> Steps[bool]:
-        """Hold some items singly, after a wait if there are none; return False if none comes."""
+        """Hold some items singly, after a wait if there are none; return False if none came."""
         found = (yield from self.holding(most)) or (yield from self.waiting(seconds))
         self.held.take_apart()
         return found
 
     def waiting(self, seconds: float) -> Steps[bool]:
-        """Wait up to ``seconds`` for an item, and hold it; return False if none comes."""
+        """Wait up to ``seconds`` for an item, and hold it; return False if none came."""
         yield from self.settling()
         core, timeout = self.connection.core, self.settings.timeout
         end = time.monotonic() + seconds
@@ -180,15 +180,15 @@ class Popping:
         return False
 
     def measuring(self) -> Steps[int]:
-        """How many items there are, those held among them."""
+        """Return the length of the list, plus the held items."""
         [length] = yield from self.calling(("LLEN", self.settings.name))
         self.connection.expect(int, "LLEN", length)
         return int(length) + len(self.held)
 
     def recovering(self) -> Steps[int]:
-        """Put back what consumers hold whose lease is over; return how many items that were."""
+        """Put back the items of consumers whose lease has expired; return how many."""
         expect = self.connection.expect
-        [consumers] = yield from self.calling(("HKEYS", self.settings.beside("consumers")))
+        [consumers] = yield from self.calling(("HKEYS", self.settings.key_for("consumers")))
         expect(list, "HKEYS", consumers)
         count = 0
         for each in consumers:
@@ -196,15 +196,15 @@ class Popping:
             name = each.decode(errors="surrogateescape")
             if name != self.name:
                 [moved] = yield from self.calling(recover(self.settings, name))
-                expect(int, "a script for items in work", moved)
+                expect(int, "a script for unacknowledged items", moved)
                 count += moved
         return count
 
     def calling(self, *commands: Command, errors: bool = False) -> Steps[list[Any]]:
-        """Send commands, and return their replies, once the items on their way are there.
+        """Wait for the items in flight, send commands, and return their replies.
 
         Raises:
-            CommandError: one is an error, where errors are not to be returned.
+            CommandError: one reply is an error, unless ``errors`` is set, which returns errors.
         """
         yield from self.settling()
         return (yield from self.connection.exchanging(*commands, errors=errors))
@@ -213,24 +213,24 @@ class Popping:
 
     @property
     def _depth(self) -> int:
-        """How many requests may be in flight: one, until its reply tells how large items are."""
+        """How many requests may be in flight: one, until the size of items is known."""
         return REQUESTS if self._sized else 1
 
     def settling(self) -> Steps[None]:
-        """Wait for the items on their way to us, and hold them singly."""
+        """Wait for the items in flight, and hold all items singly."""
         while self._asked:
             yield from self._next_items()
         self._dry = False
         self.held.take_apart()
 
     def _ask(self, most: int) -> int:
-        """Ask for items, to be held; return how many."""
+        """Request items, to be held; return how many."""
         self._send_request(most)
         self._asked.append(most)
         return most
 
     def _send_request(self, n: int) -> None:
-        """Ask for n items; as a rule in the same words as the last time."""
+        """Request n items; reuse the bytes of the last request if it is the same."""
         if self._last_request[0] != n:
             self._last_request = n, list(self.connection.encoded(self._request(n)))
         self.connection.add(self._last_request[1])
@@ -239,17 +239,17 @@ class Popping:
         """Hold the items of the oldest request in flight.
 
         Returns:
-            How many fewer they are than were asked for.
+            How many items fewer than requested.
 
         Raises:
-            CommandError: the server refused it, as where the key is no list.
-            LeaseError: another consumer put back what this one had.
+            CommandError: the server refused the request, for example because the key is no list.
+            LeaseError: another consumer put this one's items back.
         """
         replies = yield from self.connection.receiving(1 if self._counted else 4)
         most = self._asked.popleft()
         found = replies[0] if self._counted else self._executed(replies[-1])
         if isinstance(found, CommandError):
-            # The others in flight fare alike.
+            # The others in flight fail in the same way.
             while self._asked:
                 with suppress(CommandError):
                     yield from self._next_items()
@@ -262,7 +262,7 @@ class Popping:
         return fewer
 
     def _executed(self, reply: Any) -> Any:
-        """The items in the reply to EXEC."""
+        """Return the items in the reply to EXEC."""
         if not (isinstance(reply, list) and reply):
             return reply
         items = reply[0]
@@ -271,10 +271,10 @@ class Popping:
         return items
 
     def _check_items(self, items: Any, most: int) -> None:
-        """Refuse what is no list of items, or of more than were asked for.
+        """Check that a reply is a list of items, and of no more than were requested.
 
         Raises:
-            LostConnection: it is none.
+            LostConnection: it is not.
         """
         connection = self.connection
         if not isinstance(items, list):
@@ -283,7 +283,8 @@ class Popping:
             connection.misunderstood(f"a pop of {most:,} items", items)
         others = connection.core.reader.others
         if others != self._others:
-            # Something but bytes has come since the last time: rare, and right elsewhere.
+            # A value other than bytes has arrived since the last check. That is rare, and valid
+            # in replies to other commands.
             self._others = others
             for item in items:
                 connection.expect(bytes, "an item of a pop", item)
@@ -291,7 +292,7 @@ class Popping:
     # As a column
 
     def popping_column(self, n: int) -> Steps[None]:
-        """Hold up to n items as an Arrow array, for ``give_column()``."""
+        """Hold up to n items as an Arrow array, for ``Held.give_column()``."""
         yield from self.settling()
         if self.held or not self._counted:
             yield from self.popping(n)
@@ -314,7 +315,7 @@ class Popping:
             if not self.safe:
                 self._keep(columns)
             if not isinstance(failure, LostConnection | TransportError):
-                connection.close()  # nobody would know what to do with replies on their way
+                connection.close()  # replies in flight could not be matched with requests
             raise
         finally:
             stream.feed(core.reader)
@@ -326,18 +327,18 @@ class Popping:
         self._columns = n, columns
 
     def _keep(self, columns: ReplyColumns) -> None:
-        """Hold what has come as a column."""
+        """Hold the items that have arrived as a column."""
         batch = columns.take(columns.rows) if columns.rows else None
         self.held.column = string_column([], text=False) if batch is None else batch.columns[0]
 
     def _filling(self, columns: ReplyColumns, n: int) -> Steps[None]:
-        """Let items come into columns, until there are n, or the list has no more."""
+        """Receive items into columns until there are n, or the list has no more."""
         connection, batch = self.connection, self.settings.batch
         core = connection.core
         first = requests = columns.replies
         before, asked = core.window.acknowledged - first, 0
         while True:
-            # Fewer than were asked for: there are no more.
+            # Fewer than requested: the list has no more.
             dry = columns.rows < min(n, (columns.replies - first) * batch) or columns.errors
             while asked < n and requests - columns.replies < self._depth and not dry:
                 self._send_request(min(batch, n - asked))

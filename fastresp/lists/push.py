@@ -1,4 +1,4 @@
-"""One push: items in variadic commands, and what the server said to them."""
+"""One push: encode items as variadic commands, and count the replies."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = ["Push", "Pushed", "checked_items"]
 
 
 class Pushed(NamedTuple):
-    """What became of a push.
+    """The result of a push.
 
     Attributes:
-        report: of its commands; ``report.rows`` are the items.
-        length: of the list, after the last of them.
-        dropped: items at the old end that ``maxlen`` took away.
+        report: of its commands; ``report.rows`` counts the items.
+        length: the length of the list after the last command.
+        dropped: the oldest items, which ``maxlen`` removed.
     """
 
     report: Report
@@ -42,17 +42,17 @@ class Pushed(NamedTuple):
 
 
 class Push:
-    """One push: its commands, and what the server said to them.
+    """One push: its commands and their replies.
 
     Attributes:
         report: so far.
-        length: of the list, after the last command that was answered.
-        dropped: items that maxlen took away.
-        writer: what encodes the items.
+        length: the length of the list after the last command that was answered.
+        dropped: items that maxlen removed.
+        writer: encodes the items.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.report = Report("socket", "a buffer has a connection of its own")
+        self.report = Report("socket", "a ListBuffer uses its own connection")
         self.length = self.dropped = 0
         self._settings = settings
         self._sizes: list[int] = []  # items of each row
@@ -67,7 +67,7 @@ class Push:
         return self._core is core
 
     def begin(self, core: ReplyCore, items: Any, max_bulk_bytes: int | None) -> None:
-        """Begin to push items over this connection, or go on; rows are lists of items."""
+        """Begin to push items over this connection, or continue; each row is a list of items."""
         template = _commands(self._settings.name, self._settings.maxlen)
         self._per_row = len(template.commands)
         self._first_row = len(self._sizes)
@@ -83,19 +83,19 @@ class Push:
         if self._core is None:
             self._started = time.monotonic()
             self._before = core.window.totals()
-            self._core = core  # at last: an interruption may come before
+            self._core = core  # set last, since an interruption may come before
 
     def fill(self) -> bool:
-        """Take items until a chunk of commands is due; False when there are no more."""
+        """Encode items until a chunk of commands is full; return False if there are no more."""
         return self.writer.fill(self._source)
 
     def release(self) -> None:
-        """Let go of the items."""
+        """Release the source of the items."""
         source, self._source = self._source, None
         release(source)
 
     def _rows(self, items: Iterator[Any]) -> Iterator[tuple[list[Any]]]:
-        """A row for each batch."""
+        """Yield a row for each batch."""
         settings = self._settings
         more = True
         while more:
@@ -104,7 +104,7 @@ class Push:
             try:
                 more = gather(items, batch, settings.batch, BATCH_BYTES, CHUNK_SECONDS)
             except BaseException as error:
-                failure = error  # what came before it is pushed, too
+                failure = error  # raised after the items before it are pushed
             if batch:
                 self._sizes.append(len(batch))
                 yield (batch,)
@@ -112,7 +112,7 @@ class Push:
                 raise failure
 
     def take(self, replies: list[Any]) -> None:
-        """Note what the server said."""
+        """Count the replies."""
         report = self.report
         self._replies.extend(replies)
         while len(self._replies) >= self._per_row:
@@ -120,8 +120,8 @@ class Push:
             size = self._sizes[self._answered]
             self._answered += 1
             report.rows += size
-            said = [*row, *(row[-1] if isinstance(row[-1], list) else ())]
-            error = next((reply for reply in said if isinstance(reply, CommandError)), None)
+            parts = [*row, *(row[-1] if isinstance(row[-1], list) else ())]
+            error = next((reply for reply in parts if isinstance(reply, CommandError)), None)
             if error is not None:
                 report.failed += 1
                 if len(report.errors) < ERRORS_KEPT:
@@ -139,18 +139,18 @@ class Push:
                 self.length = min(self.length, self._settings.maxlen)
 
     def _executed(self, reply: Any) -> Any:
-        """The reply to RPUSH within that of EXEC."""
+        """Return the reply to RPUSH inside EXEC's."""
         if not (isinstance(reply, list) and len(reply) == 2):
             assert self._core is not None
             self._core.misunderstood("EXEC", reply)
         return reply[0]
 
     def is_of_source(self, error: BaseException) -> bool:
-        """Whether it is what the items raised, as that of another buffer."""
+        """Whether the source of the items raised an exception, such as another buffer's."""
         return self._core is not None and not self._core.raised(error)
 
-    def told(self) -> Report:
-        """The report, complete as far as it can be."""
+    def current_report(self) -> Report:
+        """Update and return the report."""
         report, core = self.report, self._core
         if core is not None:
             _, commands, size = core.window.totals()
@@ -161,42 +161,46 @@ class Push:
             report.seconds = time.monotonic() - self._started
         return report
 
-    def tell(self, error: BaseException) -> None:
-        """Give an exception this report, unless it has it: a source's may have another one."""
+    def add_report_to(self, error: BaseException) -> None:
+        """Add this report to an exception that lacks it; a source's may have another report."""
         if getattr(error, "report", None) is not self.report:
-            add_report(error, self.told(), str(self.told()))
+            add_report(error, self.current_report(), str(self.current_report()))
 
     def outcome(self) -> Pushed:
-        """What became of it.
+        """Return the result.
 
         Raises:
-            LoadErrors: the server refused some of the items.
+            LoadErrors: the server refused some items.
         """
-        report = self.told()
+        report = self.current_report()
         if report.failed:
             raise LoadErrors(report, hint="")
         return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:
-        """The error with the place of its item."""
+        """Return the error with the position of its item instead of a row and argument."""
         if error.argument is None or error.row is None:
             return error
         item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2
-        words = with_advice(error.message, "an item is a str, bytes or a number").partition(": ")[2]
+        advice = "items must be str, bytes or numbers"
+        words = with_advice(error.message, advice).partition(": ")[2]
         return EncodeError(f"item {item:,}: {words}", row=item)
 
 
 def checked_items(items: object) -> None:
-    """Refuse what is iterable but surely not an iterable of items."""
+    """Refuse a str, bytes or a mapping: iterable, but certainly not an iterable of items."""
     if isinstance(items, (str, bytes, bytearray, memoryview, Mapping)):
-        raise TypeError(f"items is an iterable of items, not one {type(items).__name__}")
+        raise TypeError(
+            f"items must be an iterable of items, not one {type(items).__name__}; for a single "
+            "item use [item]"
+        )
 
 
 @lru_cache(maxsize=64)
 def _commands(name: bytes, maxlen: int | None) -> Template:
-    """The commands of a batch, a row: all of them or none, so no MULTI without its EXEC.
+    """Return the commands of a batch, in one row: all are sent or none, so no MULTI lacks its EXEC.
 
-    To read it anew takes a fifth of the time of a push of one item.
+    Cached, since parsing the template takes a fifth of the time of a push of one item.
     """
     key = '"' + "".join(f"\\x{byte:02x}" for byte in name) + '"'
     push = f"RPUSH {key} {{*0}}"

@@ -1,12 +1,12 @@
-"""The scripts that keep items in the server until they are acknowledged."""
+"""The Lua scripts for at-least-once: items stay in the server until they are acknowledged."""
 
 __all__ = ["ACK", "PUT_BACK", "TAKE"]
 
-# KEYS of all: the list, the consumer's list, the consumers, the consumer's lease. The consumers are
-# a hash, with the number of items that each has acknowledged in all: so an acknowledgement can be
-# sent again after a connection was lost, and nobody guesses whether the first one arrived.
+# KEYS of all scripts: the list, the consumer's list, the consumers, the consumer's lease. The
+# consumers are a hash of the total number of items that each has acknowledged. With the total, an
+# acknowledgement can be retried after a lost connection, whether or not the first one arrived.
 
-# Moves items to a consumer's own list. ARGV: most items, the consumer, the lease in ms, whether
+# Move items to a consumer's own list. ARGV: the most items, the consumer, the lease in ms, whether
 # from the left.
 TAKE = """\
 if redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then return redis.error_reply('LEASE is over') end
@@ -25,8 +25,8 @@ for i = 1, #items, 5000 do
 end
 redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return items"""
-# Lets go of the first items of a consumer's list. ARGV: how many it has acknowledged then in all,
-# the consumer, the lease in ms.
+# Delete the first items of a consumer's list. ARGV: the total that it has acknowledged, these
+# items included, the consumer, the lease in ms.
 ACK = """\
 local before = redis.call('HGET', KEYS[3], ARGV[2])
 if not before then return redis.error_reply('LEASE is over') end
@@ -34,10 +34,11 @@ redis.call('LTRIM', KEYS[2], math.max(0, ARGV[1] - before), -1)
 redis.call('HSET', KEYS[3], ARGV[2], ARGV[1])
 redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return redis.call('LLEN', KEYS[2])"""
-# Puts a consumer's list back where its items came from. ARGV: '', the consumer, '0' to do it only
-# if its lease is over, whether they came from the left, and how many items its user was given in
-# all: those stay that are not acknowledged, and how many are is returned. With '' for that nothing
-# stays, the consumer is struck off, and the number of items is returned.
+# Put a consumer's items back where they came from. ARGV: '', the consumer, '0' to do so only if
+# its lease has expired, whether they came from the left, and the total number of items that it has
+# returned to its caller: of these, the unacknowledged ones stay, and the script returns the total
+# acknowledged. If that is '', no items stay, the consumer is deleted, and the script returns the
+# number of items put back.
 PUT_BACK = """\
 if ARGV[3] == '0' and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 local keep, acknowledged = 0, nil

@@ -1,4 +1,4 @@
-"""What a list buffer was asked to be."""
+"""The settings of a list buffer."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Literal, TypeAlias
 
 from ..outcome.messages import Hint, Message, above_zero
 
-__all__ = ["BATCH_BYTES", "Delivery", "Order", "Settings", "checked_count"]
+__all__ = ["BATCH_BYTES", "Delivery", "Order", "Settings", "checked_count", "counted_items"]
 
 Order: TypeAlias = Literal["fifo", "lifo"]
 Delivery: TypeAlias = Literal["at-most-once", "at-least-once"]
 
-# Some servers take no command of more arguments.
+# Some servers refuse commands with more arguments.
 MOST_ARGUMENTS = 65_536
-# A variadic command ends with the item that reaches this size: a larger one is in the way of the
-# server's other clients, and 1,000 items of a megabyte would have to fit into its query buffer.
+# A variadic command ends with the item that reaches this size. A larger one would block other
+# clients, and 1,000 items of a megabyte would have to fit into the server's query buffer.
 BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a buffer was asked to be; see ListBuffer."""
+    """The settings of a list buffer; see ListBuffer."""
 
     key: str | bytes
     batch: int = 1000
@@ -35,20 +35,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, (str, bytes)):
-            raise TypeError(f"key is a str or bytes, not {self.key!r}")
-        # Besides the items there are the name of the command and the key.
+            raise TypeError(f"key must be a str or bytes, not {self.key!r}")
+        # The command's name and key are arguments, too.
         if not isinstance(self.batch, int) or not 1 <= self.batch <= MOST_ARGUMENTS - 2:
-            raise ValueError(f"batch is a number from 1 to 65,534, not {self.batch!r}")
+            raise ValueError(f"batch must be a whole number from 1 to 65,534, not {self.batch!r}")
         if self.order not in ("fifo", "lifo"):
-            raise ValueError(f"order is 'fifo' or 'lifo', not {self.order!r}")
+            raise ValueError(f"order must be 'fifo' or 'lifo', not {self.order!r}")
         if self.delivery not in ("at-most-once", "at-least-once"):
             raise ValueError(
-                f"delivery is 'at-most-once' or 'at-least-once', not {self.delivery!r}"
+                f"delivery must be 'at-most-once' or 'at-least-once', not {self.delivery!r}"
             )
         if self.maxlen is not None and not (isinstance(self.maxlen, int) and self.maxlen > 0):
-            raise ValueError(f"maxlen is a number above 0, or None, not {self.maxlen!r}")
+            raise ValueError(f"maxlen must be a whole number above 0, or None, not {self.maxlen!r}")
         if not isinstance(self.lease, (int, float)) or not 0.1 <= self.lease < math.inf:
-            words = f" is a number of seconds of 0.1 or more, not {self.lease!r}"
+            words = f" must be a finite number of seconds, 0.1 or more, not {self.lease!r}"
             raise ValueError(Message(Hint("lease"), words))
         timeout = self.timeout
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
@@ -59,20 +59,25 @@ class Settings:
         """The key as bytes."""
         return self.key.encode() if isinstance(self.key, str) else self.key
 
-    def beside(self, what: str) -> bytes:
-        """The key of what belongs to the list, in the same slot of a cluster.
+    def key_for(self, suffix: str) -> bytes:
+        """Return a key for the list's own records, in the same cluster slot as the list.
 
-        But for keys such as ``a}b``, for which there is no tag.
+        Not for keys such as ``a}b``: no hash tag can name their slot.
         """
         key = self.name
-        # The tag of a key is what stands between its first '{' and the first '}' behind it.
+        # A key's hash tag is the text between its first '{' and the next '}'.
         start = key.find(b"{")
         tagged = start >= 0 and key.find(b"}", start + 1) > start + 1
-        return (key + b":" if tagged else b"{" + key + b"}::") + what.encode()
+        return (key + b":" if tagged else b"{" + key + b"}::") + suffix.encode()
 
 
 def checked_count(n: object) -> int:
-    """A number of items, as large as there can be; refuses what is none."""
+    """Check a number of items; return it, or the largest possible one if it is larger."""
     if not isinstance(n, int) or n < 0:
-        raise ValueError(f"n is a number of items of 0 or more, not {n!r}")
+        raise ValueError(f"n must be a whole number of items, 0 or more, not {n!r}")
     return min(n, sys.maxsize)
+
+
+def counted_items(count: int) -> str:
+    """Return a number of items as text: "1 item", "2 items"."""
+    return f"{count:,} item{'' if count == 1 else 's'}"

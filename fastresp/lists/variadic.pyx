@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Items gathered into lists, each for one variadic command."""
+"""Gather items into lists, each for one variadic command."""
 
 from cpython.bytes cimport PyBytes_CheckExact
 from cpython.unicode cimport PyUnicode_CheckExact
@@ -11,7 +11,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyBytes_GET_SIZE(object)
     Py_ssize_t PyObject_LengthHint(object, Py_ssize_t) except -1
 
-# A look at the clock costs as much as some items: at most so many pass between two.
+# Reading the clock costs as much as a few items: read it after at most this many.
 cdef Py_ssize_t CLOCK_ITEMS = 64
 
 
@@ -19,15 +19,15 @@ def gather(source, list batch, Py_ssize_t most_items, Py_ssize_t most_bytes, dou
     """Append items of an iterator to a list until there are enough, or the time is up.
 
     Args:
-        source: an iterator.
-        batch: a list, which may have a beginning: the name of a command and its key.
-        most_items: end after so many.
-        most_bytes: end with the item that reaches so many bytes of str (in characters) and bytes;
-            others by their len(), or as 32 if they have none.
-        seconds: end with the item that comes so long after the beginning.
+        source: an iterator of items.
+        batch: the list to append to; it need not be empty.
+        most_items: stop after this many items.
+        most_bytes: stop after the item that reaches this many bytes. A str counts its characters,
+            another item its ``len()``, or 32 if it has no length.
+        seconds: stop after the first item that arrives this many seconds after the call.
 
     Returns:
-        Whether there may be more.
+        False if the iterator is exhausted; True if there may be more.
     """
     cdef Py_ssize_t count = 0, size = 0, until = 1, step = 1
     cdef double now, last = monotonic()
@@ -47,7 +47,7 @@ def gather(source, list batch, Py_ssize_t most_items, Py_ssize_t most_bytes, dou
             now = monotonic()
             if now >= deadline:
                 return True
-            # Items that come slowly are looked at one by one.
+            # For a slow source, read the clock after each item.
             step = 1 if (now - last) * 4 > seconds else min(2 * step, CLOCK_ITEMS)
             last = now
             until = count + step

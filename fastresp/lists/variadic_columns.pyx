@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Arrow arrays of values, seen as arrays of lists of them: a row for each variadic command."""
+"""Wrap an Arrow array of values as an array of lists: each list is a row, for one command."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -15,7 +15,7 @@ from ..encode.columns.arrow cimport (
 from ..outcome.errors import SourceError
 
 
-# What a list array of ours holds on to; the array itself points into it.
+# Memory that a list array owns, and that its pointers refer to.
 cdef struct Held:
     ArrowArray values
     ArrowArray *child
@@ -29,22 +29,22 @@ cdef struct HeldSchema:
 
 
 cdef class ListedStream(ArrowStream):
-    """The batches of an object of Arrow's whose values are no rows, as lists of them.
+    """Reads Arrow data of one column as batches of lists of its values.
 
     Args:
         data: an array or a stream of arrays of one type, not of structs.
-        most: values in a list, but for the last one of each batch.
-        most_bytes: fewer, where the average of strings and bytes would make more of these.
+        most: values per list; the last list of each batch may have fewer.
+        most_bytes: fewer values per list, if strings or bytes of average size would exceed this.
         sizes: a list, to which the number of values of each list is appended.
 
     Raises:
-        TypeError: it is a table.
+        TypeError: data is a table.
     """
 
     cdef Py_ssize_t most
     cdef Py_ssize_t most_bytes
     cdef object sizes
-    cdef int width                      # bytes of an offset of strings; 0 for other types
+    cdef int width                      # bytes per offset of a string type; 0 for other types
 
     def __init__(self, data, Py_ssize_t most, Py_ssize_t most_bytes, sizes):
         super().__init__(data)
@@ -53,7 +53,7 @@ cdef class ListedStream(ArrowStream):
         self.sizes = sizes
         self.width = {b"u": 4, b"z": 4, b"U": 8, b"Z": 8}.get(self.schema.schema.format, 0)
         if self.schema.schema.format == b"+s":
-            raise TypeError("items is one column, not a table: give the column, such as table['x']")
+            raise TypeError("items must be one column, not a table; pass a column: table['x']")
         self.list_schema()
 
     cdef int list_schema(self) except -1:
@@ -81,7 +81,7 @@ cdef class ListedStream(ArrowStream):
             return None
         top = &batch.array
         if top.length < 0 or top.offset < 0:
-            raise SourceError("the array has a length or an offset below 0: the data is damaged")
+            raise SourceError("the array has a negative length or offset: the data is damaged")
         most = self.values_in_list(top)
         lists = (top.length + most - 1) // most
         held = <Held *>malloc(sizeof(Held))
@@ -109,11 +109,11 @@ cdef class ListedStream(ArrowStream):
         return batch
 
     cdef Py_ssize_t values_in_list(self, ArrowArray *values) noexcept:
-        """How many values a list has, so that its bytes stay within bounds on average."""
+        """Return the values per list that keep its bytes within ``most_bytes`` on average."""
         cdef int64_t size = 0
         if values.length == 0:
             return self.most
-        # What is wrong with its memory is found when it is written.
+        # Damaged buffers are detected later, when the values are encoded.
         if values.n_buffers < 3 or values.buffers[1] is NULL:
             return self.most
         if self.width == 4:

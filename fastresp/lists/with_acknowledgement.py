@@ -1,4 +1,4 @@
-"""Popping at least once: an item that is popped stays in the server until it is acknowledged."""
+"""At-least-once delivery: popped items stay in the server until they are acknowledged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .connection import Command, ListConnection
 from .consumer import Consumer
 from .held import Held
 from .popping import Popping
-from .settings import Settings
+from .settings import Settings, counted_items
 
 __all__ = ["AtLeastOnce"]
 
 
 class AtLeastOnce(Popping):
-    """Items that stay in a list of this consumer's until they are acknowledged; see Popping."""
+    """Pops items by moving them to this consumer's own list until acknowledged; see Popping."""
 
     safe = True
 
@@ -51,10 +51,10 @@ class AtLeastOnce(Popping):
             self._consumer.joined(name)
 
     def _rejoining(self) -> Steps[None]:
-        """After a lost connection: put back what the user does not have, and keep the rest.
+        """After a lost connection, put back the items that the caller does not have.
 
         Raises:
-            LeaseError: recover() put back what the user has.
+            LeaseError: ``recover()`` put the caller's items back.
         """
         if not self.held.given:
             yield from self._putting_back()
@@ -62,12 +62,12 @@ class AtLeastOnce(Popping):
         [reply] = yield from self.calling(self._consumer.rejoin(), errors=True)
         self._check_lease(reply)
         if not self._consumer.can_have(reply):
-            self.connection.misunderstood("a script for items in work", reply)
+            self.connection.misunderstood("a script for unacknowledged items", reply)
         self._consumer.rejoined(reply)
         yield from self._acknowledging(0)
 
     def _putting_back(self) -> Steps[None]:
-        """Put back what this consumer holds in the server, and be it no longer."""
+        """Put back all items of this consumer, and delete it in the server."""
         yield from self.calling(self._consumer.put_back())
         self.held.forget()
         self._consumer.leave()
@@ -77,25 +77,25 @@ class AtLeastOnce(Popping):
 
     @property
     def _longest_wait(self) -> float:
-        # In parts: a consumer that waits is alive, and says so.
+        # Shorter than the lease, so that a waiting consumer renews it.
         return self.settings.lease / 3
 
     def _waiting(self, seconds: float) -> Steps[bool]:
-        # From one end to the same end: nothing moves, but it waits. To take the item is left to the
-        # script, which sees whether we were taken for dead meanwhile.
+        # BLMOVE from one end to the same end moves nothing, but waits. The script then takes the
+        # item, and checks whether our lease has expired meanwhile.
         side = "LEFT" if self._fifo else "RIGHT"
         name = self.settings.name
         [reply] = yield from self.calling(("BLMOVE", name, name, side, side, seconds))
         if reply is None:
             yield from self._acknowledging(0)
             return False
-        return (yield from self.holding(1))  # unless another consumer was first
+        return (yield from self.holding(1))  # False if another consumer was faster
 
     def acknowledging(self, n: int | None) -> Steps[int]:
         given = self.held.given
         count = given if n is None else n
         if not 0 <= count <= given:
-            raise ValueError(f"{count:,} items can't be acknowledged: {given:,} were given")
+            raise ValueError(f"can't acknowledge {counted_items(count)}; unacknowledged: {given:,}")
         yield from self.settling()
         yield from self._acknowledging(count)
         return self.held.given
@@ -106,7 +106,7 @@ class AtLeastOnce(Popping):
         self._consumer.acknowledging_returned(count)
 
     def ending(self) -> Steps[None]:
-        with suppress(CommandError):  # what is held goes back all the same
+        with suppress(CommandError):  # held items are put back all the same
             yield from self.settling()
         if self.name:
             yield from self._putting_back()
@@ -117,15 +117,15 @@ class AtLeastOnce(Popping):
         expect(list, "EXEC", replies)
         expect(int | CommandError, "EXEC", replies[1] if len(replies) == 2 else replies)
         self._consumer.cleared()
-        with suppress(LeaseError):  # what it had was back in the list, and is gone, too
+        with suppress(LeaseError):  # its items were back in the list, and are removed, too
             self._check_lease(replies[1])
         self.held.forget()
 
     def _check_lease(self, reply: Any) -> None:
-        """Raise an error reply, as a LeaseError where it is that."""
+        """Raise an error reply, as a LeaseError if the lease has expired."""
         if isinstance(reply, CommandError):
             raise self._refused(reply)
-        self.connection.expect(int, "a script for items in work", reply)
+        self.connection.expect(int, "a script for unacknowledged items", reply)
 
     def _refused(self, error: CommandError) -> CommandError | LeaseError:
         if error.code != "LEASE":
@@ -134,7 +134,7 @@ class AtLeastOnce(Popping):
         self.held.forget()
         self.connection.close()
         return LeaseError(
-            f"this consumer was silent for more than lease={self.settings.lease:g} s, and "
-            f"recover() put back what it held, {count:,} items that it had among them: they come "
-            "again, here or elsewhere; call ack() more often, or make the lease longer"
+            f"this consumer was silent for longer than its lease ({self.settings.lease:g} s), so "
+            f"recover() put its items back, including {count:,} already popped: they will be "
+            "popped again, here or elsewhere; call ack() more often, or use a longer lease"
         )

@@ -1,4 +1,4 @@
-"""Popping at most once: an item that is popped is gone from the server."""
+"""At-most-once delivery: popping an item removes it from the server."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["AtMostOnce"]
 
 
 class AtMostOnce(Popping):
-    """Items that are gone from the server once they are popped; see Popping."""
+    """Pops items with LPOP or RPOP, which remove them from the server; see Popping."""
 
     def beginning(self) -> Steps[None]:
         [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
-        # Before 6.2 it took no count.
+        # Servers before 6.2 accept no count.
         wrong = isinstance(reply, CommandError)
         self._counted = not (wrong and "wrong number of arguments" in reply.text)
 
     def acknowledging(self, n: int | None) -> Steps[int]:
-        raise ValueError("ack() is for delivery='at-least-once': nothing else waits for it")
+        raise ValueError("ack() needs delivery='at-least-once'; at-most-once has nothing to ack")
 
     def _request(self, n: int) -> Sequence[Command]:
         key = self.settings.name
@@ -37,31 +37,31 @@ class AtMostOnce(Popping):
         return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
 
     def _waiting(self, seconds: float) -> Steps[bool]:
-        # Before 6.0 only whole seconds.
+        # Servers before 6.0 accept only whole seconds.
         seconds = seconds if self._counted else math.ceil(seconds)
         [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
         if reply is None:
             return False
         expect = self.connection.expect
-        expect(list, "a pop that waits", reply)
-        expect(bytes, "a pop that waits", reply[1] if len(reply) == 2 else reply)
+        expect(list, "a blocking pop", reply)
+        expect(bytes, "a blocking pop", reply[1] if len(reply) == 2 else reply)
         self.held.add([reply[1]])
         return True
 
     def ending(self) -> Steps[None]:
-        with suppress(CommandError):  # what is held goes back all the same
+        with suppress(CommandError):  # held items are put back all the same
             yield from self.settling()
         self.held.take_apart()
         yield from self._returning(self.held.singly)
 
     def _returning(self, held: deque[bytes]) -> Steps[None]:
-        """Push what is held at the end where it came from.
+        """Push held items at the end they came from.
 
-        At most once: what may have arrived when the connection is lost is not pushed again.
+        At most once: items in doubt after a lost connection are not pushed again.
         """
         command = "LPUSH" if self._fifo else "RPUSH"
         while held:
-            # The last ones first, and few that are large.
+            # The last ones first, and fewer at a time if they are large.
             back: list[bytes] = []
             gather(reversed(held), back, self.settings.batch, BATCH_BYTES, math.inf)
             for _ in back:

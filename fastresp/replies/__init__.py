@@ -1,1 +1,1 @@
-"""Commands out and their replies back: a stream of them, hashes, whole types of keys."""
+"""Read data back: replies as a stream, hashes as columns, and all keys of a type as columns."""

@@ -4,18 +4,18 @@ from ..encode.columns.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
 
 
 cdef struct Values:
-    # The memory of a column, which all that it was given to hold together. Owned, from malloc.
-    const void *buffers[3]              # validity (NULL where nothing is null), offsets, data
+    # The memory of a column, from malloc, shared by all its holders.
+    const void *buffers[3]              # validity (NULL if there are no nulls), offsets, data
     int64_t length
     int64_t nulls
     int64_t size                        # bytes of data
     int holders
-    bint text                           # UTF-8, and not any bytes
-    bint wide                           # offsets of 64 bits, else of 32
+    bint text                           # UTF-8, else any bytes
+    bint wide                           # 64-bit offsets, else 32-bit
 
 
 cdef class StringColumn:
-    cdef Values *values                 # a share of it
+    cdef Values *values                 # one of its holders is this object
 
     @staticmethod
     cdef StringColumn of(Values *values)
@@ -31,5 +31,5 @@ cdef class Outflow:
     cdef tuple names
     cdef tuple text
     cdef object batches
-    cdef bytes words                    # of the last error
+    cdef bytes words                    # text of the last error
     cdef int next(self, ArrowArray *out) except -1

@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
-"""Columns of strings and bytes of ours, given to any library through the PyCapsule protocol.
+"""Export our columns of strings and bytes to other libraries, by Arrow's PyCapsule protocol.
 
-Releasing what was given takes no Python: a library may do so in any thread, and at any time.
+Releasing an exported array needs no Python: a library may do so in any thread, at any time.
 """
 
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
@@ -28,32 +28,32 @@ cdef extern from "Python.h":
     int Py_IsInitialized() noexcept nogil
 
 cdef int64_t NULLABLE = 2               # ARROW_FLAG_NULLABLE
-# The buffers of a struct: no validity, for no row is null.
+# The buffers of a struct: no validity bitmap, since no row is null.
 cdef const void *NO_VALIDITY[1]
 NO_VALIDITY[0] = NULL
-# Who has it may make a column, for it then gives it its memory.
+# Only StringColumn.of() passes this, so that no column is created without its memory.
 cdef object MAKER = object()
 
 
 def held():
-    """How many columns' memory somebody still holds; for tests."""
+    """Return how many columns have memory that is still held; for tests."""
     return held_memory
 
 
 cdef class StringColumn:
-    """Strings or bytes, nulls among them, as an Arrow array.
+    """A column of strings or bytes, with nulls, as an Arrow array.
 
-    Made by ReplyColumns. Its length is the number of values; ``nbytes`` what they take. As an
-    iterable it gives them: str, or bytes, and None.
+    ``len()`` is the number of values, ``nbytes`` their bytes. Iterating yields str or bytes, and
+    None for a null.
     """
 
     def __cinit__(self, maker=None):
         if maker is not MAKER:
-            raise TypeError("a StringColumn is made of replies, and not by hand")
+            raise TypeError("can't create a StringColumn; fetch_hashes() and pop_arrow() return it")
 
     @staticmethod
     cdef StringColumn of(Values *values):
-        """The column that owns this memory."""
+        """Return a column that owns this memory."""
         cdef StringColumn column = StringColumn.__new__(StringColumn, MAKER)
         values.holders = 1
         more_memory(held_memory)
@@ -68,7 +68,7 @@ cdef class StringColumn:
         return self.values.length
 
     def to_bytes(self):
-        """Its values as a list of bytes, a null as None."""
+        """Return the values as a list of bytes, and None for a null."""
         cdef Values *values = self.values
         cdef const unsigned char *valid = <const unsigned char *>values.buffers[0]
         cdef const char *data = <const char *>values.buffers[2]
@@ -88,7 +88,7 @@ cdef class StringColumn:
         return made
 
     def __iter__(self):
-        # pandas.Series(column) takes them so.
+        # For pandas.Series(column).
         values = self.to_bytes()
         if self.values.text:
             values = [None if value is None else value.decode() for value in values]
@@ -100,17 +100,17 @@ cdef class StringColumn:
 
     @property
     def text(self):
-        """Whether it is of the type utf8, and not binary."""
+        """Whether the type is text (utf8), not bytes (binary)."""
         return self.values.text
 
     @property
     def large(self):
-        """Whether it is of the type large_utf8 or large_binary: 2 GiB or more."""
+        """Whether the type is large_utf8 or large_binary, for 2 GiB or more."""
         return self.values.wide
 
     @property
     def nbytes(self):
-        """Bytes of its values."""
+        """Bytes of the values."""
         return self.values.size
 
     def __arrow_c_schema__(self):
@@ -125,11 +125,11 @@ cdef class StringColumn:
 
 
 cdef class StringBatch:
-    """Rows of columns with names, as an Arrow struct array: a record batch.
+    """A batch of rows: named columns as an Arrow struct array.
 
     Args:
-        names: of the columns, each a str.
-        columns: StringColumns of one length.
+        names: the names of the columns, each a str.
+        columns: StringColumns of the same length.
     """
 
     def __init__(self, names, columns):
@@ -137,14 +137,14 @@ cdef class StringBatch:
         self.names, self.columns = tuple(names), tuple(columns)
         lengths = {len(column) for column in self.columns}
         if len(self.names) != len(self.columns) or len(lengths) != 1:
-            raise ValueError("a batch has one name for each column, and columns of one length")
+            raise ValueError("a batch needs one name per column, and columns of the same length")
 
     def __len__(self):
         return len(self.columns[0])
 
     @property
     def nbytes(self):
-        """Bytes of its values."""
+        """Bytes of the values."""
         return sum(column.nbytes for column in self.columns)
 
     def __arrow_c_schema__(self):
@@ -160,10 +160,10 @@ cdef class StringBatch:
         return self.__arrow_c_schema__(), capsule
 
     cdef void fill(self, ArrowArray *out) except *:
-        """Make an array of the columns; its owner releases it."""
+        """Write an array of the columns; its owner releases it."""
         cdef Py_ssize_t n = len(self.columns), i
         cdef StringColumn column
-        # Pointers to the children, and the children.
+        # One allocation: the pointers to the children, then the children.
         cdef char *memory = <char *>calloc(n, sizeof(ArrowArray *) + sizeof(ArrowArray))
         if memory is NULL:
             raise MemoryError("no memory for a batch of columns")
@@ -183,13 +183,13 @@ cdef class StringBatch:
 
 
 def stream(names, text, batches):
-    """A capsule with the stream of an iterator's batches.
+    """Return a capsule with an Arrow stream of an iterator's batches.
 
-    The first exception of the iterator ends it; its text is what the stream's consumer gets. When
-    the stream is released the iterator is closed, if it can be.
+    The iterator's first exception ends the stream, whose consumer gets the exception's text. When
+    the stream is released, the iterator's ``close()`` is called, if it has one.
 
     Args:
-        names: of the columns.
+        names: the names of the columns.
         text: for each column, whether it is UTF-8.
         batches: an iterator of StringBatches with these columns.
     """
@@ -208,17 +208,17 @@ def stream(names, text, batches):
 
 
 def schema(names, text):
-    """A capsule with the schema of these columns; arguments as for ``stream``."""
+    """Return a capsule with the schema of these columns; arguments as for ``stream``."""
     capsule = new_schema()
     describe_rows(schema_in(capsule), names, [(each, False) for each in text])
     return capsule
 
 
 cdef class Outflow:
-    """What an ArrowArrayStream of ours gives."""
+    """The private data of our ArrowArrayStream."""
 
     cdef int next(self, ArrowArray *out) except -1:
-        """Give the next batch, or what stands for none."""
+        """Write the next batch; at the end, a released array."""
         cdef StringBatch batch = next(self.batches, None)
         if batch is None:
             memset(out, 0, sizeof(ArrowArray))
@@ -226,8 +226,8 @@ cdef class Outflow:
         for name, column in zip(batch.names, batch.columns):
             if column.large:
                 raise OverflowError(
-                    f"a batch holds more than 2 GiB of {name!r}, and the batches of a stream are "
-                    "of one type; give a smaller batch_rows="
+                    f"a batch has 2 GiB of {name!r} or more, too much for the stream's type; use a "
+                    "smaller batch_rows="
                 )
         batch.fill(out)
         return 0
@@ -265,7 +265,7 @@ cdef const char *stream_error(ArrowArrayStream *stream) noexcept with gil:
 
 
 cdef void release_stream(ArrowArrayStream *stream) noexcept nogil:
-    # When Python has ended there is nothing left to close.
+    # After Python has finalized there is nothing to close.
     if Py_IsInitialized():
         end_stream(stream)
     stream.release = NULL
@@ -275,7 +275,7 @@ cdef void end_stream(ArrowArrayStream *stream) noexcept with gil:
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace
-    # The consumer may be on its way out with an exception of its own.
+    # The consumer may be handling its own exception: keep it.
     PyErr_Fetch(&kind, &error, &trace)
     close_batches(<Outflow>stream.private_data)
     Py_DECREF(<object>stream.private_data)
@@ -287,7 +287,7 @@ cdef void close_batches(Outflow flow) noexcept:
         if hasattr(flow.batches, "close"):
             flow.batches.close()
     except BaseException:
-        pass        # nobody would get it
+        pass        # there is no caller to raise it to
     flow.batches = None
 
 
@@ -301,7 +301,7 @@ cdef void free_stream(capsule) noexcept:
 
 
 cdef void share(Values *values, ArrowArray *out) noexcept nogil:
-    """Make an array that holds a share of a column's memory."""
+    """Write an array that is one more holder of a column's memory."""
     more(values.holders)
     memset(out, 0, sizeof(ArrowArray))
     out.length = values.length
@@ -313,7 +313,7 @@ cdef void share(Values *values, ArrowArray *out) noexcept nogil:
 
 
 cdef void drop(Values *values) noexcept nogil:
-    """Give back a share; the last one frees the memory."""
+    """Remove a holder; the last one frees the memory."""
     cdef int k
     if less(values.holders) == 0:
         for k in range(3):
@@ -330,7 +330,7 @@ cdef void release_column(ArrowArray *array) noexcept nogil:
 cdef void release_rows(ArrowArray *array) noexcept nogil:
     cdef int64_t i
     for i in range(array.n_children):
-        # Who took a child out of it releases that.
+        # A consumer that moved a child out releases it by itself.
         if array.children[i].release is not NULL:
             array.children[i].release(array.children[i])
     free(array.children)
@@ -340,7 +340,7 @@ cdef void release_rows(ArrowArray *array) noexcept nogil:
 cdef int describe(ArrowSchema *out, bytes name, bint text, bint wide) except -1:
     """Write the schema of one column."""
     if b"\0" in name:
-        raise ValueError(f"a name of a column has a NUL, which Arrow can't hold: {name!r}")
+        raise ValueError(f"Arrow allows no NUL in the name of a column: {name!r}")
     memset(out, 0, sizeof(ArrowSchema))
     if text:
         out.format = b"U" if wide else b"u"
@@ -355,7 +355,7 @@ cdef int describe(ArrowSchema *out, bytes name, bint text, bint wide) except -1:
 
 
 cdef int describe_rows(ArrowSchema *out, names, kinds) except -1:
-    """Write the schema of a batch: for each column its name, and (text, wide)."""
+    """Write the schema of a batch; ``kinds`` has (text, wide) for each column."""
     cdef Py_ssize_t n = len(names), i
     cdef char *memory = <char *>calloc(n, sizeof(ArrowSchema *) + sizeof(ArrowSchema))
     if memory is NULL:
@@ -386,7 +386,7 @@ cdef void release_schema(ArrowSchema *schema) noexcept nogil:
 
 
 cdef object new_schema():
-    """A capsule for a schema, which is still to be written."""
+    """Return a capsule with an empty schema, to be written."""
     cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
     if schema is NULL:
         raise MemoryError("no memory for the names of columns")
@@ -394,7 +394,7 @@ cdef object new_schema():
 
 
 cdef object new_array():
-    """A capsule for an array, which is still to be written."""
+    """Return a capsule with an empty array, to be written."""
     cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
     if array is NULL:
         raise MemoryError("no memory for a batch of columns")

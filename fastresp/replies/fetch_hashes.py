@@ -1,4 +1,4 @@
-"""Hashes out of a server, as columns."""
+"""``fetch_hashes()``: read fields of hashes as columns."""
 
 from __future__ import annotations
 
@@ -37,50 +37,50 @@ def fetch_hashes(
     batch_rows: int = BATCH_ROWS,
     max_reply_bytes: int | None = None,
 ) -> Hashes:
-    """Fetch fields of hashes as columns, without a Python object for each value.
+    """Read fields of hashes as columns, without a Python object for each value.
 
-    What is returned goes to anything that takes Arrow data: ``pyarrow.table(rows)``,
+    Pass the result to any library that accepts Arrow data: ``pyarrow.table(rows)``,
     ``polars.DataFrame(rows)``, ``pandas.DataFrame.from_arrow(rows)`` (``pandas.DataFrame(rows)`` is
-    slower: by a dict for each row). It is read over a connection of its own while it is taken, in
-    batches: nothing else is held, whatever the number of keys. A replica will do as the server.
+    slower: it makes a dict per row). Each reading opens its own connection and fetches batches as
+    they are used, so memory stays bounded for any number of keys. The server may be a replica.
 
     Args:
-        keys: an iterable of keys, or a column of them (an Arrow array, a Series): a row for each,
-            in their order. Or a pattern for SCAN, a str: ``"user:*"``, whose keys become the first
-            column, ``key``; or ``"user:{id}"``, whose first column ``id`` has what stands there in
-            the key. So that is the way back from ``"HSET user:{id} {**}"``; other characters of
-            such a pattern stand for themselves. A literal brace is doubled, as in templates.
-        fields: the names of the fields, each a column.
+        keys: an iterable of keys, or a column of them (an Arrow array, a Series): one row per key,
+            in their order. Or a pattern for SCAN, a str: with ``"user:*"`` the whole keys become
+            the first column, ``key``; with ``"user:{id}"`` the part of the key in place of
+            ``{id}`` becomes the first column, ``id``. So ``"user:{id}"`` reads back what
+            ``"HSET user:{id} {**}"`` wrote; all other characters of such a pattern are literal.
+            Double a literal brace, as in templates.
+        fields: the names of the fields, one column each.
         server: as for ``mass_insert``.
-        binary: True for columns of bytes, or the names of those that shall be; the others are
-            UTF-8 text.
-        timeout: seconds without any progress after which it is given up; None for never.
-        batch_rows: rows of a batch at most; one of 32 MiB has fewer.
-        max_reply_bytes: a larger row ends the reading; None for 512 MiB.
+        binary: True for bytes in all columns, or the names of columns to read as bytes; the others
+            are UTF-8 text.
+        timeout: give up after this many seconds without progress; None for never.
+        batch_rows: the most rows per batch; a batch also ends at 32 MiB.
+        max_reply_bytes: a larger row ends the reading with an error; None for 512 MiB.
 
-    A field that a hash does not have is a null, and a key that does not exist a row of nulls. A
-    pattern finds hashes only, in no order. SCAN may find a key twice, while the server resizes its
-    table of keys, and one that is deleted meanwhile, or becomes something else than a hash, is a
-    row of nulls; what is written meanwhile may be in it or not.
+    A missing field is a null, and a missing key a row of nulls. A pattern finds only hashes, in no
+    particular order. SCAN may find a key twice while the server resizes its table of keys. A key
+    that is deleted or becomes another type meanwhile is a row of nulls; a key written meanwhile
+    may or may not be found.
 
     Returns:
-        The rows, to be taken; nothing is opened before.
+        The rows. No connection is opened until they are read.
 
     Raises:
-        ValueError, TypeError: an argument can't be.
+        ValueError, TypeError: an argument is invalid.
 
-    While the rows are taken:
+    While the rows are read:
 
-        CommandError: one of the keys given holds no hash, or the server refuses to tell; names
-            the key.
+        CommandError: a given key is not a hash, or the server refuses the command; names the key.
         DecodeError: a value is not UTF-8; names the key and the column.
-        TransportError, TransportTimeout: the server can't be used, or was lost.
-        SourceError, EncodeError: the keys can't be read, are of several columns, or one of them
-            can't be sent.
+        TransportError, TransportTimeout: the server can't be used, or the connection was lost.
+        SourceError, EncodeError: the keys can't be read, have several columns, or one of them
+            can't be encoded.
         TypeError: the keys are rows of several values.
 
-    A library that takes the Arrow stream raises an exception of its own with the same text, for a
-    Ctrl-C, too; ours is then in ``error``.
+    A library that reads the Arrow stream raises its own exception with the same text, also for a
+    Ctrl-C; the original one is in ``error``.
     """
     pattern = as_pattern(keys) if isinstance(keys, str) else None
     if isinstance(keys, Pattern):
@@ -91,70 +91,73 @@ def fetch_hashes(
     names = wanted if pattern is None else [pattern.column, *wanted]
     double = [name for name, count in Counter(names).items() if count > 1]
     if double:
-        raise ValueError(f"two columns are named {double[0]!r}; each has a name of its own")
+        raise ValueError(f"two columns are named {double[0]!r}; rename one")
     if not isinstance(batch_rows, int):
-        raise TypeError(f"batch_rows is a whole number, not {batch_rows!r}")
+        raise TypeError(f"batch_rows must be a whole number, not {batch_rows!r}")
     if batch_rows < 1:
-        raise ValueError(f"batch_rows is a number of rows above 0, not {batch_rows}")
+        raise ValueError(f"batch_rows must be above 0, not {batch_rows}")
     as_bytes = _binary(binary, names)
     check_timeout(timeout)
     options = FetchOptions(Server(server, reading=True), timeout, batch_rows, max_reply_bytes)
-    HashCore(options, wanted, [True] * len(wanted))  # refuses a size that can't be
+    HashCore(options, wanted, [True] * len(wanted))  # checks max_reply_bytes
     return Hashes(pattern or keys, names, [name not in as_bytes for name in names], options)
 
 
 def _check_keys(keys: Any) -> None:
-    """Refuse what is neither a pattern, nor an iterable of keys, nor a column."""
+    """Check that keys are an iterable of keys or a column."""
     if isinstance(keys, (bytes, bytearray, memoryview)):
-        raise TypeError("keys is an iterable of keys, or a pattern that is a str, not one key")
+        raise TypeError(
+            "keys must be an iterable of keys, or a pattern (str), not one key; for a single key "
+            "use [key]"
+        )
     given = ("__iter__", "__arrow_c_stream__", "__arrow_c_array__")
     if isinstance(keys, Mapping) or not any(hasattr(keys, name) for name in given):
         raise TypeError(
-            "keys is an iterable of keys, a column of them, or a pattern that is a str, not a "
+            "keys must be an iterable of keys, a column of them, or a pattern (str), not "
             f"{type(keys).__name__}"
         )
 
 
 def _fields(fields: Iterable[str]) -> list[str]:
-    """The names of the fields."""
+    """Check the names of the fields, and return them as a list."""
     if isinstance(fields, (str, bytes)) or not hasattr(fields, "__iter__"):
-        raise TypeError(f"fields is a list of names, not one {type(fields).__name__}")
+        raise TypeError(f"fields must be a list of names, not one {type(fields).__name__}")
     names = [*fields]
     if not names:
-        raise ValueError("fields is empty; name one at least")
+        raise ValueError("fields is empty; name at least one")
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"a field is named by a str, not by {name!r}")
+            raise TypeError(f"the name of a field must be a str, not {name!r}")
         if "\0" in name:
-            raise ValueError(f"{name!r} can't be a column: Arrow has no NUL in names")
+            raise ValueError(f"{name!r} can't be a column: Arrow allows no NUL in names")
     return names
 
 
 def _binary(binary: bool | Iterable[str], names: list[str]) -> set[str]:
-    """The names of the columns that are to be bytes."""
+    """Return the names of the columns to read as bytes."""
     if isinstance(binary, bool):
         return set(names) if binary else set()
     chosen = {binary} if isinstance(binary, str) else set(binary)
     if unknown := chosen.difference(names):
-        words = f" names {min(unknown)!r}, and the columns are {', '.join(names)}"
+        words = f" names {min(unknown)!r}, but the columns are {', '.join(names)}"
         raise ValueError(Message(Hint("binary"), words))
     return chosen
 
 
 class Hashes:
-    """Hashes as columns, read while they are taken: what ``fetch_hashes`` gives.
+    """Hashes as columns, fetched as they are used: the result of ``fetch_hashes``.
 
-    Anything that takes Arrow data takes it. It can be taken again, and then is read anew, unless
-    the keys were an iterator. As an iterable it gives the rows, each a dict: so
-    ``pandas.DataFrame(rows)`` is right, and ``pandas.DataFrame.from_arrow(rows)`` faster. polars
-    makes the columns of a DataFrame in ``polars.DataFrame(rows)``, and in
-    ``polars.from_arrow(rows)`` a Series of structs, as of any stream.
+    Pass it to any library that accepts Arrow data. Each use reads the hashes again, unless the
+    keys were an iterator, which can be read only once. Iterating yields rows as dicts: so
+    ``pandas.DataFrame(rows)`` works, but ``pandas.DataFrame.from_arrow(rows)`` is faster. With
+    polars use ``polars.DataFrame(rows)``; ``polars.from_arrow(rows)`` makes a Series of structs,
+    as from any stream.
 
     Attributes:
-        names: of the columns.
-        rows: how many have been read, in the last reading.
-        nbytes: bytes of replies, likewise.
-        error: what ended the last reading, where it was an exception.
+        names: the names of the columns.
+        rows: rows read so far in the last reading.
+        nbytes: bytes of replies in the last reading.
+        error: the exception that ended the last reading, or None.
     """
 
     def __init__(
@@ -176,7 +179,7 @@ class Hashes:
         return schema(self.names, self._text)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Give the batches as an Arrow stream; the first is read when it is asked for."""
+        """Return the batches as an Arrow stream; reading starts with the first batch."""
         return arrow_stream(self.names, self._text, self.batches())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -186,14 +189,14 @@ class Hashes:
                     yield dict(zip(self.names, row, strict=True))
 
     def batches(self) -> Generator[StringBatch, None, None]:
-        """Give the batches, each an object with ``__arrow_c_array__``."""
+        """Return an iterator of batches, each an object with ``__arrow_c_array__``."""
         reading = self._read()
         self._readings = [each for each in self._readings if each() is not None]
         self._readings.append(ref(reading))
         return reading
 
     def close(self) -> None:
-        """End the readings that are going on: their connections are closed."""
+        """Stop all readings, and close their connections."""
         for each in self._readings:
             reading = each()
             if reading is not None:
@@ -206,10 +209,13 @@ class Hashes:
         self.close()
 
     def begin(self) -> tuple[HashCore, Found | None, Any]:
-        """Begin a reading: its core, what finds the keys of a pattern, and otherwise the keys.
+        """Begin a reading.
+
+        Returns:
+            Its connection; for a pattern, what finds its keys; otherwise, the keys.
 
         Raises:
-            SourceError: the keys were an iterator that has been read.
+            SourceError: the keys were an iterator, which has been read already.
         """
         self.rows = self.nbytes = 0
         self.error = None
@@ -219,12 +225,12 @@ class Hashes:
             core.found = True
             return core, Found(self._keys, core.server, core.timeout), None
         if self._taken and iter_of(self._keys) is self._keys:
-            raise SourceError("the keys were an iterator, and were read; give a list of them")
+            raise SourceError("the keys are an iterator that is used up; pass a list to read again")
         self._taken = True
         return core, None, single(self._keys)
 
     def counted(self, batch: StringBatch, core: HashCore, found: Found | None) -> StringBatch:
-        """Count a batch, and add the column of the keys that a pattern has found."""
+        """Count a batch, and for a pattern add the column of keys."""
         whole = batch if found is None else found.added(batch, text=self._text[0])
         self.rows += len(whole)
         self.nbytes = core.received
@@ -233,7 +239,7 @@ class Hashes:
     def _read(self) -> Generator[StringBatch, None, None]:
         try:
             core, found, keys = self.begin()
-            # Closed here: a traceback that somebody keeps would keep their connections open.
+            # Close explicitly: a kept traceback would keep the connections open.
             with ExitStack() as stack:
                 if found is not None:
                     pages = stack.enter_context(closing(found.pages()))

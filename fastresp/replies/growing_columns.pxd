@@ -5,17 +5,17 @@ from .arrow_out cimport Values
 
 
 cdef struct GrowingColumn:
-    # A column while it grows. All memory is owned, from malloc.
+    # A column under construction. Owns its memory, which is from malloc.
     char *data
-    int64_t size                # bytes, those of a value that is not whole among them
-    int64_t room
-    int64_t *offsets            # as many as there are values, and one
-    unsigned char *valid        # a bit for each place, cleared for a null
+    int64_t size                # bytes, including those of an incomplete value
+    int64_t room                # bytes allocated
+    int64_t *offsets            # one more than values
+    unsigned char *valid        # one bit per place, cleared for a null
     int64_t length              # whole values
-    int64_t places              # that there is room for; a multiple of 8
+    int64_t places              # values allocated for; a multiple of 8
     int64_t nulls
-    int64_t expected            # bytes: as many as the last batch had
-    int64_t checked             # so many values were looked at: they are UTF-8, or were told
+    int64_t expected            # bytes of the last batch, and a little more
+    int64_t checked             # values checked for UTF-8; invalid ones have been reported
     bint text
 
 
@@ -27,7 +27,7 @@ cdef int64_t first_invalid(GrowingColumn *column) noexcept nogil
 
 
 cdef inline bint put_bytes(GrowingColumn *column, const char *p, int64_t n) noexcept nogil:
-    """Append to the value at hand; False without memory."""
+    """Append to the current value; return False if out of memory."""
     if column.room - column.size < n and not grow_data(column, n):
         return False
     memcpy(column.data + column.size, p, n)
@@ -36,7 +36,7 @@ cdef inline bint put_bytes(GrowingColumn *column, const char *p, int64_t n) noex
 
 
 cdef inline bint end_value(GrowingColumn *column) noexcept nogil:
-    """The value at hand is whole; False without memory."""
+    """Complete the current value; return False if out of memory."""
     if column.length == column.places and not grow_places(column):
         return False
     column.length += 1

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Columns of strings and bytes that grow value by value, until rows of them are taken."""
+"""Columns of strings or bytes under construction: append values, then take rows off."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t
@@ -16,8 +16,8 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/mman.h>
     #endif
-    /* As realloc. From 4 MiB on in huge pages (Linux, a wish): fresh pages of 4 KiB cost five
-       times as much as to fill them. Less than that malloc as a rule has from the last batch. */
+    /* realloc(); from 4 MiB on, ask for huge pages (Linux): a fresh page of 4 KiB costs five times
+       as much as filling it. Smaller memory malloc usually still has from the last batch. */
     static char *fastresp_grown(char *memory, size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
@@ -42,10 +42,16 @@ cdef int64_t FIRST_BYTES = 4096
 
 
 def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint text=True):
-    """A StringColumn of bytes objects, without so many bytes at their beginning and their end.
+    """Return a StringColumn of bytes objects.
+
+    Args:
+        values: the values.
+        head, tail: bytes to cut off at the start and the end of each value.
+        text: whether the values must be UTF-8.
 
     Raises:
-        UnicodeDecodeError: one is to be text, and is not UTF-8; its ``object`` is the value.
+        UnicodeDecodeError: a value is not UTF-8; the exception's ``object`` is the value.
+        ValueError: a value is shorter than head and tail.
     """
     cdef GrowingColumn column
     cdef bytes value
@@ -75,7 +81,7 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
 
 
 cdef bint grow_data(GrowingColumn *column, int64_t n) noexcept nogil:
-    """Make room for so many bytes more: for those of the last batch, or for twice as many."""
+    """Make room for n more bytes: as much as the last batch had, or double the room."""
     cdef int64_t room = max(FIRST_BYTES, 2 * column.room, column.size + n)
     if column.room == 0:
         room = max(room, column.expected)
@@ -111,7 +117,7 @@ cdef void clear(GrowingColumn *column) noexcept nogil:
 
 
 cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
-    """Cut off the first values; the column keeps the others, and the value at hand."""
+    """Take the first values off; the column keeps the others, and the current value."""
     cdef GrowingColumn rest
     cdef int64_t start = column.offsets[rows]
     cdef Values *values = <Values *>calloc(1, sizeof(Values))
@@ -133,14 +139,14 @@ cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
     values.wide = start > INT32_MAX
     values.buffers[0] = bitmap_of(column, values)
     values.buffers[1] = offsets_of(column, values)
-    # Cut smaller it would teach malloc to ask the system for the next batch's memory.
+    # Do not shrink always: malloc would then get the next batch's memory from the system.
     values.buffers[2] = shrunk(column.data, start) if start <= column.room // 2 else column.data
     column[0] = rest
     return values
 
 
 cdef bint put_ends(GrowingColumn *rest, GrowingColumn *column, int64_t rows) noexcept nogil:
-    """End the values behind the first ones as they end in the column; False without memory."""
+    """Copy the ends of the values after the first ``rows``; return False if out of memory."""
     cdef int64_t i
     for i in range(rows, column.length):
         rest.size = column.offsets[i + 1] - column.offsets[rows]
@@ -157,7 +163,10 @@ cdef void *bitmap_of(GrowingColumn *column, Values *values) noexcept:
 
 
 cdef void *offsets_of(GrowingColumn *column, Values *values) noexcept:
-    """The offsets, in place: each of 32 bits is written before or where it was read."""
+    """Return the offsets, narrowed to 32 bits in place unless wide.
+
+    Each is written at or before the place that it was read from.
+    """
     cdef int64_t i
     cdef int32_t offset
     cdef char *narrow = <char *>column.offsets
@@ -170,13 +179,13 @@ cdef void *offsets_of(GrowingColumn *column, Values *values) noexcept:
 
 
 cdef void *shrunk(void *memory, int64_t size) noexcept:
-    """The same memory without what is not used; where it can't be had smaller, as it is."""
+    """Return the memory without its unused end, or unchanged if realloc fails."""
     cdef void *smaller = realloc(memory, max(size, 1))
     return memory if smaller is NULL else smaller
 
 
 cdef int64_t first_invalid(GrowingColumn *column) noexcept nogil:
-    """The first of the values not looked at yet that is not UTF-8; -1 where all are."""
+    """Return the first unchecked value that is not UTF-8; -1 if all are."""
     cdef int64_t start = column.offsets[column.checked], i
     cdef int64_t end = column.offsets[column.length]
     cdef int64_t first = column.checked

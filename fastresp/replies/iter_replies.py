@@ -1,4 +1,4 @@
-"""Commands out, their replies back as a stream."""
+"""``iter_replies()`` and ``execute()``: run commands and return their replies."""
 
 from __future__ import annotations
 
@@ -35,29 +35,28 @@ def iter_replies(
 ) -> Iterator[Any]:
     """Run commands and yield their replies, in order, as they arrive.
 
-    Nothing runs until the first reply is asked for. Commands are sent while replies are taken,
-    over one connection, and neither is held: a reader that stops stops the
-    sender. When the iterator is closed or forgotten the connection is, and the commands in flight
-    may have been run or not.
+    Nothing runs until you ask for the first reply. Commands are sent over one connection while you
+    read replies, and memory stays bounded: if you stop reading, sending stops. Closing or dropping
+    the iterator closes the connection; commands in flight may or may not have run.
 
     Args:
         data, template, server, nulls, timeout, default: as for ``mass_insert``.
-        on_error: raise an error reply as a CommandError (``"raise"``), or give it in its place as
-            an object (``"collect"``). Errors within a reply, as that of EXEC, stay in it.
-        decode: True or an encoding for replies as str; by default they are bytes.
-        max_reply_bytes: a larger reply ends the connection, as soon as its header says so; None
-            for 512 MiB, the largest value that a server takes by default. Each element of an array
-            counts for 64 bytes besides its own, which is about the memory it takes.
+        on_error: ``"raise"`` raises an error reply as a CommandError; ``"collect"`` yields it in
+            its place, as a CommandError. Errors inside a reply, such as EXEC's, stay in the reply.
+        decode: True or an encoding to get replies as str; by default they are bytes.
+        max_reply_bytes: a larger reply closes the connection, as soon as its size is known; None
+            for 512 MiB, the largest value that servers accept by default. Each element of an array
+            counts as 64 bytes more, about the memory that it needs.
 
     Returns:
-        An iterator of replies: bytes or str, int, None, lists of these.
-        It can be closed, with ``close()``, before its end.
+        An iterator of replies: bytes or str, int, None, or lists of these. Call its ``close()`` to
+        stop early.
 
     Raises:
-        CommandError: an error reply; those before it were given.
-        DecodeError: a reply is not text in the encoding; those before it were given.
-        EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after the
-            replies to the commands before.
+        CommandError: an error reply, after yielding the replies before it.
+        DecodeError: a reply is not text in the encoding, after yielding the replies before it.
+        EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after
+            yielding the replies to the commands before.
     """
     template = as_template(template)
     options = Options(
@@ -76,7 +75,7 @@ def execute(
     timeout: float | None = 30.0,
     max_reply_bytes: int | None = None,
 ) -> Any:
-    """Run one command at once, over a connection of its own, and return its reply.
+    """Run one command over a new connection, and return its reply.
 
     Args:
         *arguments: the command's name and its arguments, as for ``pack``:
@@ -88,9 +87,9 @@ def execute(
         bytes or str, int, None, or a list of these.
 
     Raises:
-        CommandError: the server answered with an error.
+        CommandError: the reply is an error.
         DecodeError: the reply is not text in the encoding.
-        TypeError: there is no command, or a whole list of commands; ``iter_replies`` runs those.
+        TypeError: the arguments are not one command; ``iter_replies`` runs many.
         EncodeError, TransportError, TransportTimeout: as ``mass_insert``.
     """
     command = one_command(arguments)
@@ -106,22 +105,22 @@ def execute(
 
 
 def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """Make a source of the arguments of one command.
+    """Return a source with one command.
 
     Raises:
-        TypeError: they are not the arguments of one command.
+        TypeError: these are not the arguments of one command.
     """
     if not arguments or not isinstance(arguments[0], str | bytes):
         raise TypeError(
-            "execute() runs one command, given as its arguments: execute('GET', 'key'); "
-            "iter_replies() runs many"
+            "execute() runs one command; pass its arguments, as in execute('GET', 'key'), or use "
+            "iter_replies() for many commands"
         )
     return [arguments]
 
 
 @contextmanager
 def one_reply() -> Iterator[None]:
-    """Raise an error reply without an index: there is only one command."""
+    """Remove the index from an error reply: there is only one command."""
     try:
         yield
     except CommandError as error:
@@ -134,13 +133,13 @@ def reply_core(
     template: Template | None,
     max_reply_bytes: int | None,
 ) -> ReplyCore:
-    """The connection for these options of ``iter_replies``.
+    """Return the connection for the options of ``iter_replies``.
 
     Raises:
-        ValueError, LookupError: an option can't be.
+        ValueError, LookupError: an option is invalid.
     """
     if options.on_error not in ("raise", "collect"):
-        raise ValueError(f"on_error is 'raise' or 'collect', not {options.on_error!r}")
+        raise ValueError(f"on_error must be 'raise' or 'collect', not {options.on_error!r}")
     encoding = "utf-8" if decode is True else decode or None
     return ReplyCore(
         as_server(options.server, template),
@@ -153,7 +152,7 @@ def reply_core(
 
 
 def replying(core: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
-    """Replies as a core: connect, and give them as they come; errors as ``iter_replies()``."""
+    """Connect and yield replies as they arrive: the generator behind ``iter_replies()``."""
     failure = None
     try:
         yield from open_source(chunks)
@@ -165,6 +164,6 @@ def replying(core: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any,
     except LostConnection:
         raise (yield Blocking(core.loss)) from None
     finally:
-        failure = None  # it holds this frame, and so the data
+        failure = None  # it refers to this frame, and so to the data
         core.detach()
         chunks.close()

@@ -1,4 +1,4 @@
-"""Keys of a pattern, such as ``"user:{id}"``: found by SCAN, and told apart."""
+"""Patterns of keys, such as ``"user:{id}"``: parse them, and find their keys with SCAN."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .growing_columns import string_column
 
 __all__ = ["Found", "Pattern", "as_pattern", "is_text", "not_text", "scan", "shown_key"]
 
-# How many keys a SCAN looks at: enough to hide its way there and back.
+# COUNT of each SCAN: large enough to hide the round trip.
 SCAN_COUNT = 1000
-# Doubled braces, a placeholder, a brace alone, text.
+# Doubled braces, a placeholder, an unbalanced brace, text.
 PIECES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
-# What has a meaning in the patterns of SCAN.
+# Special characters in the patterns of SCAN.
 GLOB = re.compile(r"([*?\[\]\\^])")
 SHOWN_BYTES = 40
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which keys to look for, and what of them becomes a column.
+    """Which keys to find, and which part of them becomes a column.
 
     Attributes:
-        glob: for SCAN.
+        glob: the pattern for SCAN; if ``single``, the key.
         column: the name of the column.
-        head, tail: how many bytes of a key stand before that, and behind it.
-        single: it is a key, and no pattern.
+        head, tail: bytes of a key before and after that part.
+        single: whether this is a single key, not a pattern.
     """
 
     glob: str
@@ -47,10 +47,14 @@ class Pattern:
 
 
 def as_pattern(text: str, *, single: bool = False) -> Pattern:
-    """Read ``user:*`` or ``user:{id}``; or also a single key.
+    """Parse a pattern such as ``user:*`` or ``user:{id}``.
+
+    Args:
+        text: the pattern.
+        single: whether to accept a single key, too.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is not a pattern.
     """
     literal = [""]
     names = []
@@ -59,11 +63,15 @@ def as_pattern(text: str, *, single: bool = False) -> Pattern:
             names.append(piece[1])
             literal.append("")
         elif piece[0] in ("{", "}"):
-            raise ValueError(f"a brace of {text!r} is alone; write '{{{{' or '}}}}' for a literal")
+            raise ValueError(
+                f"{text!r} has an unbalanced brace; write '{{{{' or '}}}}' for a literal one"
+            )
         else:
             literal[-1] += piece[0][0] if piece[0] in ("{{", "}}") else piece[0]
     if len(names) > 1 or any(not name or name[0] == "*" or "!" in name for name in names):
-        raise ValueError(f"{text!r} is no pattern: it has one name in braces, as in 'user:{{id}}'")
+        raise ValueError(
+            f"{text!r} is not a pattern; put exactly one name in braces, as in 'user:{{id}}'"
+        )
     if names:
         before, after = literal
         glob = f"{_escaped(before)}*{_escaped(after)}"
@@ -72,8 +80,8 @@ def as_pattern(text: str, *, single: bool = False) -> Pattern:
         if single:
             return Pattern(literal[0], single=True)
         raise ValueError(
-            f"{text!r} is one key, and keys is a pattern, such as 'user:*' or 'user:{{id}}', or an "
-            "iterable of keys: put a single key in a list"
+            f"{text!r} is one key, not a pattern such as 'user:*' or 'user:{{id}}'; for a single "
+            "key use a list: [key]"
         )
     return Pattern(literal[0])
 
@@ -83,24 +91,26 @@ def _escaped(text: str) -> str:
 
 
 class Found:
-    """The keys of a pattern, and the column of them.
+    """Finds the keys of a pattern, and makes their column.
 
     Args:
         pattern: which keys.
-        server: is asked, over a connection of its own.
-        timeout: seconds to wait for each answer; None for ever.
+        server: to search, over its own connection.
+        timeout: seconds to wait for each reply; None for no limit.
+
+    Attributes:
+        kept: keys found whose rows have not been returned yet.
     """
 
     def __init__(self, pattern: Pattern, server: Server, timeout: float | None) -> None:
         self.pattern = pattern
         self._server = server
         self._timeout = timeout
-        # Those whose rows were not given yet.
         self.kept: list[bytes] = []
         self._connection: Any = None
 
     def pages(self) -> Generator[list[bytes], None, None]:
-        """The keys; while some are taken the next are looked for.
+        """Yield the keys in pages, while the server looks for the next page.
 
         Raises:
             CommandError, TransportError, TransportTimeout: as ``scan()``.
@@ -118,16 +128,16 @@ class Found:
                 yield page
 
     def disconnect(self) -> None:
-        """End a SCAN that another thread waits for."""
+        """Interrupt a SCAN that another thread waits for."""
         if self._connection is not None and is_own(self._connection):
             with suppress(OSError):
                 self._connection._sock.shutdown(socket.SHUT_RDWR)
 
     def added(self, batch: StringBatch, *, text: bool) -> StringBatch:
-        """The batch with the column of the keys before the others.
+        """Return the batch with the column of keys added in front.
 
         Raises:
-            DecodeError: one is not UTF-8.
+            DecodeError: a key is not UTF-8.
         """
         keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
         pattern = self.pattern
@@ -142,15 +152,17 @@ class Found:
 def scan(
     server: Server, connection: Any, glob: str, kind: str | None
 ) -> Generator[list[bytes], None, None]:
-    """Find keys with SCAN; the next are asked for ahead.
+    """Yield pages of keys found with SCAN; the next page is requested ahead.
 
     Args:
-        connection: of its own, which is closed at the end.
-        kind: the type of the keys, as TYPE calls it; None for any.
+        server: for error messages.
+        connection: an unused redis-py connection; closed at the end.
+        glob: the pattern.
+        kind: the type of the keys, by its name for TYPE; None for any.
 
     Raises:
-        CommandError: the server refuses it.
-        TransportError, TransportTimeout: the server was lost, or does not answer.
+        CommandError: the server refuses SCAN.
+        TransportError, TransportTimeout: the connection was lost, or the server does not reply.
     """
     import redis
 
@@ -168,7 +180,7 @@ def scan(
                 connection.send_command("SCAN", cursor, *how)
             yield found
     except ProtocolError as error:
-        raise TransportError(f"can't read the server at {server}: {error.args[0]}") from error
+        raise TransportError(f"can't read from the server at {server}: {error.args[0]}") from error
     except redis.ResponseError as error:
         raise CommandError(f"SCAN: {error}") from error
     except (redis.RedisError, OSError) as error:
@@ -178,33 +190,34 @@ def scan(
 
 
 def _page_of(reply: Any) -> tuple[bytes, list[bytes]]:
-    """The cursor and the keys of an answer to SCAN.
+    """Return the cursor and the keys of a reply to SCAN.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: the reply has another form.
     """
     match reply:
         case [bytes() as cursor, list() as keys] if all(type(key) is bytes for key in keys):
             return cursor, keys
-    raise ProtocolError(f"it answers SCAN by {shown_reply(reply)}", 0)
+    raise ProtocolError(f"unexpected reply to SCAN: {shown_reply(reply)}", 0)
 
 
 def check_keys_of(server: Server, pattern: Pattern, keys: list[bytes]) -> None:
     """Refuse keys that are too short for the pattern.
 
     Raises:
-        TransportError: one is.
+        TransportError: one is: SCAN returned a key that does not match.
     """
     for key in keys:
         if len(key) < pattern.head + pattern.tail:
             raise TransportError(
-                f"can't read the server at {server}: it answers SCAN by the key {shown_key(key)}"
+                f"can't read from the server at {server}: SCAN returned {shown_key(key)}, which "
+                "does not match the pattern"
             )
 
 
 def not_text(what: str, key: bytes, column: str) -> DecodeError:
     message = Message(
-        f"{what} is not UTF-8; name {column!r} ", Hint("binary", ..., "in"), " for its bytes"
+        f"{what} is not UTF-8; name {column!r} ", Hint("binary", ..., "in"), " to get bytes"
     )
     return DecodeError(message, key=key, column=column)
 
@@ -219,7 +232,7 @@ def is_text(value: bytes) -> bool:
 
 
 def shown_key(key: bytes) -> str:
-    """A key for a message: its beginning if it is long."""
+    """Return a key for a message, shortened if it is long."""
     if len(key) > SHOWN_BYTES:
         return f"{key[:SHOWN_BYTES]!r}..."
     return repr(key.decode() if is_text(key) else key)

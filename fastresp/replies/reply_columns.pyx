@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Replies that are arrays of bulk strings, collected as columns, without Python objects."""
+"""Parse replies that are arrays of bulk strings into columns, without Python objects."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
@@ -21,36 +21,36 @@ from ..resp.incoming cimport Incoming
 from .arrow_out import StringBatch
 
 
-# Why reading stopped.
+# Why scanning stopped.
 cdef enum Stop:
-    AT_END          # of what there is
-    AT_LINE         # which is not all there, or an error, or none that is expected
-    AT_EXCESS       # bytes where a value should end
-    AT_LARGE        # a value of more bytes than a reply may have
+    AT_END          # all bytes are read
+    AT_LINE         # at a line that is incomplete, an error, or unexpected
+    AT_EXCESS       # at bytes after a value, in place of its CRLF
+    AT_LARGE        # at a value that is larger than a reply may be
     NO_MEMORY
 
 
 cdef class ReplyColumns(Incoming):
-    """Collect the items of replies, as their bytes come in: item j of each goes to column j % n.
+    """Collects the items of replies into n columns: item j of a reply goes to column j % n.
 
     A reply is an array of bulk strings and nulls, or an error.
 
     Args:
-        names: of the n columns.
-        text: for each column whether it is to be UTF-8 text, and not any bytes; or a bool for all.
-        fixed: every reply is one row. An error then makes a row of nulls; an array that does not
-            have n items is a fault. Without it, arrays have a multiple of n items, and errors and
-            null arrays none.
-        max_reply_bytes: a larger reply is refused; None for 512 MiB. An item counts for 64 bytes
-            besides its own.
+        names: the names of the n columns.
+        text: for each column, whether its values must be UTF-8; or one bool for all.
+        fixed: whether every reply is one row: an error makes a row of nulls, and an array must
+            have n items. If not, an array may have any multiple of n items, and an error or a null
+            array makes no row.
+        max_reply_bytes: a larger reply is refused; None for 512 MiB. Each item counts as 64 bytes
+            more.
 
     Attributes:
         replies: whole replies so far.
-        errors: a list of ``(index of the reply, text)``, to be emptied by who reads it.
-        absent: a list of the indexes of replies that were a null array, likewise.
-        invalid: the first value of a text column that is not UTF-8, as ``(row, column)``, rows
-            counted from the first of all; or None.
-        offset: bytes understood so far.
+        errors: a list of ``(index of the reply, text)``; the caller empties it.
+        absent: a list of the indexes of replies that were a null array; the caller empties it.
+        invalid: the first value of a text column that is not UTF-8, as ``(row, column)``, with rows
+            counted from the very first; or None.
+        offset: bytes parsed so far.
     """
 
     cdef readonly Py_ssize_t replies
@@ -61,10 +61,10 @@ cdef class ReplyColumns(Incoming):
     cdef GrowingColumn *columns     # owned, n of them
     cdef Py_ssize_t n
     cdef bint fixed
-    cdef Py_ssize_t before      # rows that were taken
-    cdef int64_t left           # items of the array at hand that are still to come
-    cdef Py_ssize_t column      # where the next item goes
-    cdef long long missing      # bytes of the value at hand and its CRLF that are still to come
+    cdef Py_ssize_t before      # rows taken
+    cdef int64_t left           # items missing from the current array
+    cdef Py_ssize_t column      # column of the next item
+    cdef long long missing      # bytes missing from the current value and its CRLF
 
     def __cinit__(self, names, *, text=True, bint fixed=True, max_reply_bytes=None):
         cdef Py_ssize_t i
@@ -72,7 +72,7 @@ cdef class ReplyColumns(Incoming):
         self.n = len(self.names)
         kinds = [text] * self.n if isinstance(text, bool) else list(text)
         if self.n == 0 or len(kinds) != self.n:
-            raise ValueError("there is at least one column, and 'text' has one bool for each")
+            raise ValueError("names needs at least one column, and text one bool for each")
         self.fixed = fixed
         self.what = "arrays of bulk strings"
         self.errors, self.absent = [], []
@@ -93,7 +93,7 @@ cdef class ReplyColumns(Incoming):
 
     @property
     def rows(self):
-        """Whole rows that can be taken."""
+        """Whole rows that ``take()`` can return."""
         return self.columns[self.n - 1].length
 
     @property
@@ -107,28 +107,28 @@ cdef class ReplyColumns(Incoming):
 
     @property
     def pending(self):
-        """Whether a reply has begun and is not whole."""
+        """Whether a reply is incomplete."""
         return self.cut or self.left > 0
 
     def feed(self, data):
-        """Read the next bytes, cut anywhere; return how many replies became whole.
+        """Parse the next bytes, cut anywhere; return the number of replies completed.
 
         Raises:
-            ProtocolError: they are not such replies. So it is for every later call.
-            RuntimeError: another call of this object's is not done.
+            ProtocolError: these are not such replies; every later call raises it, too.
+            RuntimeError: another call on this object is running.
         """
         cdef Py_ssize_t before = self.replies
         self.take_piece(data)
         return self.replies - before
 
     def take(self, most=None):
-        """Give the whole rows since the last time as a StringBatch; None where there are none.
+        """Return the whole rows as a StringBatch, and remove them; None if there are none.
 
         Args:
-            most: at most so many of them; the others are copied, and stay for the next time.
+            most: the most rows to return; the others are copied, and stay for the next call.
 
         Raises:
-            ValueError: a text among them is not UTF-8, as ``invalid`` tells.
+            ValueError: a text is not UTF-8; see ``invalid``.
         """
         cdef Py_ssize_t i
         cdef int64_t rows = self.rows if most is None else min(self.rows, most)
@@ -150,7 +150,7 @@ cdef class ReplyColumns(Incoming):
 
     cdef int check_free(self) except -1:
         if self.reading:
-            raise RuntimeError("these columns are at work, in another thread")
+            raise RuntimeError("these columns are in use by another thread; create one per thread")
         return Incoming.check_free(self)
 
     cdef int read(self, const char *p, const char *end) except -1:
@@ -176,16 +176,16 @@ cdef class ReplyColumns(Incoming):
                     break
                 self.begin_line(p)
                 if self.left and self.kind != c'$':
-                    raise self.error("an item is no bulk string", p)
+                    raise self.error("an item is not a bulk string", p)
                 if self.left == 0 and self.kind != c'*' and self.kind != c'-':
-                    raise self.error("a reply is no array", p)
+                    raise self.error("a reply is not an array", p)
             p = self.next_line(p, end)
             if self.text is not NULL:
                 self.understand(self.text, self.text_end)
         return 0
 
     cdef const char *scan(self, const char *p, const char *end, Stop *stop) noexcept nogil:
-        """Read as far as there is nothing to be told to Python; say why it stopped."""
+        """Parse as far as possible without Python, and set why it stopped."""
         cdef GrowingColumn *column
         cdef const char *value
         cdef const char *line
@@ -230,7 +230,7 @@ cdef class ReplyColumns(Incoming):
         return p
 
     cdef const char *read_value(self, const char *p, const char *end, Stop *stop) noexcept nogil:
-        """Take what there is of a value that came in pieces."""
+        """Parse the next part of a value that arrives in parts."""
         cdef GrowingColumn *column = self.columns + self.column
         cdef int64_t part = min(self.missing - 2, <int64_t>(end - p))
         if part > 0:
@@ -250,7 +250,7 @@ cdef class ReplyColumns(Incoming):
         return p
 
     cdef inline bint is_row(self, int64_t n) noexcept nogil:
-        """Whether an array may have so many items."""
+        """Whether an array may have n items."""
         return 0 <= n <= self.most // ELEMENT_BYTES and (
             n == self.n if self.fixed else n % self.n == 0
         )
@@ -268,12 +268,12 @@ cdef class ReplyColumns(Incoming):
         self.replies += self.left == 0
 
     cdef int understand(self, const char *p, const char *end) except -1:
-        """Begin or add what a whole line says, which is none that ``scan`` passes over."""
+        """Handle a whole line on which ``scan`` stopped."""
         cdef long long n
         if self.kind == c'-':
             self.take_error(p[:end - p])
         elif length_end(p, end + 2, &n) is NULL:
-            raise self.error("a line has no proper value", self.at)
+            raise self.error("a line has an invalid value", self.at)
         elif self.left:
             self.begin_value(n)
         elif n < 0 and not self.fixed:
@@ -311,11 +311,11 @@ cdef class ReplyColumns(Incoming):
     cdef str wanted(self, int64_t n):
         if n > self.most // ELEMENT_BYTES:
             return beyond(f"an array of {n:,} items", self.most)
-        what = "a null array" if n < 0 else f"an array of {n:,}"
-        return f"{what}, and not of {'' if self.fixed else 'a multiple of '}{self.n:,} items"
+        what = "a null array" if n < 0 else f"an array of {n:,} item{'' if n == 1 else 's'}"
+        return f"{what}, where {'' if self.fixed else 'a multiple of '}{self.n:,} are expected"
 
     cdef int check_text(self) except -1:
-        """Look for what is not UTF-8 among the values that have become whole."""
+        """Find text that is not UTF-8 in the values completed since the last check."""
         cdef Py_ssize_t i
         cdef int64_t at
         for i in range(self.n):

@@ -1,4 +1,4 @@
-"""A connection whose replies become objects, one by one, and in order."""
+"""A connection that yields replies as Python objects, in order."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ __all__ = ["ReplyCore"]
 # Caps in-flight reply bytes, predicted from recent reply sizes: unread replies pile up in the
 # server's memory.
 REPLY_BYTES = 4 << 20
-# How many commands are in flight before anything is known of the size of their replies: those of
-# a transaction of a ListBuffer, which then takes one way there and back.
+# Commands in flight before the size of replies is known: the four of a ListBuffer's transaction,
+# which then needs one round trip.
 FIRST_IN_FLIGHT = 4
-# How many more go for each reply that has come: 4 are in flight, then 64, then 1024.
+# More commands per reply received: 4 are in flight, then 64, then 1024.
 MORE_IN_FLIGHT = 15
-# And at most, for large replies may come after small ones: enough for 1 M/s over 1 ms.
+# The most commands in flight, since large replies may follow small ones: enough for 1 M/s at a
+# round trip of 1 ms.
 MOST_IN_FLIGHT = 1024
 
 
 class ReplyCore(Connection):
-    """A connection whose replies become objects, one by one, as fast as they are taken.
+    """A connection that yields replies as Python objects, and reads only as fast as they are used.
 
     Args:
-        decode: the encoding of replies that are text, or None for bytes.
+        server, timeout: as for Connection.
+        decode: the encoding of replies, or None for bytes.
         on_error: ``"raise"`` or ``"collect"`` error replies.
-        resending: which commands are to be sent again if the server refuses them for now.
-        max_reply_bytes: a larger reply ends the connection; None for 512 MiB.
-        others: as for Connection.
+        resending: which refused commands to send again, such as those of scripts.
+        max_reply_bytes: a larger reply closes the connection; None for 512 MiB.
     """
 
-    # What is read, in a step and the wait before it, is taken before the next step.
+    # Replies that are read in a step, and in the wait before it, are taken before the next step.
     most_reads = 4
 
     def __init__(
@@ -66,23 +67,23 @@ class ReplyCore(Connection):
         self.sink = self.reader
         self.raising = on_error == "raise"
         self.resending = resending
-        # From here commands go again that were refused, once all in flight are answered.
+        # Sends refused commands again, once all commands in flight are answered.
         self._again = ResendingWindow(resending)
-        # The replies from that of the first refused one on, each in the place of its command.
+        # Replies kept back, in order: the first refused command's and all after it.
         self._behind: list[Any] = []
-        self._counted = 0  # bytes of the replies that were acknowledged
+        self._counted = 0  # bytes of the replies acknowledged
         self._average = 1.0
         self._most = FIRST_IN_FLIGHT
-        # No more commands are to come.
+        # Whether there are no more commands.
         self.ended = False
 
     @property
     def received(self) -> int:
-        """Bytes of replies that have come."""
+        """Bytes of replies received."""
         return 0 if self.stream is None else self.stream.received
 
     def understand(self) -> None:
-        pass  # replies are taken by replies()
+        pass  # replies() and take() read the replies
 
     def room(self) -> int | None:
         return self.window.begun if self._behind else self.window.acknowledged + self._most
@@ -90,7 +91,7 @@ class ReplyCore(Connection):
     def tend(self) -> None:
         self.step()
         if self._answered + self.reader.waiting >= self.window.sent:
-            self.touch()  # every reply has come, and is read after the pause
+            self.touch()  # all replies have arrived, and are read after the pause
         else:
             self.wait()
 
@@ -101,7 +102,7 @@ class ReplyCore(Connection):
         return report
 
     def connecting(self, chunks: Chunks) -> Steps[None]:
-        """Open the connection for some chunks.
+        """Open the connection to send chunks over.
 
         Raises:
             TransportError: the server can't be used.
@@ -111,10 +112,10 @@ class ReplyCore(Connection):
         chunks.refuse_larger(answers.max_bulk_bytes)
 
     def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
-        """Send chunks, and give their replies.
+        """Send chunks, and yield their replies.
 
         Returns:
-            What ended the chunks, if it was an exception.
+            The exception that ended the chunks, or None.
 
         Raises:
             LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
@@ -142,17 +143,17 @@ class ReplyCore(Connection):
 
     @property
     def _answered(self) -> int:
-        """How many replies were taken, those that are kept among them."""
+        """How many replies were taken, including those kept back."""
         return self.window.acknowledged + len(self._behind) + self._again.acknowledged
 
     def _add_next(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Add the next chunk; or what an exception leaves, which is to be raised at the end."""
+        """Add the next chunk; after an exception, add the rest, and return the exception."""
         failure = None
         try:
             chunk = yield from next_chunk(chunks, self)
             made = [] if chunk is None else [chunk]
         except Exception as error:
-            if self.raised(error):  # while an async source was waited for
+            if self.raised(error):  # the connection failed during a wait for an async source
                 raise
             failure, made = error, chunks.rest(self.window.made)
         self.ended = failure is not None or not made
@@ -162,13 +163,13 @@ class ReplyCore(Connection):
         try:
             return failure
         finally:
-            failure = None  # its traceback holds this frame, and so the data
+            failure = None  # its traceback refers to this frame, and so to the data
 
     def take(self) -> list[Any]:
-        """The replies that are there, errors among them, as a list.
+        """Return the replies that have arrived, including errors, as a list.
 
         Raises:
-            LostConnection: there is one more than commands.
+            LostConnection: there are more replies than commands.
         """
         if not self.reader.waiting:
             self.acknowledge(self.window.acknowledged)
@@ -182,10 +183,11 @@ class ReplyCore(Connection):
         return replies
 
     def replies(self) -> Iterator[Any]:
-        """The replies that are there.
+        """Yield the replies that have arrived.
 
         Raises:
-            CommandError: one is an error, and errors are to be raised.
+            CommandError: a reply is an error, and on_error is "raise".
+            DecodeError: a reply is not text in the encoding.
         """
         taken = self.window.acknowledged
         try:
@@ -208,7 +210,7 @@ class ReplyCore(Connection):
         return iter(self.reader.take())
 
     def _in_order(self) -> Iterator[Any]:
-        """The replies; those behind a refused command only when it has its own, too."""
+        """Yield replies in order; keep those after a refused command until it is answered again."""
         again, first = self._again, self.window.acknowledged
         window, at = self.window, first + len(self._behind)
         if self._all_behind:
@@ -233,7 +235,7 @@ class ReplyCore(Connection):
 
     @property
     def _all_behind(self) -> bool:
-        """Whether a command was refused, and all that went with it was answered."""
+        """Whether a command was refused, and all commands sent with it are answered."""
         window, behind = self.window, len(self._behind)
         return behind > 0 and window.acknowledged + behind >= window.begun
 
@@ -244,23 +246,26 @@ class ReplyCore(Connection):
         return super()._send(stream)
 
     def _take_last_words(self, reply: Any) -> None:
-        """Refuse what answers no whole command: a server's complaint about a part of one."""
+        """Give up the connection: there are more replies than commands.
+
+        It may be a server's complaint about a command that it received in part.
+        """
         assert self.stream is not None
         if type(reply) is CommandError:
             self.last_words = shortened(reply.text)
         if self.stream.lost is None:
-            words = f"a reply more than commands: {shown_reply(reply)}"
+            words = f"more replies than commands: {shown_reply(reply)}"
             self.stream.give_up(ProtocolError(words, self.received))
         raise LostConnection
 
     def misunderstood(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection: a reply is none that the command can have.
+        """Give up the connection: a reply is impossible for its command.
 
         Raises:
             LostConnection: always.
         """
         assert self.stream is not None
-        words = f"{question} is answered by {shown_reply(reply)}"
+        words = f"unexpected reply to {question}: {shown_reply(reply)}"
         self.stream.give_up(ProtocolError(words, self.received))
         raise LostConnection
 
@@ -269,7 +274,7 @@ class ReplyCore(Connection):
         return CommandError(error.text, index=index, row=rows.start, arguments=arguments(command))
 
     def acknowledge(self, taken: int) -> None:
-        """Acknowledge what was taken, and foresee the size of what is to come."""
+        """Acknowledge the replies taken, and predict the size of the next ones."""
         count = taken - self.window.acknowledged
         if count:
             size = (self.received - self._counted) / count
@@ -280,12 +285,12 @@ class ReplyCore(Connection):
             self._most = max(min(most, int(REPLY_BYTES / self._average), MOST_IN_FLIGHT), 1)
             self.window.acknowledge(taken)
         elif self.received - self._counted > REPLY_BYTES:
-            self._most = 1  # a reply that large is on its way
+            self._most = 1  # a reply this large is arriving
 
 
 def undecodable(index: int, failure: UnicodeDecodeError) -> DecodeError:
-    """The exception for a reply that can't be decoded."""
+    """Return the exception for a reply that can't be decoded."""
     return DecodeError(
         f"the reply to command {index:,} is not {failure.encoding}: byte {failure.start:,} is "
-        f"0x{failure.object[failure.start]:02x}; leave out decode= for bytes, or name its encoding"
+        f"0x{failure.object[failure.start]:02x}; omit decode= to get bytes, or pass its encoding"
     )

@@ -1,4 +1,4 @@
-"""Keys of a type out of a server, as columns whose rows a template loads again."""
+"""Read all keys of a type as columns, in a form that a template can load again."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .key_pattern import Pattern, as_pattern, is_text, not_text, scan, shown_key
 
 __all__ = ["KINDS", "Entries", "as_target", "check_found", "open_target"]
 
-# A batch of columns.
+# Limits of a batch of columns.
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
-# How many entries of a set, a sorted set or a list are asked for first; and, where a key has more,
-# as many as have this size.
+# Entries of a set, a sorted set or a list in the first request. Further requests ask for about
+# MORE_BYTES, at most MOST_ENTRIES.
 FIRST_ENTRIES = 256
 MOST_ENTRIES = 10_000
 MORE_BYTES = 1 << 20
-# More columns than that are no table.
+# Hashes with more field names do not fit into a table.
 MOST_FIELDS = 10_000
 
 
@@ -34,10 +34,10 @@ class Kind(NamedTuple):
     """A type of keys.
 
     Attributes:
-        type: as TYPE and SCAN call it.
-        names: the columns beside that of the key.
-        first: the template of the command that reads a key, or the first entries of it.
-        command: what reads further ones; None where there are none.
+        type: its name for TYPE and SCAN.
+        names: the columns besides the key's.
+        first: the template of the command that reads a key, or its first entries.
+        command: the command that reads further entries; None for a single value.
     """
 
     type: str
@@ -56,7 +56,7 @@ KINDS = {
 
 
 def as_target(text: str) -> Pattern:
-    """Read a pattern such as ``user:{id}``, or a single key.
+    """Parse a pattern such as ``user:{id}``, or a single key.
 
     Raises:
         ValueError: it is neither.
@@ -73,25 +73,25 @@ def open_target(
     binary: bool | list[str] = False,
     timeout: float | None = 30.0,
 ) -> Hashes | Entries:
-    """Open the keys of a pattern, or a single one, as columns.
+    """Open the keys of a pattern, or a single key, as columns.
 
     Args:
-        target: of ``as_target()``.
+        target: from ``as_target()``.
         kind: ``"hash"`` or one of ``KINDS``; None for the type of a single key, else hashes.
-        fields: of hashes; None for all of them.
+        fields: the fields of hashes; None for all.
         server, binary, timeout: as for ``fetch_hashes``.
 
     Raises:
-        SourceError: no key is of that type, and one of another type has such a name.
-        ValueError: an option does not go with the type.
-        TransportError, TransportTimeout, CommandError: the server can't be asked.
+        SourceError: no key of this type matches, but one of another type does.
+        ValueError: an option does not apply to the type.
+        TransportError, TransportTimeout, CommandError: the server can't be read.
     """
     where = Server(server, reading=True)
     if target.single:
         found = type_of(target.glob, where, timeout)
         if found is None:
             raise SourceError(
-                f"there is no key {target.glob}; for several give a pattern, as 'user:*'"
+                f"there is no key {target.glob}; for several keys use a pattern, such as 'user:*'"
             )
         if kind is not None and found != kind:
             raise other_type(target.glob, found)
@@ -99,25 +99,25 @@ def open_target(
     kind = kind or "hash"
     if kind != "hash" and kind not in KINDS:
         raise SourceError(
-            f"{target.glob} is of type {kind}, which is not unloaded: hash, {', '.join(KINDS)} are"
+            f"can't unload {target.glob}: its type, {kind}, is none of hash, {', '.join(KINDS)}"
         )
     if kind == "hash":
         names = all_fields(target, where, timeout) if fields is None else fields
         return fetch_hashes(target, names, server=server, binary=binary, timeout=timeout)
     if fields is not None:
-        raise ValueError(f"fields are those of hashes; a {kind} has none, so leave out --fields")
+        raise ValueError(f"a {kind} has no fields; omit --fields")
     return Entries(target, kind, server=where, binary=binary, timeout=timeout)
 
 
 def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | None:
-    """The type of a key as it is called here; None if there is no such key."""
+    """Return the type of a key, by its name in KINDS; None if there is no such key."""
     [reply] = iter_replies([("TYPE", key)], server=server, timeout=timeout, decode=True)
     names = {kind.type: name for name, kind in KINDS.items()}
     return None if reply == "none" else names.get(reply, reply)
 
 
 def other_type(key: str, kind: str) -> SourceError:
-    return SourceError(f"{key} is a {kind}; give --type {kind}")
+    return SourceError(f"{key} is a {kind}; use --type {kind}")
 
 
 def check_found(
@@ -126,7 +126,7 @@ def check_found(
     """Refuse a pattern that matches keys, but none of the type.
 
     Raises:
-        SourceError: it does so; names one of the keys.
+        SourceError: names a key that matches, and its type.
     """
     kind = kind or "hash"
     where = server if isinstance(server, Server) else Server(server, reading=True)
@@ -138,7 +138,7 @@ def check_found(
                     return
                 if found is not None:
                     raise SourceError(
-                        f"no {kind} matches, but {shown_key(key)} does, which is a {found}; give "
+                        f"no {kind} matches, but {shown_key(key)} does, which is a {found}; use "
                         f"--type {found}"
                     )
 
@@ -146,10 +146,10 @@ def check_found(
 def keys_of(
     target: Pattern, type_: str, server: Server, timeout: float | None
 ) -> Generator[bytes, None, None]:
-    """The keys of a type, by SCAN; or the single one.
+    """Yield the keys of a type, found by SCAN; or the single key.
 
-    SCAN may find a key twice. That matters for lists, whose items would be there twice after a
-    load; so their keys are held.
+    SCAN may find a key twice. For a list, a load would then push its items twice; so the keys of
+    lists are remembered, and yielded once.
     """
     if target.single:
         yield target.glob.encode()
@@ -164,7 +164,7 @@ def keys_of(
 
 
 def all_fields(target: Pattern, server: Server, timeout: float | None) -> list[str]:
-    """The names of all fields of hashes, those of the first hash first.
+    """Return the names of all fields of the hashes, those of the first hash first.
 
     Raises:
         SourceError: there are too many, or one can't be the name of a column.
@@ -182,32 +182,32 @@ def all_fields(target: Pattern, server: Server, timeout: float | None) -> list[s
             names.update(dict.fromkeys(reply))
             if len(names) > MOST_FIELDS:
                 raise SourceError(
-                    f"the hashes have more than {MOST_FIELDS:,} fields of different names; name "
-                    "those that you want, as in --fields name,email"
+                    f"the hashes have more than {MOST_FIELDS:,} different field names; choose "
+                    "fields, as in --fields name,email"
                 )
     if not names:
         check_found(target, "hash", server, timeout)
-        raise SourceError("no hash matches, so its fields are not known; name them with --fields")
+        raise SourceError("no hash matches, so its fields are unknown; name them with --fields")
     try:
         found = [name.decode() for name in names]
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"a hash has a field whose name is not UTF-8, {error.object[:40]!r}; name those that "
-            "you want, as in --fields name,email"
+            f"a hash has a field whose name is not UTF-8, {error.object[:40]!r}; choose fields, as "
+            "in --fields name,email"
         ) from error
     if target.column in found:
         raise SourceError(
-            f"a hash has a field {target.column!r}, which is also the name of the column of keys; "
-            "give that another name, as in 'user:{key_id}', or name the fields that you want"
+            f"a hash has a field {target.column!r}, which is also the name of the key's column; "
+            "rename the column, as in 'user:{key_id}', or choose other fields with --fields"
         )
     return found
 
 
 def _check_error(error: CommandError) -> None:
-    """Let a key pass that is of another type meanwhile; it was right when SCAN found it.
+    """Ignore WRONGTYPE: the key became another type after SCAN found it.
 
     Raises:
-        CommandError: the error is another one.
+        CommandError: any other error.
     """
     if not error.text.startswith("WRONGTYPE "):
         raise error
@@ -216,15 +216,15 @@ def _check_error(error: CommandError) -> None:
 class Entries:
     """Strings, JSON documents, or the entries of sets, sorted sets or lists, as columns.
 
-    A row has the key, or what stands in the place of the name in the pattern, and a value: a
-    string, a document as text, a member, a member and its score, or an item. The entries of a key
-    follow one another; those of a list in its order. Reading is done while batches are taken, and
-    a large key is read in parts.
+    A row has the key (or the part of it in place of the pattern's name) and a value: a string, a
+    document as text, a member, a member and its score, or an item. All entries of a key are
+    adjacent; those of a list are in order. Keys are read as batches are used, and a large key in
+    parts.
 
     Attributes:
-        names: of the columns.
-        rows: how many have been read.
-        nbytes: bytes of keys and values likewise.
+        names: the names of the columns.
+        rows: rows read so far.
+        nbytes: bytes of keys and values read so far.
     """
 
     def __init__(
@@ -240,12 +240,12 @@ class Entries:
         self.names = [target.column, *self.kind.names]
         if target.column in self.kind.names:
             raise ValueError(
-                f"{target.column!r} is the name of another column of a {kind}; give the part of "
-                "the key another name, as in 'user:{id}'"
+                f"{target.column!r} is also the name of another column of a {kind}; rename it in "
+                "the pattern, as in 'user:{id}'"
             )
         chosen = set(self.names) if binary is True else set(binary or ())
         if unknown := chosen.difference(self.names):
-            words = f" names {min(unknown)!r}, and the columns are {', '.join(self.names)}"
+            words = f" names {min(unknown)!r}, but the columns are {', '.join(self.names)}"
             raise ValueError(Message(Hint("binary"), words))
         self.rows = self.nbytes = 0
         self._text = [name not in chosen for name in self.names]
@@ -262,15 +262,15 @@ class Entries:
         return self
 
     def __exit__(self, *error: object) -> None:
-        pass  # connections are those of batches()
+        pass  # batches() closes its own connections
 
     def batches(self) -> Generator[StringBatch, None, None]:
         """Yield the batches, each an object with ``__arrow_c_array__``.
 
         Raises:
-            CommandError: the server refuses to tell.
+            CommandError: the server refuses a command.
             DecodeError: a text is not UTF-8.
-            TransportError, TransportTimeout: the server was lost, or does not answer.
+            TransportError, TransportTimeout: the connection was lost, or the server does not reply.
         """
         kept: deque[bytes] = deque()
 
@@ -301,7 +301,7 @@ class Entries:
             yield self._batch()
 
     def _add(self, key: bytes, entries: list[bytes]) -> None:
-        """Add the entries of a key; those of a sorted set are pairs."""
+        """Add the entries of a key; a sorted set has two values per entry."""
         keys, *columns = self._columns
         width = len(columns)
         for place, column in enumerate(columns):
@@ -314,7 +314,7 @@ class Entries:
         self.rows += rows
 
     def _batch(self) -> StringBatch:
-        """What has been added, as columns.
+        """Return the entries added so far as columns.
 
         Raises:
             DecodeError: a text is not UTF-8; names the key and the column.
@@ -337,9 +337,9 @@ class Entries:
 
 
 def _parts(kind: Kind, key: bytes, reply: Any, rest: Rest) -> Iterator[list[bytes]]:
-    """The entries of a key: those of the reply, and those that it has more."""
+    """Yield the entries of a key: those of the reply, and then the further ones."""
     if kind.command is None:
-        # It may have gone since SCAN found it.
+        # None: the key was deleted after SCAN found it.
         yield [] if reply is None else [reply]
     elif kind.command == "LRANGE":
         yield reply
@@ -353,7 +353,7 @@ def _parts(kind: Kind, key: bytes, reply: Any, rest: Rest) -> Iterator[list[byte
 
 
 class Rest:
-    """The further entries of large keys, over a connection of its own."""
+    """Read the further entries of large keys, over its own connection."""
 
     def __init__(self, server: Server, kind: Kind, timeout: float | None) -> None:
         self._server = server
@@ -362,14 +362,14 @@ class Rest:
         self._connection: Any = None
 
     def of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
-        """The entries from a cursor of SSCAN or ZSCAN on."""
+        """Yield the entries from a cursor of SSCAN or ZSCAN on."""
         while cursor != b"0":
             count = _next_count(entries)
             cursor, entries = self._asked(self._command, key, cursor, "COUNT", count)
             yield entries
 
     def of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
-        """The items behind the first ones."""
+        """Yield the items of a list after the first ones."""
         start, count = 0, 0
         while items and len(items) >= count:
             start, count = start + len(items), _next_count(items)
@@ -397,6 +397,6 @@ class Rest:
 
 
 def _next_count(entries: list[bytes]) -> int:
-    """How many entries to ask for next, by the size of those that came."""
+    """Return how many entries to ask for next, from the average size of the last ones."""
     size = sum(map(len, entries)) / max(len(entries), 1)
     return max(1, min(MOST_ENTRIES, int(MORE_BYTES / max(size, 1))))

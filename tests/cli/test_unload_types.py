@@ -147,7 +147,7 @@ def test_all_fields(client: redis.Redis, tmp_path: Path) -> None:
     [
         ("id", "'user:{key_id}'"),
         (b"\xff", "whose name is not UTF-8"),
-        ("a\0b", "has no NUL"),
+        ("a\0b", "allows no NUL"),
     ],
 )
 def test_fields_that_are_no_columns(field: Any, words: str, client: redis.Redis) -> None:
@@ -188,14 +188,14 @@ def test_single_key(kind: str, client: redis.Redis, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "code", "words"),
     [
-        ("k:1 --type list", Exit.ERRORS, "k:1 is a set; give --type set"),
-        ("k:1 --fields a", Exit.USAGE, "a set has none, so leave out --fields"),
+        ("k:1 --type list", Exit.ERRORS, "k:1 is a set; use --type set"),
+        ("k:1 --fields a", Exit.USAGE, "a set has no fields; omit --fields"),
         ("k:* --type zset --fields a", Exit.USAGE, "a zset has none"),
         ("k:2", Exit.ERRORS, "there is no key k:2"),
-        ("k:*", Exit.ERRORS, "no hash matches, but 'k:1' does, which is a set; give --type set"),
+        ("k:*", Exit.ERRORS, "no hash matches, but 'k:1' does, which is a set; use --type set"),
         ("k:* --fields a", Exit.ERRORS, "no hash matches, but 'k:1' does"),
         ("k:* --type list", Exit.ERRORS, "no list matches, but 'k:1' does"),
-        ("none:*", Exit.ERRORS, "no hash matches, so its fields are not known"),
+        ("none:*", Exit.ERRORS, "no hash matches, so its fields are unknown"),
         ("none:* --type set", Exit.OK, "0 rows written"),
         ("s", Exit.ERRORS, "s is of type stream, which is not unloaded"),
         ("k:{member} --type set", Exit.USAGE, "'member' is the name of another column of a set"),

@@ -1,4 +1,4 @@
-"""The doctor's tests name the server that they mean."""
+"""Fixtures of the doctor's tests: each test names its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor on real servers: a planted fault each, and healthy ones."""
+"""The doctor on real servers, each with one planted fault or healthy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fastresp.server.settings import Server
 
 
 class TestMeasured:
-    """``doctor()``, the planted fault each, and nothing else where that can be told."""
+    """``doctor()`` finds the planted fault, and nothing else if nothing else is wrong."""
 
     @SERVERS
     def test_healthy(self, program: str) -> None:
@@ -57,7 +57,7 @@ class TestMeasured:
         assert found.worst == "problem"
         assert "appendfsync always" in verdict(found, "aof-always").figure
 
-    def test_aof_everysec_is_no_fault(self, start_server: Callable[..., LocalServer]) -> None:
+    def test_aof_everysec_is_fine(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--appendonly", "yes", "--appendfsync", "everysec")
         assert changes(doctor(server.url)) == set()
 
@@ -86,7 +86,7 @@ class TestMeasured:
         with redis.Redis.from_url(server.url) as client:
             evicted = client.info("stats")["evicted_keys"]
             found = doctor(server.url)
-            # A connection takes some memory, whoever it is from.
+            # Any connection needs some memory, and may evict a few keys.
             assert 0 < evicted <= client.info("stats")["evicted_keys"] < evicted + 150
         assert changes(found) == set()
         assert "allkeys-lru" in verdict(found, "eviction-near").figure
@@ -126,7 +126,8 @@ class TestMeasured:
         found = doctor(replica.url)
         assert changes(found) == {"is-replica"}
         assert f"127.0.0.1:{port}" in verdict(found, "is-replica").advice
-        assert found.measured is not None and found.measured.reading_only == "it is a replica"
+        assert found.measured is not None
+        assert found.measured.reading_only == "the server is a replica"
 
     def test_slow_commands(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--slowlog-log-slower-than", "5000")
@@ -139,14 +140,15 @@ class TestMeasured:
         named = verdict(found, "slow-commands")
         assert named.figure.startswith("KEYS: ") and "O(N)" in named.figure
         assert (
-            ", by lister; O(N)" in named.figure and "% of the time since the start" in named.figure
+            ", sent by lister; O(N)" in named.figure
+            and "% of the time since the server started" in named.figure
         )
-        # Nobody knows whether anybody waited for them.
+        # Whether other clients waited is unknown.
         assert named.grade == "advice" and named.gain is None
         assert "--watch" in named.expected
         assert "SCAN" in named.advice and "UNLINK" not in named.advice
 
-    def test_latency_spikes_of_yesterday(self, start_server: Callable[..., LocalServer]) -> None:
+    def test_old_latency_spikes(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--latency-monitor-threshold", "1")
         with redis.Redis.from_url(server.url) as client:
             client.eval(COUNT, 0, 3_000)
@@ -169,17 +171,17 @@ class TestMeasured:
         assert named.grade == ("advice" if best >= 1.1 else "note")
         assert changes(found) == ({"unix-socket"} if best >= 1.1 else set())
 
-    def test_unix_socket_of_another(
+    def test_unix_socket_of_another_server(
         self, start_server: Callable[..., LocalServer], port: int, tmp_path: Path
     ) -> None:
-        """As of a container, whose paths mean something else here."""
+        """A server in a container reports a path that means something else on this machine."""
         server, other = start_server("--port", str(port)), start_server()
         server.socket.rename(tmp_path / "moved")
         os.symlink(other.socket, server.socket)
         assert changes(watch(f"redis://127.0.0.1:{port}", 0.1)) == set()
 
     def test_local_ports(self, start_server: Callable[..., LocalServer], port: int) -> None:
-        """A client that has opened a connection for each command, a moment ago."""
+        """A client opened a connection for each command a moment ago."""
         start_server("--port", str(port), "--tcp-backlog", "128")
         for _ in range(1_200):
             with socket.create_connection(("127.0.0.1", port)) as link:
@@ -229,8 +231,8 @@ class TestMeasured:
         assert "WRONGTYPE 200" in verdict(found, "error-replies").figure
 
     def test_cluster_node(self, start_server: Callable[..., LocalServer], port: int) -> None:
-        """A node that has half of the slots: MOVED is answered by looking for another key."""
-        port = min(port, 55_535)  # the bus has a port that is higher by 10,000
+        """On a node with half of the slots, the doctor tries other keys after MOVED."""
+        port = min(port, 55_535)  # the cluster bus uses this port plus 10,000
         server = start_server("--cluster-enabled", "yes", "--port", str(port))
         with redis.Redis.from_url(server.url) as client:
             client.execute_command("CLUSTER", "ADDSLOTS", *range(8192))
@@ -251,7 +253,7 @@ class TestMeasured:
         assert changes(watch(tls(), 0.1)) == {"unix-socket"}
 
     def test_slow_tls(self, tls_server: LocalServer, tls: Callable[..., str]) -> None:
-        """An answer may take longer than the handshake."""
+        """A reply may take longer than the handshake."""
         where = Server(tls())
         connection, _ = where.open(None)
         try:
@@ -267,10 +269,10 @@ class TestMeasured:
         assert "a connection for each command" in str(error)
 
 
-def test_no_password_for_somebody_else(
+def test_no_password_for_another_process(
     tmp_path: Path, start_server: Callable[..., LocalServer]
 ) -> None:
-    """Behind a tunnel the path that a server names may be another's here."""
+    """Behind a tunnel, another process here may own the path that the server reports."""
     server = start_server()
     info = {"process_id": str(server.process.pid), "run_id": "x"}
     path = str(tmp_path / "socket")

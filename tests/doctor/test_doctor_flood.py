@@ -1,4 +1,4 @@
-"""The doctor against a server whose replies to redis-py's own client do not end."""
+"""The doctor against a server that sends redis-py endless replies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from peak import PEAK
 from fastresp.server.local_server import LocalServer
 
 LRANGE = b"*4\r\n$6\r\nLRANGE\r\n"
-# In place of the reply to it, which nobody but redis-py's client asks for: once, then again.
+# Sent instead of the reply to LRANGE, which only redis-py's client uses: once, then repeatedly.
 FLOODS = {
     "bulk": (b"$400000000\r\n", b"x"),
     "array": (b"*40000000\r\n", b"$1\r\nx\r\n"),
@@ -24,9 +24,9 @@ FLOODS = {
     "status": (b"+", b"x"),
     "pushes": (b"", b">2\r\n+message\r\n+x\r\n"),
 }
-# So much is sent at most: enough to be seen.
+# The most that is sent: enough to show in the memory used.
 FLOOD_BYTES = 256 << 20
-# 3 MB of errors are 160 MB of exceptions.
+# 3 MB of error replies make 160 MB of exceptions.
 MOST_KILOBYTES = 192 << 10
 CODE = """
 import sys
@@ -43,7 +43,7 @@ except TransportError as error:
 
 @contextmanager
 def flooding(server: LocalServer, path: Path, first: bytes, again: bytes) -> Iterator[str]:
-    """A way to a server, on which LRANGE is answered by a flood."""
+    """Relay to a server, but answer LRANGE with a flood; yield the URL."""
     over = threading.Event()
 
     def flood(client: socket.socket) -> None:
@@ -85,7 +85,7 @@ def flooding(server: LocalServer, path: Path, first: bytes, again: bytes) -> Ite
 
 
 def run(url: str, seconds: float) -> tuple[int, str]:
-    """By how many kilobytes the doctor grew, and what it said."""
+    """Run the doctor; return by how many kilobytes it grew, and its error."""
     done = subprocess.run(
         [sys.executable, "-c", PEAK + CODE, url, str(seconds)],
         capture_output=True,
@@ -104,9 +104,9 @@ def test_flood(server: LocalServer, tmp_path: Path, kind: str) -> None:
     with flooding(server, tmp_path / "socket", *FLOODS[kind]) as url:
         grown, words = run(url, 30.0)
     assert grown < MOST_KILOBYTES
-    assert "it sends replies that do not end" in words or "can't be understood" in words
+    assert "its reply is too large, or never ends" in words or "can't parse" in words
 
 
-def test_reply_that_drips_for_ever(server: LocalServer, tmp_path: Path) -> None:
+def test_slow_endless_reply(server: LocalServer, tmp_path: Path) -> None:
     with flooding(server, tmp_path / "socket", b"+", b"") as url:
-        assert "it sends replies that do not end" in run(url, 1.0)[1]
+        assert "its reply is too large, or never ends" in run(url, 1.0)[1]

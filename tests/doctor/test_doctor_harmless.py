@@ -22,7 +22,7 @@ from fastresp.server.local_server import LocalServer
 
 
 class TestRights:
-    """What a server does not tell is said, and all else is done."""
+    """The doctor names what the server refuses, and does everything else."""
 
     QUESTIONS = ("config", "latency", "slowlog", "info", "client", "command")
 
@@ -38,7 +38,7 @@ class TestRights:
         assert changes(found) == set()
         assert {"CONFIG", "LATENCY", "SLOWLOG", "INFO"} <= found.facts.unread.keys()
         assert found.measured is not None and found.measured.load
-        with pytest.raises(TransportError, match="does not tell INFO"):
+        with pytest.raises(TransportError, match=r"can't watch .* without INFO"):
             watch(url, 0.5)
 
     def test_watching_needs_little(self, start_server: Callable[..., LocalServer]) -> None:
@@ -73,11 +73,11 @@ class TestRights:
         with redis.Redis.from_url(server.url) as client:
             assert client.dbsize() == 0
 
-    def test_no_delete(self, start_server: Callable[..., LocalServer]) -> None:
+    def test_delete_refused(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server()
         found = doctor(self.user(server, "~*", "+@all", "-del"))
         assert found.measured is not None
-        assert "by themselves" in found.measured.leftover
+        assert "expire by themselves" in found.measured.leftover
         with redis.Redis.from_url(server.url) as client:
             keys = client.keys("*")
             assert keys and all(0 < client.ttl(key) <= 60 for key in keys)
@@ -93,7 +93,7 @@ class TestRights:
 class TestHarmless:
     @pytest.mark.parametrize("watching", [False, True])
     def test_the_plan_names_every_command(self, watching: bool, port: int) -> None:
-        """As the server counts them; and no other."""
+        """It names exactly the commands that the server counted."""
         options = (
             "--port", str(port), "--requirepass", "x", "--latency-monitor-threshold", "1",
             "--slowlog-log-slower-than", "0",
@@ -122,14 +122,14 @@ class TestHarmless:
         plan = (WATCH_PLAN if watching else PLAN).replace("\n", " ")
         parts = "CLIENT|CONFIG|SLOWLOG|LATENCY|COMMAND"
         named = set(re.findall(rf"(?:{parts}) [A-Z_]+|[A-Z]{{3,}}", plan))
-        # Asked of servers before 7.0; and not known to this one, so that it does not count it.
+        # The first is sent to servers before 7.0 only; this server does not know the second.
         named -= {"COMMAND INFO", "CLIENT MAINT_NOTIFICATIONS"}
-        named -= {"BGSAVE"}  # what it does not start
+        named -= {"BGSAVE"}  # the plan says that it is not triggered
         assert counted == named
         if watching:
-            assert (changed, opened) == (0, 3)  # one to see who listens at the unix socket
+            assert (changed, opened) == (0, 3)  # one finds out which process owns the unix socket
         else:
-            # Of both it does less where it takes long.
+            # On a slow machine there are fewer of both.
             assert 0 < changed <= WRITES and 10 <= opened <= 70
             assert sent < 7e6
 
@@ -139,13 +139,13 @@ class TestHarmless:
             ("1 100", 0, False),
             ("20 8000", 0, False),
             ("1 100 3600 1000000", 0, False),
-            ("3600 1 300 100 60 10000", 0, True),  # the default, of a server that has just started
+            ("3600 1 300 100 60 10000", 0, True),  # the default; the server has just started
             ("1 100000", 0, True),
             ("", 0, True),
-            ("20 100", 200, True),  # that save comes by itself
+            ("20 100", 200, True),  # this save comes even without the doctor
         ],
     )
-    def test_no_save_is_started(
+    def test_no_save_is_triggered(
         self,
         start_server: Callable[..., LocalServer],
         monkeypatch: pytest.MonkeyPatch,
@@ -168,7 +168,7 @@ class TestHarmless:
         assert info["latest_fork_usec"] == 0 and info["rdb_last_bgsave_time_sec"] == -1
 
     def test_save_points_that_would_be_reached(self) -> None:
-        """As an old server tells them, that can't be waited for here."""
+        """With facts of servers that have run for longer than a test can wait."""
         default = "3600 1 300 100 60 10000"
         for save, age, changed, words in (
             (default, 200, 0, ""),
@@ -192,7 +192,7 @@ class TestHarmless:
         assert no_writing(Facts("x", "tcp", False, config={"save": default})) == ""
 
     def test_every_key_expires(self, start_server: Callable[..., LocalServer]) -> None:
-        """Whoever looks at any moment finds no key without an expiry."""
+        """At no moment is there a key without an expiry."""
         server = start_server()
         lasting: set[bytes] = set()
         seen: set[bytes] = set()
@@ -216,7 +216,7 @@ class TestHarmless:
         assert seen and not lasting
         assert all(key.startswith(SCRATCH.encode()) for key in seen)
 
-    def test_nothing_is_changed(self, start_server: Callable[..., LocalServer]) -> None:
+    def test_settings_and_keys_unchanged(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server()
         with redis.Redis.from_url(server.url) as client:
             client.set("mine", 1)

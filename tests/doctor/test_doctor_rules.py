@@ -1,4 +1,4 @@
-"""The doctor's rules: what each figure leads to, and what the page says of them."""
+"""The doctor's rules: which facts lead to which verdict, and that the page lists them all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastresp.doctor.watch import Use
 
 
 class TestRules:
-    """What this machine can't plant: facts as a server would tell them."""
+    """Faults that can't be planted on this machine: facts as a server would report them."""
 
     def judge(self, use: Use | None = None, **facts: Any) -> set[str]:
         given: dict[str, Any] = {"place": "x", "way": "tcp", "local": True, **facts}
@@ -32,7 +32,7 @@ class TestRules:
         resident = {"used_memory_rss": str(10 << 30)}
         assert self.judge(swapped=1 << 30, info=resident) == {"swap"}
         assert self.judge(swapped=1 << 20, info={"used_memory_rss": str(8 << 20)}) == {"swap"}
-        # Cold pages of a large server.
+        # A large server with a few unused pages in swap.
         facts = Facts("x", "tcp", True, info=resident, swapped=100 << 20)
         (found,) = diagnose(Findings(facts)).verdicts
         assert (found.code, found.grade) == ("swap", "note") and "1.0% of it" in found.figure
@@ -57,7 +57,7 @@ class TestRules:
         ("line", "grade", "words"),
         [
             ("state=online,offset=9000000000,lag=1", "note", "1 replica"),
-            ("", "note", "1 replica"),  # it is hidden
+            ("", "note", "1 replica"),  # INFO has no line for it
             ("state=online,offset=9000000000,lag=11", "problem", "11 s and 0 bytes behind"),
             ("state=online,offset=8900000000,lag=1", "problem", "1 s and 100.0 MB behind"),
             ("state=wait_bgsave,offset=0,lag=0", "advice", "is in state wait_bgsave"),
@@ -92,7 +92,7 @@ class TestRules:
         (found,) = diagnose(Findings(Facts("x", "tcp", False, info=info), None, use)).verdicts
         assert (found.code, found.grade) == (code, grade)
 
-    def test_a_cache_that_mostly_answers(self) -> None:
+    def test_cache_with_few_evictions(self) -> None:
         use = Use(True, 10.0, commands=10_000, evicted=500)
         assert self.judge(use) == set()
         assert self.judge(replace(use, evicted=2_000)) == {"evicted"}
@@ -106,7 +106,8 @@ class TestRules:
             info = {"redis_version": "7.2.4", "valkey_version": version}
             assert self.judge(info=info) == ({"old-version"} if old else set())
 
-    def test_a_single_slow_command_may_be_the_machine(self) -> None:
+    def test_single_slow_command_is_ignored(self) -> None:
+        """The machine may have caused it."""
         once = Slow("MSET", 1, 40.0, 40.0, "O(N)", "")
         assert self.judge(slow=[once]) == set()
         assert self.judge(slow=[replace(once, times=3, total_ms=60.0)]) == {"slow-commands"}
@@ -114,10 +115,10 @@ class TestRules:
     @pytest.mark.parametrize(
         ("watched", "times", "usec", "grade"),
         [
-            (False, 1, 300_000, "note"),  # once, which nobody waits for any more
-            (False, 6, 3_000_000, "advice"),  # all that an otherwise idle server did
+            (False, 1, 300_000, "note"),  # once, some time ago
+            (False, 6, 3_000_000, "advice"),  # on a server that was idle otherwise
             (False, 5, 3_000, "advice"),
-            (True, 1, 300_000, "advice"),  # of 10 seconds
+            (True, 1, 300_000, "advice"),  # in 10 seconds
             (True, 5, 1_500_000, "problem"),
         ],
     )
@@ -130,7 +131,7 @@ class TestRules:
         assert "ASYNC" in found.advice and "SCAN" not in found.advice
         assert (found.gain is not None) == (grade == "problem")
 
-    def test_what_to_do_about_slow_commands(self) -> None:
+    def test_advice_for_slow_commands(self) -> None:
         slow = [
             Slow(name, 5, 300.0, 900.0, complexity, "")
             for name, complexity in (
@@ -142,8 +143,8 @@ class TestRules:
         ]
         (found,) = diagnose(Findings(Facts("x", "tcp", False, slow=slow))).verdicts
         assert found.advice == (
-            "Use shorter scripts and functions: nothing else runs while one does; use SINTER of "
-            "fewer elements at once; look at what GRAPH.QUERY does."
+            "Use shorter scripts and functions: each blocks the server while it runs; use SINTER "
+            "with fewer elements at once; check why GRAPH.QUERY is slow."
         )
         for name in ("EVAL", "EVALSHA", "EVALSHA_RO", "FCALL_RO"):
             row = replace(slow[0], name=name)
@@ -155,8 +156,8 @@ class TestRules:
         assert self.judge(use) == set()
         assert self.judge(replace(use, senders=2)) == {"no-pipeline"}
 
-    def test_only_who_waits_needs_pipelines(self) -> None:
-        """432 commands a second, over one connection."""
+    def test_pipelines_only_for_clients_that_wait(self) -> None:
+        """432 commands per second over one connection."""
         use = Use(True, 10.0, commands=4_320, reads=4_320, busiest=4_320, round_trip_s=42e-6)
         assert self.judge(use) == set()
         assert self.judge(replace(use, round_trip_s=0.6e-3)) == set()
@@ -164,20 +165,20 @@ class TestRules:
         (found,) = diagnose(Findings(Facts("x", "tcp", False), None, far)).verdicts
         assert found.grade == "advice"
         assert "1.000 ms: one connection waits 43% of the time" in found.figure
-        # Then the clients' own way is shorter than ours.
+        # The clients must be nearer to the server than the doctor.
         farther = replace(use, round_trip_s=20e-3)
         (found,) = diagnose(Findings(Facts("x", "tcp", False), None, farther)).verdicts
-        assert found.grade == "note" and "less over there" in found.figure
+        assert found.grade == "note" and "nearer to the server" in found.figure
         (found,) = diagnose(Findings(Facts("x", "tcp", True), None, farther)).verdicts
         assert found.grade == "advice" and "waits 100% of the time" in found.figure
 
-    def test_blocking_commands_are_no_waiting_for_replies(self) -> None:
+    def test_blocking_commands_need_no_pipelines(self) -> None:
         use = Use(True, 10.0, commands=20_000, reads=20_000, senders=1, round_trip_s=0.2e-3)
         assert self.judge(use) == {"no-pipeline"}
         assert self.judge(replace(use, calls={"blpop": (10_000, 10_000)})) == set()
 
     @pytest.mark.parametrize(
-        ("unix", "deep", "grade", "told"),
+        ("unix", "deep", "grade", "gains"),
         [
             (75_000.0, 600_000.0, "advice", ["1.49", "1.20"]),
             (50_224.0, 500_000.0, "note", ["1.00", "1.00"]),
@@ -187,14 +188,14 @@ class TestRules:
         ],
     )
     def test_unix_socket(
-        self, unix: float, deep: float | None, grade: str, told: list[str]
+        self, unix: float, deep: float | None, grade: str, gains: list[str]
     ) -> None:
         facts = Facts("x", "tcp", True, unix_socket="/s")
         measured = Measured(depths={1: 50_224.0, 100: 500_000.0}, unix=unix, unix_deep=deep)
         (found,) = diagnose(Findings(facts, measured)).verdicts
         assert (found.code, found.grade) == ("unix-socket", grade)
-        assert re.findall(r"([\d.]+) times", found.expected) == told
-        assert found.gain and f"{found.gain:.2f}" == max(told)
+        assert re.findall(r"([\d.]+)x", found.expected) == gains
+        assert found.gain and f"{found.gain:.2f}" == max(gains)
         assert ("unix:///s" in found.advice) == (grade == "advice")
 
     def test_order(self) -> None:
@@ -203,7 +204,7 @@ class TestRules:
         codes = [each.code for each in diagnose(Findings(facts, None, use)).verdicts]
         assert codes == ["swap", "no-pipeline", "unix-socket", "no-hiredis"]
 
-    def test_the_page_has_them_all(self) -> None:
+    def test_the_page_lists_all_verdicts(self) -> None:
         package = Path(fastresp.__file__).parent / "doctor"
         rules = [(package / f"{name}_rules.py").read_text() for name in ("client", "server")]
         codes = set(re.findall(r'Verdict\(\s*"([a-z-]+)"', "".join(rules)))
@@ -211,6 +212,6 @@ class TestRules:
         assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == codes
         assert len(codes) >= 20
 
-    def test_what_is_not_told_is_no_fault(self) -> None:
+    def test_unknown_figures_are_ignored(self) -> None:
         assert self.judge(Use(True, 10.0)) == set()
         assert self.judge(Use(True, 10.0, commands=100_000, errors=None, reads=None)) == set()

@@ -1,4 +1,4 @@
-"""Watching real servers: careless clients, each named, and clients that do well."""
+"""Watching real servers: the verdict on each careless client, and none on good ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastresp.server.local_server import LocalServer
 
 
 class TestWatched:
-    """``watch()`` with clients of all manners in processes of their own."""
+    """``watch()`` with one client in its own process."""
 
     @pytest.mark.parametrize(
         ("program", "manner", "code", "grade"),
@@ -50,7 +50,7 @@ class TestWatched:
         use = found.use
         assert use is not None and use.commands_per_connection is not None
         assert 0.9 < use.commands_per_connection < 1.1
-        assert use.errors is not None and use.errors <= 4  # of a connection half counted
+        assert use.errors is not None and use.errors <= 4  # from a connection counted in part
         with client_at_work("errors", server.url):
             use = watch(server.url, WATCH_S).use
         assert use is not None and use.error_share is not None
@@ -65,11 +65,11 @@ class TestWatched:
             found = watched(url, lambda found: "commands-in-pieces" in changes(found))
         assert changes(found) - {"unix-socket"} == {"commands-in-pieces"}
         named = verdict(found, "commands-in-pieces")
-        assert "reads a command of 3" in named.figure
+        assert "reads per command of 3" in named.figure
         assert found.use is not None and found.use.commands_per_read is not None
         assert 0.45 < found.use.commands_per_read < 0.6
-        if sys.platform == "linux":  # 40 ms for each
-            assert "what Nagle's algorithm makes of it" in named.figure
+        if sys.platform == "linux":  # 40 ms each
+            assert "typical of Nagle's algorithm" in named.figure
 
     def test_slow_commands(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server()
@@ -79,7 +79,7 @@ class TestWatched:
         assert changes(found) == {"slow-commands"}
         named = verdict(found, "slow-commands")
         assert named.grade == "problem" and named.gain and named.gain > 1.1
-        assert "lister" in named.figure and "% of the time that was watched" in named.figure
+        assert "lister" in named.figure and "% of the watched time" in named.figure
 
     def test_evictions(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--maxmemory", "8mb", "--maxmemory-policy", "allkeys-lru")
@@ -92,11 +92,11 @@ class TestWatched:
     def test_connections_refused(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--maxclients", "12")
         found: list[Diagnosis] = []
-        for seconds in (2.0, 8.0, 20.0):  # in which the client has to begin
+        for seconds in (2.0, 8.0, 20.0):  # time for the client to start
             watcher = threading.Thread(target=lambda s=seconds: found.append(watch(server.url, s)))
             with redis.Redis.from_url(server.url) as client:
                 watcher.start()
-                # The doctor is in before the server is full.
+                # The doctor connects before the server is full.
                 while client.info("clients")["connected_clients"] < 2 and watcher.is_alive():
                     time.sleep(0.01)
             with subprocess.Popen([sys.executable, str(CARELESS), "greedy", server.url]) as process:
@@ -124,7 +124,7 @@ class TestWatched:
 
     @SERVERS
     def test_queue(self, program: str) -> None:
-        """Commands that come one at a time, from clients that wait hardly ever for a reply."""
+        """Commands that come one at a time, from clients that rarely wait for a reply."""
         with (
             LocalServer(program=located(program, WHEEL_SERVERS)) as server,
             client_at_work("queue", server.url),
@@ -146,8 +146,8 @@ class TestWatched:
         assert use.busiest is None or use.busiest_name == "producer"
 
     @SERVERS
-    def test_what_clients_send_as_they_connect(self, program: str, port: int) -> None:
-        """redis-py's first commands over TCP, some of which servers do not know."""
+    def test_commands_that_set_up_connections(self, program: str, port: int) -> None:
+        """redis-py's first commands over TCP are not counted, nor errors of those unknown."""
         where = f"redis://127.0.0.1:{port}"
         with (
             LocalServer("--port", str(port), program=located(program, WHEEL_SERVERS)) as server,
@@ -170,11 +170,12 @@ class TestWatched:
             assert use is not None
             assert (use.commands, use.reads, use.connections, use.bytes) == (0, 0, 0, 0)
             assert use.errors == 0
-            assert use.active in (0, 1)  # who asked for the size, if that was in this second
+            assert use.active in (0, 1)  # the client above, if its DBSIZE was in this second
             assert use.calls == {}
         assert changes(found) == ({"old-version"} if program == "redis-6.2" else set())
 
-    def test_who_asks_as_we_do_is_not_ours(self, start_server: Callable[..., LocalServer]) -> None:
+    def test_other_client_with_our_commands(self, start_server: Callable[..., LocalServer]) -> None:
+        """A client that sends the doctor's own commands is counted."""
         server = start_server()
         done = threading.Event()
 
@@ -193,7 +194,7 @@ class TestWatched:
         assert use is not None and use.active == 1
 
     def test_idle_across_a_full_second(self) -> None:
-        """A server tells 0.1 s as 1, if a full second of its clock lies between."""
+        """A server reports 0.1 s as 1 across a full second of its clock."""
 
         def look(seconds: float, idle: str) -> Look:
             fields = {"id": "3", "flags": "N", "idle": idle, "age": "9", "cmd": "set"}
@@ -210,7 +211,7 @@ class TestWatched:
         assert use is not None
         assert (use.commands, use.reads, use.connections, use.bytes) == (0, 0, 0, 0)
 
-    def test_server_started_anew(self) -> None:
+    def test_server_restarted(self) -> None:
         with LocalServer() as server:
             restart = threading.Timer(0.5, lambda: (server.stop(), server.start()))
             restart.start()

@@ -1,4 +1,4 @@
-"""ListBuffer, sync and asyncio: order, all that goes in comes out, and many at once."""
+"""ListBuffer, sync and asyncio: order, no item lost, and many clients at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from server_programs import WHEEL_SERVERS, located
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-# What goes in comes out
+# Items pushed are popped
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
@@ -67,7 +67,7 @@ def test_push_nothing(open_buffer: Open) -> None:
 
 
 def test_commands_are_bounded(open_buffer: Open, client: redis.Redis) -> None:
-    """By the number of items and by their bytes: 1,000 of a megabyte would be a gigabyte."""
+    """In items and in bytes: 1,000 items of a megabyte would be a gigabyte."""
     buffer = open_buffer(batch=1000)
     assert buffer.push(["x"] * 2500).report.commands == 3
     assert buffer.push(["x" * 300_000] * 10).report.commands == 3
@@ -75,7 +75,7 @@ def test_commands_are_bounded(open_buffer: Open, client: redis.Redis) -> None:
     assert client.llen("q") == 5010
 
 
-def test_key_with_anything_in_it(server: LocalServer, client: redis.Redis) -> None:
+def test_keys_with_special_characters(server: LocalServer, client: redis.Redis) -> None:
     for key in (b'{a} "\xff\r\n {**} ;', "{}", "a{b}c", ""):
         for delivery in DELIVERIES:
             with fastresp.ListBuffer(key, server=server.url, delivery=delivery) as buffer:
@@ -106,7 +106,7 @@ def test_clear(open_buffer: Open) -> None:
 @given(data=st.data())
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> None:
-    """Against a list of Python's."""
+    """Compare with a Python list."""
     order = data.draw(st.sampled_from(["fifo", "lifo"]))
     with fastresp.ListBuffer("any", server=server.url, batch=3, order=order) as buffer:
         buffer.clear()
@@ -120,7 +120,7 @@ def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> Non
 
         for kind, n in data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)))):
             if kind == 0:
-                # What was taken already comes first, even before the newest.
+                # With lifo, held items come before newer ones: push only if there are none.
                 if order == "fifo" or not (buffer._calls.held or buffer._calls.items._asked):
                     model += (new := [b"%d" % next(made) for _ in range(n)])
                     buffer.push(new)
@@ -133,11 +133,11 @@ def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> Non
         assert list(buffer.consume()) == take(10**6)
 
 
-# Many at once
+# Many clients at once
 
 
 def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.Redis) -> None:
-    """With LRANGE and LTRIM outside of a transaction two of them get the same items."""
+    """With LRANGE and LTRIM outside a transaction, two of them would get the same items."""
     count, got = 200_000, [[] for _ in range(8)]
     pushed = threading.Event()
 
@@ -153,7 +153,7 @@ def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.R
 
     threads = [
         threading.Thread(target=consume, args=(i, i % 2 == 0)) for i in range(8)
-    ]  # half as with a server before 6.2
+    ]  # half of them as on a server before 6.2
     for thread in threads:
         thread.start()
     with fastresp.ListBuffer("q", server=server.url) as buffer:
@@ -166,8 +166,8 @@ def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.R
     assert all(items == sorted(items, key=int) for items in got)  # each sees the list's order
 
 
-def test_older_servers_way(open_buffer: Open) -> None:
-    """MULTI, LRANGE, LTRIM, EXEC, on a server that would have the count."""
+def test_pops_of_older_servers(open_buffer: Open) -> None:
+    """MULTI, LRANGE, LTRIM, EXEC, on a server that would accept a count."""
     for order in ("fifo", "lifo"):
         buffer = open_buffer(order=order)
         buffer.push(map(str, range(5000)))
@@ -216,7 +216,7 @@ with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=20
 def test_killed_consumers(
     server: LocalServer, client: redis.Redis, tmp_path: Path, delivery: str, seconds: int
 ) -> None:
-    """8 consumers, killed at random, and 2 producers: nothing lost, or nothing twice."""
+    """8 consumers killed at random, and 2 producers: nothing is lost, or nothing comes twice."""
     chance = random.Random(5)
     out = [tmp_path / f"out{i}" for i in range(8)]
     stop = threading.Event()
@@ -274,7 +274,7 @@ def test_killed_consumers(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ten_million_in_little_memory(server: LocalServer) -> None:
-    """Pushed and drained with at most 64 MiB of memory; counts and a checksum agree."""
+    """Push and drain with at most 64 MiB of memory; count and checksum agree."""
     code = f"""{PEAK}
 import hashlib, fastresp
 def items():

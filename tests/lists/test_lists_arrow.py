@@ -36,7 +36,7 @@ def test_arrow(open_buffer: Open, client: redis.Redis, delivery: str, order: str
     assert (len(column), pa.array(column).type) == (0, pa.binary())
     buffer.push(["a", "bb"])
     column = buffer.pop_arrow(5)
-    assert len(buffer.pop_arrow(5)) == 0  # made by what made the one before, which stays as it is
+    assert len(buffer.pop_arrow(5)) == 0  # reuses the parser; the column before is unchanged
     assert sorted(pa.array(column).to_pylist()) == [b"a", b"bb"]
     assert buffer._calls.items._columns is not None
     assert buffer._calls.items._columns[1].absent == []  # does not grow with each empty reply
@@ -51,7 +51,7 @@ def test_arrow_of_many_kinds(open_buffer: Open) -> None:
         buffer.push(items)
     words = [b"1", b"2", b"3", b"1.5", b"bb", b"x", b"y", b"p", b"q", b"r"]
     assert buffer.pop(100) == words
-    with pytest.raises(TypeError, match="items is one column, not a table"):
+    with pytest.raises(TypeError, match="items must be one column, not a table"):
         buffer.push(pa.table({"a": [1]}))
     with pytest.raises(fastresp.EncodeError, match=r"item 3: .*null"):
         buffer.push(pa.array(["a", "b", "c", None, "d"]))
@@ -59,7 +59,7 @@ def test_arrow_of_many_kinds(open_buffer: Open) -> None:
 
 
 def test_arrow_of_large_values(open_buffer: Open, client: redis.Redis) -> None:
-    """Lists are bounded by their bytes, too."""
+    """Lists are limited in bytes, too."""
     for kind in (pa.binary(), pa.large_string()):
         buffer = open_buffer()
         items = pa.array(["x" * 300_000] * 10, kind).slice(1)

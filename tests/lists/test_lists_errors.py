@@ -1,4 +1,4 @@
-"""ListBuffer, sync and asyncio: bad items and options, and connections that are lost."""
+"""ListBuffer, sync and asyncio: bad items and options, and lost connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_key_that_is_no_list(
     delivery: str,
     slow: bool,
 ) -> None:
-    """Each error names the first item of its command, however many a slow machine makes of them."""
+    """Each error names the first item of its command; a slow machine makes more commands."""
     monkeypatch.setattr(push, "CHUNK_SECONDS", 0 if slow else 60)
     client.set("q", 1)
     buffer = open_buffer(delivery=delivery)
@@ -41,7 +41,7 @@ def test_key_that_is_no_list(
         list(buffer.consume())
     with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE") as caught:
         buffer.push(map(str, range(2500)))
-    assert "=" not in str(caught.value)  # no options that push() has not
+    assert "=" not in str(caught.value)  # names no option that push() lacks
     report = caught.value.report
     assert report.failed == report.commands == (2500 if slow else 3)
     rows = list(range(ERRORS_KEPT)) if slow else [0, 1000, 2000]
@@ -52,14 +52,14 @@ def test_key_that_is_no_list(
 
 
 @pytest.mark.parametrize(("seconds", "pushed"), [(60, 2000), (0, 2500)])
-def test_item_that_has_no_form(
+def test_item_that_cannot_be_encoded(
     open_buffer: Open,
     client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
     seconds: float,
     pushed: int,
 ) -> None:
-    """Whole commands are pushed, of as many items as the source gives in a time."""
+    """Whole commands are pushed; how many depends on the time that the source takes."""
     monkeypatch.setattr(push, "CHUNK_SECONDS", seconds)
     buffer = open_buffer(maxlen=100_000)
     items = [*map(str, range(2500)), None, *map(str, range(10))]
@@ -73,7 +73,7 @@ def test_item_that_has_no_form(
 
 @pytest.mark.parametrize("kind", [ArithmeticError, fastresp.TransportError])
 def test_source_that_fails(open_buffer: Open, client: redis.Redis, kind: type[Exception]) -> None:
-    """What came before goes in, also where the source was a load or a reading that was lost."""
+    """Items before the exception are pushed, even if it is another load's TransportError."""
     error = kind("no more")
     if isinstance(error, fastresp.TransportError):
         error.report = fastresp.Report("socket", commands=7)
@@ -106,13 +106,13 @@ def test_items_from_an_async_source(server: LocalServer, client: redis.Redis) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch": 0}, "batch is a number from 1 to 65,534"),
-        ({"batch": 65_535}, "batch is a number"),
-        ({"order": "random"}, "order is 'fifo' or 'lifo', not 'random'"),
-        ({"delivery": "once"}, "delivery is 'at-most-once' or 'at-least-once', not 'once'"),
-        ({"maxlen": 0}, "maxlen is a number above 0, or None, not 0"),
-        ({"lease": 0}, "lease is a number of seconds"),
-        ({"lease": "x"}, "lease is a number of seconds"),
+        ({"batch": 0}, "batch must be a whole number from 1 to 65,534"),
+        ({"batch": 65_535}, "batch must be a whole number"),
+        ({"order": "random"}, "order must be 'fifo' or 'lifo', not 'random'"),
+        ({"delivery": "once"}, "delivery must be 'at-most-once' or 'at-least-once', not 'once'"),
+        ({"maxlen": 0}, "maxlen must be a whole number above 0, or None, not 0"),
+        ({"lease": 0}, "lease must be a finite number of seconds"),
+        ({"lease": "x"}, "lease must be a finite number of seconds"),
         ({"timeout": 0}, "timeout must be a number of seconds above 0"),
         ({"timeout": "x"}, "timeout must be a number of seconds above 0"),
     ],
@@ -124,15 +124,15 @@ def test_bad_options(open_buffer: Open, options: dict[str, Any], words: str) -> 
 
 def test_bad_calls(open_buffer: Open) -> None:
     buffer = open_buffer()
-    with pytest.raises(TypeError, match="items is an iterable of items, not one str"):
+    with pytest.raises(TypeError, match="items must be an iterable of items, not one str"):
         buffer.push("text")
-    with pytest.raises(TypeError, match="items is an iterable of items, not one dict"):
+    with pytest.raises(TypeError, match="items must be an iterable of items, not one dict"):
         buffer.push({"a": 1})
-    with pytest.raises(ValueError, match="n is a number of items of 0 or more, not -1"):
+    with pytest.raises(ValueError, match="n must be a whole number of items, 0 or more, not -1"):
         buffer.pop(-1)
-    with pytest.raises(ValueError, match=r"n is a number of items of 0 or more, not 2\.5"):
+    with pytest.raises(ValueError, match=r"n must be a whole number .* 0 or more, not 2\.5"):
         next(buffer.consume(2.5))
-    with pytest.raises(TypeError, match="key is a str or bytes"):
+    with pytest.raises(TypeError, match="key must be a str or bytes"):
         fastresp.ListBuffer(5)  # type: ignore[arg-type]
 
 
@@ -143,7 +143,7 @@ def test_server_that_is_not_there(open_buffer: Open, port: int) -> None:
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_lost_connection(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
-    """At least once, what was given is still this consumer's afterwards."""
+    """With at-least-once, items already popped stay this consumer's."""
     buffer = open_buffer(delivery=delivery)
     buffer.push(map(str, range(1000)))
     assert len(buffer.pop(10)) == 10
@@ -169,14 +169,14 @@ def test_lost_connection_and_lease(open_buffer: Open, client: redis.Redis) -> No
         buffer.pop(1)
     end_leases(client)
     assert other.recover() == 3
-    with pytest.raises(fastresp.LeaseError, match="3 items that it had"):
+    with pytest.raises(fastresp.LeaseError, match="including 3 already popped"):
         buffer.ack(3)
     assert buffer.pop(20) == numbers(10)
     assert buffer.ack() == 0
 
 
 def test_heartbeat(open_buffer: Open, client: redis.Redis) -> None:
-    """Items that take longer than the lease: each of these calls begins it anew."""
+    """If items take longer than the lease, each of these calls renews it."""
     buffer, other = open_buffer(delivery="at-least-once", lease=100.0), open_buffer()
     buffer.push(["a", "b", "c"])
     assert buffer.pop(1) == [b"a"]
@@ -193,7 +193,7 @@ def test_heartbeat(open_buffer: Open, client: redis.Redis) -> None:
 
 
 def test_waiting_for_an_item_after_the_lease(server: LocalServer, client: redis.Redis) -> None:
-    """A consumer that was taken for dead in its sleep takes nothing that nobody would find."""
+    """A consumer whose lease expired takes no item: recover() would never find it."""
     options = {"server": server.url, "delivery": "at-least-once"}
     with fastresp.ListBuffer("q", **options) as dead, fastresp.ListBuffer("q", **options) as other:
         client.rpush("q", "a")
@@ -207,7 +207,7 @@ def test_waiting_for_an_item_after_the_lease(server: LocalServer, client: redis.
     assert client.keys("*") == []
 
 
-def test_close_while_another_call_is_under_way(server: LocalServer, client: redis.Redis) -> None:
+def test_close_during_another_call(server: LocalServer, client: redis.Redis) -> None:
     got: list[list[bytes]] = []
 
     def waits() -> bool:
@@ -244,7 +244,7 @@ def test_close_while_another_call_is_under_way(server: LocalServer, client: redi
             await asyncio.sleep(0.01)
         with pytest.raises(RuntimeError, match="is already running another call"):
             await buffer.close()
-        pushing.cancel()  # between its calls: the other one's connection is not its own
+        pushing.cancel()  # between its calls: must not close the connection that consume() uses
         await asyncio.wait([pushing])
         client.rpush("q", "b")
         assert await consuming == [b"b"]

@@ -1,4 +1,4 @@
-"""ListBuffer, sync and asyncio: interruptions, which lose nothing and leave it in step."""
+"""ListBuffer, sync and asyncio: interruptions lose no item and keep replies in step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fastresp.transports.window import Window
 def test_interruption_before_the_first_item(
     open_buffer: Open, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stays what it is, and nothing was pushed."""
+    """KeyboardInterrupt propagates, and nothing was pushed."""
     buffer = open_buffer()
     assert len(buffer) == 0  # connected
     totals = Window.totals
@@ -66,7 +66,7 @@ print("all well")
 def test_interruptions_leave_it_in_step(
     server: LocalServer, client: redis.Redis, delivery: str
 ) -> None:
-    """The reply to a call that was interrupted is not taken for that to another."""
+    """The reply to an interrupted call is not used for another one."""
     client.rpush("q", *range(100_000))
     command = [sys.executable, "-c", INTERRUPTED, "q", server.url, delivery]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
@@ -81,14 +81,14 @@ made = 0
 got, interruptions = [], 0
 
 def interrupt(number, frame):
-    # Only there: an item that the code below has, and drops, is lost by that code.
+    # Only inside the package: the code below would lose the items that it has.
     while frame is not None:
         if "/fastresp/lists/" in frame.f_code.co_filename:
             raise KeyboardInterrupt
         frame = frame.f_back
 
 def disturb():
-    # In the end it is left in peace: on a busy machine nearly every call would be interrupted.
+    # Stop at some point: on a busy machine nearly every call would be interrupted.
     while interruptions < 300:
         time.sleep(0.0001 + 0.001 * random.random())
         signal.pthread_kill(idle.ident if where == "idle" else main, signal.SIGALRM)
@@ -97,15 +97,15 @@ signal.signal(signal.SIGALRM, interrupt)
 main = threading.get_ident()
 idle = threading.Thread(target=time.sleep, args=(1000,), daemon=True)
 idle.start()
-# A column that is on its way is lost with at-most-once; so is what is when another thread is in the
-# midst of a signal, which it had before we knew.
+# With at-most-once, a column in flight is lost, and so are items in flight when another thread
+# receives the signal.
 safe = way == "pop_arrow" or where == "idle"
 delivery = "at-least-once" if safe else "at-most-once"
 with fastresp.ListBuffer(key, server=url, batch=50, delivery=delivery, timeout=5.0) as buffer:
     len(buffer)
     client = redis.Redis.from_url(url)
     threading.Thread(target=disturb, daemon=True).start()
-    # On a fast machine it takes more items until there were some interruptions.
+    # A fast machine needs more items to be interrupted a few times.
     while len(got) < made or made < 30_000 or interruptions < 10:
         if len(got) == made:
             client.rpush(key, *range(made, made + 30_000))
@@ -114,7 +114,7 @@ with fastresp.ListBuffer(key, server=url, batch=50, delivery=delivery, timeout=5
             if way == "pop":
                 got += buffer.pop(200)
             elif way == "push":
-                # What an iterator that was left had asked for comes in here.
+                # Items that the abandoned iterator requested arrive here.
                 got.append(next(buffer.consume()))
                 buffer.push([])
                 got += buffer.pop(70)
@@ -140,16 +140,16 @@ print(got == [b"%d" % i for i in range(made)], interruptions)
 def test_interruptions_at_random_lose_nothing(
     server: LocalServer, client: redis.Redis, way: str, where: str
 ) -> None:
-    """Wherever in a call they come, and whichever thread the kernel gives them to."""
+    """At any point in a call, and whichever thread receives the signal."""
     command = [sys.executable, "-c", RANDOMLY, "q", server.url, way, where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.stdout.startswith("True "), done.stderr[-2000:]
 
 
-def test_interruption_after_commands_were_made(
+def test_interruption_after_commands_were_encoded(
     open_buffer: Open, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are whole: they are sent, and the report knows of them."""
+    """Whole commands are sent, and counted in the report."""
     fill = push.Push.fill
 
     def interrupted(made: push.Push) -> bool:
@@ -163,7 +163,7 @@ def test_interruption_after_commands_were_made(
 
 
 def test_cancelled_while_it_connects(server: LocalServer, client: redis.Redis) -> None:
-    """The connection that comes later is closed by whoever opened it; the next call has its own."""
+    """The late connection is closed, and the next call opens its own."""
 
     async def main() -> None:
         async with fastresp.aio.ListBuffer("q", server=server.url) as buffer:
@@ -177,7 +177,7 @@ def test_cancelled_while_it_connects(server: LocalServer, client: redis.Redis) -
             assert await buffer.pop(5) == [b"b"]
 
     client.client_pause(500)
-    gc.disable()  # which would close it, some time or other
+    gc.disable()  # it would close the late connection at some point
     try:
         asyncio.run(main())
     finally:

@@ -18,8 +18,8 @@ from buffers import DELIVERIES, wait_for_silence
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-# One that goes on with the same buffer, repeats what was lost, and writes down what it got, and
-# what is wrong with the account.
+# A consumer that keeps its buffer, retries calls that lost their connection, and writes down the
+# items that it got, and each wrong count.
 CONSUMER = """
 import itertools, os, random, sys, time, fastresp
 key, url, delivery, out, way = sys.argv[1:]
@@ -27,7 +27,7 @@ out = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 safe = delivery == "at-least-once"
 options = {"server": url, "delivery": delivery, "lease": 1.5, "batch": 40, "timeout": 5.0}
 
-def tell(items):
+def record(items):
     os.write(out, b"".join(item + b"\\n" for item in items))
 
 def acknowledge(count, left, before):
@@ -38,7 +38,7 @@ def acknowledge(count, left, before):
         except fastresp.TransportError:
             time.sleep(0.01)
     if (kept, buffer.acknowledged) != (left, before + count):
-        tell([b"WRONG %d %d %d %d" % (kept, left, buffer.acknowledged, before + count)])
+        record([b"WRONG %d %d %d %d" % (kept, left, buffer.acknowledged, before + count)])
 
 def some():
     n = random.randint(1, 150)
@@ -63,7 +63,7 @@ while True:
         if random.random() < 0.05:
             buffer.close()
         items = some()
-        tell(items)
+        record(items)
         if safe:
             first, before = random.randint(0, len(items)), buffer.acknowledged
             acknowledge(first, len(items) - first, before)
@@ -80,11 +80,11 @@ WAYS = ("pop", "pop_arrow", "consume")
 
 
 class Producer(threading.Thread):
-    """Push numbered items, whatever happens.
+    """Pushes numbered items, through lost connections.
 
     Attributes:
-        sure: those that the server acknowledged.
-        doubtful: those of which nobody knows.
+        sure: items that the server acknowledged.
+        doubtful: items in doubt or unsent.
     """
 
     def __init__(self, number: int, url: str) -> None:
@@ -116,7 +116,7 @@ class Producer(threading.Thread):
 def test_kills(
     start_server: Callable[..., LocalServer], tmp_path: Path, delivery: str, seconds: int
 ) -> None:
-    """At most once: nothing twice. At least once: nothing lost. And each ack() counts once."""
+    """At-most-once: no item twice. At-least-once: no item lost. Each ack() counts once."""
     server = start_server("--appendonly", "yes", "--appendfsync", "always")
     chance = random.Random(11)
     kills: Counter[str] = Counter()
@@ -174,6 +174,6 @@ def test_kills(
         assert sure <= got.keys()
     else:
         assert set(got.values()) == {1}
-        assert len(got) > len(sure) // 3  # what is lost was on its way to a consumer
+        assert len(got) > len(sure) // 3  # the lost ones were in flight to a consumer
     with redis.Redis.from_url(server.url) as client:
         assert client.keys("*processing*") == []

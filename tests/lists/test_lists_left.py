@@ -1,4 +1,4 @@
-"""ListBuffer, sync and asyncio: what is left, waited for, acknowledged, put back and recovered."""
+"""ListBuffer, sync and asyncio: wait, acknowledge, put back and recover items."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from fastresp.server.local_server import LocalServer
 
 @pytest.mark.parametrize("order", ["fifo", "lifo"])
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_consumer_that_leaves(
+def test_consumer_that_stops_early(
     open_buffer: Open, client: redis.Redis, order: str, delivery: str
 ) -> None:
-    """What is on its way is given by the next call, or put back by close()."""
+    """The next call returns the items in flight, or close() puts them back."""
     buffer = open_buffer(order=order, delivery=delivery)
     buffer.push(map(str, range(20_000)))
     expected = numbers(20_000) if order == "fifo" else numbers(20_000)[::-1]
@@ -52,7 +52,7 @@ def test_ack(open_buffer: Open, client: redis.Redis) -> None:
     buffer.push(map(str, range(100)))
     buffer.pop(10)
     assert buffer.ack(3) == 7
-    with pytest.raises(ValueError, match="8 items can't be acknowledged: 7 were given"):
+    with pytest.raises(ValueError, match="can't acknowledge 8 items; unacknowledged: 7"):
         buffer.ack(8)
     source = buffer.consume()
     next(source)
@@ -62,8 +62,8 @@ def test_ack(open_buffer: Open, client: redis.Redis) -> None:
     assert client.lrange("q", 0, -1) == numbers(97, 3)
 
 
-def test_ack_is_for_at_least_once(open_buffer: Open) -> None:
-    with pytest.raises(ValueError, match="ack\\(\\) is for delivery='at-least-once'"):
+def test_ack_needs_at_least_once(open_buffer: Open) -> None:
+    with pytest.raises(ValueError, match="ack\\(\\) needs delivery='at-least-once'"):
         open_buffer().ack()
 
 
@@ -89,14 +89,14 @@ def test_waiting_keeps_the_lease(
     with client.monitor() as monitor:
         assert list(buffer.consume(block=1.6)) == []
         client.echo("over")
-        said = iter(lambda: monitor.next_command()["command"].split(" "), ["ECHO", "over"])
-        # Of the scripts only that of ack() ends with the lease; what they call is told, too.
-        asked = [
+        seen = iter(lambda: monitor.next_command()["command"].split(" "), ["ECHO", "over"])
+        # Only the arguments of the ACK script end with the lease; MONITOR also shows its calls.
+        sent = [
             words
-            for words in said
+            for words in seen
             if words[0] == "BLMOVE" or (words[0], words[-1]) == ("EVAL", "4500")
         ]
-    waits, renewals = asked[::2], asked[1::2]
+    waits, renewals = sent[::2], sent[1::2]
     assert {words[0] for words in waits} == {"BLMOVE"}
     assert max(float(words[-1]) for words in waits) <= 1.5
     assert len(renewals) == len(waits) and {words[0] for words in renewals} == {"EVAL"}
@@ -113,21 +113,21 @@ def test_recover(open_buffer: Open, server: LocalServer, client: redis.Redis) ->
         assert len(buffer.pop(3000)) == 3000
         assert buffer.ack(1000) == 2000
         with fastresp.ListBuffer("q", server=server.url, order=order) as other:
-            assert other.recover() == 0  # it lives
+            assert other.recover() == 0  # the lease has not expired
             assert all(0 < client.pttl(key) <= 30_000 for key in client.keys("*:lease:*"))
             end_leases(client)
             assert other.recover() == 2000
             assert other.recover() == 0
         assert client.lrange("q", 0, -1) == (before[1000:] if order == "fifo" else before[:-1000])
-        with pytest.raises(fastresp.LeaseError, match=r"silent for more than lease=30 s"):
+        with pytest.raises(fastresp.LeaseError, match=r"longer than its lease \(30 s\)"):
             buffer.ack()
-        assert buffer.ack() == 0  # nothing is waited for
+        assert buffer.ack() == 0  # no item is unacknowledged
         assert len(buffer.pop(10)) == 10  # as a new consumer
         assert buffer.ack() == 0
         client.delete("q")
 
 
-def test_silent_consumer_that_asks_again(
+def test_silent_consumer_that_pops_again(
     open_buffer: Open, server: LocalServer, client: redis.Redis
 ) -> None:
     buffer = open_buffer(delivery="at-least-once")
@@ -135,7 +135,7 @@ def test_silent_consumer_that_asks_again(
     source = buffer.drain()
     first = next(source)
     with fastresp.ListBuffer("q", server=server.url) as other:
-        # What it has asked for and the server has not read yet begins the lease anew.
+        # Requests that the server reads late renew the lease.
         while not (recovered := other.recover()):
             end_leases(client)
         assert recovered >= 1000
@@ -146,8 +146,8 @@ def test_silent_consumer_that_asks_again(
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_consumer_that_is_kept(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
-    """What it has not given is nobody's but the buffer's: other calls see it, in order."""
+def test_iterator_that_is_continued(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
+    """Items that it has not yielded belong to the buffer: other calls return them, in order."""
     buffer = open_buffer(delivery=delivery)
     buffer.push(map(str, range(10)))
     source = buffer.consume(6)
@@ -163,7 +163,7 @@ def test_consumer_that_is_kept(open_buffer: Open, client: redis.Redis, delivery:
     assert client.lrange("q", 0, -1) == numbers(10 - first, first)
 
 
-def test_put_back_that_is_refused(open_buffer: Open, client: redis.Redis) -> None:
+def test_refused_put_back(open_buffer: Open, client: redis.Redis) -> None:
     buffer = open_buffer()
     buffer.push(map(str, range(10)))
     source = buffer.consume()
@@ -178,7 +178,7 @@ def test_put_back_that_is_refused(open_buffer: Open, client: redis.Redis) -> Non
 
 
 def test_full_server(open_buffer: Open, client: redis.Redis) -> None:
-    """What frees memory works."""
+    """Calls that free memory work."""
     buffer = open_buffer(delivery="at-least-once")
     buffer.push(map(str, range(10)))
     assert len(buffer.pop(5)) == 5
@@ -193,7 +193,7 @@ def test_full_server(open_buffer: Open, client: redis.Redis) -> None:
     assert client.lrange("q", 0, -1) == numbers(2, 8)
 
 
-def test_lists_with_like_names(server: LocalServer, client: redis.Redis) -> None:
+def test_lists_with_similar_names(server: LocalServer, client: redis.Redis) -> None:
     def open_one(key: str) -> fastresp.ListBuffer:
         return fastresp.ListBuffer(key, server=server.url, delivery="at-least-once")
 
@@ -207,10 +207,10 @@ def test_lists_with_like_names(server: LocalServer, client: redis.Redis) -> None
         assert other.recover() == 3
     dead._calls.connection.close()
     for each in map(ListSettings, ("x", "{x}", "a{b}c", "{a}{b}")):
-        assert key_slot(each.beside("consumers")) == key_slot(each.name)
+        assert key_slot(each.key_for("consumers")) == key_slot(each.name)
 
 
-def test_recovered_by_one_of_another_order(server: LocalServer, client: redis.Redis) -> None:
+def test_recovered_by_a_buffer_of_another_order(server: LocalServer, client: redis.Redis) -> None:
     client.rpush("q", *range(10))
     options = {"server": server.url, "delivery": "at-least-once"}
     dead = fastresp.ListBuffer("q", order="lifo", **options)
@@ -245,15 +245,15 @@ def test_one_call_at_a_time(open_buffer: Open, server: LocalServer) -> None:
     assert buffer.push(["b"]).length >= 1
 
 
-def test_async_source_that_is_slow(server: LocalServer, client: redis.Redis) -> None:
-    """What comes slowly goes as it comes, and not only with a whole batch."""
+def test_slow_async_source(server: LocalServer, client: redis.Redis) -> None:
+    """Items that come slowly are pushed as they come, not only in whole batches."""
 
     async def items() -> Any:
         deadline = time.monotonic() + 30
         for i in range(6):
             yield str(i)
             await asyncio.sleep(0.01)
-            # The first of a batch is asked for its age when the next one comes.
+            # The age of a batch is checked when its next item arrives.
             while i % 2 and client.llen("q") <= i:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.01)
@@ -266,11 +266,11 @@ def test_async_source_that_is_slow(server: LocalServer, client: redis.Redis) -> 
 
 
 def test_reply_that_is_no_list(server: LocalServer, client: redis.Redis) -> None:
-    """Of a server, or what is in between, that is not to be trusted."""
+    """From a broken server or proxy."""
     with fastresp.ListBuffer("q", server=server.url) as buffer:
         buffer.push(["a"])
         buffer._calls.items._request = lambda n: [("PING",)]  # type: ignore[method-assign]
-        with pytest.raises(fastresp.TransportError, match="a pop is answered by b'PONG'"):
+        with pytest.raises(fastresp.TransportError, match="unexpected reply to a pop: b'PONG'"):
             buffer.pop(1)
 
 
@@ -281,7 +281,7 @@ def test_maxlen_of_a_key_that_is_no_list(open_buffer: Open, client: redis.Redis)
     assert caught.value.report.failed == 1
 
 
-def test_clear_of_what_was_given(open_buffer: Open, client: redis.Redis) -> None:
+def test_clear_after_a_pop(open_buffer: Open, client: redis.Redis) -> None:
     for delivery in DELIVERIES:
         buffer = open_buffer(delivery=delivery)
         buffer.push(map(str, range(10)))

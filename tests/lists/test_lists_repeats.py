@@ -1,4 +1,4 @@
-"""ListBuffer, sync and asyncio: calls that are repeated after their connection was lost."""
+"""ListBuffer, sync and asyncio: calls that are retried after a lost connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cutter(server: LocalServer, tmp_path: Path) -> Iterator[Cutter]:
 
 
 def cut(cutter: Cutter, marker: bytes, arrives: bool, call: Callable[[], Any]) -> None:
-    """Make a call whose connection is lost at a command."""
+    """Make a call that loses its connection at a command."""
     cutter.marker, cutter.arrives, before = marker, arrives, cutter.cuts
     with pytest.raises(fastresp.TransportError):
         call()
@@ -39,11 +39,11 @@ arriving = pytest.mark.parametrize("arrives", [True, False])
 def test_acknowledging_again(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool, way: str
 ) -> None:
-    """The repeat counts for the same items, whether or not the first one arrived."""
+    """The retry applies to the same items, whether or not the first call arrived."""
     client.rpush("q", *range(20))
     buffer = open_buffer(server=cutter.url, delivery="at-least-once", batch=4)
     if way == "consume":
-        source = buffer.consume()  # which leaves others on their way
+        source = buffer.consume()  # leaves others in flight
         assert [next(source) for _ in range(10)] == numbers(10)
     elif way == "pop":
         assert buffer.pop(10) == numbers(10)
@@ -63,7 +63,7 @@ def test_acknowledging_again(
 def test_acknowledging_again_in_parts(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool, parts: tuple[int, ...]
 ) -> None:
-    """Of what a lost call had acknowledged, each part counts once; other calls come in between."""
+    """Retried in parts, with other calls in between, each item counts once."""
     client.rpush("q", *range(30))
     buffer = open_buffer(server=cutter.url, delivery="at-least-once")
     assert buffer.pop(10) == numbers(10)
@@ -86,7 +86,7 @@ def test_acknowledging_again_in_parts(
 def test_acknowledging_all_again(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool
 ) -> None:
-    """And several times, with items that were popped in between."""
+    """Several times, with items popped in between."""
     client.rpush("q", *range(30))
     buffer = open_buffer(server=cutter.url, delivery="at-least-once")
     for start in (0, 5, 10):
@@ -94,7 +94,7 @@ def test_acknowledging_all_again(
         cut(cutter, ACKNOWLEDGEMENT, arrives, buffer.ack)
         cut(cutter, ACKNOWLEDGEMENT, not arrives, buffer.ack)
     assert buffer.acknowledged == 0
-    with pytest.raises(ValueError, match="16 items can't be acknowledged: 15 were given"):
+    with pytest.raises(ValueError, match="can't acknowledge 16 items; unacknowledged: 15"):
         buffer.ack(16)
     assert buffer.ack() == 0
     assert buffer.acknowledged == 15
@@ -104,10 +104,10 @@ def test_acknowledging_all_again(
     assert client.lrange("q", 0, -1) == numbers(13, 17)
 
 
-def test_items_that_nobody_worked_on_come_again(
+def test_unacknowledged_items_stay_in_the_server(
     open_buffer: Open, cutter: Cutter, server: LocalServer, client: redis.Redis
 ) -> None:
-    """The repeat leaves them in the server, where a death of this consumer is survived."""
+    """After a retry, too: if this consumer dies, they are recovered."""
     client.rpush("q", *range(10))
     buffer = open_buffer(server=cutter.url, delivery="at-least-once", lease=0.2)
     assert buffer.pop(10) == numbers(10)
@@ -121,14 +121,14 @@ def test_items_that_nobody_worked_on_come_again(
 def test_clearing_again(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool
 ) -> None:
-    """What was cleared is not counted for items that are popped afterwards."""
+    """Cleared items are not mixed up with items popped afterwards."""
     client.rpush("q", *range(10))
     buffer = open_buffer(server=cutter.url, delivery="at-least-once")
     assert buffer.pop(6) == numbers(6)
     cut(cutter, b"DEL", arrives, buffer.clear)
     client.rpush("q", *range(10, 20))
     if arrives:
-        # It has done its work: the repeat of an ack() that counts the items from before.
+        # The clear was done: this ack() counts the cleared items.
         assert buffer.pop(4) == numbers(4, 10)
         assert buffer.ack(6) == 4
         buffer.close()
@@ -148,7 +148,7 @@ def test_clearing_again(
 def test_putting_back_again(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, order: str, arrives: bool
 ) -> None:
-    """At most once, what may be back in the list already is not put there again."""
+    """With at-most-once, items that may be back in the list are not pushed again."""
     client.rpush("q", *range(100))
     buffer = open_buffer(server=cutter.url, order=order, batch=10)
     source = buffer.consume()
@@ -159,7 +159,7 @@ def test_putting_back_again(
     left = client.lrange("q", 0, -1)
     assert len(set(left)) == len(left)
     assert set(left) <= set(numbers(100)) - {first}
-    # Of what was held one batch is in doubt; all others are back.
+    # One batch of the held items is in doubt; all others are back.
     assert len(left) >= 99 - min(10, held)
     assert left == sorted(left, key=int)
 
@@ -168,7 +168,7 @@ def test_putting_back_again(
 def test_pushing_again(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool
 ) -> None:
-    """The report says where to go on: a repeat of what is in doubt may come twice."""
+    """The report says where to continue; a retry may push items in doubt twice."""
     buffer = open_buffer(server=cutter.url)
     cutter.marker, cutter.arrives = b"RPUSH", arrives
     with pytest.raises(fastresp.TransportError) as caught:
@@ -196,10 +196,10 @@ def test_recovering_again(
 
 @pytest.mark.parametrize("consumed", [0, 3])
 @pytest.mark.parametrize("way", ["pop", "pop_arrow", "consume", "drain", "len", "close"])
-def test_a_column_not_given_comes_first(
+def test_a_column_taken_back_comes_first(
     open_buffer: Open, client: redis.Redis, way: str, consumed: int
 ) -> None:
-    """One that a Ctrl-C took back, before what is held and before the list."""
+    """A column taken back after a Ctrl-C comes before other held items and the list."""
     buffer = open_buffer(batch=4)
     client.rpush("q", *range(20))
     source = buffer.consume()
@@ -226,14 +226,14 @@ def test_a_column_not_given_comes_first(
 
 
 @pytest.mark.parametrize("items", [["a", None], [["a"]], [object()], [True]])
-def test_hints_name_no_options_that_push_has_not(open_buffer: Open, items: list[Any]) -> None:
+def test_errors_name_no_options_that_push_lacks(open_buffer: Open, items: list[Any]) -> None:
     with pytest.raises(fastresp.EncodeError, match=rf"item {len(items) - 1}") as caught:
         open_buffer().push(items)
     assert "=" not in str(caught.value)
     assert ";" in str(caught.value)
 
 
-def test_hint_for_a_null_of_a_column(open_buffer: Open) -> None:
+def test_error_for_a_null_in_a_column(open_buffer: Open) -> None:
     pa = pytest.importorskip("pyarrow")
     with pytest.raises(fastresp.EncodeError, match=r"item 1: .*null") as caught:
         open_buffer().push(pa.array(["a", None]))

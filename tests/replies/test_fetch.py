@@ -1,4 +1,4 @@
-"""fetch_hashes: hashes as columns, by keys and by patterns, and nothing left open."""
+"""fetch_hashes: hashes as columns, by keys and by patterns, and no connection left open."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_columns_of_keys(column: Any, server: LocalServer) -> None:
         assert rows_of(rows) == [{"name": users[1]["name"]}, {"name": users[2]["name"]}]
 
 
-def test_the_way_back(server: LocalServer, client: redis.Redis) -> None:
+def test_read_back(server: LocalServer, client: redis.Redis) -> None:
     """A pattern finds what a template has stored, and only hashes."""
     users = loaded(server, 5000)
     client.set("user:x", 1)
@@ -154,12 +154,12 @@ def test_what_is_no_pattern(text: str) -> None:
         ({"keys": b"user:1"}, TypeError, "not one key"),
         ({"binary": ["other"]}, ValueError, "binary names 'other'"),
         ({"fields": None}, TypeError, "a list of names, not one NoneType"),
-        ({"fields": [b"x"]}, TypeError, "a str, not by b'x'"),
-        ({"fields": [1]}, TypeError, "a str, not by 1"),
+        ({"fields": [b"x"]}, TypeError, "must be a str, not b'x'"),
+        ({"fields": [1]}, TypeError, "must be a str, not 1"),
         ({"fields": ["a\0b"]}, ValueError, "no NUL in names"),
-        ({"keys": 5}, TypeError, "a pattern that is a str, not a int"),
-        ({"keys": None}, TypeError, "a pattern that is a str, not a NoneType"),
-        ({"keys": {"k": 1}}, TypeError, "a pattern that is a str, not a dict"),
+        ({"keys": 5}, TypeError, r"a pattern \(str\), not int"),
+        ({"keys": None}, TypeError, r"a pattern \(str\), not NoneType"),
+        ({"keys": {"k": 1}}, TypeError, r"a pattern \(str\), not dict"),
         ({"keys": memoryview(b"k")}, TypeError, "not one key"),
         ({"batch_rows": 0}, ValueError, "above 0"),
         ({"batch_rows": 1.5}, TypeError, "a whole number, not 1.5"),
@@ -225,21 +225,21 @@ def test_keys_that_fail(server: LocalServer, client: redis.Redis) -> None:
         list(fetch_hashes(["a", None], FIELDS, server=server.url))
     once = fetch_hashes(iter(["a"]), FIELDS, server=server.url)
     assert len(rows_of(once)) == 1
-    with pytest.raises(fastresp.SourceError, match="give a list"):
+    with pytest.raises(fastresp.SourceError, match="used up; pass a list"):
         list(once)
     only_we_are_connected(client)
 
 
 def test_keys_that_are_rows(server: LocalServer) -> None:
-    """One of several values is none; a cursor gives tuples of one."""
+    """A row of several values is refused; a cursor yields tuples of one, which are accepted."""
     users = loaded(server)
-    with pytest.raises(TypeError, match=r"a key is one value, not 2: \('a', 'zz'\)"):
+    with pytest.raises(TypeError, match=r"a key must be one value, not 2: \('a', 'zz'\)"):
         list(fetch_hashes([("a", "zz")], FIELDS, server=server.url))
     cursor = fetch_hashes([("user:1",)], FIELDS, server=server.url)
     assert rows_of(cursor)[0]["name"] == users[1]["name"]
     frame = pd.DataFrame({"key": ["user:1"], "other": ["x"]}, index=[7])
     for keys in (frame, pl.from_pandas(frame), pa.table(frame[["key", "other"]])):
-        with pytest.raises(fastresp.SourceError, match=r"not 2, key, other: .* keys\['key'\]"):
+        with pytest.raises(fastresp.SourceError, match=r"not 2 \(key, other\); .* keys\['key'\]"):
             list(fetch_hashes(keys, FIELDS, server=server.url))
     one = fetch_hashes(frame[["key"]], FIELDS, server=server.url)
     assert rows_of(one)[0]["name"] == users[1]["name"]
@@ -248,16 +248,16 @@ def test_keys_that_are_rows(server: LocalServer) -> None:
 @pytest.mark.parametrize("key", [None, True, object(), pd.NaT])
 def test_advice_is_for_keys(key: Any, server: LocalServer) -> None:
     hashes = fetch_hashes(["a", key], FIELDS, server=server.url)
-    with pytest.raises(fastresp.EncodeError, match=r"row 1.*cannot send .*; a key is") as caught:
+    with pytest.raises(fastresp.EncodeError, match=r"row 1.*cannot send .*; keys must") as caught:
         list(hashes)
     assert "nulls=" not in str(caught.value)
     assert "default=" not in str(caught.value)
-    with pytest.raises(fastresp.EncodeError, match=r"row 1.*cannot send a null.*; a key is"):
+    with pytest.raises(fastresp.EncodeError, match=r"row 1.*cannot send a null.*; keys must be"):
         list(fetch_hashes(pa.array(["a", None]), FIELDS, server=server.url))
 
 
-def test_key_that_becomes_something_else(server: LocalServer, client: redis.Redis) -> None:
-    """After SCAN has found it: a row of nulls, as one that is deleted then."""
+def test_key_that_becomes_another_type(server: LocalServer, client: redis.Redis) -> None:
+    """If it happens after SCAN has found it: a row of nulls, as for a deleted key."""
     loaded(server, 3000)
     batches = fetch_hashes("user:{id}", ["name"], server=server.url, batch_rows=1).batches()
     rows = rows_of(next(batches))
@@ -270,10 +270,10 @@ def test_key_that_becomes_something_else(server: LocalServer, client: redis.Redi
     assert rows[-1]["name"] is None
 
 
-def test_left_half_way(server: LocalServer, client: redis.Redis) -> None:
-    """Whoever lets go of it, and however: the connections are closed and the memory is free."""
+def test_stopped_early(server: LocalServer, client: redis.Redis) -> None:
+    """However a reading is stopped, its connections are closed and its memory is freed."""
     loaded(server, 20_000)
-    gc.collect()  # of what tests before this one left in cycles
+    gc.collect()  # cycles left by earlier tests
     held = arrow_out.held()
 
     def left(how: str) -> None:
@@ -301,7 +301,7 @@ def test_left_half_way(server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_interrupted(server: LocalServer, client: redis.Redis) -> None:
-    """A library makes an error of its own of a Ctrl-C."""
+    """A library raises its own error for a Ctrl-C."""
     hashes = fetch_hashes(itertools.repeat("none"), ["f"], server=server.url)
 
     def interrupt() -> None:
@@ -377,7 +377,7 @@ def test_scan_is_refused(start_server: Callable[..., LocalServer]) -> None:
     assert rows_of(fetch_hashes(["a"], ["f"], server=url)) == [{"f": None}]
 
 
-def test_a_replica_will_do(start_server: Callable[..., LocalServer], port: int) -> None:
+def test_from_a_replica(start_server: Callable[..., LocalServer], port: int) -> None:
     master = start_server("--port", str(port))
     loaded(master)
     replica = start_server("--replicaof", "127.0.0.1", str(port))

@@ -1,4 +1,4 @@
-"""fetch_hashes in an event loop: what the sync form returns, and nothing left open."""
+"""fetch_hashes in asyncio: same results as the sync form, and no connection left open."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_batches(server: LocalServer) -> None:
 
 
 def test_the_loop_is_free(start_server: Callable[..., LocalServer]) -> None:
-    """Others run while a server that sleeps is waited for; a cancelled reading ends at once."""
+    """Other tasks run during a wait for a slow server; a cancelled reading ends at once."""
     server = start_server()
     loaded(server, 10)
     client = redis.Redis.from_url(server.url)
@@ -92,7 +92,7 @@ def test_the_loop_is_free(start_server: Callable[..., LocalServer]) -> None:
 
 
 def test_cancelled_in_a_scan(start_server: Callable[..., LocalServer]) -> None:
-    """The thread that waits for SCAN is not waited for longer than it takes to close it."""
+    """The thread that waits for SCAN ends as soon as its connection is closed."""
     server = start_server()
     loaded(server, 30_000)
 
@@ -114,7 +114,7 @@ def test_cancelled_in_a_scan(start_server: Callable[..., LocalServer]) -> None:
 
 
 @pytest.mark.parametrize("keys", ["user:*", ["user:1"] * 200_000])
-def test_left_early(keys: Any, server: LocalServer, client: redis.Redis) -> None:
+def test_stopped_early(keys: Any, server: LocalServer, client: redis.Redis) -> None:
     loaded(server, 2000)
 
     async def read() -> None:
@@ -123,7 +123,7 @@ def test_left_early(keys: Any, server: LocalServer, client: redis.Redis) -> None
             await anext(batches)
         await asyncio.to_thread(only_we_are_connected, client)  # before the loop ends
 
-    gc.disable()  # which would close them, some time or other
+    gc.disable()  # it would close the connections at some point
     try:
         asyncio.run(read())
     finally:

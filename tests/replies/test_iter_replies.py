@@ -37,7 +37,7 @@ def execute_asyncio(data: Any, command: Any = None, **options: Any) -> list[Any]
 
 @pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
 def execute(request: pytest.FixtureRequest) -> Execute:
-    """A list of all replies."""
+    """Return all replies as a list."""
     return request.param
 
 
@@ -100,7 +100,7 @@ def test_errors_raised_in_their_place(server: LocalServer) -> None:
 
 
 def test_replies_before_the_data_fails(server: LocalServer) -> None:
-    """They are given first, then what the source or the encoder raised."""
+    """They are yielded before the exception of the source or the encoder."""
 
     def source() -> Iterator[tuple[str, Any]]:
         for i in range(50_000):
@@ -120,8 +120,8 @@ def test_replies_before_the_data_fails(server: LocalServer) -> None:
     assert got == [b"1"] * 3
 
 
-def test_replies_come_while_the_source_goes_on(server: LocalServer) -> None:
-    """It is read ahead of the replies by no more than a chunk and what is in flight."""
+def test_replies_arrive_while_the_source_is_read(server: LocalServer) -> None:
+    """The source is ahead of the replies by at most a chunk and the commands in flight."""
     ahead: list[int] = []
     made = taken = 0
 
@@ -140,7 +140,7 @@ def test_replies_come_while_the_source_goes_on(server: LocalServer) -> None:
 
 
 def test_a_reader_that_stops_stops_the_sender(server: LocalServer, client: redis.Redis) -> None:
-    """Neither the client nor the server fill their memory with what nobody takes."""
+    """Unread replies fill neither the client's memory nor the server's."""
     client.set("large", "x" * 100_000)
     made = 0
 
@@ -176,7 +176,7 @@ def test_first_replies_may_be_large(server: LocalServer, client: redis.Redis) ->
 def test_first_replies_do_not_pile_up_in_the_server(
     server: LocalServer, client: redis.Redis
 ) -> None:
-    """Nothing is known of their size before the first of them."""
+    """Their size is unknown before the first one arrives."""
     client.set("large", "x" * (4 << 20))
     replies = fastresp.iter_replies([("GET", "large")] * 100, server=server.url)
     next(replies)
@@ -186,7 +186,7 @@ def test_first_replies_do_not_pile_up_in_the_server(
 
 
 def test_large_replies_after_small_ones(server: LocalServer, client: redis.Redis) -> None:
-    """So many are in flight at most that the server's memory stays bounded."""
+    """The number of commands in flight is limited, which bounds the server's memory."""
     client.set("large", "x" * 100_000)
     commands = [("GET", "none")] * 100_000 + [("GET", "large")] * 5000
     replies = fastresp.iter_replies(commands, server=server.url)
@@ -200,7 +200,7 @@ def test_large_replies_after_small_ones(server: LocalServer, client: redis.Redis
 
 
 def test_complaint_about_a_part_of_a_command(server: LocalServer, client: redis.Redis) -> None:
-    """A limit that was lowered in mid-load: the server's words, and true counts."""
+    """A limit is lowered during the load: the error has the server's words and correct counts."""
 
     def source() -> Iterator[tuple[str, ...]]:
         yield "ECHO", "a"
@@ -224,7 +224,7 @@ def test_nothing(execute: Execute, server: LocalServer) -> None:
 
 
 def test_lazy(port: int) -> None:
-    """Nothing is opened before the first reply is asked for."""
+    """No connection is opened before the first reply is requested."""
     replies = fastresp.iter_replies([("PING",)], server=f"redis://127.0.0.1:{port}")
     with pytest.raises(fastresp.TransportError, match="refused"):
         next(replies)
@@ -284,7 +284,7 @@ def test_slow_consumer_is_not_a_timeout(server: LocalServer) -> None:
             time.sleep(1.5)
 
 
-def test_asyncio_left_early(server: LocalServer, client: redis.Redis) -> None:
+def test_asyncio_stopped_early(server: LocalServer, client: redis.Redis) -> None:
     async def take() -> list[Any]:
         got = []
         async with aclosing(
@@ -370,7 +370,7 @@ def test_one_command(run: Callable[..., Any], server: LocalServer) -> None:
 
 
 def test_source_that_loses_another_server(server: LocalServer) -> None:
-    """Its exception comes after the replies to the commands before."""
+    """Its exception is raised after the replies to the commands before it."""
     lost = fastresp.TransportError("another server")
 
     def source() -> Iterator[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""ReplyColumns: replies as columns, against hiredis; and their memory, which all give back."""
+"""ReplyColumns: replies as columns, compared with hiredis; and all memory is released."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Row = Sequence[bytes | None]
 
 
 class ErrorReply(Exception):
-    """What hiredis makes of an error reply."""
+    """hiredis returns this for an error reply."""
 
 
 @pytest.fixture(autouse=True)
-def _memory_is_given_back() -> Iterator[None]:
+def _memory_is_released() -> Iterator[None]:
     gc.collect()
     before = arrow_out.held()
     yield
@@ -62,7 +62,7 @@ def rows_of(batch: StringBatch | None) -> list[tuple[Any, ...]]:
 
 
 def parsed(stream: bytes) -> list[Any]:
-    """The replies as hiredis has them."""
+    """Parse replies with hiredis."""
     more = object()
     reader = hiredis.Reader(replyError=ErrorReply, notEnoughData=more)
     reader.feed(stream)
@@ -81,7 +81,7 @@ def cut_up(stream: bytes, cuts: list[int]) -> list[bytes]:
 @settings(max_examples=800)
 @given(st.data(), st.integers(1, 4), CUTS, st.integers(1, 5))
 def test_rows_as_hiredis_has_them(data: st.DataObject, n: int, cuts: list[int], step: int) -> None:
-    """Fixed rows and errors, cut anywhere, taken now and then."""
+    """Fixed rows and errors, cut anywhere, with some rows taken in between."""
     row = st.lists(VALUES, min_size=n, max_size=n).map(reply)
     stream = b"".join(data.draw(st.lists(row | ERRORS, max_size=15)))
     replies = parsed(stream)
@@ -103,7 +103,7 @@ def test_rows_as_hiredis_has_them(data: st.DataObject, n: int, cuts: list[int], 
 @settings(max_examples=400)
 @given(st.data(), st.integers(1, 3), CUTS)
 def test_items_of_any_number(data: st.DataObject, n: int, cuts: list[int]) -> None:
-    """As of RPOP with a count: items go to columns in turn; errors and null arrays make none."""
+    """As for RPOP with a count: items go to columns in turn; errors and null arrays add none."""
     some = st.integers(0, 4).flatmap(lambda k: st.lists(VALUES, min_size=k * n, max_size=k * n))
     stream = b"".join(
         data.draw(st.lists(some.map(reply) | ERRORS | st.just(b"*-1\r\n"), max_size=10))
@@ -122,28 +122,28 @@ def test_items_of_any_number(data: st.DataObject, n: int, cuts: list[int]) -> No
 @pytest.mark.parametrize(
     ("stream", "fixed", "words", "offset"),
     [
-        (b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n*1\r\n", True, "an array of 1, and not of 2 items", 18),
-        (b"*3\r\n", True, "an array of 3, and not of 2 items", 0),
-        (b"*0\r\n", True, "an array of 0, and not of 2", 0),
-        (b"*-1\r\n", True, "a null array, and not of 2", 0),
-        (b"*3\r\n", False, "not of a multiple of 2 items", 0),
-        (b":1\r\n", True, "a reply is no array", 0),
-        (b"+OK\r\n", False, "a reply is no array", 0),
-        (b"$1\r\nx\r\n", True, "a reply is no array", 0),
-        (b"*2\r\n:1\r\n", True, "an item is no bulk string", 4),
-        (b"*2\r\n$1\r\nx\r\n*1\r\n", True, "an item is no bulk string", 11),
-        (b"*2\r\n-ERR\r\n", True, "an item is no bulk string", 4),
+        (b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n*1\r\n", True, "an array of 1 item, where 2 are", 18),
+        (b"*3\r\n", True, "an array of 3 items, where 2 are expected", 0),
+        (b"*0\r\n", True, "an array of 0 items, where 2 are", 0),
+        (b"*-1\r\n", True, "a null array, where 2 are", 0),
+        (b"*3\r\n", False, "where a multiple of 2 are expected", 0),
+        (b":1\r\n", True, "a reply is not an array", 0),
+        (b"+OK\r\n", False, "a reply is not an array", 0),
+        (b"$1\r\nx\r\n", True, "a reply is not an array", 0),
+        (b"*2\r\n:1\r\n", True, "an item is not a bulk string", 4),
+        (b"*2\r\n$1\r\nx\r\n*1\r\n", True, "an item is not a bulk string", 11),
+        (b"*2\r\n-ERR\r\n", True, "an item is not a bulk string", 4),
         (b"*2\r\n$1\r\nxy\r\n", True, "longer than its header says", 9),
         (b"*2\r\n$1\r\nx\ry", True, "longer than its header says", 10),
-        (b"*x\r\n", True, "no proper value", 0),
-        (b"*2\r\n$\r\n", True, "no proper value", 4),
-        (b"*2\r\n$-2\r\n", True, "no proper value", 4),
-        (b"*2\r\n$9999999999999999999\r\n", True, "no proper value", 4),
+        (b"*x\r\n", True, "an invalid value", 0),
+        (b"*2\r\n$\r\n", True, "an invalid value", 4),
+        (b"*2\r\n$-2\r\n", True, "an invalid value", 4),
+        (b"*2\r\n$9999999999999999999\r\n", True, "an invalid value", 4),
         (b"*2\r\n$536870913\r\n", True, "more than the 536,870,912 bytes that a reply may", 4),
         (b"*8388610\r\n", False, "more than the 536,870,912 bytes that a reply may have", 0),
     ],
 )
-def test_what_is_no_row(stream: bytes, fixed: bool, words: str, offset: int) -> None:
+def test_bad_replies(stream: bytes, fixed: bool, words: str, offset: int) -> None:
     for pieces in ([stream], pieces_of(stream, range(len(stream)))):
         columns = ReplyColumns(["a", "b"], fixed=fixed)
         with pytest.raises(ProtocolError, match=words) as caught:
@@ -159,7 +159,7 @@ def test_what_is_no_row(stream: bytes, fixed: bool, words: str, offset: int) -> 
 @settings(max_examples=500)
 @given(st.binary(max_size=40), CUTS, st.booleans())
 def test_any_bytes(stream: bytes, cuts: list[int], fixed: bool) -> None:
-    """Cut or not, they are the same, or a fault."""
+    """Cut or not, they parse to the same rows or fail at the same byte."""
     outcomes: list[Any] = []
     for pieces in ([stream], cut_up(stream, cuts), pieces_of(stream, range(len(stream)))):
         columns = ReplyColumns(["a"], text=False, fixed=fixed)
@@ -174,7 +174,7 @@ def test_any_bytes(stream: bytes, cuts: list[int], fixed: bool) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 60])
 def test_too_large(size: int) -> None:
-    """A value, an array or a line that goes on for longer than a reply may is refused."""
+    """A value, an array or a line that is larger than a reply may be is refused."""
     for head, more in (
         (b"*4\r\n", b"$100\r\n" + b"x" * 100 + b"\r\n"),
         (b"*2\r\n$600\r\n", b"x"),
@@ -199,7 +199,7 @@ def test_a_line_without_an_end() -> None:
     assert len(columns.errors[0][1]) == 4_096
 
 
-def test_text_that_is_none() -> None:
+def test_text_that_is_not_utf8() -> None:
     good = [("ä€😀".encode(), b""), (b"x" * 100, None)]
     bad = [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc3", b"x" * 70 + b"\x80"]
     for value in bad:
@@ -214,8 +214,8 @@ def test_text_that_is_none() -> None:
         assert rows_of(batch)[2] == ("y", value)
 
 
-def test_a_character_over_two_values_is_none() -> None:
-    """Each value is text by itself, though the bytes of both together are."""
+def test_a_character_split_over_two_values() -> None:
+    """Neither value is UTF-8, although both together are."""
     columns = fed(reply([b"\xc3", None]) + reply([b"\xa4", None]), ["a", "b"])
     assert columns.invalid == (0, 0)
 
@@ -228,7 +228,7 @@ def test_rows_are_counted_from_the_first() -> None:
 
 
 def test_a_large_value_in_small_pieces() -> None:
-    """As long as in large ones, within bounds; what is taken before stays as it was."""
+    """About as fast as in large pieces; rows taken before stay unchanged."""
     value = random.Random(1).randbytes(32 << 20)
     stream = reply([b"first", b""]) + reply([b"x", value])
     seconds = {}
@@ -257,7 +257,7 @@ def test_many_rows_of_nulls_and_values() -> None:
 
 
 def test_libraries() -> None:
-    """All of them take a batch, as often as they like, and a column by itself."""
+    """All libraries accept a batch, more than once, and a single column."""
     batch = fed(reply([b"x", None]) + reply(["ä".encode(), b"1"]), ["a", "b"]).take()
     expected = {"a": ["x", "ä"], "b": [None, "1"]}
     for _ in range(2):
@@ -279,7 +279,7 @@ def test_memory_is_shared_and_outlives_the_batch() -> None:
     column = first.column(1)
     del batch, first, second
     gc.collect()
-    # pyarrow holds on to the whole of a batch.
+    # pyarrow keeps the whole batch.
     assert arrow_out.held() == before + 2
     assert column.to_pylist() == ["y"] * 1000
     thread = threading.Thread(target=lambda kept: kept.clear(), args=([column],))
@@ -289,7 +289,7 @@ def test_memory_is_shared_and_outlives_the_batch() -> None:
     assert arrow_out.held() == before
 
 
-def test_capsules_that_nobody_takes() -> None:
+def test_unused_capsules() -> None:
     before = arrow_out.held()
     batch = fed(reply([b"x"]), ["a"]).take()
     batch.__arrow_c_array__()
@@ -302,7 +302,7 @@ def test_capsules_that_nobody_takes() -> None:
 
 
 def test_streams() -> None:
-    """The batches of an iterator; it is closed when the stream is let go of."""
+    """A stream yields the batches of an iterator, and closes it when it is released."""
     closed = []
 
     def batches(fail: bool) -> Iterator[StringBatch]:
@@ -334,7 +334,7 @@ def test_streams() -> None:
     del reader
     gc.collect()
     assert closed == [False, True, False]
-    capsule()  # never begun: there is nothing to close
+    capsule()  # never started: there is nothing to close
 
 
 @pytest.mark.parametrize("text", [True, False])
@@ -344,7 +344,7 @@ def test_column_of_bytes_objects(text: bool) -> None:
     assert pa.array(string_column([], text=text)).to_pylist() == []
 
 
-def test_column_of_text_that_is_none() -> None:
+def test_column_of_text_that_is_not_utf8() -> None:
     with pytest.raises(UnicodeDecodeError):
         string_column([b"x", b"a\xff"], head=1)
 
@@ -356,12 +356,12 @@ def test_bad_arguments() -> None:
         ReplyColumns(["a"], text=[True, False])
     with pytest.raises(TypeError):
         ReplyColumns(["a"]).feed("x")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="columns of one length"):
+    with pytest.raises(ValueError, match="columns of the same length"):
         StringBatch(["a", "b"], [string_column([]), string_column([b"x"])])
 
 
-def test_made_by_hand() -> None:
-    """Without memory of its own a column would read that of nobody."""
+def test_created_directly() -> None:
+    """A column without memory would read from a null pointer."""
     for made in (
         StringColumn,
         lambda: StringColumn.__new__(StringColumn),
@@ -387,5 +387,5 @@ def test_values_of_a_column(text: bool) -> None:
 
 
 def test_name_with_a_nul() -> None:
-    with pytest.raises(ValueError, match="has a NUL"):
+    with pytest.raises(ValueError, match="allows no NUL"):
         arrow_out.schema(["a", "b\0c"], [True, True])

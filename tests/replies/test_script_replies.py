@@ -1,4 +1,4 @@
-"""Replies of scripts: in order and each once, however often the server forgets the script."""
+"""Replies of scripts: in order and each once, however often SCRIPT FLUSH removes the script."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def execute_asyncio(data: Any, command: Any, **options: Any) -> list[Any]:
 
 @pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
 def execute(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
-    """A list of all replies."""
+    """Return all replies as a list."""
     return request.param
 
 
@@ -38,7 +38,7 @@ def test_replies_in_order(
     execute: Callable[..., list[Any]], server: LocalServer, client: redis.Redis, rows: int,
     pause: float,
 ) -> None:  # fmt: skip
-    """Each in its place, and each script run once."""
+    """Each reply is in its place, and each script runs once."""
     script = Script("return {ARGV[1], redis.call('HINCRBY', KEYS[1], 'n', ARGV[1])}")
     template = ["ECHO {id}", script.command("u:{id}", "{n}")]
     with flushing(server, pause) as count:
@@ -91,7 +91,7 @@ def test_replies_over_tls(
     assert [int(reply[0]) for reply in replies] == [row["n"] for row in data(2 * KEYS)]
 
 
-def test_never_known(execute: Callable[..., list[Any]], server: LocalServer) -> None:
+def test_script_returns_noscript(execute: Callable[..., list[Any]], server: LocalServer) -> None:
     script = Script("return redis.error_reply('NOSCRIPT No matching script.')")
     template = ["ECHO {0}", script.command("k{0}")]
     replies = execute(range(3), template, server=server.url, on_error="collect")
