@@ -159,7 +159,7 @@ SOURCE_LIKE = source_like()
 # Beside them: averages, too.
 SERVER = [
     Column("server CPU s", _cpu("server_cpu", mean)),
-    Column("op/s / server CPU", _ceiling(mean)),
+    Column("op / server CPU s", _ceiling(mean)),
 ]
 WAITING = Column("wall / server CPU", _by_server(mean))
 CLIENT_CPU = Column("client CPU s", _cpu("client_cpu", mean))
@@ -168,7 +168,7 @@ TURNS = [
     median_time(1, "median s", 3, per_operation=False),
     Column("op/s", lambda row: f"{speed(row):,.0f}"),
     Column("server CPU s", _cpu("server_cpu", median)),
-    Column("op/s / server CPU", _ceiling(median)),
+    Column("op / server CPU s", _ceiling(median)),
     Column("wall / server CPU", _by_server(median)),
     Column("client CPU s", _cpu("client_cpu", median)),
 ]
