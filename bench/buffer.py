@@ -7,7 +7,7 @@ popped message is checked. All contenders do this once in each round.
 - ``naive``: one command at a time; server and client share one core (``cores.py``).
 - ``pipelining``: 1,000 commands, then their replies.
 - ``LRANGE trick``: pushed in a pipeline, popped with an LRANGE of 100 and an LTRIM.
-- ``a thousand a command``: LPUSH of 1,000 items and RPOP of 1,000, as ListBuffer does.
+- ``1,000 per command``: LPUSH of 1,000 items and RPOP of 1,000, as ListBuffer does.
 - ``redis-cli``: each command is generated and written to a ``redis-cli --pipe``; items that have
   arrived are popped meanwhile with the LRANGE trick, and the rest at the end. The report stopped
   its clock when everything was written; we stop it at the last reply. ``no generation`` writes the
@@ -65,7 +65,7 @@ DIVISOR = 1_000
 RANGE = 100
 KEY = "key"
 NAIVE = "naive"
-MANY = "a thousand a command"
+MANY = "1,000 per command"
 C = "hiredis (C)"
 COMMAND = ("LPUSH", KEY, PAYLOAD)
 

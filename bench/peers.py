@@ -259,7 +259,7 @@ class Tournament:
             if result.reason:
                 continue
             show(f"{result.table}: {result.row}")
-            # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+            # SYNC, so that old data is not freed in a thread during the load.
             self.client.execute_command("FLUSHALL", "SYNC")
             try:
                 take(result, run, self.server, keep, version=installed(peer.package))

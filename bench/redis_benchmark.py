@@ -306,7 +306,7 @@ class Connections:
     """Table ``001 connections``."""
 
     TABLE = "001 connections"
-    WAYS = ("one connection", "a connection a command", "a client a command")
+    WAYS = ("one connection", "a connection per command", "a client per command")
     TWO_CORES = ", two cores"
 
     def __init__(self, server: Server, commands: int, connections: int) -> None:

@@ -141,9 +141,9 @@ def python_to_c(results: Results) -> Table:
             True,
         )
         for kind, name, native in (
-            ("push", "fastresp ListBuffer", "a thousand a command"),
+            ("push", "fastresp ListBuffer", "1,000 per command"),
             ("pop", "fastresp ListBuffer.pop", "LRANGE trick"),
-            ("pop", "fastresp ListBuffer.pop", "a thousand a command"),
+            ("pop", "fastresp ListBuffer.pop", "1,000 per command"),
         )
     ]
     headings = ("", "PythonParser / C", "HiredisParser / C", "fastresp / C", "2018")
@@ -350,7 +350,7 @@ def ping_then(row: Result, figures: dict[str, float]) -> str:
 
 def of_redis_benchmark(results: Results, row: Result) -> Result | None:
     """Return redis-benchmark's row for the same command, over one connection."""
-    name = re.sub("a (connection|client) a command", "one connection", row.row)
+    name = re.sub("a (connection|client) per command", "one connection", row.row)
     return next(
         (
             each

@@ -121,7 +121,7 @@ REPORT_2018 = Group(
             "`op / server CPU s` is the ceiling: the rate if the server never waited for the "
             "client. Through redis-cli the server does most of its work during the pops, as in "
             "2018, so these rows show the cost of writing; the table of both together shows all "
-            "of it. ListBuffer and `a thousand a command` send 1,000 items with each LPUSH, all "
+            "of it. ListBuffer and `1,000 per command` send 1,000 items with each LPUSH, all "
             "others one. `fastresp mass_insert` includes its connecting. `naive`, and "
             "redis-benchmark without `-P`, share one core with the server.",
         ),
@@ -292,7 +292,7 @@ PIPELINES = Group(
             listing(
                 "003 busy loop",
                 ["pipelining"],
-                source_like("µs a SET", lambda seconds: f"{seconds * 1e6:,.2f}"),
+                source_like("µs per SET", lambda seconds: f"{seconds * 1e6:,.2f}"),
             ),
             bars("A busy loop", "003 busy loop", ("pipelining",)),
             "For one second one SET after another, each waiting for its reply, which the source "

@@ -51,12 +51,12 @@ def test_redis_py_in_percent_of_redis_benchmark(tmp_path: Path) -> None:
         result(table, row, [1.0, 1.0, 4.0], "redis-benchmark"),
         result(table, row, [2.0, 4.0, 5.0], "hiredis"),
     ]
-    for way, seconds in (("one connection", 2.0), ("a connection a command", 0.5)):
+    for way, seconds in (("one connection", 2.0), ("a connection per command", 0.5)):
         number = 100_000 if way == "one connection" else 10_000
         rows.append(result("001 connections", f"TCP, {way}", [seconds], "hiredis", number))
     for way, seconds in (("one connection", 1.0), ("one connection, two cores", 4.0)):
         rows.append(result("001 connections", f"TCP, {way}", [seconds], "redis-benchmark"))
-    way = "a connection a command, two cores"
+    way = "a connection per command, two cores"
     rows.append(result("001 connections", f"TCP, {way}", [8.0], "hiredis"))
     save(tmp_path / "redis_benchmark.json", rows)
     # From the medians of the times, and of the ratios of each round.
