@@ -1,26 +1,26 @@
-"""The two tables of the 2018 report: pushing onto a list and popping off it, by turns.
+"""The two tables of the 2018 report: pushing onto a list and popping off it, in turn.
 
-The work is the report's: a message of 129 bytes, 100,000 of them, over a unix socket; 1,000 are
-pushed, then 1,000 popped, a hundred times over. The times of the pushes are added up, and those of
-the pops. Each message that was popped is looked at. All contenders do that once in each round.
+The work is the report's: 100,000 messages of 129 bytes, over a unix socket; 1,000 are pushed, then
+1,000 popped, a hundred times. The times of the pushes are added up, and those of the pops. Every
+popped message is checked. All contenders do this once in each round.
 
-- ``naive``: a command and its reply, one by one; server and client on one core (``cores.py``).
+- ``naive``: one command at a time; server and client share one core (``cores.py``).
 - ``pipelining``: 1,000 commands, then their replies.
-- ``LRANGE trick``: pushed in a pipeline, and popped by LRANGE of 100 and LTRIM of them.
-- ``a thousand a command``: LPUSH of 1,000 items, and RPOP of 1,000, the work of ListBuffer.
-- ``redis-cli``: each command is generated and written to a ``redis-cli --pipe``; what has arrived
-  is popped by the LRANGE trick meanwhile, and the rest at the end. The report's clock stopped when
-  all was written; ours when the last reply has come. ``no generation`` writes the same commands,
-  made beforehand.
-- ``fastresp redis-cli``: the same by ``RedisCli`` and ``pack_many``, a thousand at a time.
+- ``LRANGE trick``: pushed in a pipeline, popped with an LRANGE of 100 and an LTRIM.
+- ``1,000 per command``: LPUSH of 1,000 items and RPOP of 1,000, as ListBuffer does.
+- ``redis-cli``: each command is generated and written to a ``redis-cli --pipe``; items that have
+  arrived are popped meanwhile with the LRANGE trick, and the rest at the end. The report stopped
+  its clock when everything was written; we stop it at the last reply. ``no generation`` writes the
+  same commands, made beforehand.
+- ``fastresp redis-cli``: the same with ``RedisCli`` and ``pack_many``, 1,000 at a time.
 - ``fastresp ListBuffer``: ``push()`` of 1,000, and ``pop(1000)`` or ``pop_arrow(1000)``.
-- ``fastresp mass_insert``: one load of all 100,000, a connection included; then they are popped.
+- ``fastresp mass_insert``: one load of all 100,000, connecting included; then they are popped.
 
-Through redis-cli the server does most of its work while others pop: a row of the push table says
-there what the writing took, and no CPU time of the server. A third table, ``000 both``, has the
-pushes and the pops of each contender together, and all of the server's CPU time.
+Through redis-cli the server does most of its work during the pops. So these rows of the push table
+show the cost of writing, without the server's CPU time. A third table, ``000 both``, has the pushes
+and pops of each contender together, with all of the server's CPU time.
 
-``PythonParser`` is redis-py as it is without hiredis, ``HiredisParser`` with it, ``hiredis (C)`` is
+``PythonParser`` is redis-py without hiredis, ``HiredisParser`` with it, ``hiredis (C)`` is
 ``hiredis_c.c``. The server's CPU time is that of its main thread.
 
     python bench/buffer.py -o buffer.json         # about 17 minutes
@@ -65,13 +65,13 @@ DIVISOR = 1_000
 RANGE = 100
 KEY = "key"
 NAIVE = "naive"
-MANY = "a thousand a command"
+MANY = "1,000 per command"
 C = "hiredis (C)"
 COMMAND = ("LPUSH", KEY, PAYLOAD)
 
 
 class Clock:
-    """Seconds of the pushes and the pops, and the CPU seconds of the server's main thread."""
+    """Add up the seconds of pushes and pops, and the CPU seconds of the server's main thread."""
 
     def __init__(self, server: psutil.Process) -> None:
         self.process = server
@@ -88,15 +88,15 @@ class Clock:
 
 
 def process(messages: list[Any]) -> int:
-    """What the report leaves to the reader: each message is looked at."""
+    """Check every message; the report leaves this step to the reader."""
     return sum(len(message) == len(PAYLOAD) for message in messages)
 
 
 class Way:
-    """A way to push and to pop, in turn; ``close()`` ends the pushes, and some items come then.
+    """A way to push and to pop in turn. Some items arrive only after ``close()``.
 
     Attributes:
-        waits: whether the server is through with what was pushed when a push returns.
+        waits: whether the server has finished the pushed commands when ``push()`` returns.
     """
 
     waits: ClassVar[bool] = True
@@ -105,14 +105,14 @@ class Way:
         raise NotImplementedError
 
     def pop(self, count: int) -> int:
-        """Pop up to so many items, and look at each; how many there were."""
+        """Pop up to ``count`` items and check each; return how many there were."""
         raise NotImplementedError
 
     def close(self) -> None:
         pass
 
     def run(self, operations: int, clock: Clock) -> None:
-        """Do it all, by the clock; all that was pushed has to be popped."""
+        """Push and pop everything, timed."""
         popped = 0
         for _ in range(operations // DIVISOR):
             clock.time("push", self.push, DIVISOR)
@@ -121,11 +121,11 @@ class Way:
         self.pop_rest(operations - popped, clock)
 
     def pop_rest(self, count: int, clock: Clock) -> None:
-        """Pop until there is no more; end the program unless it was so many."""
+        """Pop until the list is empty; end the program unless there were ``count`` items."""
         while found := clock.time("pop", self.pop, DIVISOR):
             count -= found
         if count:
-            sys.exit(f"{type(self).__name__} popped {-count:,} items more than were pushed")
+            sys.exit(f"{type(self).__name__}: {-count:,} more items were popped than pushed")
 
 
 class Naive(Way):
@@ -170,7 +170,7 @@ class Ranges(Pipelining):
 
 
 class Many(Naive):
-    """A thousand items a command."""
+    """1,000 items per command."""
 
     def push(self, count: int) -> None:
         self.client.lpush(KEY, *[PAYLOAD] * count)
@@ -180,7 +180,7 @@ class Many(Naive):
 
 
 class PlainCli(Ranges):
-    """redis-cli fed by a generator; popped by the LRANGE trick."""
+    """redis-cli fed by a generator, popped with the LRANGE trick."""
 
     waits = False
     generate: ClassVar[Any]
@@ -246,7 +246,7 @@ class Buffer(Way):
 
     def __init__(self, server: LocalServer) -> None:
         self.buffer = ListBuffer(KEY, server=server.url)
-        len(self.buffer)  # it is connected now, as the others are
+        len(self.buffer)  # connects, since the others are connected
 
     def push(self, count: int) -> None:
         self.buffer.push([PAYLOAD] * count)
@@ -261,7 +261,7 @@ class ArrowBuffer(Buffer):
 
 
 class Load(Buffer):
-    """fastresp, one load of all that the report pushes by and by."""
+    """fastresp, one load of all items."""
 
     def __init__(self, server: LocalServer) -> None:
         super().__init__(server)
@@ -277,13 +277,14 @@ class Load(Buffer):
 
 @dataclass
 class Contender:
-    """What runs, and the rows that its times go to.
+    """What runs, and the rows for its times.
 
     Attributes:
-        waits: whether the server's CPU time can be told to be of the pushes or of the pops.
+        run: runs it, or the reason why it cannot run.
+        waits: whether the server's CPU time can be split into that of pushes and of pops.
     """
 
-    run: Callable[[int, Clock], None] | str  # or why it can't
+    run: Callable[[int, Clock], None] | str
     push: Result | None
     pop: Result | None
     both: Result
@@ -293,7 +294,7 @@ class Contender:
         return [row for row in (self.push, self.pop, self.both) if row is not None]
 
     def note(self, operations: int, clock: Clock) -> None:
-        """Take the times of one run."""
+        """Add the times of one run."""
         for what, result in (("push", self.push), ("pop", self.pop)):
             if result is not None:
                 result.operations = operations
@@ -310,7 +311,7 @@ def contender(
     parser: str = "",
     waits: bool = True,
 ) -> Contender:
-    """A contender with its rows, by their names; an empty name is of no row."""
+    """Make a contender with rows of these names; an empty name makes no row."""
     rows = [
         Result(f"000 {what}", name, parser, OPERATIONS) if name else None
         for what, name in (("push", push), ("pop", pop))
@@ -319,12 +320,12 @@ def contender(
 
 
 def running(make: Callable[[], Way]) -> Callable[[int, Clock], None]:
-    """What makes a way to push and pop, and does it all."""
+    """Return a function that makes a way to push and pop, and runs it."""
     return lambda operations, clock: make().run(operations, clock)
 
 
 def in_python(server: LocalServer) -> Iterator[Contender]:
-    """redis-py's ways, and ours."""
+    """Yield redis-py's ways, and fastresp's."""
     for parser in PARSERS:
         client = redis_py(server.socket, parser)
         for push, pop, kind in (
@@ -354,7 +355,7 @@ def in_python(server: LocalServer) -> Iterator[Contender]:
 
 
 def in_c(stack: ExitStack, server: LocalServer) -> Iterator[Contender]:
-    """The same loops in C."""
+    """Yield the same loops in C."""
     missing = ""
     try:
         client = CClient(stack.enter_context(compiled()), server.socket)
@@ -375,17 +376,19 @@ def in_c(stack: ExitStack, server: LocalServer) -> Iterator[Contender]:
     ):
         yield contender(missing or partial(run, push, pop), push_row, pop_row, C)
     for name in ("format", "concatenation +", "substitution %", "no generation"):
-        reason = "a way of Python programs; redis-cli itself is in C, and reads by hiredis"
+        reason = "only for Python programs; redis-cli itself is in C, with hiredis"
         yield contender(reason, f"redis-cli, {name}", "", C)
 
 
 def main() -> None:
     """Measure, print the tables, write the results."""
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=3)
-    parser.add_argument("--operations", type=int, default=OPERATIONS, help="pushes, and pops")
+    parser.add_argument(
+        "--operations", type=int, default=OPERATIONS, help="number of pushes and of pops"
+    )
     args = parsed()
     if args.operations < DIVISOR or args.operations % DIVISOR:
-        parser.error(f"--operations is a multiple of {DIVISOR:,}")
+        parser.error(f"--operations must be a multiple of {DIVISOR:,}")
     with ExitStack() as stack:
         server = stack.enter_context(LocalServer())
         watched = psutil.Process(server.process.pid)
@@ -400,7 +403,7 @@ def main() -> None:
                 clock = Clock(watched)
                 one_by_one = each.both.row == NAIVE
                 with one_core(server.process.pid) if one_by_one else nullcontext():
-                    # The first one is for the warmth alone, and need not be long.
+                    # The warm-up round may be short.
                     each.run(args.operations if number else DIVISOR, clock)
                 if number:
                     each.note(args.operations, clock)

@@ -1,9 +1,9 @@
-"""The report's loops in C, with the client library hiredis: compiled, and run as a program.
+"""Compile and run the 2018 report's loops in C, with the client library hiredis.
 
     python bench/c_client.py
     python bench/c_client.py --items 20000
 
-runs each of them once, on a server of its own on a unix socket, with a value of 129 bytes.
+This runs each loop once, with a server of its own on a unix socket and values of 129 bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastresp.server.local_server import LocalServer
 __all__ = ["CClient", "NotAvailable", "compiled"]
 
 SOURCE = Path(__file__).with_name("hiredis_c.c")
-# Each with its batch; what one pushes, the next one pops.
+# Each with its batch; the second of a pair pops what the first pushed.
 LOOPS = (
     *(("ping", 1), ("ping-pipeline", 1_000)),
     *(("lpush", 1), ("rpop", 1)),
@@ -35,15 +35,15 @@ LOOPS = (
 
 
 class NotAvailable(Exception):
-    """The program can't be compiled here; the message says why."""
+    """The program cannot be compiled here; the message says why."""
 
 
 class CClient:
-    """The compiled program, and the server that it is to use.
+    """The compiled program, and the server it uses.
 
     Args:
-        program: as ``compiled()`` gives it.
-        where: the unix socket of the server, or its port of the loopback.
+        program: from ``compiled()``.
+        where: the unix socket of the server, or its port on the loopback.
     """
 
     def __init__(self, program: Path, where: Path | int) -> None:
@@ -51,16 +51,16 @@ class CClient:
         self.where = where
 
     def run(self, method: str, items: int, batch: int) -> float:
-        """Push or pop so many items, in the list ``key``; the seconds by the program's clock."""
+        """Push or pop items of the list ``key``; return the seconds the program measured."""
         [seconds], [count] = self._run(method, items, batch)
         if count != items:
-            raise SystemExit(f"{SOURCE.name} {method} was through with {count} of {items} items")
+            raise SystemExit(f"{SOURCE.name} {method} handled {count} of {items} items")
         return seconds
 
     def run_in_turn(
         self, push: str, pop: str, items: int, batch: int, server: int
     ) -> tuple[float, float, float, float]:
-        """Push and pop so many items, a batch of each in turn.
+        """Push and pop items, a batch of each in turn.
 
         Args:
             server: the process id of the server.
@@ -71,19 +71,19 @@ class CClient:
         """
         (*seconds, push_cpu, pop_cpu), counts = self._run(f"{push}/{pop}", items, batch, server)
         if counts != [items, items]:
-            raise SystemExit(f"{SOURCE.name} {push}, {pop}: {counts}, not {items} items each")
+            raise SystemExit(f"{SOURCE.name} {push}, {pop}: {counts} instead of {items} items each")
         pushing, popping = seconds
         return pushing, popping, push_cpu, pop_cpu
 
     def busy_loop(self, seconds: float) -> tuple[float, int]:
-        """SET foo bar, one by one, for so long; the seconds it took, and how many there were."""
+        """Send SET foo bar one by one for a time; return the seconds taken, and the count."""
         [taken], [count] = self._run("set-milliseconds", round(seconds * 1e3), 1)
         return taken, count
 
     def _run(
         self, method: str, items: int, batch: int, *more: int
     ) -> tuple[list[float], list[int]]:
-        """The seconds that the program prints, and the counts."""
+        """Return the seconds and the counts that the program prints."""
         arguments = [str(self.where), method, str(items), str(batch), PAYLOAD, *map(str, more)]
         done = subprocess.run([self.program, *arguments], capture_output=True, text=True)
         if done.returncode:
@@ -95,7 +95,7 @@ class CClient:
 
 @contextmanager
 def compiled() -> Iterator[Path]:
-    """Compile the program into a folder that is removed afterwards.
+    """Compile the program into a temporary folder.
 
     Raises:
         NotAvailable: there is no compiler, or no hiredis.
@@ -114,7 +114,7 @@ def compiled() -> Iterator[Path]:
 
 
 def _hiredis_flags() -> list[str]:
-    """What pkg-config says, or else what finds the library where compilers look anyway."""
+    """Return pkg-config's flags for hiredis, or the default ones."""
     command = ["pkg-config", "--cflags", "--libs", "hiredis"]
     if shutil.which("pkg-config") is not None:
         done = subprocess.run(command, capture_output=True, text=True)

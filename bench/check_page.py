@@ -1,7 +1,7 @@
-"""Look at the report's page in a real browser: headless Chromium, as a phone and as a desktop.
+"""Check the benchmarks' page in headless Chromium, as a phone and as a desktop, light and dark.
 
-In light and in dark: nothing on the console, every chart drawn and its text large enough to read,
-nothing wider than the screen but what scrolls by itself, nothing fetched from elsewhere.
+Nothing may be printed on the console or fetched from elsewhere; every chart must be drawn, with
+text large enough to read; nothing may be wider than the screen except what scrolls on its own.
 
     python bench/check_page.py
     python bench/check_page.py DIR/benchmarks.html --screenshots DIR
@@ -52,16 +52,16 @@ FACTS = """() => ({
 
 
 def browser_path() -> str | None:
-    """Where Chromium is, or ``None``; the variable ``CHROMIUM`` names another."""
+    """Return the path of Chromium, or ``None``; the variable ``CHROMIUM`` overrides it."""
     named = os.environ.get("CHROMIUM")
     return named or next(filter(None, map(shutil.which, PROGRAMS)), None)
 
 
 def check(page: Path, screenshots: Path | None = None) -> tuple[list[str], int]:
-    """Look at a page.
+    """Check a page.
 
     Returns:
-        The faults, and how many charts were looked at each time.
+        The faults, and the number of charts on the page.
     """
     from playwright.sync_api import sync_playwright
 
@@ -69,7 +69,7 @@ def check(page: Path, screenshots: Path | None = None) -> tuple[list[str], int]:
     charts = 0
     backgrounds = set()
     with sync_playwright() as playwright:
-        # As root, in a container, Chromium has no sandbox of its own.
+        # As root in a container, Chromium cannot use its sandbox.
         browser = playwright.chromium.launch(
             executable_path=browser_path(), args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
@@ -121,13 +121,13 @@ def _faults(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Check, and say what is wrong."""
+    """Check the page, and print its faults."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("page", type=Path, nargs="?", default=PAGE)
     parser.add_argument("--screenshots", type=Path, metavar="DIR", help="where to keep pictures")
     args = parser.parse_args()
     if browser_path() is None:
-        sys.exit("there is no Chromium: apt-get install chromium")
+        sys.exit("Chromium was not found: apt-get install chromium")
     if args.screenshots:
         args.screenshots.mkdir(parents=True, exist_ok=True)
     faults, charts = check(args.page, args.screenshots)

@@ -1,32 +1,36 @@
-"""Time to encode Arrow columns as RESP: fastresp, the generators of the report, hiredis, redis-py.
+"""Time to encode Arrow columns as RESP: fastresp, ``%`` formatting, hiredis, redis-py.
 
-The work is the same for every contender: 500,000 commands ``SET key value`` become RESP in bytes,
-in chunks that are ready to be written and then thrown away. fastresp starts from an Arrow table,
-with one template; the others from ready Python tuples, whose making costs them nothing here.
+Every contender does the same work: 500,000 commands ``SET key value`` become RESP, in chunks that
+are ready to be written and then thrown away. fastresp starts from an Arrow table, with one
+template; the others from ready Python tuples, and making those is not timed.
 
 - strings: values of 129 bytes, distinct keys, all of them strings;
 - ints: both the key and the value an int64;
-- floats: the key an int64, the value a float64 without a pattern (17 digits);
+- floats: the key an int64, the value a random float64 (17 digits);
 - embedding: 20,000 commands ``HSET doc:{key} vector {value}``, the value a vector of 384 float32
   as its bytes; the others start from a NumPy matrix, and make a key and call ``tobytes()`` for
   each.
 
 Two rows copy the same bytes of RESP out of one large buffer. ``memcpy`` copies them into another
-as large: of strings, each has 85 MB. ``memcpy, warm buffer`` copies them piece by piece into one
-buffer of a chunk's 512 KiB: fastresp, too, writes a chunk where the last one was.
+as large: for strings, each has 85 MB. ``memcpy, warm buffer`` copies them piece by piece into one
+buffer of 512 KiB, the size of a chunk: fastresp reuses the memory of a chunk as well.
 
-    python bench/columns.py -o columns.json
-    python bench/columns.py --fast
+The contenders take turns within a round. A value is the time per command; a fast contender repeats
+its work, so that a turn lasts 100 ms or more. Before it measures, the script checks that all
+contenders make the same bytes.
 
-Before it measures, the script checks that all contenders make the same bytes. The table at the end
-gives for each contender how many times its time is that of ``fastresp columns`` in this run, from
-medians, with the middle half of the ratios.
+    python bench/columns.py -o columns.json      # about 4 minutes
+    python bench/columns.py --fast               # about 1 minute
+
+The tables at the end show how many times longer each contender takes than ``fastresp columns``:
+the median of the ratios of each round, and their range.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -34,9 +38,10 @@ from typing import Any
 import hiredis
 import numpy as np
 import pyarrow as pa
-import pyperf
 import redis
-from common import commands, print_ratios, timed
+from common import commands, finish_encoding, repeated
+from results import Result
+from turns import arguments, measure
 
 from fastresp import Template
 from fastresp.cli.demo.generators import by_substitution, chunks
@@ -60,7 +65,7 @@ TEMPLATES = {
 
 @cache
 def table(kind: str, count: int) -> pa.Table:
-    """The columns."""
+    """Return the columns."""
     random = np.random.default_rng(1)
     if kind == "strings":
         _, keys, values = zip(*commands("SET", count), strict=True)
@@ -76,14 +81,14 @@ def table(kind: str, count: int) -> pa.Table:
 
 @cache
 def matrix(count: int) -> Any:
-    """The vectors, one a row."""
+    """Return the vectors, one per row."""
     shape = count, DIMENSIONS
     return np.random.default_rng(2).random(shape, dtype=np.float32)
 
 
 @cache
 def rows(kind: str, count: int) -> list[tuple[Any, ...]]:
-    """The same as commands of Python objects."""
+    """Return the same data as commands of Python objects."""
     columns = table(kind, count)
     keys = columns["key"].to_pylist()
     return list(zip(["SET"] * count, keys, columns["value"].to_pylist(), strict=True))
@@ -104,13 +109,13 @@ def substituted(command: tuple[Any, ...]) -> bytes:
 
 
 def embeddings(count: int) -> Iterator[tuple[Any, ...]]:
-    """Commands as a loop over the rows of a matrix makes them."""
+    """Yield commands, in a loop over the rows of the matrix."""
     for key, vector in enumerate(matrix(count), FIRST_KEY):
         yield "HSET", f"doc:{key}", "vector", vector.tobytes()
 
 
 def copied(kind: str, count: int) -> Callable[[], list[bytes]]:
-    """A function that copies the RESP of a kind from one large buffer to another."""
+    """Return a function that copies the RESP of a kind from one large buffer to another."""
     made = b"".join(map(bytes, by_columns(kind, count)))
     source, target = np.frombuffer(made, np.uint8).copy(), np.zeros(len(made), np.uint8)
 
@@ -122,7 +127,7 @@ def copied(kind: str, count: int) -> Callable[[], list[bytes]]:
 
 
 def copied_warm(kind: str, count: int) -> Callable[[], Iterator[memoryview]]:
-    """A function that copies the same into one buffer of the size of a chunk, again and again."""
+    """Return a function that copies the same bytes into one buffer of a chunk's size, reused."""
     source = np.frombuffer(b"".join(map(bytes, by_columns(kind, count))), np.uint8).copy()
     target = np.zeros(CHUNK_BYTES, np.uint8)
 
@@ -136,7 +141,7 @@ def copied_warm(kind: str, count: int) -> Callable[[], Iterator[memoryview]]:
 
 
 def contenders(kind: str, count: int) -> dict[str, Callable[[], Iterable[Any]]]:
-    """By name: what makes pieces of RESP."""
+    """Return by name: a function that makes pieces of RESP."""
     copy, copy_warm = cache(copied), cache(copied_warm)
     made: dict[str, Callable[[], Iterable[Any]]] = {
         BASE: lambda: by_columns(kind, count),
@@ -162,29 +167,39 @@ def check_equal(kind: str) -> None:
     }
     different = [name for name, made in digests.items() if made != digests[BASE]]
     if different:
-        raise SystemExit(f"{kind}: not the bytes of {BASE}: {', '.join(different)}")
+        raise SystemExit(f"{kind}: other bytes than {BASE}: {', '.join(different)}")
+
+
+def compare(kind: str, count: int, rounds: int) -> list[Result]:
+    """Time all contenders in turn."""
+
+    def work(make: Callable[[], Iterable[Any]]) -> Callable[[], object]:
+        return lambda: deque(make(), maxlen=0)
+
+    made = [
+        (Result("columns", f"{kind} {name}"), repeated(work(make), count))
+        for name, make in contenders(kind, count).items()
+    ]
+    measure(made, rounds)
+    return [result for result, _ in made]
 
 
 def main() -> None:
-    """Run all benchmarks; in the end print the ratios."""
-    runner = pyperf.Runner()
-    args = runner.parse_args()
-    if not args.worker:
-        for kind in TEMPLATES:
-            check_equal(kind)
-    runner.metadata["description"] = "Encode Arrow columns as RESP, time a command"
-    runner.metadata["pyarrow_version"] = pa.__version__
-    runner.metadata["hiredis_version"] = hiredis.__version__
-    runner.metadata["redis_py_version"] = redis.__version__
+    """Measure, print the tables, write the results."""
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=50, fast_rounds=8)
+    parser.add_argument("--commands", type=int, default=COMMANDS, help="commands to encode")
+    parser.add_argument("--vectors", type=int, default=VECTORS, help="vectors to encode")
+    args = parsed()
+    if args.commands < 1 or args.vectors < 1:
+        parser.error("--commands and --vectors must be 1 or more")
+    groups = []
     for kind in TEMPLATES:
-        count = VECTORS if kind == "embedding" else COMMANDS
-        results: dict[str, pyperf.Benchmark] = {}
-        for name, make in contenders(kind, count).items():
-            result = runner.bench_time_func(f"{kind} {name}", timed, make, inner_loops=count)
-            if result is not None and result.get_nvalue():
-                results[name] = result
-        if not args.worker and BASE in results:
-            print_ratios(kind, results, BASE)
+        check_equal(kind)
+        count = args.vectors if kind == "embedding" else args.commands
+        groups.append(compare(kind, count, args.rounds))
+        for made in (table, matrix, rows):
+            made.cache_clear()
+    finish_encoding(groups, "command", args.output)
 
 
 if __name__ == "__main__":

@@ -1,54 +1,88 @@
-"""What the benchmarks of encoding share: the commands, the clock, and how ratios are shown."""
+"""What the encoding benchmarks share: the commands, the clock, and the table they print."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from statistics import quantiles
+from collections.abc import Callable, Sequence
+from math import ceil
+from pathlib import Path
+from statistics import median
 from time import perf_counter
-from typing import Any
 
-import pyperf
+from pages.goals import quotient
+from results import Result, save
 from rich.console import Console
 from rich.table import Table
+from turns import print_goals
 
 from fastresp.cli.demo.generators import PAYLOAD
 
-__all__ = ["KINDS", "commands", "print_ratios", "timed"]
+__all__ = ["KINDS", "commands", "finish_encoding", "repeated"]
 
 KINDS = ("SET", "LPUSH")
+# How long one turn lasts at least: a fast contender repeats its work.
+TURN_S = 0.1
 
 
 def commands(kind: str, count: int) -> list[tuple[str, str, str]]:
-    """Ready commands with the report's payload: SET with distinct keys, or LPUSH with one key."""
+    """Return ready commands with 129-byte values: SET with distinct keys, LPUSH with one key."""
     if kind == "SET":
         return [("SET", f"key:{index:08}", PAYLOAD) for index in range(count)]
     return [("LPUSH", "key", PAYLOAD)] * count
 
 
-def timed(loops: int, make: Callable[[], Iterable[Any]]) -> float:
-    """Make all pieces so many times, and throw them away one by one."""
-    make()  # what is made once and kept is made now
-    start = perf_counter()
-    for _ in range(loops):
-        deque(make(), maxlen=0)
-    return perf_counter() - start
+def repeated(work: Callable[[], object], operations: int) -> Callable[[], float]:
+    """Make a contender that repeats its work for ``TURN_S`` and returns the time per operation.
+
+    Args:
+        work: what is timed.
+        operations: how many of them one call of ``work`` does.
+    """
+    loops = 0
+
+    def run() -> float:
+        nonlocal loops
+        if not loops:
+            work()  # fills the caches
+            start = perf_counter()
+            work()
+            loops = ceil(TURN_S / (perf_counter() - start))
+        start = perf_counter()
+        for _ in range(loops):
+            work()
+        return (perf_counter() - start) / loops / operations
+
+    return run
 
 
-def print_ratios(title: str, results: dict[str, pyperf.Benchmark], base: str) -> None:
-    """Print each contender's time by that of the base."""
-    table = Table(title=f"{title}, ns a command", title_justify="left", box=None, pad_edge=False)
+def print_ratios(title: str, results: Sequence[Result], base: Result) -> None:
+    """Print the time of each contender, and its ratio to that of the base."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("contender")
-    for column in ("median", "ratio", "middle half"):
+    for column in ("median ns", "ratio", "range"):
         table.add_column(column, justify="right")
-    quartiles = {
-        name: quantiles(values, n=4) if len(values := result.get_values()) > 1 else [values[0]] * 3
-        for name, result in results.items()
-    }
-    base_low, base_median, base_high = quartiles[base]
-    for name, (low, middle, high) in quartiles.items():
-        spread = "" if name == base else f"{low / base_high:.1f} - {high / base_low:.1f}"
-        table.add_row(name, f"{middle * 1e9:,.1f}", f"{middle / base_median:.1f}x", spread)
+    for result in results:
+        ratio = quotient(result, base)
+        spread = "" if result is base else f"{ratio.low:.1f} - {ratio.high:.1f}"
+        nanoseconds = f"{median(result.values) * 1e9:,.1f}"
+        table.add_row(result.row, nanoseconds, f"{ratio.figure:.1f}x", spread)
     console = Console()
     console.print()
     console.print(table)
+
+
+def finish_encoding(
+    groups: Sequence[Sequence[Result]], operation: str, output: Path | None
+) -> None:
+    """Print a table for each group and the goals, and write the results if asked to.
+
+    Args:
+        groups: results that took turns; the first of each is what the others are compared with.
+        operation: what the times are of, such as ``"command"``.
+        output: the file to write.
+    """
+    for group in groups:
+        print_ratios(f"{group[0].table}, ns per {operation}", group, group[0])
+    results = [result for group in groups for result in group]
+    print_goals(results)
+    if output:
+        save(output, results)

@@ -1,11 +1,11 @@
-"""One core for a server and its clients, or two; and what tells of the state of a value.
+"""Keep a server and its clients on one core or two, and note the state of the machine.
 
-A command that is waited for takes two wake-ups. From one core to another a wake-up takes a
-microsecond if that core still polls for work, and 100 if it sleeps (under Linux's haltpoll, in a
-virtual machine, it polls for 200 µs at most): the same loop does 5,000 commands a second, or 25,000
-for a while. On one core nothing has to be woken, and one command after another is all there is to
-do anyway: what is left is the work of both. So all contenders that go one by one are measured on
-one core. Those that write while the server works need two, and are left alone.
+A client that waits for each reply needs two wake-ups per command. Waking another core takes a
+microsecond if it still polls for work, and 100 if it sleeps (under Linux's haltpoll, in a virtual
+machine, it polls for at most 200 µs): the same loop does 5,000 commands per second, or 25,000 for
+a while. On one core there is nothing to wake up, and since client and server never work at the same
+time, nothing is lost. So all contenders that send one command at a time are measured on one core.
+Those that write while the server works need two, and are left alone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def one_core(server: int) -> AbstractContextManager[None]:
     """Keep a server and this process, with what it starts meanwhile, on one core.
 
     Args:
-        server: its process id; the thread of that number is what works in it.
+        server: its process id, which is that of its main thread.
 
-    Where a system has no such call (macOS), nothing is done.
+    It does nothing on systems without such a call (macOS).
     """
     return _kept(server, min, min)
 
@@ -59,10 +59,10 @@ def _kept(server: int, its: Choose, ours: Choose) -> Iterator[None]:
 def take_noted(
     result: Result, run: Contender, server: psutil.Process, keep: bool = True, **details: Any
 ) -> float:
-    """Do as ``turns.take()``, and note what tells of the state.
+    """Do the same as ``turns.take()``, and note the state of the machine.
 
-    That is how often the server gave its core away by itself (``voluntary``: it waited), how often
-    it was taken from it (``involuntary``), and the load of the machine, of one minute.
+    That is how often the server gave up its core to wait (``voluntary``), how often it lost it
+    (``involuntary``), and the machine's load over one minute.
     """
     before = _switches(server)
     taken = take(result, run, server, keep, **details)

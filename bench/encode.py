@@ -1,42 +1,45 @@
-"""Time to encode commands as RESP: fastresp, the report's generators, hiredis and redis-py.
+"""Time to encode commands as RESP: fastresp, the generators of the 2018 report, hiredis, redis-py.
 
-The work is the same for every contender: 100,000 commands, ready Python tuples of three str,
-become RESP in bytes, joined to chunks of about 1 MiB that are ready to be written and then thrown
-away. (``pack_many`` makes one piece of all. ``template, dicts`` starts from ready dicts.) Rows
-named ``alone`` leave out the joining and encoding into chunks: each result is thrown away at once.
+Every contender does the same work: 100,000 ready commands, tuples of three str, become RESP,
+joined to chunks of about 1 MiB, ready to be written and then thrown away. (``pack_many`` makes one
+piece of all; ``template, dicts`` starts from ready dicts.) Rows named ``alone`` neither join nor
+encode text: each result is thrown away at once.
 
-Before it measures, the script checks that all contenders make the same bytes.
+The contenders take turns within a round. A value is the time per command; a fast contender repeats
+its work, so that a turn lasts 100 ms or more. Before it measures, the script checks that all
+contenders make the same bytes.
 
-    python bench/encode.py -o encode.json
-    python bench/encode.py --fast
+    python bench/encode.py -o encode.json        # about 5 minutes
+    python bench/encode.py --fast                # about 1 minute
     python -m pyperf compare_to before.json after.json
 
-Times are those of one command. The table at the end gives for each contender how many times its
-time is that of ``fastresp rows`` in this run, from medians, with the middle half of the ratios
-(its lower quartile by the upper one of ``fastresp rows``, and the reverse).
+The tables at the end show how many times longer each contender takes than ``fastresp rows``: the
+median of the ratios of each round, and their range.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import starmap
 from operator import itemgetter
 from typing import Any
 
 import hiredis
-import pyperf
 import redis
-from common import KINDS, commands, print_ratios, timed
+from common import KINDS, commands, finish_encoding, repeated
 from redis.connection import PythonRespSerializer
+from results import Result
+from turns import arguments, measure
 
 from fastresp import Template, Writer, pack_many
 from fastresp.cli.demo.generators import AS_LISTED, GENERATORS, chunks
 
 COMMANDS = 100_000
 BASE = "fastresp rows"
-# What redis-py's connections give their packer: longer buffers are not joined.
+# As redis-py's connections set it: longer buffers are not joined.
 REDIS_PY_CUTOFF = 6_000
 
 Encoder = Callable[[Any], Iterable[Any]]
@@ -46,12 +49,12 @@ cached_commands = cache(commands)
 
 @cache
 def dicts(kind: str, count: int) -> list[dict[str, str]]:
-    """The commands' keys and values as dicts."""
+    """Return the commands' keys and values as dicts."""
     return [{"key": key, "value": value} for _, key, value in cached_commands(kind, count)]
 
 
 def by_f_string(command: Sequence[str]) -> str:
-    """Write a command of three arguments with an f-string, which the report of 2018 has not."""
+    """Write a command of three arguments with an f-string, which is not in the 2018 report."""
     name, key, value = command
     name_bytes = len(name) if name.isascii() else len(name.encode())
     key_bytes = len(key) if key.isascii() else len(key.encode())
@@ -70,7 +73,7 @@ def alone(generate: Callable[[Any], Any]) -> Encoder:
 
 
 def contenders(kind: str) -> dict[str, tuple[Encoder, Callable[[str, int], Any]]]:
-    """By name: an encoder, and what makes its rows."""
+    """Return by name: an encoder, and the function that makes its rows."""
     by_position, by_name = Template(f"{kind} {{1}} {{2}}"), Template(f"{kind} {{key}} {{value}}")
     packer = PythonRespSerializer(REDIS_PY_CUTOFF, redis.Connection().encoder.encode)
     encoders: dict[str, Encoder] = {
@@ -84,17 +87,13 @@ def contenders(kind: str) -> dict[str, tuple[Encoder, Callable[[str, int], Any]]
         encoders[f"{name} alone"] = alone(generate)
     encoders["hiredis.pack_command"] = joining(hiredis.pack_command)
     encoders["hiredis.pack_command alone"] = alone(hiredis.pack_command)
-    # Commands this short come as a list of one piece.
+    # A command this short is a list of one piece.
     encoders["redis-py packer"] = lambda rows: chunks(itemgetter(0), starmap(packer.pack, rows))
     encoders["redis-py packer alone"] = lambda rows: starmap(packer.pack, rows)
     return {
         name: (encode, dicts if name.endswith("dicts") else cached_commands)
         for name, encode in encoders.items()
     }
-
-
-def encoded(encode: Encoder, make_rows: Callable[[str, int], Any], kind: str) -> Iterable[Any]:
-    return encode(make_rows(kind, COMMANDS))
 
 
 def check_equal(kind: str) -> None:
@@ -104,7 +103,7 @@ def check_equal(kind: str) -> None:
     }
     different = [name for name, made in digests.items() if made != digests[BASE]]
     if different:
-        raise SystemExit(f"{kind}: not the bytes of {BASE}: {', '.join(different)}")
+        raise SystemExit(f"{kind}: other bytes than {BASE}: {', '.join(different)}")
 
 
 def digest(pieces: Iterable[Any]) -> str:
@@ -122,32 +121,31 @@ def flat(pieces: Iterable[Any]) -> Iterator[Any]:
             yield piece
 
 
+def compare(kind: str, count: int, rounds: int) -> list[Result]:
+    """Time all contenders in turn."""
+
+    def work(encode: Encoder, make_rows: Callable[[str, int], Any]) -> Callable[[], object]:
+        return lambda: deque(encode(make_rows(kind, count)), maxlen=0)
+
+    made = [
+        (Result("encode", f"{kind} {name}"), repeated(work(encode, make_rows), count))
+        for name, (encode, make_rows) in contenders(kind).items()
+    ]
+    measure(made, rounds)
+    return [result for result, _ in made]
+
+
 def main() -> None:
-    """Run all benchmarks; in the end print the ratios."""
-    runner = pyperf.Runner()
-    args = runner.parse_args()
-    if not args.worker:
-        for kind in KINDS:
-            check_equal(kind)
-    runner.metadata["description"] = "Encode 100,000 commands as RESP, time a command"
-    runner.metadata["hiredis_version"] = hiredis.__version__
-    runner.metadata["redis_py_version"] = redis.__version__
-    results: dict[str, dict[str, pyperf.Benchmark]] = {}
+    """Measure, print the tables, write the results."""
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=50, fast_rounds=8)
+    parser.add_argument("--commands", type=int, default=COMMANDS, help="commands to encode")
+    args = parsed()
+    if args.commands < 1:
+        parser.error("--commands must be 1 or more")
     for kind in KINDS:
-        results[kind] = {}
-        for name, (encode, make_rows) in contenders(kind).items():
-            result = runner.bench_time_func(
-                f"{kind} {name}",
-                timed,
-                partial(encoded, encode, make_rows, kind),
-                inner_loops=COMMANDS,
-            )
-            if result is not None and result.get_nvalue():
-                results[kind][name] = result
-    if not args.worker:
-        for kind in KINDS:
-            if BASE in results[kind]:
-                print_ratios(kind, results[kind], BASE)
+        check_equal(kind)
+    groups = [compare(kind, args.commands, args.rounds) for kind in KINDS]
+    finish_encoding(groups, "command", args.output)
 
 
 if __name__ == "__main__":

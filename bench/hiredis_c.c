@@ -2,19 +2,20 @@
  *
  *     hiredis_c SOCKET METHOD COUNT BATCH VALUE [PID]
  *
- * SOCKET is a unix socket, or a port of the loopback.
+ * SOCKET is a unix socket, or a port on the loopback.
  *
- * Prints the seconds that the loop took, without the connecting, and the number of items that were
- * pushed or popped, or of pings answered. An item counts if it has the length of VALUE.
+ * It prints the seconds of the loop, without connecting, and the number of items pushed or popped, or
+ * of pings answered. An item counts if it has the length of VALUE.
  *
- * With two methods, as in lpush-pipeline/lrange, BATCH items are pushed and popped in turn, until it
- * was COUNT; the seconds of the pushes and of the pops, the CPU seconds of the process PID meanwhile,
- * its main thread's, and the counts of both. Where that can't be told, it is 0. LRANGE takes 100 then.
+ * With two methods, such as lpush-pipeline/lrange, BATCH items are pushed and popped in turn, COUNT
+ * in all. It prints the seconds of the pushes and of the pops, the CPU seconds of the main thread of
+ * process PID in each (0 where the system does not report them), and the counts of both. LRANGE then
+ * reads 100 at a time.
  *
- * lrange waits for each of its requests, lrange-pipeline for the oldest of ten in flight. lpush-many
- * and rpop-many have BATCH items in one command.
+ * lrange waits for each request, lrange-pipeline for the oldest of ten in flight. lpush-many and
+ * rpop-many have BATCH items in one command.
  *
- * set-milliseconds is the busy loop that redis.io warns of: SET foo bar, one by one, for COUNT of them.
+ * set-milliseconds is the busy loop that redis.io warns of: SET foo bar, one by one, for COUNT ms.
  */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
@@ -42,7 +43,7 @@ static double now(void)
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-/* CPU time of a process so far, in seconds; 0 where there is no such file. */
+/* CPU time of a process so far, in seconds; 0 if there is no such file. */
 static double cpu(const char *schedstat)
 {
     unsigned long long nanoseconds = 0;
@@ -55,7 +56,7 @@ static double cpu(const char *schedstat)
     return nanoseconds / 1e9;
 }
 
-/* How many items a reply brought, where an answer that is none counts as one. Frees it. */
+/* Return how many items a reply has; an answer without items counts as one. Frees the reply. */
 static size_t take(int type)
 {
     void *taken;
@@ -78,7 +79,7 @@ static size_t take(int type)
     return items;
 }
 
-/* The same command, `batch` times before its replies are read; 1 for one by one. */
+/* Send the same command, `batch` times before its replies are read; 1 for one by one. */
 static size_t repeat(int type, int arguments, const char **command, size_t count, size_t batch)
 {
     size_t sizes[3], done = 0;
@@ -96,7 +97,7 @@ static size_t repeat(int type, int arguments, const char **command, size_t count
     return done;
 }
 
-/* Read the end of the list and cut it off, in one turn; so many requests in flight. */
+/* Read the end of the list and trim it, together, with `in_flight` requests at a time. */
 static size_t pop_ranges(size_t count, unsigned long long batch, size_t in_flight)
 {
     size_t asked = 0, waiting = 0, done = 0;
@@ -115,7 +116,7 @@ static size_t pop_ranges(size_t count, unsigned long long batch, size_t in_fligh
     }
 }
 
-/* LPUSH of `batch` items at a time, each waited for. */
+/* LPUSH of `batch` items, one command at a time. */
 static size_t push_many(size_t count, size_t batch, const char *value)
 {
     const char **command = malloc((batch + 2) * sizeof *command);
@@ -140,7 +141,7 @@ static size_t push_many(size_t count, size_t batch, const char *value)
     return done;
 }
 
-/* RPOP of `batch` items at a time, each waited for. */
+/* RPOP of `batch` items, one command at a time. */
 static size_t pop_many(size_t count, size_t batch)
 {
     char text[24];
@@ -153,7 +154,7 @@ static size_t pop_many(size_t count, size_t batch)
     return done;
 }
 
-/* One by one, for so many seconds. */
+/* SETs one by one, for a time. */
 static size_t repeat_seconds(double seconds)
 {
     const char *command[] = {"SET", "foo", "bar"};
@@ -195,7 +196,7 @@ static size_t run(const char *method, size_t count, size_t batch, const char *va
     return 0;
 }
 
-/* Push and pop in turn, a batch at a time, by the two methods that stand on both sides of a '/'. */
+/* Push and pop in turn, a batch at a time. */
 static void run_in_turn(char *push, char *pop, size_t count, size_t batch, const char *value,
                         const char *pid)
 {

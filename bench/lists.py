@@ -1,14 +1,14 @@
-"""Time to push items onto a list and to pop them off it, the report's buffer, by several clients.
+"""Time to push items onto a list and to pop them off it, with several clients.
 
-The items are those of the report, 129 bytes each; the server is started for the run, on a unix
-socket. A pop begins with a full list, filled the same way for all and not timed, and ends when the
-client has had the bytes of every item; a push ends with the last reply. The contenders are the
-C client hiredis (``hiredis_c.c``, by its own clock, without its start), redis-py with hiredis's
-parser, and fastresp. What can't be had here is named, and left out.
+The items have 129 bytes, as in the 2018 report; the server is started for the run, on a unix
+socket. A pop starts with a full list (filling it is not timed) and ends when the client has the
+bytes of every item; a push ends with the last reply. The contenders are the C client hiredis
+(``hiredis_c.c``, which measures its time itself, without its start), redis-py with hiredis's
+parser, and fastresp. A contender that is missing here is named and left out.
 
-The contenders take turns within a round, so that what else the machine does hits them alike. A
-value is the wall time of one whole list; the CPU times that the server and the clients took
-meanwhile are in the metadata ``server_cpu`` and ``client_cpu``. redis-py speaks RESP2.
+The contenders take turns within a round. A value is the wall time of one whole list; the CPU times
+of the server and the clients are in the metadata ``server_cpu`` and ``client_cpu``. redis-py uses
+RESP2.
 
     python bench/lists.py -o lists.json
     python bench/lists.py --items 20000 --rounds 1
@@ -37,12 +37,12 @@ ITEM = PAYLOAD.encode()
 KEY = "key"
 BATCH = 1_000
 
-# By kind and name: what is timed, or why it can't be had here.
+# By kind and name: what is timed, or why it is missing here.
 Contenders = dict[str, dict[str, Contender | str]]
 
 
 def pop_all(pop: Callable[[int], Any], most: int = BATCH) -> int:
-    """Pop so many until there is none; each is thrown away once it is counted."""
+    """Pop up to ``most`` at a time until the list is empty; return the number of items."""
     count = 0
     while size := len(pop(most) or ()):
         count += size
@@ -50,17 +50,17 @@ def pop_all(pop: Callable[[int], Any], most: int = BATCH) -> int:
 
 
 def sizes(items: int) -> list[int]:
-    """Of the batches that make so many items."""
+    """Return the sizes of the batches."""
     return [min(BATCH, items - first) for first in range(0, items, BATCH)]
 
 
 def need_all(count: int, items: int) -> None:
     if count != items:
-        raise FastrespError(f"{count:,} items were popped, and not {items:,}")
+        raise FastrespError(f"{count:,} items were popped instead of {items:,}")
 
 
 def c_contenders(stack: ExitStack, server: LocalServer, items: int) -> Contenders:
-    """The loops in C, which count their items themselves."""
+    """Return the loops in C, which count their items themselves."""
     loops = {
         "pop": {
             "C lrange 100": ("lrange", 100),
@@ -89,7 +89,7 @@ def c_contenders(stack: ExitStack, server: LocalServer, items: int) -> Contender
 
 
 def redis_py_contenders(client: Any, items: int) -> Contenders:
-    """redis-py's ways, in batches too."""
+    """Return redis-py's ways, with and without batches."""
 
     def push_pipelines() -> None:
         pipeline = client.pipeline(transaction=False)
@@ -113,13 +113,13 @@ def redis_py_contenders(client: Any, items: int) -> Contenders:
 
 
 def fastresp_contenders(url: str, items: int) -> Contenders:
-    """A load of LPUSH, and the buffer."""
+    """Return ListBuffer's ways, and a load of LPUSHes."""
     ready = [("LPUSH", KEY, ITEM)] * items
     values = [ITEM] * items
     many = 10 * BATCH
     uses: dict[str, dict[str, Callable[[Any], object]]] = {
         "pop": {
-            # Each waits for its one request, and for ten of them in flight together.
+            # One request at a time, and ten in flight.
             "pop": lambda buffer: need_all(pop_all(buffer.pop), items),
             "pop 10000": lambda buffer: need_all(pop_all(buffer.pop, many), items),
             "drain": lambda buffer: need_all(sum(map(len, buffer.drain())), items),
@@ -136,7 +136,7 @@ def fastresp_contenders(url: str, items: int) -> Contenders:
     def using(use: Callable[[Any], object]) -> Contender:
         def run() -> float:
             with ListBuffer(KEY, server=url, batch=BATCH) as buffer:
-                len(buffer)  # it is connected now, as the others are
+                len(buffer)  # connects, since the others are connected
                 start = perf_counter()
                 use(buffer)
                 return perf_counter() - start
@@ -156,12 +156,12 @@ def fastresp_contenders(url: str, items: int) -> Contenders:
 def compare(
     kind: str, contenders: dict[str, Contender | str], server: LocalServer, args: Any
 ) -> list[Result]:
-    """Push or pop by each contender, in rounds."""
+    """Push or pop with each contender, in rounds."""
     client = redis_py(server.socket, "HiredisParser")
     left = args.items if kind == "push" else 0
 
     def fill() -> None:
-        # SYNC, since Valkey frees the old data in a thread meanwhile otherwise.
+        # SYNC, so that old data is not freed in a thread during the run.
         client.execute_command("FLUSHALL", "SYNC")
         if kind == "pop":
             batches = (("RPUSH", KEY, *[ITEM] * size) for size in sizes(args.items))
@@ -169,7 +169,7 @@ def compare(
 
     def check(row: Result) -> None:
         if (held := client.llen(KEY)) != left:
-            raise FastrespError(f"{row.row} left {held:,} items, and not {left:,}")
+            raise FastrespError(f"{row.row} left {held:,} items instead of {left:,}")
 
     entries: list[tuple[Result, Contender]] = []
     for name, run in contenders.items():
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1_000_000, help="items in each list")
     args = parsed()
     if args.items < 1:
-        parser.error("--items is 1 or more")
+        parser.error("--items must be 1 or more")
     results = []
     with LocalServer() as server, ExitStack() as stack:
         groups = [

@@ -3,16 +3,13 @@
 Two loads, each into a server started for it on a unix socket:
 
 - ``parquet``: a file of 5,000,000 rows and 10 columns (integers, floats, text, times, booleans),
-  made by the script, through the command ``fastresp load`` into a hash a row. Printed:
-  wall time by the server's own CPU time for it, and the peak memory of the command with all
-  processes that it starts.
-- ``embedding``: a column of vectors of 384 float32 into hashes, by ``mass_insert`` from an Arrow
-  table, against redis-py's pipeline in batches of 1,000 with ``tobytes()``, in turn.
+  which the script makes, loaded by ``fastresp load`` into a hash per row. It prints wall time /
+  server CPU time, and the peak memory of the command with all processes that it starts.
+- ``embedding``: a column of vectors of 384 float32 into hashes, with ``mass_insert`` from an Arrow
+  table, and with a redis-py pipeline of 1,000 and ``tobytes()``, in turn.
 
     python bench/load.py
     python bench/load.py --rows 200000 --vectors 5000 --rounds 1 -o load.json
-
-The contenders take turns within a round, so that what else the machine does hits them alike.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ DIMENSIONS = 384
 PIPELINE = 1_000
 BATCH = 250_000
 TEMPLATE = "HSET row:{id} {**}"
-# How often the memory is looked at.
+# How often the memory is sampled.
 SAMPLE_S = 0.02
 
 
@@ -74,7 +71,7 @@ def write_parquet(path: Path, rows: int) -> None:
 
 
 class Peak:
-    """The most memory that a process and its children took together, while this runs."""
+    """Watch the peak memory of a process and its children together."""
 
     def __init__(self, pid: int) -> None:
         self.bytes = 0
@@ -91,22 +88,22 @@ class Peak:
         while not self._ended.wait(SAMPLE_S):
             try:
                 tree = [self._process, *self._process.children(recursive=True)]
-                # What forked processes share is counted once.
+                # PSS counts memory that forked processes share once.
                 self.bytes = max(self.bytes, sum(p.memory_full_info().pss for p in tree))
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
 
 
 def flush(server: LocalServer) -> Any:
-    """Empty the server; a client of it, that waits as long as it takes."""
+    """Empty the server; return a client without a timeout."""
     client = redis_py(server.socket, "HiredisParser")
-    # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+    # SYNC, so that old data is not freed in a thread during the load.
     client.execute_command("FLUSHALL", "SYNC")
     return client
 
 
 def load_parquet(rows: int, rounds: int, transport: str) -> Result:
-    """Load the file by the command, so many times."""
+    """Load the file with the command, once per round."""
     result = Result("load", "parquet", "", rows)
     with tempfile.TemporaryDirectory() as folder, LocalServer() as server:
         path = Path(folder) / "rows.parquet"
@@ -130,12 +127,12 @@ def load_parquet(rows: int, rounds: int, transport: str) -> Result:
             take(result, load, process)
             result.details[-1]["peak_bytes"] = peaks[0]
             if (held := client.dbsize()) != rows:
-                raise SystemExit(f"the server holds {held:,} of {rows:,} rows")
+                raise SystemExit(f"the server has {held:,} of {rows:,} rows")
     return result
 
 
 def load_embeddings(count: int, rounds: int) -> list[Result]:
-    """Load vectors by fastresp and by a redis-py pipeline, in turn."""
+    """Load vectors with fastresp and with a redis-py pipeline, in turn."""
     matrix = np.random.default_rng(2).random((count, DIMENSIONS), dtype=np.float32)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), DIMENSIONS)
     table = pa.table({"key": np.arange(count), "value": vectors})
@@ -171,7 +168,7 @@ def main() -> None:
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=3)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the Parquet file")
     parser.add_argument("--vectors", type=int, default=VECTORS, help="rows of embeddings")
-    parser.add_argument("--transport", default="socket", help="of fastresp load")
+    parser.add_argument("--transport", default="socket", help="transport of fastresp load")
     args = parsed()
     parquet_rows = load_parquet(args.rows, args.rounds, args.transport)
     finish([parquet_rows, *load_embeddings(args.vectors, args.rounds)], args.output)

@@ -1,17 +1,17 @@
-"""How much memory a client takes for 10,000,000 items: mass_insert and ListBuffer.
+"""How much memory a client needs for 10,000,000 items: mass_insert and ListBuffer.
 
-Table ``memory``. Each row is a Python process of its own, which says how much memory it has before
-and at most (``VmRSS`` and ``VmHWM`` of ``/proc/self/status``; ``ru_maxrss`` would be that of the
-process that started it, if that had more).
+Table ``memory``. Each row is a Python process of its own, which reports its memory at the start and
+its peak (``VmRSS`` and ``VmHWM`` of ``/proc/self/status``; ``ru_maxrss`` would include the peak of
+the process that started it).
 
 - ``fastresp mass_insert, redis-cli`` and ``fastresp mass_insert, socket``: 10,000,000 LPUSHes of
-  small values, which a generator makes; the value is the peak above the start, with fastresp
-  imported. redis-cli, a process of its own that holds a few blocks of 16 KiB, is no part of it.
-- ``fastresp ListBuffer, push and drain``: as many items pushed, then drained; the value is the peak
-  of the whole process, Python itself included. The items are counted, with a checksum.
+  small values from a generator. The value is the growth from the start, with fastresp imported.
+  redis-cli, a process of its own with a few blocks of 16 KiB, is not included.
+- ``fastresp ListBuffer, push and drain``: as many items pushed, then drained. The value is the peak
+  of the whole process, Python included. The items are counted, and their checksum compared.
 
-In the metadata are ``start``, ``peak`` and ``above``, in bytes, and the ``seconds`` that it took.
-The server's memory is no part of it; it is up to 1 GB.
+The metadata has ``start``, ``peak`` and ``above`` in bytes, and the ``seconds``. The server's own
+memory, up to 1 GB, is not included.
 
     python bench/memory.py -o memory.json        # about 3 minutes
     python bench/memory.py --fast --items 100000
@@ -41,7 +41,7 @@ FAST_ITEMS = 1_000_000
 MIB = 1 << 20
 KEY = "key"
 
-# What the processes begin and end with. argv: the URL, how many, and the transport.
+# The start and end of each program. argv: the URL, the number of items, and the transport.
 BEGIN = """
 import json, sys, zlib
 import fastresp
@@ -71,7 +71,7 @@ END = """
 facts = {"start": start, "peak": memory("VmHWM"), "done": done, "checksum": checksum}
 print(json.dumps(facts))
 """
-# By row: the middle of the program, its transport, and whether the whole process counts.
+# By row: the middle of the program, its transport, and whether to report the whole process.
 ROWS: dict[str, tuple[str, str, bool]] = {
     "fastresp mass_insert, redis-cli": (INSERT, "redis-cli", False),
     "fastresp mass_insert, socket": (INSERT, "socket", False),
@@ -80,7 +80,7 @@ ROWS: dict[str, tuple[str, str, bool]] = {
 
 
 def checksum_of(items: int) -> int:
-    """That of the items of ListBuffer."""
+    """Return the checksum of ListBuffer's items."""
     checksum = 0
     for first in range(0, items, 10_000):
         last = min(items, first + 10_000)
@@ -89,7 +89,7 @@ def checksum_of(items: int) -> int:
 
 
 def run(row: str, items: int, server: LocalServer) -> dict[str, Any]:
-    """Run a row's process; what it says."""
+    """Run a row's process; return what it reports."""
     middle, transport, _ = ROWS[row]
     program = [sys.executable, "-c", BEGIN + middle + END]
     command = [*program, server.url, str(items), transport]
@@ -100,15 +100,15 @@ def run(row: str, items: int, server: LocalServer) -> dict[str, Any]:
 
 
 def check(row: str, facts: dict[str, Any], left: int, items: int, checksum: int) -> None:
-    """End the program unless all items were pushed, and all popped where that belongs to it."""
+    """End the program unless all items were pushed, and by ListBuffer popped as well."""
     expected = (items, 0, checksum) if ROWS[row][0] is BUFFER else (items, items, 0)
     found = facts["done"], left, facts["checksum"]
     if found != expected:
-        sys.exit(f"{row}: items, items left, checksum are {found}, and not {expected}")
+        sys.exit(f"{row}: items, items left, checksum are {found} instead of {expected}")
 
 
 def print_memory(results: list[Result], items: int) -> None:
-    """Print the peaks, the greatest of the rounds."""
+    """Print the peaks: the greatest of the rounds."""
     title = f"memory of the client for {items:,} items, MiB"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("")
@@ -131,16 +131,16 @@ def main() -> None:
     """Measure, print the peaks, write the results."""
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=3, fast_rounds=1)
     parser.add_argument(
-        "--items", type=int, help=f"how many: {ITEMS:,}, or {FAST_ITEMS:,} with --fast"
+        "--items", type=int, help=f"number of items: {ITEMS:,}, or {FAST_ITEMS:,} with --fast"
     )
     args = parsed()
     items = args.items if args.items is not None else FAST_ITEMS if args.fast else ITEMS
     if items < 1:
-        parser.error("--items is 1 or more")
+        parser.error("--items must be 1 or more")
     results = {row: Result("memory", row, "", items, unit="byte") for row in ROWS}
     if not Path("/proc/self/status").exists():
         for result in results.values():
-            result.reason = "only Linux tells the peak of a process alone"
+            result.reason = "only Linux reports the peak of a single process"
     checksum = checksum_of(items)
     with LocalServer() as server, redis.Redis.from_url(server.url, socket_timeout=None) as client:
         process = psutil.Process(server.process.pid)

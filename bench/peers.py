@@ -1,17 +1,18 @@
-"""Other Python ways to fill a server: SETs with distinct keys and values of 129 bytes.
+"""Other Python clients that fill a server: SETs with distinct keys and values of 129 bytes.
 
-Each peer goes its best documented way in bulk, 1,000 at a time where it has to be told: redis-py's
+Each peer uses its fastest documented way, 1,000 commands at a time if it needs a number: redis-py's
 pipeline and ``mset`` with hiredis, the non-atomic ``Batch`` of valkey-glide (sync and asyncio) and
 its ``mset``, the pipeline of coredis, ``write_strings`` of polars-redis from a DataFrame; then
 ``mass_insert`` from rows, through redis-cli and over a socket, and from columns. Keys, values and
-frames are ready beforehand. The peers' clocks start when they are connected; what fastresp takes to
-connect is counted. After each load the keys are counted, after the first all values are looked at.
+frames are ready beforehand. A peer's time starts when it is connected; fastresp's includes
+connecting. After each load the keys are counted, after the first all values are checked.
 
-Tables ``peers SET`` (a unix socket) and ``peers SET, TCP``. The version of each is in the metadata.
-``pip install 'fastresp[peers]'`` has the peers; polars-redis is built from source, by Rust, and so
-is not among them: ``pip install polars-redis``.
+Tables ``peers SET`` (a unix socket), ``peers SET, TCP``, and ``peers HSET, TCP`` (hashes, beside
+adbc-driver-redis: see ``peers_hashes.py``). The version of each peer is in the metadata.
+``pip install 'fastresp[peers]'`` installs the peers, except polars-redis, which may need Rust:
+``pip install polars-redis``.
 
-    python bench/peers.py -o peers.json        # about 5 minutes
+    python bench/peers.py -o peers.json        # about 6 minutes
     python bench/peers.py --fast --commands 10000
 """
 
@@ -22,7 +23,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -30,6 +30,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 from common import commands
+from peers_hashes import ROWS, hashes, installed
 from redis_py_client import redis_py
 from results import Result
 from turns import Contender, arguments, finish, show, take
@@ -41,15 +42,12 @@ from fastresp.cli.demo.methods import Workbench
 COMMANDS = 100_000
 BATCH = 1_000
 NOT_INSTALLED = "not installed: pip install 'fastresp[peers]'"
-NEEDS_RUST = "not installed: pip install polars-redis; where it has no wheel, Rust has to build it"
-NO_RIOT = (
-    "a Java program whose releases are archives of its own site; no artifact of it that runs was "
-    "found on Maven Central"
-)
+NEEDS_RUST = "not installed: pip install polars-redis (without a wheel it needs Rust)"
+NO_RIOT = "a Java program; Maven Central has no artifact of it that runs"
 
 
 class Data:
-    """What is loaded, in each form that a contender takes."""
+    """The data, in each form that a contender needs."""
 
     def __init__(self, count: int) -> None:
         self.commands = commands("SET", count)
@@ -104,7 +102,7 @@ def _glide_settings(glide: Any, place: Place) -> Any:
     address = glide.NodeAddress("127.0.0.1", place.port)
     if place.socket:
         address = glide.NodeAddress(unix_socket_path=place.socket)
-    # Its default of 250 ms is short for a busy machine.
+    # The default of 250 ms is too short for a busy machine.
     return glide.GlideClientConfiguration([address], request_timeout=30_000)
 
 
@@ -123,7 +121,7 @@ def glide_sync(place: Place, data: Data) -> Contender:
 
 
 def _in_asyncio(load: Callable[[], Awaitable[float]]) -> Contender:
-    """A load in a loop of its own; its own clock leaves out how it connects."""
+    """Run a load in its own event loop; it measures its time itself, without connecting."""
 
     async def run() -> float:
         return await load()
@@ -186,7 +184,7 @@ def coredis_pipeline(place: Place, data: Data) -> Contender:
 def polars_redis(place: Place, data: Data) -> Contender:
     peer, polars = import_module("polars_redis"), import_module("polars")
     frame = polars.DataFrame(data.table)
-    # The form of the URL that Rust's client has for it.
+    # Rust's client has another form of URL for a unix socket.
     url = f"redis+unix://{place.socket}" if place.socket else place.url
 
     def run() -> None:
@@ -210,7 +208,7 @@ def fastresp_columns(place: Place, data: Data) -> Contender:
 
 @dataclass(frozen=True)
 class Peer:
-    """A row of the tables: its name, the package that it is of, and what makes its load, if any."""
+    """A row of the tables: its name, its package, and the function that makes its load, if any."""
 
     row: str
     package: str
@@ -235,7 +233,7 @@ PEERS = (
 
 
 class Tournament:
-    """All peers at one place."""
+    """All peers, at one place."""
 
     def __init__(self, table: str, place: Place, workbench: Workbench, data: Data) -> None:
         self.client: Any = workbench.client
@@ -261,13 +259,13 @@ class Tournament:
             if result.reason:
                 continue
             show(f"{result.table}: {result.row}")
-            # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+            # SYNC, so that old data is not freed in a thread during the load.
             self.client.execute_command("FLUSHALL", "SYNC")
             try:
-                take(result, run, self.server, keep, version=_version(peer.package))
+                take(result, run, self.server, keep, version=installed(peer.package))
             except fastresp.FastrespError:
                 raise
-            except Exception as error:  # of whatever kind a peer has
+            except Exception as error:  # each peer has its own kinds
                 words = str(error).splitlines() or [""]
                 result.reason = f"it failed: {type(error).__name__}: {words[-1]:.200}"
                 result.values.clear()
@@ -276,29 +274,23 @@ class Tournament:
             self.check(result.row, look=not keep)
 
     def check(self, row: str, look: bool) -> None:
-        """End the program unless all keys are there, and all values if these are looked at."""
+        """End the program unless all keys are there and, with ``look``, all values."""
         if (held := self.client.dbsize()) != len(self.data.rows):
-            sys.exit(f"{row} left {held:,} keys, and not {len(self.data.rows):,}")
+            sys.exit(f"{row} left {held:,} keys instead of {len(self.data.rows):,}")
         for batch in self.data.batches if look else ():
             values = self.client.mget([key for key, _ in batch])
             if values != [PAYLOAD.encode()] * len(batch):
-                sys.exit(f"{row} stored other values than it should have")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except ImportError:
-        return "unknown"
+                sys.exit(f"{row} stored other values than it was given")
 
 
 def main() -> None:
     """Measure, print the tables, write the results."""
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=2)
-    parser.add_argument("--commands", type=int, default=COMMANDS, help="SETs of each load")
+    parser.add_argument("--commands", type=int, default=COMMANDS, help="SETs in each load")
+    parser.add_argument("--rows", type=int, default=ROWS, help="hashes in each load")
     args = parsed()
-    if args.commands < 1:
-        parser.error("--commands is 1 or more")
+    if args.commands < 1 or args.rows < 1:
+        parser.error("--commands and --rows must be 1 or more")
     data = Data(args.commands)
     with Workbench.open(tcp=True) as workbench:
         port = int(workbench.url.rpartition(":")[2])
@@ -310,7 +302,8 @@ def main() -> None:
             for each in both:
                 each.run(keep=number > 0)
     show("")
-    finish([result for each in both for _, result, _ in each.entries], args.output)
+    results = [result for each in both for _, result, _ in each.entries]
+    finish([*results, *hashes(args.rows, args.rounds)], args.output)
 
 
 if __name__ == "__main__":

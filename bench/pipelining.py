@@ -1,19 +1,18 @@
-"""Pings with and without a pipeline, how deep a pipeline has to be, scripts, and the busy loop.
+"""Pings with and without a pipeline, the depth of a pipeline, scripts, and the busy loop.
 
-- Table ``002 ping``: 10,000 PINGs over TCP, one by one and in one pipeline, as that post has them.
-  Its pipeline was redis-py's default, a transaction; that is a row of its own. Its clock, Python
-  2's ``time.clock()``, counted the client's CPU time and not the waiting: that is our
-  ``client_cpu``.
-- Tables ``003 depth, unix`` and ``003 depth, TCP``: the rate of PINGs over how many go before their
-  replies are read. ``socket, ready bytes`` writes bytes made beforehand and counts those that come
-  back. fastresp has no depth to choose: it reads while it writes, and sees to what is in flight.
-- Table ``003 scripting``: 10,000 counters are read, computed with (twice as many, and one more) and
-  written; the values are checked each time.
-- Table ``003 busy loop``: how often ``SET foo bar`` is done in one second, one by one, and by
-  mass_insert, which does not wait for one reply to write the next command. A value is the time of
-  one SET.
+- Table ``002 ping``: 10,000 PINGs over TCP, one by one and in one pipeline, as in a post of about
+  2011. Its pipeline was redis-py's default, a transaction, which has a row of its own. It used
+  ``time.clock()`` of Python 2, which counts CPU time without waiting: our ``client_cpu``.
+- Tables ``003 depth, unix`` and ``003 depth, TCP``: the rate of PINGs over the number sent before
+  their replies are read. ``socket, ready bytes`` writes ready bytes and counts the bytes that come
+  back. fastresp has no depth to choose: it reads while it writes, and bounds what is in flight.
+- Table ``003 scripting``: 10,000 counters are read, changed (doubled, plus one) and written; the
+  values are checked each time.
+- Table ``003 busy loop``: how many ``SET foo bar`` fit into one second, one by one, and with
+  mass_insert, which writes the next command without waiting for a reply. A value is the time per
+  SET.
 
-The server and all contenders share one core, as ``cores.py`` says.
+The server and all contenders share one core (``cores.py`` says why).
 
     python bench/pipelining.py -o pipelining.json        # about 5 minutes
     python bench/pipelining.py --fast --commands 10000
@@ -42,7 +41,7 @@ from fastresp.cli.demo.methods import Workbench
 
 PINGS = 10_000
 COUNTERS = 10_000
-# Of shallow pipelines; deep ones do MORE times as many, for they are as much faster.
+# Of shallow pipelines; deep ones do MORE times as many, since they are faster.
 COMMANDS = 20_000
 MORE = 5
 DEEP = 50
@@ -59,12 +58,12 @@ Contenders = list[tuple[Result, Contender]]
 
 
 class Place:
-    """Where the server is: the unix socket, or the port of the loopback."""
+    """Where the server is: the unix socket, or the port on the loopback."""
 
     def __init__(self, where: Path | int, program: Path | str) -> None:
         self.where = where
         self.url = f"unix://{where}" if isinstance(where, Path) else f"redis://127.0.0.1:{where}"
-        # The C client, or why there is none.
+        # The C client, or the reason why there is none.
         self.c = CClient(program, where) if isinstance(program, Path) else program
 
     def client(self, parser: str) -> Any:
@@ -82,7 +81,7 @@ class Place:
 
 def need(found: object, expected: object, what: str) -> None:
     if found != expected:
-        sys.exit(f"{what}: {found!r:.200}, and not {expected!r:.200}")
+        sys.exit(f"{what}: {found!r:.200} instead of {expected!r:.200}")
 
 
 def ping_naive(client: Any, count: int) -> None:
@@ -100,7 +99,7 @@ def ping_pipelined(client: Any, count: int, depth: int, transaction: bool = Fals
 
 
 def ping_ready(connection: socket.socket, count: int, depth: int) -> None:
-    """Write ready bytes, and read as many as their answers have."""
+    """Write ready bytes, and read as many bytes as their replies have."""
     ready, size = PING * depth, len(PONG) * depth
     buffer = memoryview(bytearray(size))
     for _ in range(count // depth):
@@ -125,7 +124,7 @@ def ping_insert(url: str, count: int) -> None:
 
 
 def c_ping(place: Place, result: Result, method: str, depth: int) -> tuple[Result, Contender]:
-    """A contender in C, or why there is none."""
+    """Return a contender in C, or a result that says why there is none."""
     client = place.c
     if isinstance(client, str):
         result.reason = client
@@ -134,7 +133,7 @@ def c_ping(place: Place, result: Result, method: str, depth: int) -> tuple[Resul
 
 
 def pings(place: Place, count: int) -> Contenders:
-    """Table 002."""
+    """Return the contenders of table 002."""
     made: Contenders = []
 
     def row(name: str, parser: str = "") -> Result:
@@ -162,7 +161,7 @@ def pings(place: Place, count: int) -> Contenders:
 
 
 def depths(table: str, place: Place, commands: int) -> Contenders:
-    """A table of 003: each contender at each depth, and ours at none."""
+    """Return the contenders of a table of 003: at each depth, and fastresp without one."""
     made: Contenders = []
     client, connection = place.client("hiredis"), place.connected()
     many = MORE * commands
@@ -191,7 +190,7 @@ def depths(table: str, place: Place, commands: int) -> Contenders:
 
 
 class Counters:
-    """Ways to read, compute and write counters."""
+    """Ways to read, change and write counters."""
 
     def __init__(self, place: Place, count: int) -> None:
         self.url = place.url
@@ -276,7 +275,7 @@ class Counters:
 
 
 def sets_for(seconds: float) -> Iterator[tuple[str, str, str]]:
-    """Commands for so long; the clock is looked at now and then."""
+    """Yield commands for a time; the clock is checked every 1,000."""
     end = perf_counter() + seconds
     while perf_counter() < end:
         yield from repeat(("SET", "foo", "bar"), 1_000)
@@ -321,7 +320,7 @@ class BusyLoop:
         return perf_counter() - start, report.replies
 
     def measure(self, rounds: int, server: psutil.Process) -> list[Result]:
-        """Note the time of one SET; the server has to have counted as many."""
+        """Add the time per SET, after checking the server's count of SETs."""
         for number, (result, run) in ((n, way) for n in range(rounds + 1) for way in self.ways):
             if result.reason:
                 continue
@@ -357,13 +356,12 @@ def main() -> None:
         "--commands",
         type=int,
         default=COMMANDS,
-        help="PINGs in a shallow pipeline's measurement; "
-        f"less than {PINGS:,} are so many pings and counters in the other tables, too, and as much "
-        "less of the busy loop's second",
+        help="PINGs for a shallow pipeline; if fewer than "
+        f"{PINGS:,}, the other tables shrink as well",
     )
     args = parsed()
     if args.commands < 1:
-        parser.error("--commands is 1 or more")
+        parser.error("--commands must be 1 or more")
     with ExitStack() as stack:
         program: Path | str
         try:

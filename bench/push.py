@@ -1,15 +1,15 @@
 """Time to load commands into a real server: ``mass_insert`` against plain ``redis-cli --pipe``.
 
-The methods are those of the report's push table: each of its generators piped into redis-cli in
-chunks of 1 MiB, a file made beforehand (``redis-cli --pipe < file``), and ``mass_insert`` by its
-transports: redis-cli, the socket, and the socket in asyncio. All start from the same ready list
-of tuples, SET with distinct keys or LPUSH with one key, and a value of 129 bytes. The server is
-started for the run, on a unix socket or with ``--tcp`` on the loopback, and emptied before each.
+The methods are those of the 2018 report's push table: each of its generators piped into redis-cli
+in chunks of 1 MiB; a ready file (``redis-cli --pipe < file``); and ``mass_insert`` through
+redis-cli, over the socket, and over the socket in asyncio. All start from the same ready list of
+tuples, SET with distinct keys or LPUSH with one key, and a value of 129 bytes. The server is
+started for the run, on a unix socket or with ``--tcp`` on the loopback, and emptied before each
+load.
 
-The methods take turns within a round, so that what else the machine does hits them alike, where
-pyperf's runner would run one after the other. A value is the wall time of one whole load. The CPU
-times that the server and the clients took meanwhile are in the metadata ``server_cpu`` and
-``client_cpu``. The table is ``push``, or with ``--tcp`` ``push-tcp``.
+The methods take turns within a round, so that other work on the machine slows all of them alike. A
+value is the wall time of one whole load. The CPU times of the server and the clients are in the
+metadata ``server_cpu`` and ``client_cpu``. The table is ``push``, or with ``--tcp`` ``push-tcp``.
 
     python bench/push.py -o push.json
     python bench/push.py --tcp --only "no generation,fastresp socket"
@@ -37,7 +37,7 @@ from fastresp.cli.demo.methods import FASTRESP, Workbench
 
 
 def methods(workbench: Workbench, kind: str, count: int) -> dict[str, Contender]:
-    """What loads the same commands, by name."""
+    """Return by name what loads the same commands."""
     ready, url = commands(kind, count), workbench.url
     dump(ready, None, workbench.ready_file)
     return workbench.plain_methods(lambda: ready) | {
@@ -48,7 +48,7 @@ def methods(workbench: Workbench, kind: str, count: int) -> dict[str, Contender]
 
 
 def compare(workbench: Workbench, kind: str, args: Any) -> list[Result]:
-    """Load by each method, in rounds, each time into an empty server."""
+    """Load with each method, in rounds, each time into an empty server."""
     client: Any = workbench.client
     made = {
         name: (Result("push-tcp" if args.tcp else "push", f"{kind} {name}", "", args.commands), run)
@@ -59,9 +59,9 @@ def compare(workbench: Workbench, kind: str, args: Any) -> list[Result]:
     def check(row: Result) -> None:
         held = client.dbsize() if kind == "SET" else client.llen("key")
         if held != args.commands:
-            raise FastrespError(f"{row.row}: the server holds {held:,} of {args.commands:,}")
+            raise FastrespError(f"{row.row}: the server has {held:,} of {args.commands:,}")
 
-    # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+    # SYNC, so that old data is not freed in a thread during the load.
     measure(
         [*made.values()],
         args.rounds,
@@ -75,11 +75,11 @@ def compare(workbench: Workbench, kind: str, args: Any) -> list[Result]:
 def main() -> None:
     """Measure, print the tables, write the results."""
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=5, only=True)
-    parser.add_argument("--tcp", action="store_true", help="over TCP, not over a unix socket")
+    parser.add_argument("--tcp", action="store_true", help="use TCP instead of a unix socket")
     parser.add_argument("--commands", type=int, default=1_000_000, help="commands in each load")
     args = parsed()
     if args.commands < 1:
-        parser.error("--commands is 1 or more")
+        parser.error("--commands must be 1 or more")
     results: list[Result] = []
     for kind in KINDS:
         with Workbench.open(tcp=args.tcp) as workbench:

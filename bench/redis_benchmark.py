@@ -1,21 +1,22 @@
-"""What redis-benchmark reports, and redis-py at the same commands; a connection for each of them.
+"""redis-benchmark, redis-py with the same commands, and a connection for each command.
 
-- Table ``001 redis-benchmark``: each line of ``redis-benchmark -c 1``, and the same commands by
-  redis-py, one by one, with either parser. The names are those that redis-benchmark prints. The
-  line of 2013 that it has no more, LRANGE of 450, is given to it as a command; so are all LRANGEs
-  and the LPUSH before them, for each of its own lines of them pushes again.
+- Table ``001 redis-benchmark``: each line of ``redis-benchmark -c 1``, and the same commands with
+  redis-py, one by one, with either parser. The names are redis-benchmark's. LRANGE of 450, a line
+  of 2013 that it no longer has, is given to it as a command; so are all LRANGEs and the LPUSH
+  before them, since each of its own lines for them pushes again.
 - Tables ``000 push`` and ``000 pop``: the rows that the 2018 report left empty; values of 129
-  bytes, by one client, 100,000, or 500,000 that go 1,000 at a time (``-P 1000``). They push or pop
-  only, not in turns as the other rows of these tables. RPOP begins with a full list.
-  The rows of LRANGE_100 count commands; what they bring is in the metadata as ``items``.
+  bytes, one client, 100,000 commands, or 500,000 with ``-P 1000``. They only push or only pop; the
+  other rows of these tables do both in turn. RPOP starts with a full list. The rows of LRANGE_100
+  count commands; the number of items is in the metadata as ``items``.
 - Table ``001 connections``: SETs over one connection, over a new one for each (the pool's is closed
-  after each command), and by a new ``redis.Redis()`` for each, by unix socket and TCP.
+  after each command), and with a new ``redis.Redis()`` for each, over a unix socket and TCP.
 
-The contenders take turns line by line, each in a database of its own, and redis-benchmark does a
-line in a process of its own: its time is by the rate that it prints, the server's CPU time that of
-the whole process. After each line the server's count of commands has to be right, and after a round
-the databases have to hold the same. What goes one by one has one core (``cores.py``), but for the
-rows of ``two cores``, one for each; each value's metadata tell the server's switches and the load.
+The contenders take turns line by line, each in a database of its own. redis-benchmark runs each
+line as a process: its time is computed from the rate it prints, the server's CPU time covers the
+whole process. After each line the server's count of commands is checked, and after a round the
+contents of the databases. Clients that send one command at a time share one core with the server
+(``cores.py`` says why), except in the rows of ``two cores``; the metadata of each value has the
+server's context switches and the load.
 
     python bench/redis_benchmark.py -o redis_benchmark.json       # about 10 minutes
     python bench/redis_benchmark.py --fast --commands 1000
@@ -49,14 +50,14 @@ MISSING = (
     "redis-benchmark was not found (Debian: apt install redis-tools), nor named by "
     "FASTRESP_BENCHMARK"
 )
-TOO_SHORT = "it took less than a millisecond, redis-benchmark's clock; more --commands do"
+TOO_SHORT = "too short for redis-benchmark's clock of milliseconds; raise --commands"
 COMMANDS = 10_000
-# Where each has a connection of its own.
+# With a connection for each command.
 CONNECTIONS = 2_000
 DEPTH = 1_000
-# So many more commands of the rows of 2018, which have 100,000, and where they go 1,000 at a time.
+# The rows of 2018 have this many times the commands, one by one and 1,000 at a time.
 MORE, MORE_PIPELINED = 10, 50
-# Of each line in the untimed round.
+# Commands of each line in the warm-up round.
 WARM = 100
 PARSERS = {"PythonParser": "PythonParser", "hiredis": "HiredisParser"}
 
@@ -64,7 +65,7 @@ DATA = "xxx"
 ELEMENT = "element:__rand_int__"
 TEN_KEYS = {f"key:{index:012}": DATA for index in range(10)}
 Command = Callable[[Any], object]
-# By the name that redis-benchmark prints, up to a space; LRANGEs are told from the rest of theirs.
+# By the name that redis-benchmark prints, up to a space; RANGE matches the LRANGEs.
 SAME: dict[str, Command] = {
     "PING_MBULK": lambda client: client.ping(),
     "SET": lambda client: client.set("key:__rand_int__", DATA),
@@ -85,13 +86,13 @@ SAME: dict[str, Command] = {
 RANGE = re.compile(r"LRANGE.*\(first (\d+) elements\)")
 NEEDED = "LPUSH (needed to benchmark LRANGE)"
 RANGES = [f"LRANGE_{count} (first {count} elements)" for count in (100, 300, 450, 500, 600)]
-# Of 2013. What is now called LRANGE_500 read 450 until 2021 (redis/redis#8872).
+# A line of 2013. What is now called LRANGE_500 read 450 until 2021 (redis/redis#8872).
 GONE = RANGES[2]
 NO_COMMAND = {"PING_INLINE": "redis-py has no inline commands"}
 
 
 def command_of(line: str) -> Command | None:
-    """What redis-py does for a line of redis-benchmark."""
+    """Return redis-py's call for a line of redis-benchmark."""
     if found := RANGE.match(line):
         last = int(found[1]) - 1
         return lambda client: client.lrange("mylist", 0, last)
@@ -99,7 +100,7 @@ def command_of(line: str) -> Command | None:
 
 
 def options_of(line: str) -> list[str]:
-    """What has redis-benchmark do this line and no other."""
+    """Return the options that make redis-benchmark run only this line."""
     if found := RANGE.match(line):
         return ["LRANGE", "mylist", "0", str(int(found[1]) - 1)]
     if "LRANGE" in line:
@@ -108,7 +109,7 @@ def options_of(line: str) -> list[str]:
 
 
 def name_of(line: str) -> str:
-    """What the server's statistics call the command of a line."""
+    """Return the name of a line's command in the server's statistics."""
     return re.split(r"[ _]", line)[0].lower()
 
 
@@ -130,14 +131,14 @@ class Server:
         return ["-h", "127.0.0.1", "-p", str(self.port)] if tcp else ["-s", str(self.socket)]
 
     def rates(self, commands: int, *options: str, tcp: bool = False) -> dict[str, float]:
-        """Run redis-benchmark; the commands a second by the names that it prints."""
-        assert self.program is not None  # without it nobody calls this
+        """Run redis-benchmark; return commands per second, by the names that it prints."""
+        assert self.program is not None  # not called without it
         command = [self.program, *self.where(tcp), "-c", "1", "-n", str(commands), "--csv"]
         done = subprocess.run([*command, *options], capture_output=True, text=True)
         lines = list(csv.reader(done.stdout.splitlines()))
         rates = {line[0]: float(line[1]) for line in lines if len(line) > 1 and line[1] != "rps"}
         if done.returncode or not rates:
-            sys.exit(f"{BENCHMARK} failed: {done.stderr.strip() or 'it said nothing'}")
+            sys.exit(f"{BENCHMARK} failed: {done.stderr.strip() or 'it printed nothing'}")
         return rates
 
     def take_rate(
@@ -149,7 +150,7 @@ class Server:
         tcp: bool = False,
         **details: Any,
     ) -> None:
-        """Note what redis-benchmark takes for one line, by the rate that it prints."""
+        """Add redis-benchmark's time for one line, computed from the rate it prints."""
 
         def run() -> float:
             [rate] = self.rates(commands, *options, tcp=tcp).values()
@@ -162,23 +163,23 @@ class Server:
             result.details.clear()
 
     def empty(self) -> None:
-        """Forget all keys, and what was counted."""
+        """Remove all keys, and reset the server's counts."""
         self.client.flushall()
         self.client.config_resetstat()
 
     def check_calls(self, what: str, name: str, count: int) -> None:
-        """End the program unless so many of one command were executed since, and no other."""
+        """End the program unless ``count`` of one command were executed since, and no other."""
         stats = self.client.info("commandstats")
         calls = {key.removeprefix("cmdstat_"): each["calls"] for key, each in stats.items()}
         # redis-py's incr() sends INCRBY.
         calls["incr"] = calls.get("incr", 0) + calls.pop("incrby", 0)
         found = {key: number for key, number in calls.items() if key in NAMES and number}
         if found != {name: count}:
-            sys.exit(f"{what}: {count:,} {name} should have been executed, and there were {found}")
+            sys.exit(f"{what}: the server executed {found} instead of {count:,} {name}")
 
 
 def contents(client: Any) -> dict[str, object]:
-    """What is in a database: sizes, and values where they are text."""
+    """Return the contents of a database: sizes, and the values of strings."""
     sizes: dict[str, Callable[[str], object]] = {
         "string": client.get,
         "list": client.llen,
@@ -187,7 +188,7 @@ def contents(client: Any) -> dict[str, object]:
         "zset": client.zcard,
         "stream": client.xlen,
     }
-    # How redis-benchmark numbers its keys is its own, so those of SET and MSET are left out.
+    # redis-benchmark numbers its keys in its own way, so those of SET and MSET are left out.
     keys = sorted(key.decode() for key in client.scan_iter() if key[:4] != b"key:")
     return {key.partition(":")[0]: sizes[client.type(key).decode()](key) for key in keys}
 
@@ -204,7 +205,7 @@ class Lines:
             name: redis_py(server.socket, known, database)
             for database, (name, known) in enumerate(PARSERS.items(), 1)
         }
-        # What it prints, in its order; without it, what redis-py can do.
+        # The lines that it prints, in its order; without it, what redis-py can do.
         self.lines = [*SAME, NEEDED, *RANGES]
         if server.program:
             self.lines = list(server.rates(WARM))
@@ -219,12 +220,12 @@ class Lines:
             if by == BENCHMARK:
                 result.reason = "" if server.program else MISSING
             elif command_of(line) is None:
-                unknown = "this script does not know what redis-benchmark does there"
+                unknown = "this script does not know this line of redis-benchmark"
                 result.reason = NO_COMMAND.get(line, unknown)
         self.turns = [key for key, result in self.results.items() if not result.reason]
 
     def run(self, keep: bool) -> None:
-        """Each contender does each line, beginning with an empty database."""
+        """Run each line with each contender, starting with an empty database."""
         commands = self.commands if keep else WARM
         self.server.empty()
         with one_core(self.server.process.pid):
@@ -242,7 +243,7 @@ class Lines:
             self.server.take_rate(result, keep, commands, *options_of(line))
             return
         client, command = self.clients[by], command_of(line)
-        assert command is not None  # or else it has no turn
+        assert command is not None  # otherwise it has no turn
 
         def run() -> None:
             for _ in range(commands):
@@ -251,7 +252,7 @@ class Lines:
         take_noted(result, run, self.server.process, keep)
 
     def check(self) -> None:
-        """End the program unless all left the same."""
+        """End the program unless all left the same data."""
         databases = dict(self.clients)
         if self.server.program and all(
             command_of(each) or each in NO_COMMAND for each in self.lines
@@ -260,11 +261,11 @@ class Lines:
         held = {by: contents(client) for by, client in databases.items()}
         first, *others = held.values()
         if any(other != first for other in others):
-            sys.exit(f"{self.TABLE}: the work was not the same: {held}")
+            sys.exit(f"{self.TABLE}: the contenders left different data: {held}")
 
 
 class EmptyRows:
-    """The rows that source 000 left empty."""
+    """The rows that the 2018 report left empty."""
 
     def __init__(self, server: Server, commands: int) -> None:
         self.server = server
@@ -295,17 +296,17 @@ class EmptyRows:
             with one_core(self.server.process.pid) if depth == 1 else nullcontext():
                 self.server.take_rate(result, keep, count, *options, **more)
             self.server.check_calls(result.row, name_of(line), count)
-            # No pop may have been of no item.
+            # Every pop must have got an item.
             left = self.server.client.llen("mylist")
             if left != (0 if line == "RPOP" else count):
-                sys.exit(f"{result.row}: {left:,} items are left of {count:,}")
+                sys.exit(f"{result.row}: {left:,} of {count:,} items are left")
 
 
 class Connections:
     """Table ``001 connections``."""
 
     TABLE = "001 connections"
-    WAYS = ("one connection", "a connection a command", "a client a command")
+    WAYS = ("one connection", "a connection per command", "a client per command")
     TWO_CORES = ", two cores"
 
     def __init__(self, server: Server, commands: int, connections: int) -> None:
@@ -318,7 +319,7 @@ class Connections:
             if by == BENCHMARK:
                 result.reason = "" if server.program else MISSING
                 if way == self.WAYS[2]:
-                    result.reason = "redis-benchmark makes its clients beforehand"
+                    result.reason = "redis-benchmark creates its clients beforehand"
             self.results[place, way, by] = result
         self.turns = [key for key, result in self.results.items() if not result.reason]
 
@@ -367,10 +368,10 @@ class Connections:
 def main() -> None:
     """Measure, print the tables, write the results."""
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=5)
-    parser.add_argument("--commands", type=int, default=COMMANDS, help="commands of each line")
+    parser.add_argument("--commands", type=int, default=COMMANDS, help="commands in each line")
     args = parsed()
     if args.commands < WARM:
-        parser.error(f"--commands is {WARM} or more")
+        parser.error(f"--commands must be {WARM} or more")
     try:
         with Workbench.open(tcp=True) as workbench:
             server = Server(workbench)

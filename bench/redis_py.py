@@ -1,9 +1,9 @@
-"""What ``fastresp.redis_py`` gains: redis-py's packing of a pipeline, and the pipeline as a whole.
+"""What ``fastresp.redis_py`` gains: in packing a pipeline of redis-py, and in executing it.
 
 The work is a pipeline of 10,000 SETs with distinct keys and values of 129 bytes: ``pack_commands``
-alone, and ``execute()`` with a real server on a unix socket, sync and asyncio, by redis-py's packer
-in Python, by the one with hiredis, and by ours. Replies are parsed by hiredis throughout. The
-contenders take turns within a round; a value is the time of one call.
+alone, and ``execute()`` with a real server on a unix socket, sync and asyncio. The packers are
+redis-py's in Python, redis-py's with hiredis, and fastresp's; hiredis always parses the replies.
+The contenders take turns within a round; a value is the time of one call.
 
     python bench/redis_py.py -o redis_py.json
     python bench/redis_py.py --fast
@@ -31,13 +31,13 @@ OURS = "fastresp"
 
 
 def python_packer() -> PythonRespSerializer:
-    """redis-py's own packer, which it uses where hiredis is missing."""
+    """Return redis-py's own packer, which it uses without hiredis."""
     connection = redis.Connection()
     return PythonRespSerializer(connection._buffer_cutoff, connection.encoder.encode)
 
 
 def clients(url: str) -> dict[str, Any]:
-    """A client for each packer, connected."""
+    """Return a connected client for each packer."""
     made: dict[str, Any] = {
         "redis-py, Python": redis.Redis.from_url(url, command_packer=python_packer()),
         "redis-py, hiredis": redis.Redis.from_url(url),
@@ -58,7 +58,7 @@ def executing(client: Any, loop: asyncio.AbstractEventLoop) -> Contender:
     pipeline = client.pipeline(transaction=False)
 
     def run() -> float:
-        # execute() empties the pipeline; filling it again is not timed.
+        # execute() empties the pipeline; refilling it is not timed.
         for _, key, value in commands("SET", COUNT):
             pipeline.set(key, value)
         start = perf_counter()

@@ -1,4 +1,4 @@
-"""redis-py as it is with hiredis, and as it is without."""
+"""redis-py with hiredis and without it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from redis.connection import HiredisRespSerializer, PythonRespSerializer
 __all__ = ["PARSERS", "redis_py"]
 
 PARSERS = ("PythonParser", "HiredisParser")
-# redis-py's own bound, from where arguments are not copied together.
+# redis-py's own bound: longer arguments are not copied together.
 BUFFER_CUTOFF = 6000
 
 
 def redis_py(where: Path | int, parser: str, database: int = 0) -> redis.Redis:
-    """A client, by the report's name of its parser, with a connection.
+    """Return a connected client with a parser and the packer that belongs to it.
 
     Args:
         where: a unix socket, or a port of the loopback.
-        parser: one of ``PARSERS``.
-        database: by its number.
-
-    What packs commands goes with the parser, as it does where hiredis is installed or is not.
+        parser: one of ``PARSERS``, the names in the 2018 report.
+        database: its number.
     """
     encode = Encoder("utf-8", "strict", False).encode
     reads, packs = {

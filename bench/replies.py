@@ -1,20 +1,21 @@
-"""Time to read replies: fastresp's scanner, which counts them, and hiredis, which builds objects.
+"""Time to read replies: fastresp's scanner, which counts them, and hiredis, which makes objects.
 
-The work is the same: 10,000 equal replies, in pieces of 64 KiB as redis-py reads them. The scanner
-counts them and keeps the errors; of hiredis.Reader gets() is called until there is no more.
+Both read 10,000 equal replies, in pieces of 64 KiB as redis-py does. The scanner counts them and
+keeps the errors; ``hiredis.Reader.gets()`` is called until nothing is left.
 
-    python bench/replies.py -o replies.json
+The two take turns within a round. A value is the time per reply; the work is repeated, so that a
+turn lasts 100 ms or more.
+
+    python bench/replies.py -o replies.json      # less than 1 minute
     python bench/replies.py --fast
-
-Times are those of one reply.
 """
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import hiredis
-import pyperf
+from common import finish_encoding, repeated
+from results import Result
+from turns import arguments, measure
 
 from fastresp.cli.demo.generators import PAYLOAD
 from fastresp.resp.scan import ReplyScanner
@@ -30,37 +31,41 @@ KINDS = {
 }
 
 
-def scan(loops: int, pieces: list[bytes]) -> float:
-    start = perf_counter()
-    for _ in range(loops):
-        scanner = ReplyScanner()
-        for piece in pieces:
-            scanner.feed(piece)
-    return perf_counter() - start
+def scan(pieces: list[bytes]) -> None:
+    """Count the replies with fastresp."""
+    scanner = ReplyScanner()
+    for piece in pieces:
+        scanner.feed(piece)
 
 
-def parse(loops: int, pieces: list[bytes]) -> float:
-    start = perf_counter()
-    for _ in range(loops):
-        reader = hiredis.Reader()
-        for piece in pieces:
-            reader.feed(piece)
-            while reader.gets() is not False:
-                pass
-    return perf_counter() - start
+def parse(pieces: list[bytes]) -> None:
+    """Make an object of each reply with hiredis."""
+    reader = hiredis.Reader()
+    for piece in pieces:
+        reader.feed(piece)
+        while reader.gets() is not False:
+            pass
+
+
+def compare(name: str, reply: bytes, rounds: int) -> list[Result]:
+    """Time both in turn."""
+    data = reply * REPLIES
+    assert ReplyScanner().feed(data) == REPLIES
+    pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+    made = [
+        (Result("replies", f"{name} fastresp"), repeated(lambda: scan(pieces), REPLIES)),
+        (Result("replies", f"{name} hiredis"), repeated(lambda: parse(pieces), REPLIES)),
+    ]
+    measure(made, rounds)
+    return [result for result, _ in made]
 
 
 def main() -> None:
-    """Run all benchmarks."""
-    runner = pyperf.Runner()
-    runner.metadata["description"] = "Read 10,000 replies, time a reply"
-    runner.metadata["hiredis_version"] = hiredis.__version__
-    for name, reply in KINDS.items():
-        data = reply * REPLIES
-        assert ReplyScanner().feed(data) == REPLIES
-        pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
-        runner.bench_time_func(f"{name} fastresp", scan, pieces, inner_loops=REPLIES)
-        runner.bench_time_func(f"{name} hiredis", parse, pieces, inner_loops=REPLIES)
+    """Measure, print the tables, write the results."""
+    _, parsed = arguments(__doc__.splitlines()[0], rounds=50, fast_rounds=10)
+    args = parsed()
+    groups = [compare(name, reply, args.rounds) for name, reply in KINDS.items()]
+    finish_encoding(groups, "reply", args.output)
 
 
 if __name__ == "__main__":

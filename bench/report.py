@@ -1,11 +1,11 @@
-"""Write the benchmarks' report: ``docs/benchmarks.md``, and a page of HTML with charts.
+"""Write the benchmarks' page, ``docs/benchmarks.md``, and a page of HTML with charts.
 
-``docs/benchmarks.svg`` is one of the charts, for the README. The page, ``benchmarks.html``, lies
-beside the results that it is made of, and is not published.
+``docs/benchmarks.svg`` is the chart at its top, which the README shows as well. The page of HTML,
+``benchmarks.html``, is beside the results and is not published.
 
-The results are those that ``python bench/run.py`` keeps, a file for each script. What was not run
-yet, and each row that could not be measured, says so. Of the machine only what ``machine.json``
-tells is published; paths and the machine's name are not.
+The results are those of ``python bench/run.py``, a file for each script. Scripts that were not run,
+and rows that could not be measured, say so. Only what ``machine.json`` has about the machine is
+published, without paths and the machine's name.
 
     python bench/report.py
     python bench/report.py --results before --output before
@@ -28,22 +28,23 @@ ROOT = Path(__file__).parent.parent
 
 
 def write(folder: Path, output: Path) -> list[Path]:
-    """Write both reports of the results in a folder, and the picture.
+    """Write both pages of the results in a folder, and the chart.
 
     Args:
-        folder: has ``NAME.json``, ``NAME.missing.json`` and ``machine.json``, and gets
-            ``benchmarks.html``.
+        folder: has ``NAME.json``, ``NAME.missing.json`` and ``machine.json``;
+            ``benchmarks.html`` is written here.
         output: the folder for ``benchmarks.md`` and ``benchmarks.svg``.
 
     Returns:
-        The files.
+        The files that were written.
     """
     results = Results(folder)
+    chart = PICTURE(results)
     made = {
-        output / "benchmarks.md": markdown(results, GROUPS),
-        folder / "benchmarks.html": html(results, GROUPS),
+        output / "benchmarks.md": markdown(results, GROUPS, chart.title if chart else ""),
+        folder / "benchmarks.html": html(results, GROUPS, chart),
     }
-    if chart := PICTURE(results):
+    if chart:
         made[output / "benchmarks.svg"] = picture(chart)
     output.mkdir(parents=True, exist_ok=True)
     for path, text in made.items():
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "docs")
     args = parser.parse_args()
     if not args.results.is_dir():
-        parser.error(f"{args.results} is not a folder; python bench/run.py makes it")
+        parser.error(f"{args.results} is not a folder; python bench/run.py creates it")
     for path in write(args.results, args.output):
         print(path)
 

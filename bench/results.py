@@ -1,21 +1,31 @@
-"""Results of the benchmarks as they are kept: pyperf's JSON, a benchmark for each row of a table.
+"""Results of the benchmarks as files: pyperf's JSON, a benchmark for each row of a table.
 
 ``push.json`` holds what was measured, ``push.missing.json`` beside it the rows that could not be,
-each with its reason. A run of pyperf holds one value. Its metadata tell the table, the row and what
-else there is to know of the value.
+each with its reason. A run of pyperf holds one value. Its metadata name the table and the row, and
+hold what else was measured with the value.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyperf
 
-__all__ = ["Result", "load", "missing_path", "save", "save_missing"]
+__all__ = ["NOISY", "Result", "load", "merged", "missing_path", "save", "save_missing", "spread"]
+
+# A row with a larger spread is measured again, and marked if it stays so.
+NOISY = 0.25
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return how far apart values are: greatest less smallest, divided by the median."""
+    middle = abs(median(values))
+    return (max(values) - min(values)) / middle if middle else 0.0
 
 
 @dataclass
@@ -23,15 +33,17 @@ class Result:
     """A row of a table.
 
     Attributes:
-        table: as ``"000 push"``: the number of the source, or the name of the script.
-        row: what the table calls it, as ``"pipelining -P 1000"``.
-        parser: by what replies were read, as ``"hiredis"``; empty where that says nothing.
-        operations: operations that one value is the time of.
+        table: such as ``"000 push"``: the number of the source, or the name of the script.
+        row: its name in the table, such as ``"pipelining -P 1000"``.
+        parser: what parsed the replies, such as ``"hiredis"``; empty where that does not matter.
+        operations: how many operations one value is the time of.
         unit: pyperf's: ``"second"``, ``"byte"`` or ``"integer"``.
-        values: as they were measured, one for each round.
-        details: for each value what else was measured meanwhile, such as ``server_cpu``,
-            ``client_cpu`` (seconds); the values are numbers or text.
+        values: one for each round.
+        details: for each value what else was measured with it, such as ``server_cpu`` and
+            ``client_cpu`` (seconds), and its ``round``; numbers or text.
         reason: why there are no values.
+        aside: values with their details of a second run that is not shown, since it was noisier.
+            Ratios use them as well: they belong together with those of other rows, by round.
     """
 
     table: str
@@ -42,27 +54,67 @@ class Result:
     values: list[float] = field(default_factory=list)
     details: list[dict[str, Any]] = field(default_factory=list)
     reason: str = ""
+    aside: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         return ", ".join(filter(None, (f"{self.table}: {self.row}", self.parser)))
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.table, self.row, self.parser
+
+    @property
+    def noisy(self) -> bool:
+        """Whether its values are so far apart that it is measured again, and marked."""
+        return len(self.values) > 1 and spread(self.values) > NOISY
+
     def add(self, value: float, **details: Any) -> None:
-        """Take a value and what was measured with it."""
+        """Add a value and what was measured with it."""
         self.values.append(value)
         self.details.append(details)
 
     def rates(self) -> list[float]:
-        """Operations a second, value by value."""
+        """Return operations per second, for each value."""
         return [self.operations / value for value in self.values]
 
     def of(self, detail: str) -> list[float]:
-        """A detail of each value that has it."""
+        """Return a detail of each value that has it."""
         return [each[detail] for each in self.details if detail in each]
+
+    def by_round(self, detail: str = "") -> dict[int, float]:
+        """Return the values of all rounds, or a detail of them; empty if they have no rounds."""
+        pairs = [*zip(self.values, self.details, strict=True), *self.aside]
+        return {
+            details["round"]: details[detail] if detail else value
+            for value, details in pairs
+            if "round" in details and (not detail or detail in details)
+        }
+
+
+def merged(first: Iterable[Result], second: Iterable[Result]) -> list[Result]:
+    """Return the rows of two runs of a script: of each the first run, or the second if quieter.
+
+    Only a row that was noisy is replaced. The other run's values are kept aside, for ratios.
+    """
+    again = {row.key: row for row in second}
+    made = []
+    for row in first:
+        other = again.get(row.key)
+        if row.values and other is not None and other.values:
+            last = max(row.by_round(), default=0)
+            for details in other.details:
+                if "round" in details:
+                    details["round"] += last
+            if row.noisy and spread(other.values) < spread(row.values):
+                row, other = other, row
+            row.aside = list(zip(other.values, other.details, strict=True))
+        made.append(row)
+    return made
 
 
 def missing_path(path: Path) -> Path:
-    """Where the missing rows of a file of results are."""
+    """Return where the missing rows of a file of results are."""
     return path.with_suffix(".missing.json")
 
 
@@ -70,7 +122,7 @@ def save(path: Path, results: Iterable[Result]) -> None:
     """Write results as pyperf's JSON, and beside it those that have only a reason."""
     results = list(results)
     save_missing(path, results)
-    # pyperf has no file without a benchmark.
+    # pyperf cannot write a file without a benchmark.
     if benchmarks := [_benchmark(result) for result in results if result.values]:
         pyperf.BenchmarkSuite(benchmarks).dump(str(path))
 
@@ -87,10 +139,7 @@ def save_missing(path: Path, results: Iterable[Result]) -> None:
 
 
 def load(path: Path) -> Iterator[Result]:
-    """The rows of a file: those of ``save()``, or of a script that pyperf itself runs.
-
-    There may be only the file of what is missing.
-    """
+    """Yield the rows of a file that ``save()`` wrote, those that are missing as well."""
     measured = pyperf.BenchmarkSuite.load(str(path)).get_benchmarks() if path.exists() else []
     for benchmark in measured:
         about = benchmark.get_metadata()
@@ -98,12 +147,16 @@ def load(path: Path) -> Iterator[Result]:
             about.get("table", path.stem),
             about.get("row", benchmark.get_name()),
             about.get("parser", ""),
-            about.get("operations", about.get("commands", 1)),
+            about.get("operations", 1),
             benchmark.get_unit(),
         )
         for run in benchmark.get_runs():
+            details = run.get_metadata()
             for value in run.values:
-                result.add(value, **run.get_metadata())
+                if details.get("aside"):
+                    result.aside.append((value, details))
+                else:
+                    result.add(value, **details)
         yield result
     if missing_path(path).exists():
         for row in json.loads(missing_path(path).read_text()):
@@ -120,11 +173,13 @@ def _benchmark(result: Result) -> pyperf.Benchmark:
     }
     if result.parser:
         about["parser"] = result.parser
+    runs = [
+        (value, {"round": index} | details)
+        for index, (value, details) in enumerate(
+            zip(result.values, result.details, strict=True), start=1
+        )
+    ]
+    runs += [(value, details | {"aside": True}) for value, details in result.aside]
     return pyperf.Benchmark(
-        [
-            pyperf.Run([value], metadata=about | {"loops": 1, "round": index} | details)
-            for index, (value, details) in enumerate(
-                zip(result.values, result.details, strict=True), start=1
-            )
-        ]
+        [pyperf.Run([value], metadata=about | {"loops": 1} | more) for value, more in runs]
     )

@@ -1,14 +1,16 @@
-"""Run all benchmarks, one after another, and keep what they measure, for ``report.py``.
+"""Run all benchmarks, one after another, and keep the results for ``report.py``.
 
-    python bench/run.py               # some two hours
+    python bench/run.py               # two to four hours
     python bench/run.py --fast        # about 40 minutes
     python bench/run.py --only push,lists
 
-What is there already is not measured again: a run that was broken off goes on where it stopped.
-``--again`` measures it anew. Each script writes ``bench/results/NAME.json``, as pyperf does; the
-facts of the machine are in ``machine.json`` beside them, and of each script when it ran, of which
-commit, with which versions of programs and packages, and how busy the processors were just before,
-in percent. The machine should do nothing else then.
+Leave the machine alone meanwhile. A script whose results exist is skipped, so an interrupted run
+continues where it stopped; ``--again`` runs it anew. Each script writes ``bench/results/NAME.json``
+in pyperf's format. ``machine.json`` beside them has the facts of the machine, and for each script
+its date, commit, versions of programs and packages, and how busy the processors were just before.
+
+Without ``--fast``, a script runs once more if a row of it has a spread above 25% (greatest less
+smallest value, divided by the median). Of each such row the quieter run is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
-from results import missing_path
+from results import load, merged, missing_path, save
 
 from fastresp.server.programs import find_program
 
@@ -39,17 +41,17 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 MACHINE = "machine.json"
 PACKAGES = ("fastresp", "redis", "hiredis", "pyarrow", "numpy", "pyperf")
-# Seconds after which a script is taken to hang; the longest takes some 10 minutes.
+# A script that takes longer hangs; the longest takes about 20 minutes.
 TIMEOUT_S = 3600
-# Between a Ctrl-C and the end of what does not heed it.
+# From a Ctrl-C until what is still running is killed.
 GRACE_S = 10
-# So long the processors are looked at before each script.
+# How long the load of the processors is watched before each script.
 BEFORE_S = 2
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A script and its arguments: always, for a fast run, and to see that it works at all."""
+    """A script and its arguments: always, for a fast run, and for a smoke test."""
 
     script: str
     always: str = ""
@@ -57,21 +59,20 @@ class Benchmark:
     smoke: str = "--rounds 1"
 
     def command(self, mode: str) -> list[str]:
-        """What is run, without the output."""
+        """Return the command line, without the output."""
         extra = {"full": "", "fast": self.fast, "smoke": self.smoke}[mode]
         return ["python", f"bench/{self.script}.py", *shlex.split(f"{self.always} {extra}")]
 
 
-ONE_VALUE = "--debug-single-value"
 TCP = "--tcp --only 'no generation,fastresp redis-cli,fastresp socket'"
-# In this order; those that say most come first, should the time run out.
+# In this order: the most important first, in case the run is cut short.
 BENCHMARKS = {
-    "encode": Benchmark("encode", "-q", smoke=ONE_VALUE),
+    "encode": Benchmark("encode", smoke="--rounds 1 --commands 2000"),
     "push": Benchmark("push", smoke="--rounds 1 --commands 20000"),
     "buffer": Benchmark("buffer", smoke="--rounds 1 --operations 2000"),
     "lists": Benchmark("lists", smoke="--rounds 1 --items 20000"),
-    "columns": Benchmark("columns", "-q", smoke=ONE_VALUE),
-    "replies": Benchmark("replies", "-q", smoke=ONE_VALUE),
+    "columns": Benchmark("columns", smoke="--rounds 1 --commands 20000 --vectors 1000"),
+    "replies": Benchmark("replies", smoke="--rounds 1"),
     "push-tcp": Benchmark("push", TCP, smoke="--rounds 1 --commands 20000"),
     "users": Benchmark("users", smoke="--rounds 1"),
     "redis_py": Benchmark("redis_py", smoke="--rounds 1"),
@@ -80,13 +81,13 @@ BENCHMARKS = {
     "pipelining": Benchmark("pipelining", smoke="--rounds 1 --commands 200"),
     "workflow": Benchmark("workflow", smoke="--rounds 1 --users 100"),
     "shares": Benchmark("shares", smoke="--rounds 1 --iterations 1"),
-    "peers": Benchmark("peers", smoke="--rounds 1 --commands 2000"),
+    "peers": Benchmark("peers", smoke="--rounds 1 --commands 2000 --rows 2000"),
     "memory": Benchmark("memory", fast="--fast --items 10000000", smoke="--rounds 1 --items 10000"),
 }
 
 
 def machine(mode: str, names: Iterable[str]) -> dict[str, object]:
-    """What a reader of the results has to know of where they come from; no names of hosts."""
+    """Return what a reader must know about the machine; no host names."""
     system = platform.freedesktop_os_release() if sys.platform == "linux" else {}
     kernel = platform.release().partition("-")[0]
     return {
@@ -111,7 +112,7 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of the programs and packages that take part."""
+    """Return the versions of the programs and packages that take part."""
     return _programs() | _packages()
 
 
@@ -145,18 +146,18 @@ def _commit() -> str:
 
 
 def run(command: list[str]) -> int | str:
-    """Run a script; its exit code, or what else it ended by. All that it started ends with it."""
+    """Run a script; return its exit code, or the reason it was ended. Nothing is left running."""
     process = subprocess.Popen(command, cwd=HERE.parent, start_new_session=True)
     try:
         return process.wait(TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return f"not ended after {TIMEOUT_S:,} s"
+        return f"still running after {TIMEOUT_S:,} s"
     finally:
         end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a script, and what it left: by a Ctrl-C first, for it to tidy up."""
+    """End a script and all it started: by a Ctrl-C first, so that it can clean up."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -170,25 +171,54 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_there(name: str, folder: Path) -> bool:
-    """Whether a script has been run; its file may hold only what could not be measured."""
+    """Whether a script has results; they may be only the reasons why there are none."""
     path = folder / f"{name}.json"
     return path.exists() or missing_path(path).exists()
 
 
+def run_into(command: list[str], path: Path) -> int | str:
+    """Run a script that writes its results to a path; return why it failed, or 0."""
+    remove(path)
+    failed = run([sys.executable, *command[1:], "-o", str(path)])
+    return failed or (0 if is_there(path.stem, path.parent) else "it wrote no results")
+
+
+def remove(path: Path) -> None:
+    """Remove a file of results, and that of the missing rows."""
+    for each in (path, missing_path(path)):
+        each.unlink(missing_ok=True)
+
+
+def measure_noisy_again(name: str, command: list[str], first: Path) -> None:
+    """Run a script once more if a row of it is noisy; keep the quieter run of each such row."""
+    rows = list(load(first))
+    noisy = sum(row.noisy for row in rows)
+    if not noisy:
+        return
+    print(f"{name}: {noisy} of {len(rows)} rows have a spread above 25%; once more", flush=True)
+    second = first.with_name(f"{name}.again.json")
+    if failed := run_into(command, second):
+        print(f"{name} failed the second time, the first run is kept: {failed}", file=sys.stderr)
+    else:
+        both = merged(rows, load(second))
+        remove(first)
+        save(first, both)
+    remove(second)
+
+
 def measure(name: str, mode: str, folder: Path) -> bool:
-    """Run one script; whether it did what it should. What it wrote is kept only then."""
+    """Run one script; return whether it succeeded. Its results are kept only then."""
     path, parts = folder / f"{name}.json", folder / f"{name}.part.json"
     command = BENCHMARKS[name].command(mode)
     print(f"\n== {name}: {shlex.join(command)}", flush=True)
-    for each in (parts, missing_path(parts)):
-        each.unlink(missing_ok=True)
     facts = {"started": now(), "mode": mode, "commit": _commit(), "versions": versions()}
     facts["busy"] = psutil.cpu_percent(BEFORE_S)
     start = time.monotonic()
-    failed = run([sys.executable, *command[1:], "-o", str(parts)])
-    if failed or not is_there(parts.stem, folder):
-        print(f"{name} failed: {failed or 'it wrote nothing'}", file=sys.stderr)
+    if failed := run_into(command, parts):
+        print(f"{name} failed: {failed}", file=sys.stderr)
         return False
+    if mode == "full":
+        measure_noisy_again(name, command, parts)
     for new, old in ((parts, path), (missing_path(parts), missing_path(path))):
         old.unlink(missing_ok=True)
         if new.exists():
@@ -210,12 +240,12 @@ def now() -> str:
 
 
 def prepare(folder: Path, mode: str, anew: Sequence[str]) -> None:
-    """Write down what the machine is; end the program if what is kept is of another mode.
+    """Write ``machine.json``; end the program if the folder has results of another mode.
 
     Args:
         folder: of the results.
         mode: of this run.
-        anew: what is measured again, if it is there.
+        anew: names that are measured again even if they have results.
     """
     folder.mkdir(parents=True, exist_ok=True)
     facts = machine(mode, BENCHMARKS)
@@ -225,40 +255,40 @@ def prepare(folder: Path, mode: str, anew: Sequence[str]) -> None:
         if others := {runs[name]["mode"] for name in kept if name in runs} - {mode}:
             sys.exit(
                 f"{folder} has results of a {others.pop()} run; choose another folder with "
-                "--results, or measure all of them anew with --again and without --only"
+                "--results, or measure everything anew with --again and without --only"
             )
         facts["runs"] = runs
     write(folder, facts)
 
 
 def main() -> None:
-    """Run what is not there yet."""
+    """Run what has no results yet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--fast", action="store_true", help="fewer values of each")
-    how.add_argument("--smoke", action="store_true", help="only see that all scripts work")
-    parser.add_argument("--only", type=lambda names: names.split(","), help="these, by name")
-    parser.add_argument("--again", action="store_true", help="what is there already, too")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    how.add_argument("--fast", action="store_true", help="fewer rounds, and no second run")
+    how.add_argument("--smoke", action="store_true", help="only check that all scripts work")
+    parser.add_argument("--only", type=lambda names: names.split(","), help="run only these")
+    parser.add_argument("--again", action="store_true", help="run scripts that have results, too")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     args = parser.parse_args()
     args.results = args.results.absolute()
     names = args.only or list(BENCHMARKS)
     if unknown := set(names) - set(BENCHMARKS):
-        parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+        parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
     mode = "fast" if args.fast else "smoke" if args.smoke else "full"
     prepare(args.results, mode, names if args.again else ())
     failed = []
     for name in names:
         if is_there(name, args.results) and not args.again:
-            print(f"== {name} is there already")
+            print(f"== {name} has results already")
         elif not measure(name, mode, args.results):
             failed.append(name)
     if failed:
-        sys.exit(f"failed: {', '.join(failed)}; the same command tries these again")
+        sys.exit(f"failed: {', '.join(failed)}; run the same command to try them again")
 
 
 if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on where it stopped")
+        sys.exit("interrupted; run the same command to continue")

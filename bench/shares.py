@@ -1,24 +1,24 @@
 """Where a Python client's CPU time goes: the profiles of the 2018 report, and fastresp beside them.
 
-The work is that of ``buffer.py``, whose ways these are: 1,000 messages pushed and 1,000 popped, a
-hundred times over, each message looked at. The profiler is cProfile by the CPU clock of the
-process, so waiting for the server counts nothing. What redis-cli computes is a process of its own;
-it is in the metadata as ``child_cpu``. A value is the seconds of a class of functions with all that
-they call (of functions that call one another, only the outermost counts), ``share`` in the metadata
-its percent of the whole; ``wall_share`` is the same by a profile of the wall clock, where waiting
-for a reply counts as receiving it, as it probably did in the report:
+The work is that of ``buffer.py``: 1,000 messages pushed and 1,000 popped, a hundred times, each
+message processed. The profiler is cProfile with the CPU clock of the process, so waiting for the
+server does not count. redis-cli is a process of its own; its CPU time is in the metadata as
+``child_cpu``. A value is the seconds of a class of functions and all they call (if they call one
+another, only the outermost counts). In the metadata, ``share`` is its percentage of the whole;
+``wall_share`` is the same from a profile of the wall clock, where waiting for a reply counts as
+receiving it, as it probably did in the report:
 
 - ``processing``: ``process_message``, which the report leaves out: ``json.loads`` and a count;
-- ``receiving``: redis-py's ``read_response``; of fastresp ``ListBuffer.pop``, whole, with its
+- ``receiving``: redis-py's ``read_response``; all of fastresp's ``ListBuffer.pop``, with its
   request;
 - ``sending``: redis-py's ``send_command``, ``pack_commands`` and ``send_packed_command``, and
-  writing to redis-cli; of fastresp ``ListBuffer.push``, whole, encoding and replies included;
-- ``generation``: the generator of the protocol, with the encoding of its text to bytes;
-- ``other``: the rest: the loops, what a pipeline does to note a command; in redis-py's ``naive``
-  mostly taking a connection from the pool and giving it back, retries, and metrics.
+  writing to redis-cli; all of fastresp's ``ListBuffer.push``, with encoding and replies;
+- ``generation``: the generator of the protocol, and encoding its text to bytes;
+- ``other``: the rest, such as loops, and adding a command to a pipeline; in redis-py's ``naive``
+  mostly the connection pool, retries and metrics.
 
-The profiler takes time for each call, so that functions that call many small ones come out too
-large; that was so in the report.
+The profiler adds time to each call, so functions that call many small ones come out too large, as
+they did in the report.
 
     python bench/shares.py -o shares.json        # about 10 minutes
     python bench/shares.py --fast --iterations 2
@@ -47,8 +47,8 @@ ITERATIONS = 100
 FAST_ITERATIONS = 20
 PARSERS = {"PythonParser": "PythonParser", "hiredis": "HiredisParser"}
 
-# By class, the ends of a function's file and its name, as pstats has them. "~" is C: that counts
-# only where one of buffer.py's ways calls it.
+# By class, the end of a function's file and its name, as in pstats. "~" is C, which counts only
+# where a function of buffer.py calls it.
 CLASSES: dict[str, tuple[tuple[str, str], ...]] = {
     "processing": (("bench/shares.py", "process_message"),),
     "receiving": (
@@ -74,7 +74,7 @@ Function = tuple[str, int, str]
 
 
 def process_message(message: str | bytes) -> int:
-    """A stand-in for what a program does with a message."""
+    """Stand in for what a program does with a message."""
     return len(json.loads(message)) > 0
 
 
@@ -83,7 +83,7 @@ def process(messages: list[Any]) -> int:
 
 
 def class_of(function: Function) -> str:
-    """The class that a function is of, or nothing."""
+    """Return the class of a function, or an empty string."""
     file, _, name = function
     for kind, members in CLASSES.items():
         if any(file.endswith(where) and name == known for where, known in members):
@@ -92,7 +92,7 @@ def class_of(function: Function) -> str:
 
 
 def seconds_of(stats: pstats.Stats) -> dict[str, float]:
-    """Seconds of each class: those of its functions, where none of any class has called them."""
+    """Return the seconds of each class, without calls from functions that have a class."""
     seconds: dict[str, float] = {}
     for function, (_, _, _, _, callers) in stats.stats.items():  # type: ignore[attr-defined]
         if not (kind := class_of(function)):
@@ -106,7 +106,7 @@ def seconds_of(stats: pstats.Stats) -> dict[str, float]:
 
 
 def push_and_pop(way: buffer.Way, iterations: int) -> int:
-    """Do the report's work; the number of messages that were popped."""
+    """Do the report's work; return the number of popped messages."""
     popped = 0
     for _ in range(iterations):
         way.push(buffer.DIVISOR)
@@ -118,7 +118,7 @@ def push_and_pop(way: buffer.Way, iterations: int) -> int:
 
 
 def ways(server: LocalServer) -> Iterator[tuple[str, str, Callable[[], buffer.Way]]]:
-    """By name and parser, what makes each way."""
+    """Yield name, parser, and the function that makes each way."""
     of_redis_py: dict[str, Callable[[Any], buffer.Way]] = {
         "naive": buffer.Naive,
         "pipelining": buffer.Pipelining,
@@ -136,12 +136,12 @@ def ways(server: LocalServer) -> Iterator[tuple[str, str, Callable[[], buffer.Wa
 
 
 def profiled(way: buffer.Way, iterations: int, profiler: cProfile.Profile) -> dict[str, float]:
-    """Seconds of each class, by the profiler's clock."""
+    """Return the seconds of each class, by the profiler's clock."""
     profiler.enable()
     popped = push_and_pop(way, iterations)
     profiler.disable()
     if popped != iterations * buffer.DIVISOR:
-        sys.exit(f"{type(way).__name__}: {popped:,} of the messages were popped")
+        sys.exit(f"{type(way).__name__}: only {popped:,} of the messages were popped")
     return seconds_of(pstats.Stats(profiler))
 
 
@@ -161,14 +161,15 @@ def main() -> None:
     parser.add_argument(
         "--iterations",
         type=int,
-        help=f"of 1,000 pushes and 1,000 pops: {ITERATIONS}, or {FAST_ITERATIONS} with --fast",
+        help="times that 1,000 messages are pushed and popped: "
+        f"{ITERATIONS}, or {FAST_ITERATIONS} with --fast",
     )
     args = parsed()
     if args.iterations is None:
         args.iterations = FAST_ITERATIONS if args.fast else ITERATIONS
     if args.iterations < 1:
-        parser.error("--iterations is 1 or more")
-    buffer.process = process  # the messages are looked at as a program would
+        parser.error("--iterations must be 1 or more")
+    buffer.process = process
     results: dict[tuple[str, str, str], Result] = {}
     with LocalServer() as server:
         for number in range(args.rounds + 1):

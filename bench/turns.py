@@ -1,4 +1,4 @@
-"""Contenders that take turns: what the machine does besides hits them alike."""
+"""Contenders that take turns, so that other work on the machine slows all of them alike."""
 
 from __future__ import annotations
 
@@ -33,48 +33,46 @@ __all__ = [
     "timed",
 ]
 
-# What is timed; if it returns a float, that is the time, by its own clock.
+# What is timed; if it returns a float, that is the time, measured by itself.
 Contender: TypeAlias = Callable[[], object]
 
 
 def arguments(
     description: str, rounds: int, fast_rounds: int, *, only: bool = False
 ) -> tuple[argparse.ArgumentParser, Callable[[], argparse.Namespace]]:
-    """The options that these scripts have in common, and what reads them in the end.
+    """Return a parser with the options that all scripts have, and a function that runs it.
 
     Args:
         description: the first line of the script's docstring.
         rounds: how many by default.
         fast_rounds: how many with ``--fast``.
-        only: whether there is an option that chooses contenders, by their names.
+        only: add the option that chooses contenders by name.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("-o", "--output", type=Path, help="write the results as pyperf's JSON")
     parser.add_argument("--fast", action="store_true", help=f"{fast_rounds} rounds, not {rounds}")
-    parser.add_argument("--rounds", type=int, help="so many rounds")
+    parser.add_argument("--rounds", type=int, help="number of rounds")
     if only:
         parser.add_argument(
-            "--only", type=lambda names: names.split(","), help="these contenders, by name"
+            "--only", type=lambda names: names.split(","), help="measure only these contenders"
         )
 
     def parsed() -> argparse.Namespace:
         args = parser.parse_args()
         if args.output and args.output.exists():
-            parser.error(
-                f"{args.output} is there already; pyperf does not overwrite results either"
-            )
+            parser.error(f"{args.output} exists already; remove it or choose another name")
         args.rounds = args.rounds or (fast_rounds if args.fast else rounds)
         if args.rounds < 1:
-            parser.error("--rounds is 1 or more")
+            parser.error("--rounds must be 1 or more")
         return args
 
     return parser, parsed
 
 
 def cpu_seconds(server: psutil.Process | None) -> tuple[float, float]:
-    """CPU time so far: of a server, and of this process with its children that have ended.
+    """Return the CPU time so far of a server's main thread, and of this process and its children.
 
-    The server's is as ``server_seconds()`` tells it.
+    Only children that have ended count.
     """
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     clients = sum(each.ru_utime + each.ru_stime for each in used)
@@ -82,9 +80,9 @@ def cpu_seconds(server: psutil.Process | None) -> tuple[float, float]:
 
 
 def server_seconds(server: psutil.Process) -> float:
-    """CPU time of a server's main thread so far, in nanoseconds where the system tells them.
+    """Return the CPU time of a server's main thread so far.
 
-    In the clock ticks of 10 ms that psutil has, 10,000 commands would be nothing or one.
+    Linux has it in nanoseconds; psutil has clock ticks of 10 ms, and 10,000 commands take one.
     """
     try:
         return int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[0]) / 1e9
@@ -93,7 +91,7 @@ def server_seconds(server: psutil.Process) -> float:
 
 
 def timed(run: Contender) -> float:
-    """Seconds that something takes, by its own clock if it returns them."""
+    """Run a contender; return the seconds it took."""
     start = perf_counter()
     taken = run()
     return taken if isinstance(taken, float) else perf_counter() - start
@@ -106,20 +104,21 @@ def take(
     keep: bool = True,
     **details: Any,
 ) -> float:
-    """Time something once; note it and the CPU times in the result, with what else is known of it.
+    """Time a contender once; add the time to its result, and the CPU times if there is a server.
 
     Args:
-        keep: False for what is only to be warm, and is not noted.
+        keep: False for a warm-up run, which is not added.
+        **details: what else to note with the value.
     """
-    gc.collect()  # what another left behind
+    gc.collect()  # the garbage of the contender before
     before = cpu_seconds(server)
     taken = timed(run)
     after = cpu_seconds(server)
     if keep:
         if server is not None:
             details["server_cpu"] = after[0] - before[0]
-        round_ = len(result.values) + 1
-        result.add(taken, round=round_, client_cpu=after[1] - before[1], **details)
+            details["client_cpu"] = after[1] - before[1]
+        result.add(taken, round=len(result.values) + 1, **details)
     return taken
 
 
@@ -130,14 +129,14 @@ def measure(
     between: Contender = lambda: None,
     after: Callable[[Result], object] = lambda result: None,
 ) -> None:
-    """Time contenders in turn, round by round, after one untimed round; note it in the results.
+    """Time contenders in turn, round by round, after one warm-up round.
 
     Args:
-        contenders: those that can't be had, whose result has a reason, are left out.
-        rounds: how many values each gets.
-        server: whose CPU time is noted, too.
-        between: is called before each, untimed.
-        after: is called after each, untimed, with its row: to look at what it did.
+        contenders: with the results to add to; one whose result has a reason is left out.
+        rounds: how many values each result gets.
+        server: the server whose CPU time is noted as well.
+        between: called before each contender, untimed.
+        after: called after each contender with its result, untimed, to check what it did.
     """
     for number in range(rounds + 1):
         for result, run in contenders:
@@ -151,13 +150,13 @@ def measure(
 
 
 def show(text: str) -> None:
-    """Say what is being done, on a terminal."""
+    """Show what is running, on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text[:100]}", end="", file=sys.stderr, flush=True)
 
 
 def print_results(results: Sequence[Result]) -> None:
-    """Print tables as those of the 2018 report, and what is missing."""
+    """Print the worst, best and average of each row, and the reasons of those that are missing."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for title in dict.fromkeys(result.table for result in results):
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -177,20 +176,20 @@ def print_results(results: Sequence[Result]) -> None:
         for result in rows:
             if not result.values:
                 name = " ".join(filter(None, (result.row, result.parser)))
-                # As it is: rich would take [peers] for markup.
+                # Without markup: rich would read [peers] as a style.
                 words = f"{name}: not available: {result.reason}"
                 console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_goals(results: Sequence[Result]) -> None:
-    """Print what was measured of the report's goals, of the results that are named as a table."""
+    """Print the goals that these results are for."""
     found = Results()
     for row in results:
         found.add(row.table, row)
     for verdict in map(partial(judge, results=found), GOALS):
         if measured := verdict.measured:
             goal, sign = verdict.goal, "at most" if verdict.goal.at_most else "at least"
-            wanted = "" if goal.bound is None else f", {sign} {goal.bound:g} {goal.unit} wanted"
+            wanted = "" if goal.bound is None else f", goal: {sign} {goal.bound:g} {goal.unit}"
             print(
                 f"{goal.area}: {goal.what}: {measured.figure:.3f} ({measured.low:.3f} to "
                 f"{measured.high:.3f}){wanted}: {verdict.word}"
@@ -198,7 +197,7 @@ def print_goals(results: Sequence[Result]) -> None:
 
 
 def finish(results: Sequence[Result], output: Path | None) -> None:
-    """Print the tables and the goals, and write the results where they are wanted."""
+    """Print the tables and the goals, and write the results if asked to."""
     print_results(results)
     print_goals(results)
     if output:

@@ -1,13 +1,13 @@
-"""Time to retrieve 10,000 users, an HMGET of 5 fields each, from a real server on a unix socket.
+"""Time to read 10,000 users back, an HMGET of 5 fields each, from a real server on a unix socket.
 
 - ``redis-py``: a pipeline with hiredis, RESP2, lists of bytes;
 - ``iter_replies``: ``fastresp.iter_replies``, the same lists;
-- ``columns``: ``fastresp.fetch_hashes``, Arrow columns of text, by the keys;
-- ``pattern``: the same, the keys found by ``user:{id}``, which are a column, too.
+- ``columns``: ``fastresp.fetch_hashes`` with a list of keys, Arrow columns of text;
+- ``pattern``: the same with the pattern ``user:{id}``, which adds a column of ids.
 
-The contenders take turns within a round, after an untimed one; a value is the time of one
-retrieval, the connection's opening included for all but redis-py, which keeps its own. What they
-got is compared once. The server's own CPU time for a retrieval is the least that any can take.
+The contenders take turns within a round, after a warm-up round. A value is the time to read all
+users. It includes connecting, except for redis-py, which stays connected. The results are compared
+once. The server's CPU time is the least that any contender can take.
 
     python bench/users.py -o users.json
     python bench/users.py --fast
@@ -70,16 +70,16 @@ def contenders(server: LocalServer) -> dict[str, Run]:
 
 
 def check(runs: dict[str, Run]) -> None:
-    """End the program unless all of them get the same."""
+    """End the program unless all of them read the same."""
     expected = runs[BASE]()
     columns, found = runs["columns"](), runs["pattern"]()
     order = sorted(range(COUNT), key=lambda index: int(found["id"][index].as_py()))
     rows = [[value.decode() for value in row] for row in expected]
     for table in (columns, found.take(order).select(FIELDS)):
         if [list(row.values()) for row in table.to_pylist()] != rows:
-            raise SystemExit("the columns are not what redis-py gets")
+            raise SystemExit("the columns differ from what redis-py reads")
     if runs["iter_replies"]() != expected:
-        raise SystemExit("iter_replies does not return what redis-py gets")
+        raise SystemExit("iter_replies returned something else than redis-py reads")
 
 
 def main() -> None:

@@ -1,16 +1,16 @@
 """The workflow of a post of 2012: 10,000 users created, updated, retrieved and deleted.
 
 - ``004 create``: the id of each is pushed onto a list;
-- ``004 update``: a hash for each gets id, name and email;
+- ``004 update``: a hash for each is written with id, name and email;
 - ``004 retrieve``: the ids are read from the list, then each hash, into Python's memory;
 - ``004 cleanup``: the hashes and the list are deleted.
 
 ``naive`` is redis-py, one command at a time, ``pipelined`` one pipeline for each step, both with
-hiredis. ``fastresp rows`` loads dicts and gets dicts; ``fastresp columns`` loads an Arrow table and
-gets one (``fetch_hashes``). The contenders take turns, step by step; a value is the time of a step.
-The server and all contenders share one core, as ``cores.py`` says. The post repeats each 7 times
-and takes the least; so do we, and keep them all. After each step the untimed look is at what it
-left, or at what it got.
+hiredis. ``fastresp rows`` loads and reads dicts; ``fastresp columns`` loads and reads an Arrow
+table (``fetch_hashes``). The contenders take turns, step by step; a value is the time of a step.
+The server and all contenders share one core (``cores.py`` says why). The post repeats each step 7
+times and takes the best; we do the same, and keep all values. After each step its result is
+checked, untimed.
 
     python bench/workflow.py -o workflow.json        # about 1 minute
     python bench/workflow.py --fast --users 1000
@@ -49,12 +49,12 @@ def made(count: int) -> list[User]:
 
 
 def decoded(users: list[dict[bytes, bytes]]) -> list[User]:
-    """What redis-py gets, as it was written."""
+    """Decode what redis-py reads."""
     return [{name.decode(): value.decode() for name, value in user.items()} for user in users]
 
 
 class Naive:
-    """redis-py, a command and its reply, one by one."""
+    """redis-py, one command at a time."""
 
     def __init__(self, server: LocalServer, users: list[User]) -> None:
         self.client: Any = redis_py(server.socket, "HiredisParser")
@@ -78,7 +78,7 @@ class Naive:
         self.client.delete(LIST)
 
     def as_users(self, got: Any) -> list[User]:
-        """What was retrieved, as it was written."""
+        """Return what was retrieved in the form it was written."""
         return decoded(got)
 
 
@@ -160,7 +160,7 @@ class Columns(Rows):
 
 
 class Check:
-    """Whether a step did its work; it ends the program if not."""
+    """End the program unless a step did its work."""
 
     def __init__(self, server: LocalServer, users: list[User]) -> None:
         self.client: Any = redis_py(server.socket, "HiredisParser")
@@ -175,7 +175,7 @@ class Check:
             "cleanup": lambda: self.client.dbsize() == 0,
         }[step]()
         if not good:
-            sys.exit(f"{step}, {name}: not what it should be")
+            sys.exit(f"{step}, {name}: the data is not what it should be")
 
     def hashes(self) -> list[User]:
         pipeline = self.client.pipeline(transaction=False)
@@ -185,17 +185,17 @@ class Check:
 
 
 def keeping(step: Callable[[], Any], got: list[Any]) -> Callable[[], None]:
-    """Let a step put what it got into a list, to be looked at when the clock has stopped."""
+    """Return a step that puts what it reads into a list, to be checked after the timing."""
     return lambda: got.append(step())
 
 
 def main() -> None:
     """Measure, print the tables, write the results."""
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=7, fast_rounds=3)
-    parser.add_argument("--users", type=int, default=USERS, help="how many users")
+    parser.add_argument("--users", type=int, default=USERS, help="number of users")
     args = parsed()
     if args.users < 1:
-        parser.error("--users is 1 or more")
+        parser.error("--users must be 1 or more")
     users = made(args.users)
     kinds: dict[tuple[str, str], Callable[[LocalServer, list[User]], Naive | Rows]] = {
         ("naive", "hiredis"): Naive,

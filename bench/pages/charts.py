@@ -1,7 +1,8 @@
-"""Charts of the report as SVG that follows the page's colours, and is readable on a phone.
+"""Charts as SVG that follow the page's colours and are readable on a phone.
 
-Matplotlib draws in stand-in colours, which become variables of the page's style sheet: so one chart
-serves light and dark. A chart is 330 units wide, about what a phone has for it; its text is text.
+Matplotlib draws with placeholder colours, which become variables of the page's style sheet, so one
+chart works in light and dark. A chart is 330 units wide, about the width of a phone; its text
+stays text.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ STYLE = Path(__file__).with_name("page.css")
 WIDTH = 330
 FONT = 12.5
 SMALL = 12
-# Stand-ins, and the variables that they become.
+# Placeholder colours, and the variables that replace them.
 INK, MUTED, GRID, OURS, OTHER, TRACK, ON = (f"#0000{number:02x}" for number in range(1, 8))
 SERIES = [f"#0000{number:02x}" for number in range(16, 24)]
 VARIABLES = {
@@ -54,7 +55,7 @@ MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar; ``then`` is the source's figure for it, ``most`` what the server could have done."""
+    """A bar; ``then`` is the source's figure, ``most`` the most that the server could do."""
 
     label: str
     value: float
@@ -65,7 +66,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Bars, one below the other; ``then`` names the source in the legend."""
+    """Bars below one another; ``then`` names the source in the legend."""
 
     title: str
     axis: str
@@ -83,7 +84,7 @@ class StackedChart:
 
 @dataclass(frozen=True)
 class GroupedChart:
-    """Several bars below each label, by series."""
+    """Several bars below each label, one per series."""
 
     title: str
     axis: str
@@ -92,7 +93,7 @@ class GroupedChart:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, or with a single point a level that has no place on the first axis."""
+    """A curve, or with a single point a level line."""
 
     label: str
     x: Sequence[float]
@@ -114,7 +115,7 @@ Chart = BarChart | GroupedChart | StackedChart | LineChart
 
 
 def short(number: float) -> str:
-    """A number as a label of a chart has room for it."""
+    """Format a number for a label."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             shown = number / size
@@ -123,7 +124,7 @@ def short(number: float) -> str:
 
 
 def _tick(number: float) -> str:
-    """A round number: 1.5M, 200k."""
+    """Format a round number: 1.5M, 200k."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:g}{letter}"
@@ -131,7 +132,7 @@ def _tick(number: float) -> str:
 
 
 def svg(chart: Chart, name: str) -> str:
-    """Draw a chart; ``name`` is a prefix for what has to be unique on a page."""
+    """Draw a chart; ``name`` is a prefix for ids, which must be unique on a page."""
     settings = {
         "svg.fonttype": "none",
         "svg.hashsalt": name,
@@ -153,8 +154,8 @@ def svg(chart: Chart, name: str) -> str:
 
 
 def picture(chart: Chart) -> str:
-    """Draw a chart as a file of its own, with the colours of the page, light and dark."""
-    # Of the style sheet what comes before the first rule for elements.
+    """Draw a chart as a file of its own, with the page's light and dark colours."""
+    # The part of the style sheet before the first rule for elements.
     colours = STYLE.read_text().partition("* {")[0]
     style = f"<style>\n{colours}text {{ font-family: system-ui, sans-serif; }}\n</style>\n"
     head, title, rest = svg(chart, "picture").partition("<title>")
@@ -162,11 +163,11 @@ def picture(chart: Chart) -> str:
 
 
 def _for_page(text: str, title: str, name: str) -> str:
-    """Make a document of SVG a part of a page."""
+    """Turn an SVG document into a part of a page."""
     text = text[text.index("<svg") :]
     dropped = r"<metadata>.*?</metadata>\s*|<!--.*?-->\s*|<defs>\s*<style.*?</style>\s*</defs>\s*"
     text = re.sub(dropped, "", text, flags=re.DOTALL)
-    # What is referred to has to be unique on the page; the rest needs no id.
+    # Ids that are referred to must be unique on the page; the others are removed.
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
     text = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
@@ -188,7 +189,7 @@ def _for_page(text: str, title: str, name: str) -> str:
 
 
 def _font(found: re.Match[str]) -> str:
-    """Keep the size and the weight of a short form."""
+    """Keep the size and the weight of a CSS font."""
     weight = "; font-weight: 700" if found[1].startswith(("bold", "700")) else ""
     return f"font-size: {found[2]}px{weight}"
 
@@ -200,7 +201,7 @@ def _figure(height: float) -> Figure:
 
 
 def _plain_axes(figure: Figure, left: float, bottom: float, right: float, top: float) -> Axes:
-    """Axes at so many units from each edge, with nothing around them."""
+    """Make axes with these margins, in units, and no frame."""
     height = figure.get_figheight() * 72
     axes = figure.add_axes(
         (left / WIDTH, bottom / height, 1 - (left + right) / WIDTH, 1 - (bottom + top) / height)
@@ -227,12 +228,12 @@ def _box(figure: Figure, x: float, y: float, width: float, height: float, colour
     )
 
 
-# Of a bar with its label, the bar, what is above it, and a further line of its label.
+# Heights: a bar with its label, the bar, the space above it, a further line of its label.
 STEP, THICK, HEAD, LINE = 38.0, 13.0, 18.0, 15.0
 
 
 def _bars(chart: BarChart) -> Figure:
-    """Each label above its bar, each value at its end."""
+    """Draw each label above its bar, each value at its end."""
     keys = []
     if any(bar.then for bar in chart.bars):
         keys.append((INK, f"the source, {chart.then}"))
@@ -260,7 +261,7 @@ def _bars(chart: BarChart) -> Figure:
         weight = "bold" if bar.ours else "normal"
         for line, text in enumerate(reversed(label.split("\n"))):
             axes.text(0, y - 9 - LINE * line, text, va="center", fontweight=weight)
-        # The mark of the source must not strike the number out.
+        # The source's mark must not cross the number.
         clear = max(bar.value, bar.then or 0) if _close(bar, limit) else bar.value
         axes.text(
             clear + limit * 0.012, y + THICK / 2, short(bar.value), va="center_baseline",
@@ -295,7 +296,7 @@ def _value_axis(axes: Axes, text: str) -> None:
 
 
 def _stacked(chart: StackedChart) -> Figure:
-    """Bars of 100 percent: the classes' shares in them, where there is room."""
+    """Draw bars of 100 percent, with the classes' shares where there is room."""
     classes = list(dict.fromkeys(name for shares in chart.bars.values() for name in shares))
     top = 10 + 19 * ((len(classes) + 1) // 2)
     figure = _figure(top + STEP * len(chart.bars) + 40)
@@ -345,7 +346,7 @@ def _grouped(chart: GroupedChart) -> Figure:
 
 
 def _legend(figure: Figure, colours: Mapping[str, str]) -> None:
-    """Name the colours above a chart, two in a line."""
+    """Draw the legend of colours above a chart, two in a line."""
     for index, (name, colour) in enumerate(colours.items()):
         x, y = (2 + WIDTH / 2 * (index % 2)), 9 + 19 * (index // 2)
         _box(figure, x, y - 6, 12, 12, colour)
@@ -353,7 +354,7 @@ def _legend(figure: Figure, colours: Mapping[str, str]) -> None:
 
 
 def _lines(chart: LineChart) -> Figure:
-    """Curves by colour, dash and marker; a legend above, a line for each."""
+    """Draw curves that differ in colour, dash and marker, with a legend above."""
     top = 14 + 19 * len(chart.lines)
     figure = _figure(top + 290)
     axes = _plain_axes(figure, 46, 42, 12, top)

@@ -1,20 +1,18 @@
-"""What the report is made of: the results of a folder, and tables that any renderer can show."""
+"""What the page is made of: the results of a folder, and tables that both renderers can show."""
 
 from __future__ import annotations
 
 import json
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from results import Result, load
 
 __all__ = [
-    "NOISY",
     "Cell",
     "Group",
     "NotMeasured",
@@ -23,41 +21,31 @@ __all__ = [
     "Section",
     "Table",
     "clean",
-    "in_turn",
-    "spread",
 ]
 
-# A row whose values are further apart than that, by their median, is marked.
-NOISY = 0.25
-# How a result of each name is made, where machine.json does not tell.
+# The command that makes a file of results, where machine.json does not say.
 SCRIPTS = {"push-tcp": "python bench/push.py --tcp"}
 
-# An absolute path, or the URL of a socket: of it only the last part may be published.
+# An absolute path, or the URL of a socket: only its last part may be published.
 PATH = re.compile(r"(?:unix://|(?<![\w.:/>]))/(?:[\w.+@~-]+/)+([\w.+@~-]*)")
 
 
 def clean(text: str) -> str:
-    """Take out of a text what says where it was measured: paths and the machine's name."""
+    """Remove paths and the machine's name from a text."""
     text = PATH.sub(r"\1", " ".join(text.split()))
     host = platform.node()
     return re.sub(rf"\b{re.escape(host)}\b", "the machine", text) if host else text
 
 
-def spread(values: Sequence[float]) -> float:
-    """How far apart values are, by their median."""
-    middle = abs(median(values))
-    return (max(values) - min(values)) / middle if middle else 0.0
-
-
 class NotMeasured(Exception):
-    """There is no such result, and why."""
+    """There is no such result; the message says why."""
 
 
 class Results:
     """The results in a folder: ``NAME.json``, ``NAME.missing.json`` and ``machine.json``.
 
     Args:
-        folder: where they are; without it there are those that are added.
+        folder: where they are; None to start empty and use ``add()``.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -67,7 +55,7 @@ class Results:
             self._read(folder)
 
     def add(self, name: str, row: Result) -> None:
-        """Take a row of a file that is still to be written."""
+        """Add a row of a file that is not written yet."""
         self._files.setdefault(name, []).append(row)
 
     def _read(self, folder: Path) -> None:
@@ -75,7 +63,7 @@ class Results:
             self.machine = json.loads(machine.read_text())
         for path in sorted(folder.glob("*.json")):
             name = path.name.removesuffix(".json").removesuffix(".missing")
-            # NAME.part is of a script that did not end.
+            # NAME.part is from a script that did not finish.
             if name not in self._files and "." not in name and _is_results(path):
                 self._files[name] = [_cleaned(row) for row in load(folder / f"{name}.json")]
 
@@ -87,18 +75,18 @@ class Results:
             yield from rows
 
     def command(self, name: str) -> str:
-        """What makes the results of a name."""
+        """Return the command that makes the results of a name."""
         default = SCRIPTS.get(name, f"python bench/{name}.py")
         return clean(self.machine.get("commands", {}).get(name, f"{default} -o {name}.json"))
 
     def rows(self, table: str, *names: str) -> list[Result]:
-        """The rows of a table, those without a value as well."""
+        """Return the rows of a table, those without a value as well."""
         return [
             row for name in names for row in self._files.get(name, []) if row.table in (table, name)
         ]
 
     def find(self, name: str, row: str, parser: str = "", table: str = "") -> Result:
-        """A row that was measured.
+        """Return a row that was measured.
 
         Raises:
             NotMeasured: with the reason.
@@ -107,7 +95,7 @@ class Results:
             raise NotMeasured(f"not run yet: `{self.command(name)}`")
         rows = [found for found in self.rows(table or name, name) if found.row == row]
         for found in rows:
-            # Where there is one only, its parser needs no name.
+            # If there is only one, its parser need not be named.
             if found.parser == parser or (not parser and len(rows) == 1):
                 if not found.values:
                     raise NotMeasured(found.reason)
@@ -116,7 +104,7 @@ class Results:
 
 
 def _is_results(path: Path) -> bool:
-    """Tell what pyperf or ``save()`` wrote from what else is kept in the folder."""
+    """Whether ``save()`` wrote a file; other files may be in the folder."""
     held = json.loads(path.read_text())
     return path.name.endswith(".missing.json") or (isinstance(held, dict) and "benchmarks" in held)
 
@@ -126,18 +114,12 @@ def _cleaned(row: Result) -> Result:
     return row
 
 
-def in_turn(one: Result, other: Result) -> bool:
-    """Tell whether two took turns, so that their values belong together round by round."""
-    rounds = one.of("round")
-    return len(rounds) == len(one.values) and rounds == other.of("round")
-
-
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table.
 
     Attributes:
-        text: what it says; backticks are around code.
+        text: its content; code is in backticks.
         mark: ``"reached"``, ``"missed"``, ``"open"`` or ``"noisy"``.
     """
 
@@ -147,11 +129,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: what comes first, as text, and then its cells.
+    """A row of a table: leading columns of text, then its cells.
 
     Attributes:
         ours: whether it is fastresp's.
-        reason: what is said instead of the cells.
+        reason: shown instead of the cells.
     """
 
     head: tuple[str, ...]
@@ -162,7 +144,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; ``words`` says how many of the columns, from the left, are text."""
+    """A table; its first ``words`` columns are text."""
 
     headings: tuple[str, ...]
     rows: list[Row] = field(default_factory=list)
@@ -171,14 +153,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A table of the report, its chart, and what is said of them.
+    """A table of the page, its chart, and a paragraph about them.
 
     Attributes:
         title: its heading.
-        files: the names of the results it needs, the first of which makes it.
+        files: the names of the results it needs, the main one first.
         table: makes its table.
-        chart: makes its chart, or nothing if there is nothing to draw.
-        about: a paragraph; backticks are around code.
+        chart: makes its chart, or None if there is nothing to draw.
+        about: a paragraph; code is in backticks.
     """
 
     title: str
@@ -188,7 +170,7 @@ class Section:
     about: str = ""
 
     def shown(self, results: Results) -> Table:
-        """Its table, without rows if none of its files is there."""
+        """Return its table, which is empty if none of its files exists."""
         if any(name in results for name in self.files):
             return self.table(results)
         return Table(())

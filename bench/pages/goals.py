@@ -1,46 +1,44 @@
-"""What the project wants to reach, and what was measured: a verdict on each goal."""
+"""The project's goals, what was measured for each, and a verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from statistics import median, quantiles
+from statistics import median
 
 from results import Result
 
-from .data import NotMeasured, Results, in_turn
+from .data import NotMeasured, Results
 
 __all__ = ["GOALS", "Goal", "Measured", "Verdict", "faster", "judge", "of_values", "quotient"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure and how far it may be trusted.
+    """A figure, its least and its greatest value.
 
     Attributes:
-        how: what ``low`` and ``high`` are.
-        operations: with how many it was measured, where that matters.
+        operations: how many it was measured with, where that matters.
     """
 
     figure: float
     low: float
     high: float
-    how: str = "least and greatest"
     operations: int = 0
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure that is wanted.
+    """A figure to reach.
 
     Attributes:
-        area: what it belongs to, as ``"Encode"``.
+        area: what it belongs to, such as ``"Encode"``.
         what: what the figure is.
-        file: the name of the results it is from.
+        file: the name of the results it is computed from.
         measure: computes it from results.
-        bound: what it has to be at least, or with ``at_most`` at most; None for a figure that is
-            beyond what was asked for, and is shown without a judgement.
-        operations: with so many or more, or else it says nothing.
+        bound: the least value that reaches the goal, or with ``at_most`` the greatest; None for a
+            figure that is shown without a verdict.
+        operations: the least number of operations that counts as a measurement.
     """
 
     area: str
@@ -57,7 +55,7 @@ class Goal:
 class Verdict:
     """A goal, judged: ``word`` is ``"reached"``, ``"missed"`` or ``"not measured"``.
 
-    It is ``"beyond"`` for what was measured and has no bound.
+    For a measured figure without a bound it is ``"no goal"``.
     """
 
     goal: Goal
@@ -67,16 +65,16 @@ class Verdict:
 
 
 def judge(goal: Goal, results: Results) -> Verdict:
-    """Tell whether a goal was reached: the median decides, and of memory the greatest value."""
+    """Judge a goal: by the median, and for memory by the greatest value."""
     try:
         measured = goal.measure(results)
     except NotMeasured as error:
         return Verdict(goal, "not measured", reason=str(error))
     if 1 < measured.operations < goal.operations:
-        reason = f"measured with {measured.operations:,} and not with {goal.operations:,}"
+        reason = f"measured with {measured.operations:,} operations, needs {goal.operations:,}"
         return Verdict(goal, "not measured", reason=reason)
     if goal.bound is None:
-        return Verdict(goal, "beyond", measured)
+        return Verdict(goal, "no goal", measured)
     figure = measured.figure
     good = figure <= goal.bound if goal.at_most else figure >= goal.bound
     return Verdict(goal, "reached" if good else "missed", measured)
@@ -84,37 +82,28 @@ def judge(goal: Goal, results: Results) -> Verdict:
 
 def of_values(values: list[float], operations: int = 0) -> Measured:
     if not values:
-        raise NotMeasured("the results don't hold what it is computed from")
-    return Measured(median(values), min(values), max(values), operations=operations)
+        raise NotMeasured("the results do not have the values it is computed from")
+    return Measured(median(values), min(values), max(values), operations)
 
 
 def quotient(above: Result, below: Result, detail: str = "") -> Measured:
-    """Values of one by those of another: round by round if they took turns, or else by medians."""
-    over, under = ((row.of(detail) if detail else row.values) for row in (above, below))
-    if not over or not under or not all(under):
-        raise NotMeasured("the results don't hold what it is computed from")
-    if in_turn(above, below) and len(over) == len(under):
-        return of_values([one / other for one, other in zip(over, under, strict=True)])
-    (low, high), (other_low, other_high) = (_middle_half(values) for values in (over, under))
-    figure = median(over) / median(under)
-    return Measured(figure, low / other_high, high / other_low, "middle half")
+    """Divide the values of one row by those of another.
 
-
-def _middle_half(values: list[float]) -> tuple[float, float]:
-    if len(values) == 1:
-        return values[0], values[0]
-    low, _, high = quantiles(values, n=4)
-    return low, high
+    A ratio is taken in each round that both took part in.
+    """
+    over, under = above.by_round(detail), below.by_round(detail)
+    return of_values([over[number] / under[number] for number in over if under.get(number)])
 
 
 def per_operation(row: Result) -> Result:
-    """The same with times of one operation: contenders may do different numbers of them."""
+    """Return the row with the time per operation, since contenders may do different numbers."""
     values = [value / row.operations for value in row.values]
-    return Result(row.table, row.row, row.parser, 1, row.unit, values, row.details)
+    aside = [(value / row.operations, details) for value, details in row.aside]
+    return replace(row, operations=1, values=values, aside=aside)
 
 
 def faster(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
-    """How many times the rate of another ours is."""
+    """Return what computes our rate / another's rate."""
 
     def measure(results: Results) -> Measured:
         rows = (results.find(file, other), results.find(file, ours))
@@ -124,7 +113,7 @@ def faster(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
 
 
 def peak(file: str, row: str, detail: str = "") -> Callable[[Results], Measured]:
-    """MiB, the greatest of all rounds: a row's values, or something measured with them."""
+    """Return what finds the greatest of all rounds, in MiB: of the values or of a detail."""
 
     def measure(results: Results) -> Measured:
         found = results.find(file, row)
@@ -135,7 +124,7 @@ def peak(file: str, row: str, detail: str = "") -> Callable[[Results], Measured]
 
 
 def by_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
-    """The wall time by the CPU time of the server."""
+    """Return what computes wall time / server CPU time."""
 
     def measure(results: Results) -> Measured:
         found = results.find(file, row)
@@ -146,12 +135,12 @@ def by_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
 
 
 def nanoseconds(file: str, row: str) -> Callable[[Results], Measured]:
-    """The time of one operation."""
+    """Return what computes the time per operation."""
     return lambda results: of_values([x * 1e9 for x in results.find(file, row).values])
 
 
 def client_cpu(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
-    """Our CPU time by that of another."""
+    """Return what computes our CPU time / another's."""
     return lambda results: quotient(
         results.find(file, ours), results.find(file, other), "client_cpu"
     )
@@ -192,10 +181,10 @@ def push_goals() -> list[Goal]:
                 what = f"{kind}, `mass_insert` through {transport}, against {FILE}"
                 goals.append(Goal(area, what, file, rate, bound))
             socket = f"{kind} fastresp socket"
-            what = f"{kind}, wall time over the socket by the server's CPU time"
+            what = f"{kind}, wall time / server CPU time over the socket"
             goals.append(Goal(area, what, file, by_server_cpu(file, socket), 1.03, at_most=True))
             if file == "push-tcp":
-                what = f"{kind}, client CPU with encoding, against that of redis-cli alone"
+                what = f"{kind}, client CPU time with encoding, against redis-cli's alone"
                 cpu = client_cpu(file, socket, ready)
                 goals.append(Goal(area, what, file, cpu, 0.6, at_most=True))
     return goals
@@ -223,8 +212,8 @@ def columns_goals() -> list[Goal]:
 
 
 def lists_goals() -> list[Goal]:
-    # Asked for were batches of 1,000, against a C client that waits for each; ten in flight are
-    # compared with ten in flight, and were not asked for.
+    # The goals are for batches of 1,000, against a C client that waits for each; ten in flight are
+    # compared with ten in flight, and have no goal.
     wanted: tuple[tuple[str, str, str, float | None], ...] = (
         ("pop", "pop", "C lrange 100", 3.0),
         ("pop", "pop", "C lrange 1000", 1.1),
@@ -234,9 +223,9 @@ def lists_goals() -> list[Goal]:
         ("push", "push", "C lpush-pipeline", 2.5),
     )
     names = {
-        "pop": "pop, one request of 1,000 waited for",
+        "pop": "pop, one request of 1,000 at a time",
         "pop 10000": "pop, ten requests of 1,000 in flight",
-        "pop_arrow": "pop_arrow, one request of 1,000 waited for",
+        "pop_arrow": "pop_arrow, one request of 1,000 at a time",
         "pop_arrow 10000": "pop_arrow, ten requests of 1,000 in flight",
         "push": "push",
         "C lrange 100": "LRANGE and LTRIM of 100 in C",
@@ -276,7 +265,7 @@ GOALS: tuple[Goal, ...] = (
     *push_goals(),
     Goal(
         "Load",
-        f"{_PARQUET}, wall time by the server's CPU time",
+        f"{_PARQUET}, wall time / server CPU time",
         "load",
         by_server_cpu("load", "parquet"),
         1.05,
@@ -295,7 +284,7 @@ GOALS: tuple[Goal, ...] = (
     ),
     Goal(
         "Users",
-        "10,000 users as Arrow columns, against the same",
+        "10,000 users as Arrow columns, against the same pipeline",
         "users",
         faster("users", "columns", "redis-py"),
         4,
@@ -310,7 +299,7 @@ GOALS: tuple[Goal, ...] = (
     *(
         Goal(
             "Memory",
-            f"10,000,000 commands by `mass_insert` through {transport}, above the start",
+            f"10,000,000 commands by `mass_insert` through {transport}, growth from the start",
             "memory",
             peak("memory", f"fastresp mass_insert, {transport}"),
             32,
@@ -332,14 +321,14 @@ GOALS: tuple[Goal, ...] = (
     ),
 )
 
-# What was asked for, too, and is no figure: what holds it.
+# Goals that are not figures, and the test that checks each.
 HELD = (
     (
-        "The bytes of `hiredis.pack_command`, for 100,000 generated commands and more",
+        "The same bytes as `hiredis.pack_command`, for 100,000 generated commands and more",
         "tests/encode/test_encode.py::test_equal_to_hiredis",
     ),
     (
-        "The same counts and errors as `hiredis.Reader` over 100,000 generated streams of replies, "
+        "The same counts and errors as `hiredis.Reader`, for 100,000 generated streams of replies "
         "cut anywhere",
         "tests/resp/test_scan_hiredis.py::test_hiredis_agrees_on_100_000_streams",
     ),
@@ -349,7 +338,7 @@ HELD = (
         "tests/transports/test_socket_lost.py::test_killed_server_sync",
     ),
     (
-        "1,000 random Arrow tables: the same commands as from rows",
+        "The same commands from 1,000 random Arrow tables as from their rows",
         "tests/encode/columns/test_columns_random.py::test_random_columns",
     ),
     (
@@ -357,7 +346,7 @@ HELD = (
         "tests/sources/test_flights.py::test_same_data",
     ),
     (
-        "8 consumers killed at random: at least once loses nothing, at most once doubles nothing",
+        "8 consumers killed at random: at-least-once loses nothing, at-most-once repeats nothing",
         "tests/lists/test_lists.py::test_killed_consumers",
     ),
     (
@@ -365,19 +354,19 @@ HELD = (
         "tests/lists/test_lists.py::test_ten_million_in_little_memory",
     ),
     (
-        "Careless clients, each named by `fastresp doctor` and nothing else",
+        "`fastresp doctor` finds each of several careless clients, and nothing else",
         "tests/doctor/test_doctor_watch.py::TestWatched::test_planted",
     ),
     (
-        "A planted fault of a server, as a full memory, named by `fastresp doctor`",
+        "`fastresp doctor` finds a planted fault of a server, such as full memory",
         "tests/doctor/test_doctor.py::TestMeasured::test_memory_nearly_full",
     ),
     (
-        "Nothing is named by `fastresp doctor` on a healthy server, of each version",
+        "`fastresp doctor` finds nothing on a healthy server, of each version",
         "tests/doctor/test_doctor.py::TestMeasured::test_healthy",
     ),
     (
-        "Nor with a client that does well",
+        "`fastresp doctor` finds nothing with a client that does well",
         "tests/doctor/test_doctor_watch.py::TestWatched::test_healthy",
     ),
 )

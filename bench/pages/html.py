@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs nothing else: style and charts are in it, no script."""
+"""The page as one file of HTML: styles and charts are in it, and there is no script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from .charts import STYLE, svg
+from .charts import STYLE, Chart, svg
 from .data import (
     Cell,
     Group,
@@ -16,6 +16,7 @@ from .data import (
     Table,
 )
 from .text import (
+    RATIOS,
     findings,
     goals_table,
     held_table,
@@ -32,18 +33,18 @@ __all__ = ["html"]
 BESIDE = 6
 
 
-def html(results: Results, groups: Sequence[Group]) -> str:
-    """Write the report."""
-    return "\n".join(_lines(results, groups)) + "\n"
+def html(results: Results, groups: Sequence[Group], chart: Chart | None = None) -> str:
+    """Write the page; ``chart`` is the first thing on it."""
+    return "\n".join(_lines(results, groups, chart)) + "\n"
 
 
 def inline(text: str) -> str:
-    """Text of the report as HTML: code in backticks, emphasis between stars."""
+    """Return text as HTML: code in backticks, emphasis between asterisks."""
     made = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
     return re.sub(r"(?<!\w)\*([^*]+)\*(?!\w)", r"<em>\1</em>", made)
 
 
-def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
+def _lines(results: Results, groups: Sequence[Group], chart: Chart | None) -> Iterator[str]:
     yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield '<meta name="color-scheme" content="light dark">'
@@ -52,6 +53,8 @@ def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
     yield '<link rel="icon" href="data:,">'
     yield f"<style>\n{STYLE.read_text()}</style>\n</head>\n<body>\n<main>"
     yield "<header>\n<h1>fastresp: benchmarks</h1>"
+    if chart:
+        yield f"<figure>\n{svg(chart, 'first')}\n</figure>"
     yield '<ul class="lead">'
     yield from (f"<li>{inline(found)}</li>" for found in findings(results))
     yield "</ul>"
@@ -70,7 +73,7 @@ def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
 
 def _contents(groups: Sequence[Group]) -> Iterator[str]:
     yield '<nav aria-label="Contents">\n<ul>'
-    yield '<li><a href="#goals">Goal and measured</a></li>'
+    yield '<li><a href="#goals">Goals and results</a></li>'
     yield '<li><a href="#machine">How it was measured</a></li>'
     for group in groups:
         yield f'<li><a href="#{group.slug}">{inline(group.title)}</a></li>'
@@ -79,13 +82,11 @@ def _contents(groups: Sequence[Group]) -> Iterator[str]:
 
 def _goals(results: Results) -> Iterator[str]:
     judged = verdicts(results)
-    yield '<section id="goals">\n<h2>Goal and measured</h2>'
-    yield f'<p class="about">{inline(summary(judged))} Ratios are medians, of ratios taken round by'
-    yield "round where contenders took turns; the range is from the least to the greatest of them,"
-    yield "and otherwise that of the middle half.</p>"
-    yield from _table(goals_table(judged), "Goal and measured", "goals")
-    yield '<p class="about">What is no figure is held by tests:</p>'
-    yield from _table(held_table(), "Held by tests", "held")
+    yield '<section id="goals">\n<h2>Goals and results</h2>'
+    yield f'<p class="about">{inline(summary(judged))} {RATIOS}</p>'
+    yield from _table(goals_table(judged), "Goals and results", "goals")
+    yield '<p class="about">Goals that are not figures, and the test that checks each:</p>'
+    yield from _table(held_table(), "Checked by tests", "held")
     yield "</section>"
 
 
@@ -97,7 +98,7 @@ def _machine(results: Results) -> Iterator[str]:
             yield f"<div><dt>{escape(name)}</dt><dd>{inline(text)}</dd></div>"
         yield "</dl>"
     yield f'<p class="about">{inline(noise(results))}</p>'
-    yield '<p class="about"><code>python bench/run.py</code> measures all,'
+    yield '<p class="about"><code>python bench/run.py</code> measures everything;'
     yield "<code>python bench/report.py</code> writes this page.</p>\n</section>"
 
 
@@ -105,15 +106,15 @@ def _section(section: Section, results: Results) -> Iterator[str]:
     chart = section.chart(results) if section.chart else None
     yield f'<article id="{section.slug}">\n<h3>{inline(section.title)}</h3>'
     table = section.shown(results)
-    # Beside its chart a table of few columns has room.
+    # A table of few columns has room beside its chart.
     wide = " wide" if len(table.headings) > BESIDE else ""
     yield f'<div class="pair{wide}">' if chart else f'<div class="{wide.strip()}">'
     yield '<div class="words">'
     if section.about:
         yield f"<p>{inline(section.about)}</p>"
     for name in section.files:
-        said = "Made by" if name in results else "Not run yet:"
-        yield f'<p class="command">{said} <code>{escape(results.command(name))}</code></p>'
+        words = "Made by" if name in results else "Not run yet:"
+        yield f'<p class="command">{words} <code>{escape(results.command(name))}</code></p>'
     yield "</div>"
     if chart:
         yield f"<figure>\n{svg(chart, section.slug)}\n</figure>"
@@ -125,7 +126,7 @@ def _section(section: Section, results: Results) -> Iterator[str]:
 
 
 def _table(table: Table, title: str, kind: str = "") -> Iterator[str]:
-    """A table that scrolls by itself where it is too wide."""
+    """Yield a table that scrolls on its own where it is too wide."""
     label = f'aria-label="{escape(title)}, table"'
     yield f'<div class="scroll {kind}" role="region" tabindex="0" {label}>'
     yield "<table>\n<thead>\n<tr>"

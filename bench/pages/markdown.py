@@ -1,4 +1,4 @@
-"""The report as GitHub-flavoured Markdown."""
+"""The page as GitHub-flavoured Markdown."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .data import (
     Table,
 )
 from .text import (
+    RATIOS,
     findings,
     goals_table,
     held_table,
@@ -25,34 +26,36 @@ from .text import (
 
 __all__ = ["markdown"]
 
-# Markdown on GitHub has no colours.
+# GitHub's Markdown has no colours.
 MARKS = {"reached": "🟢 {}", "missed": "🔴 **{}**", "open": "⚪ {}"}
 
 
-def markdown(results: Results, groups: Sequence[Group]) -> str:
-    """Write the report."""
-    return "\n".join(_lines(results, groups)).rstrip() + "\n"
+def markdown(results: Results, groups: Sequence[Group], picture: str = "") -> str:
+    """Write the page; ``picture`` is the description of ``benchmarks.svg``, if there is one."""
+    return "\n".join(_lines(results, groups, picture)).rstrip() + "\n"
 
 
-def _lines(results: Results, groups: Sequence[Group]) -> Iterator[str]:
+def _lines(results: Results, groups: Sequence[Group], picture: str) -> Iterator[str]:
     judged = verdicts(results)
-    yield from ("# Benchmarks", "", *(f"- {found}" for found in findings(results)), "")
-    if said := in_short(results):
-        yield from (said, "")
-    yield from ("## Goal and measured", "", summary(judged), "")
-    yield "Ratios are medians, of ratios taken round by round where contenders took turns; the"
-    yield "range is from the least to the greatest of them, and otherwise that of the middle half."
-    yield ""
+    yield from ("# Benchmarks", "")
+    if picture:
+        yield from (f"![{picture}](benchmarks.svg)", "")
+    yield from (*(f"- {found}" for found in findings(results)), "")
+    if caption := in_short(results):
+        yield from (f"*{caption}*", "")
+    yield from ("Contents:", "")
+    yield "- [Goals and results](#goals-and-results)"
+    yield "- [How it was measured](#how-it-was-measured)"
+    yield from (f"- [{group.title}](#{group.slug})" for group in groups)
+    yield from ("", "## Goals and results", "", f"{summary(judged)} {RATIOS}", "")
     yield from _table(goals_table(judged))
-    yield from ("", "What is no figure is held by tests:", "")
+    yield from ("", "Goals that are not figures, and the test that checks each:", "")
     yield from _table(held_table())
     yield from ("", "## How it was measured", "")
     yield from (f"- {name}: {text}" for name, text in machine_facts(results))
     yield from ("", noise(results), "")
-    yield "`python bench/run.py` measures all, `python bench/report.py` writes this page, and one"
-    yield "with charts beside the results."
-    yield from ("", "Contents:", "")
-    yield from (f"- [{group.title}](#{group.slug})" for group in groups)
+    yield "`python bench/run.py` measures everything. `python bench/report.py` writes this page,"
+    yield "and one with all charts beside the results."
     for group in groups:
         yield from ("", f"## {group.title}", "", f"{group.about} {sources(group)}".rstrip())
         for section in group.sections:
@@ -64,8 +67,8 @@ def _section(section: Section, results: Results) -> Iterator[str]:
     if section.about:
         yield from (section.about, "")
     for name in section.files:
-        said = "Made by" if name in results else "**Not run yet:**"
-        yield f"{said} `{results.command(name)}`"
+        words = "Made by" if name in results else "**Not run yet:**"
+        yield f"{words} `{results.command(name)}`"
         yield ""
     table = section.shown(results)
     if table.rows:

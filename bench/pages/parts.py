@@ -1,4 +1,4 @@
-"""The tables of fastresp's parts: each compares one of them with what it replaces."""
+"""The tables of fastresp's parts: each compares a part with what it replaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tables import (
     speed,
 )
 
-__all__ = ["PARTS"]
+__all__ = ["PARTS", "row_named"]
 
 PEAK = Column(
     "peak MiB", lambda row: f"{max(p) / 2**20:,.0f}" if (p := row.of("peak_bytes")) else "-"
@@ -26,47 +26,57 @@ NS, US, MS = median_time(1e9, "ns"), median_time(1e6, "µs", 3), median_time(1e3
 
 
 def row_named(name: str) -> Callable[[Results, Result], Result | None]:
-    """What finds a row of the same table, for a column of ratios."""
+    """Return what finds a row of the same table, for a column of ratios."""
     return lambda results, row: next(
-        (each for each in results.rows(row.table, row.table) if each.row == name), None
+        (
+            each
+            for each in results.rows(row.table, row.table.partition(" ")[0])
+            if each.row == name and each.table == row.table
+        ),
+        None,
     )
 
 
 def encoding(kind: str) -> Section:
-    """A table of encode.py."""
-    base = against("by time of fastresp rows", row_named(f"{kind} fastresp rows"), time=True)
+    """Return a table of encode.py."""
+    base = against("time / fastresp rows", row_named(f"{kind} fastresp rows"), time=True)
     title = f"Encode {kind} commands"
     return Section(
         title,
         ("encode",),
         listing("encode", ["encode"], [NS, base], prefix=f"{kind} ", parser=False),
         bars(
-            title, "encode", ("encode",), prefix=f"{kind} ", axis="commands a second", value=speed
+            title, "encode", ("encode",), prefix=f"{kind} ", axis="commands per second", value=speed
         ),
-        "Ready tuples of three text values, 129 bytes the last, become RESP in chunks of 1 MiB. "
-        "Times are for one command, without a server; the rows named alone, not in the chart, "
-        "throw each result away and join no chunks.",
+        "Ready tuples of three text values, the last of 129 bytes, become RESP in chunks of 1 MiB, "
+        "without a server. Times are per command; every 100,000 commands start with a new Writer. "
+        "Rows named `alone`, not in the chart, throw each result away instead of joining chunks.",
     )
 
 
 def columns(kind: str, what: str) -> Section:
-    """A table of columns.py."""
-    base = against("by time of fastresp", row_named(f"{kind} fastresp columns"), time=True)
+    """Return a table of columns.py."""
+    base = against("time / fastresp", row_named(f"{kind} fastresp columns"), time=True)
     title = f"Encode Arrow columns: {kind}"
     return Section(
         title,
         ("columns",),
         listing("columns", ["columns"], [NS, base], prefix=f"{kind} ", parser=False),
         bars(
-            title, "columns", ("columns",), prefix=f"{kind} ", axis="commands a second", value=speed
+            title,
+            "columns",
+            ("columns",),
+            prefix=f"{kind} ",
+            axis="commands per second",
+            value=speed,
         ),
         what,
     )
 
 
 def loading(kind: str, file: str, over: str) -> Section:
-    """A table of push.py."""
-    base = against("against the file", row_named(f"{kind} no generation"))
+    """Return a table of push.py."""
+    base = against("rate / ready file", row_named(f"{kind} no generation"))
     title = f"Load {kind} commands over {over}"
     prefix = f"{kind} "
     return Section(
@@ -74,17 +84,23 @@ def loading(kind: str, file: str, over: str) -> Section:
         (file,),
         listing(file, [file], [*TURNS, base], prefix=prefix, parser=False),
         bars(
-            title, file, (file,), prefix=prefix, axis="commands a second", value=speed, server=True
+            title,
+            file,
+            (file,),
+            prefix=prefix,
+            axis="commands per second",
+            value=speed,
+            server=True,
         ),
         "Whole loads from the same ready list, from the client's start to the last reply. "
-        "`no generation` is `redis-cli --pipe` with a file that was written beforehand.",
+        "`no generation` is `redis-cli --pipe` reading a ready file.",
     )
 
 
 def lists(kind: str, base: str, about: str) -> Section:
-    """A table of lists.py."""
+    """Return a table of lists.py."""
     title = f"A list as a buffer: {kind}"
-    ratio = against(f"against {base}", row_named(f"{kind} {base}"))
+    ratio = against(f"rate / {base}", row_named(f"{kind} {base}"))
     return Section(
         title,
         ("lists",),
@@ -94,7 +110,7 @@ def lists(kind: str, base: str, about: str) -> Section:
             "lists",
             ("lists",),
             prefix=f"{kind} ",
-            axis="items a second",
+            axis="items per second",
             value=speed,
             server=True,
         ),
@@ -103,8 +119,8 @@ def lists(kind: str, base: str, about: str) -> Section:
 
 
 def redis_py(part: str, about: str) -> Section:
-    """A table of redis_py.py."""
-    ratio = against("by time of fastresp", row_named(f"{part}, fastresp"), time=True)
+    """Return a table of redis_py.py."""
+    ratio = against("time / fastresp", row_named(f"{part}, fastresp"), time=True)
     title = f"redis-py with another packer: {part}"
     return Section(
         title,
@@ -115,7 +131,7 @@ def redis_py(part: str, about: str) -> Section:
             "redis_py",
             ("redis_py",),
             prefix=f"{part}, ",
-            axis="commands a second",
+            axis="commands per second",
             value=speed,
         ),
         about,
@@ -124,57 +140,65 @@ def redis_py(part: str, about: str) -> Section:
 
 PARTS = Group(
     "The parts of fastresp, one by one",
-    "What each part is compared with while it is built.",
+    "Each part beside what it replaces.",
     sections=(
         encoding("SET"),
         encoding("LPUSH"),
         columns(
             "strings",
             "500,000 SETs with text of 129 bytes, from an Arrow table. `memcpy` copies the same "
-            "bytes between two buffers of 85 MB each; with a warm buffer it goes to the 512 KiB of "
-            "one chunk again and again, as fastresp does.",
+            "bytes between two buffers of 85 MB each; with a warm buffer, into the same 512 KiB "
+            "again and again, as fastresp reuses a chunk.",
         ),
-        columns("ints", "500,000 SETs, key and value an int64."),
-        columns("floats", "500,000 SETs, the value a float64 of 17 digits."),
+        columns("ints", "500,000 SETs, key and value are int64."),
+        columns("floats", "500,000 SETs, the value is a float64 of 17 digits."),
         columns("embedding", "20,000 vectors of 384 float32 into a hash each."),
         Section(
             "Replies, counted",
             ("replies",),
             listing("replies", ["replies"], [NS], parser=False),
-            bars("Replies, counted", "replies", ("replies",), axis="replies a second", value=speed),
-            "The scanner counts replies and keeps errors; hiredis makes an object of each.",
+            bars(
+                "Replies, counted",
+                "replies",
+                ("replies",),
+                axis="replies per second",
+                value=speed,
+            ),
+            "fastresp's scanner counts replies and keeps errors; hiredis makes an object of each.",
         ),
         loading("SET", "push", "a unix socket"),
         loading("LPUSH", "push", "a unix socket"),
         loading("SET", "push-tcp", "TCP"),
         loading("LPUSH", "push-tcp", "TCP"),
-        lists("pop", "C lrange 1000", "A full list until it is empty, 129 bytes an item."),
-        lists("push", "C lpush-pipeline", "The same items into an empty list."),
+        lists("pop", "C lrange 1000", "From a full list until it is empty; items of 129 bytes."),
+        lists("push", "C lpush-pipeline", "The same items onto an empty list."),
         Section(
             "Files and embeddings, whole loads",
             ("load",),
             listing("load", ["load"], [*TURNS, PEAK], parser=False),
             bars(
-                "Files and embeddings", "load", ("load",), axis="rows a second",
+                "Files and embeddings", "load", ("load",), axis="rows per second",
                 value=speed, server=True,
             ),
-            "`fastresp load` of a Parquet file of 10 columns into hashes, as a process of its own; "
-            "vectors of 384 float32 by `mass_insert` and by a redis-py pipeline.",
+            "`fastresp load` of a Parquet file of 10 columns into hashes, as a process; vectors of "
+            "384 float32 with `mass_insert` and with a redis-py pipeline.",
         ),
         Section(
             "Ten thousand users back, five fields each",
             ("users",),
             listing(
                 "users", ["users"],
-                [MS, against("against redis-py", row_named("redis-py"))], parser=False,
+                [MS, against("rate / redis-py", row_named("redis-py"))], parser=False,
             ),
             bars(
-                "Ten thousand users back", "users", ("users",), axis="users a second", value=speed,
+                "Ten thousand users back", "users", ("users",), axis="users per second",
+                value=speed,
             ),
-            "`iter_replies`, Arrow columns by keys, and by a pattern are fastresp's.",
+            "fastresp's are `iter_replies`, and Arrow columns: `columns` from a list of keys, "
+            "`pattern` from a pattern.",
         ),
-        redis_py("pack_commands", "A pipeline of 10,000 SETs of 129 bytes, packed only."),
-        redis_py("execute", "The same, sent and replied to. No goal: the rest is redis-py's."),
+        redis_py("pack_commands", "A pipeline of 10,000 SETs of 129 bytes, only packed."),
+        redis_py("execute", "The same, sent and answered. No goal: the rest is redis-py's."),
         redis_py("execute in asyncio", "The same in asyncio, where redis-py packs in Python."),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the report's charts show of the results."""
+"""The page's charts, made from the results."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def bars(
     files: tuple[str, ...],
     *,
     prefix: str = "",
-    axis: str = "operations a second",
+    axis: str = "operations per second",
     value: Callable[[Result], float] = rate,
     figures: Figures | None = None,
     then: str = "",
     server: bool = False,
     skip: str = " alone",
 ) -> Callable[[Results], BarChart | None]:
-    """A chart of a bar for each result, fastresp's in their colour."""
+    """Return a chart with a bar for each result, fastresp's in their own colour."""
     known = figures or {}
 
     def draw(results: Results) -> BarChart | None:
@@ -65,7 +65,7 @@ def bars(
 
 
 def depth_chart(title: str, table: str) -> Callable[[Results], LineChart | None]:
-    """The rate over the commands in flight, a curve for each client."""
+    """Return a chart of the rate over the depth of the pipeline, a curve for each client."""
 
     def draw(results: Results) -> LineChart | None:
         curves: dict[str, list[tuple[float, float]]] = {}
@@ -88,13 +88,13 @@ def depth_chart(title: str, table: str) -> Callable[[Results], LineChart | None]
 
 
 def commands_chart(results: Results) -> GroupedChart | None:
-    """The commands of redis-benchmark, by client."""
+    """Return a chart of redis-benchmark's commands, by client."""
     groups: dict[str, dict[str, float]] = {}
     for row in results.rows("001 redis-benchmark", "redis_benchmark"):
         if row.values:
             groups.setdefault(row.row, {})[row.parser] = speed(row)
     title = "redis-benchmark and redis-py, command by command"
-    return GroupedChart(title, "requests a second", groups) if groups else None
+    return GroupedChart(title, "requests per second", groups) if groups else None
 
 
 def shares_chart(results: Results) -> StackedChart | None:
@@ -104,5 +104,5 @@ def shares_chart(results: Results) -> StackedChart | None:
 
 
 def mebibytes(size: float) -> float:
-    """Of bytes."""
+    """Convert bytes to MiB."""
     return size / 2**20

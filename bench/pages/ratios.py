@@ -1,4 +1,4 @@
-"""Tables that are computed of several results: the ratios that the sources draw from their own."""
+"""Tables that divide several results: the ratios that the sources compute from their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .data import (
     Row,
     Table,
 )
-from .goals import quotient
+from .goals import Measured, per_operation, quotient
 from .source_figures import (
     CONNECTING,
     CUMULATIVE_GAIN,
@@ -35,6 +35,7 @@ from .tables import (
     SOURCE_LIKE,
     cells_of,
     is_ours,
+    ranged,
     rate,
     seconds,
     spread_cell,
@@ -55,8 +56,8 @@ __all__ = [
     "workflow_bars",
 ]
 
-# The rows of each method of the source: of its pushes, its pops, and both; what falls together
-# with something else has no row.
+# For each method of the source its rows: pushes, pops, both; empty where another method's row has
+# the same work.
 METHODS = {
     "naive": ("naive", "naive", "naive"),
     "pipelining": ("pipelining -P 1000", "pipelining", "pipelining -P 1000"),
@@ -64,7 +65,7 @@ METHODS = {
     "redis-cli": ("redis-cli, format", "", "redis-cli, format"),
 }
 READY = "redis-cli, no generation"
-# The pushes of buffer.py, and the rows of push.py that do the same in one load.
+# The pushes of buffer.py, and the rows of push.py that do the same as one load.
 LOADS = {
     "redis-cli, format": "LPUSH format",
     "redis-cli, concatenation +": "LPUSH concatenation +",
@@ -77,19 +78,29 @@ PIPELINED = {"push": "pipelining -P 1000", "pop": "pipelining"}
 
 
 def _percent(number: float) -> str:
-    return f"{number:.2%}"
+    return f"{number:.0%}"
 
 
 def _row(head: str, cells: Callable[[], list[str]], ours: bool = False) -> Row:
-    """A row, or why it can't be computed."""
+    """Make a row, or say why it cannot be computed."""
     try:
         return Row((head,), tuple(Cell(cell) for cell in cells()), ours)
     except NotMeasured as error:
         return Row((head,), ours=ours, reason=f"not measured: {error}")
 
 
+def _ratio(above: Result, below: Result) -> Measured:
+    """Return the rate of ``below`` / the rate of ``above``, per round."""
+    return quotient(per_operation(above), per_operation(below))
+
+
+def _less_one(ratio: Measured) -> str:
+    """Format a gain: the ratio less one, with its range."""
+    return ranged(Measured(ratio.figure - 1, ratio.low - 1, ratio.high - 1), _percent)
+
+
 def python_to_c(results: Results) -> Table:
-    """Compute what a Python client reaches of the rate of the C client."""
+    """Return Python clients' rates, in percent of the C client's."""
 
     def find(kind: str, row: str, parser: str = "") -> Result:
         return results.find("buffer", row, parser, f"000 {kind}")
@@ -98,7 +109,7 @@ def python_to_c(results: Results) -> Table:
         def cells() -> list[str]:
             native = find(kind, row, "hiredis (C)")
             shares = [
-                _percent(rate(find(kind, row, parser)) / rate(native))
+                ranged(_ratio(native, find(kind, row, parser)), _percent)
                 for parser in ("PythonParser", "HiredisParser")
             ]
             return [*shares, "-", f"{PYTHON_TO_C[kind, row]:.2f}%"]
@@ -107,11 +118,7 @@ def python_to_c(results: Results) -> Table:
 
     def ours(native: Callable[[], Result], row: Callable[[], Result]) -> Callable[[], list[str]]:
         def cells() -> list[str]:
-            ratio = quotient(native(), row())
-            said = f"{ratio.figure:.0%}"
-            if ratio.low != ratio.high:
-                said += f" ({ratio.low:.0%} to {ratio.high:.0%})"
-            return ["-", "-", said, "-"]
+            return ["-", "-", ranged(_ratio(native(), row()), _percent), "-"]
 
         return cells
 
@@ -120,45 +127,45 @@ def python_to_c(results: Results) -> Table:
         for kind in ("push", "pop")
         for name, row in (("naive", "naive"), ("pipelined", PIPELINED[kind]))
     ]
-    # One load of all: so is what lists.py does in C, and nothing of the 2018 report.
+    # One load of all items: lists.py has the same in C, the 2018 report has not.
     load, native_load = (
         partial(results.find, "lists", f"push {name}")
         for name in ("fastresp mass_insert", "C lpush-pipeline")
     )
-    head = "push, one load by fastresp mass_insert, and in pipelines of 1,000 in C"
+    head = "push, one load by fastresp mass_insert; in C pipelines of 1,000"
     rows.append(_row(head, ours(native_load, load), True))
     rows += [
         _row(
-            f"{kind}, {name}, and {native} in C",
+            f"{kind}, {name}; in C {native}",
             ours(partial(find, kind, native, "hiredis (C)"), partial(find, kind, name)),
             True,
         )
         for kind, name, native in (
-            ("push", "fastresp ListBuffer", "a thousand a command"),
+            ("push", "fastresp ListBuffer", "1,000 per command"),
             ("pop", "fastresp ListBuffer.pop", "LRANGE trick"),
-            ("pop", "fastresp ListBuffer.pop", "a thousand a command"),
+            ("pop", "fastresp ListBuffer.pop", "1,000 per command"),
         )
     ]
-    headings = ("", "PythonParser by C", "HiredisParser by C", "fastresp by C", "2018")
+    headings = ("", "PythonParser / C", "HiredisParser / C", "fastresp / C", "2018")
     return Table(headings, rows)
 
 
 def parser_gain(results: Results) -> Table:
-    """Compute what the parser in C gains, in rate."""
+    """Return how much faster redis-py is with hiredis."""
 
     def gain(kind: str, row: str) -> str:
         if not row:
             return "-"
         slow, fast = (
-            rate(results.find("buffer", row, parser, f"000 {kind}"))
+            results.find("buffer", row, parser, f"000 {kind}")
             for parser in ("PythonParser", "HiredisParser")
         )
-        return _percent(fast / slow - 1)
+        return _less_one(_ratio(slow, fast))
 
     shares = shares_of(results)
 
     def of_profile(name: str) -> str:
-        # The source's, of section 2.5, writes by format.
+        # In section 2.5 of the source it writes with format.
         method = "redis-cli, format" if name == "redis-cli" else name
         return _gain_in_share(
             shares, *((method, parser) for parser in ("HiredisParser", "PythonParser"))
@@ -170,7 +177,7 @@ def parser_gain(results: Results) -> Table:
         return [*gains, of_profile(name), f"{PARSER_GAIN[name]:.2f}%"]
 
     rows = [_row(name, lambda name=name: cells(name)) for name in METHODS]
-    headings = ("", "push", "pop", "both together", "of a profile", "2018, of a profile")
+    headings = ("", "push", "pop", "both together", "from a profile", "2018, from a profile")
     return Table(headings, rows)
 
 
@@ -178,25 +185,25 @@ Shares: TypeAlias = dict[tuple[str, str], dict[str, float]]
 
 
 def _gain_in_share(shares: Shares, one: tuple[str, str], other: tuple[str, str]) -> str:
-    """The source's gain: the share of the processing by that of another, less one."""
+    """Return the source's gain: one processing share / another's, less one."""
     above, below = (shares.get(key, {}).get("processing") for key in (one, other))
-    return _percent(above / below - 1) if above and below else "-"
+    return f"{above / below - 1:.2%}" if above and below else "-"
 
 
 def section_gain(results: Results) -> Table:
-    """Compute what each method gains over that of the section before, as the source does."""
+    """Return what each method gains over the section before, as the source computes it."""
     shares = shares_of(results)
     methods = list(dict.fromkeys(method for method, _ in PROFILES))
     before = dict(zip(methods[1:], methods, strict=False))
 
     def by_rate(name: str, parser: str) -> str:
-        # As buffer.py names them, by their pushes.
+        # buffer.py names these rows by their pushes.
         rows = (METHODS.get(each, ("", "", each))[2] for each in (name, before[name]))
         try:
-            fast, slow = (rate(results.find("buffer", row, parser, "000 both")) for row in rows)
+            fast, slow = (results.find("buffer", row, parser, "000 both") for row in rows)
+            return _less_one(_ratio(slow, fast))
         except NotMeasured:
             return "-"
-        return _percent(fast / slow - 1)
 
     rows = []
     for (name, parser), then in SECTION_GAIN.items():
@@ -204,34 +211,36 @@ def section_gain(results: Results) -> Table:
         cells = _gain_in_share(shares, *keys), f"{then:.2f}%", by_rate(name, parser)
         head = f"{name}, over {before[name]}", parser
         rows.append(Row(head, tuple(Cell(cell) for cell in cells)))
-    headings = ("", "parser", "of a profile", "2018, of a profile", "by rate, both together")
+    headings = ("", "parser", "from a profile", "2018, from a profile", "rate, both together")
     return Table(headings, rows, words=2)
 
 
 def generation(results: Results) -> Table:
-    """Compute what the generators lose against a ready stream, and gain over one another."""
+    """Return how much slower generating is than a ready stream, and each step's gain."""
 
     def find(table: str, name: str) -> Result:
         parser = "" if name == "fastresp mass_insert" else "HiredisParser"
         return results.find("buffer", name, parser, table)
 
+    def lost(ready: Result, other: Result) -> str:
+        ratio = _ratio(ready, other)
+        return ranged(Measured(1 - ratio.figure, 1 - ratio.high, 1 - ratio.low), _percent)
+
     def loss(table: str, name: str) -> str:
-        ratio = quotient(find(table, READY), find(table, name))
-        return _percent(1 - ratio.figure)
+        return lost(find(table, READY), find(table, name))
 
     def of_load(name: str) -> str:
-        ratio = quotient(*(results.find("push", LOADS[each]) for each in (READY, name)))
-        return _percent(1 - ratio.figure)
+        return lost(*(results.find("push", LOADS[each]) for each in (READY, name)))
 
     def cells(name: str, above: str) -> list[str]:
         push = find("000 push", name)
-        gain = _percent(rate(push) / rate(find("000 push", above)) - 1) if above else "-"
+        gain = _less_one(_ratio(find("000 push", above), push)) if above else "-"
         then = f"{GENERATION_LOSS[name]:.2f}%" if name in GENERATION_LOSS else "-"
         gain_then = f"{CUMULATIVE_GAIN[name]:.2f}%" if name in CUMULATIVE_GAIN else "-"
         losses = loss("000 push", name), loss("000 both", name), of_load(name)
         return [f"{rate(push):,.0f}", *losses, then, gain, gain_then]
 
-    # Only the source's own methods are a series.
+    # Only the source's own methods form a series.
     series = [name for name in LOADS if name in CUMULATIVE_GAIN]
     before = dict(zip(series[1:], series, strict=False))
     rows = [
@@ -247,19 +256,19 @@ def generation(results: Results) -> Table:
 
 
 def shares_of(results: Results) -> Shares:
-    """The shares of CPU time that were measured, in percent: by method and parser, by class."""
+    """Return the measured shares of CPU time in percent: by method and parser, by class."""
     found: Shares = {}
     for row in results.rows("000 shares", "shares"):
         method, _, name = row.row.partition(": ")
         if shares := row.of("share"):
-            # shares.py has redis-py's name for it, the tables of 2018 their own.
+            # shares.py uses redis-py's name, the tables of 2018 their own.
             parser = "HiredisParser" if row.parser == "hiredis" else row.parser
             found.setdefault((method, parser), {})[name] = mean(shares)
     return found
 
 
 def profiles(results: Results) -> Table:
-    """The shares of CPU time by class, the source's beside them."""
+    """Return the shares of CPU time by class, beside the source's."""
     ours = shares_of(results)
     classes = list(dict.fromkeys(name for shares in ours.values() for name in shares))
     headings = ["method", "parser"]
@@ -280,7 +289,7 @@ def profiles(results: Results) -> Table:
 
 
 def redis_benchmark_name(name: str) -> str:
-    """Find the source's command by what redis-benchmark calls it, now or then."""
+    """Return the source's name of a command from redis-benchmark's, of now or then."""
     upper = name.upper()
     # Until 2021 LRANGE_500 read the first 450.
     if found := re.search(r"FIRST (\d+)", upper) or re.search(r"LRANGE\D*(\d+)", upper):
@@ -293,7 +302,7 @@ def redis_benchmark_name(name: str) -> str:
 
 
 def _way(name: str, parser: str = "") -> str:
-    """Which of the source's two ways a row is: one by one, or in a pipeline."""
+    """Return which of the source's two ways a row is: one by one, or in a pipeline."""
     text = f"{name} {parser}".lower()
     if "fastresp" in text:
         return ""
@@ -303,7 +312,7 @@ def _way(name: str, parser: str = "") -> str:
 
 
 def workflow(results: Results) -> Table:
-    """Ten thousand users, step by step; the source has the best of its rounds."""
+    """Return the steps of 10,000 users; the source has the best of its rounds."""
     columns = [*SOURCE_LIKE, *SERVER]
     rows = []
     for step, then in WORKFLOW.items():
@@ -321,7 +330,7 @@ def workflow(results: Results) -> Table:
 
 
 def workflow_bars(results: Results) -> BarChart | None:
-    """The least times of the four steps."""
+    """Return a chart of the shortest times of the four steps."""
     made = []
     for step, then in WORKFLOW.items():
         for row in results.rows(f"004 {step}", "workflow"):
@@ -329,19 +338,19 @@ def workflow_bars(results: Results) -> BarChart | None:
                 label = ", ".join(filter(None, (f"{step}: {row.row}", row.parser)))
                 known = then.get(_way(row.row, row.parser))
                 made.append(Bar(label, min(row.values) * 1e3, is_ours(row), known and known * 1e3))
-    title = "Ten thousand users, the least of the rounds"
+    title = "Ten thousand users, best of the rounds"
     return BarChart(title, "milliseconds: less is better", made, "2012") if made else None
 
 
 def ping_then(row: Result, figures: dict[str, float]) -> str:
-    """A source's seconds for a way of ten thousand pings, beside those of redis-py."""
+    """Return a source's seconds for 10,000 pings, for the rows of redis-py."""
     known = figures.get(row.row) if row.parser in ("PythonParser", "hiredis") else None
     return seconds(known) if known else "-"
 
 
 def of_redis_benchmark(results: Results, row: Result) -> Result | None:
-    """redis-benchmark's row, of the same line, or over one connection if each has its own."""
-    name = re.sub("a (connection|client) a command", "one connection", row.row)
+    """Return redis-benchmark's row for the same command, over one connection."""
+    name = re.sub("a (connection|client) per command", "one connection", row.row)
     return next(
         (
             each
@@ -353,7 +362,7 @@ def of_redis_benchmark(results: Results, row: Result) -> Result | None:
 
 
 def connections_then(row: Result) -> str:
-    """The source's rule: what redis-py reaches of redis-benchmark's rate over one connection."""
+    """Return the source's rule: redis-py's rate / redis-benchmark's over one connection."""
     if row.parser == "redis-benchmark":
         return "-"
     return REUSED if ", one connection" in row.row else CONNECTING

@@ -1,11 +1,11 @@
-"""The tables of the report, an entry each: what it shows, of which results, with which chart."""
+"""The tables of the page, an entry for each: its columns, its results, its chart."""
 
 from __future__ import annotations
 
 from results import Result
 
 from .data import Group, Section
-from .parts import PARTS
+from .parts import PARTS, row_named
 from .plots import (
     bars,
     commands_chart,
@@ -37,6 +37,7 @@ from .tables import (
     CLIENT_CPU,
     SERVER,
     SOURCE_LIKE,
+    TURNS,
     WAITING,
     Column,
     against,
@@ -44,16 +45,19 @@ from .tables import (
     pivot,
     source_columns,
     source_like,
+    speed,
 )
 
 __all__ = ["GROUPS", "PICTURE"]
 
+# Rows of hashes per second, compared with the closest peer's.
+AGAINST_ADBC = against("rate / adbc_ingest", row_named("adbc_ingest, Arrow table"))
 ITEMS = Column("items", lambda row: f"{row.operations:,}")
 GREATEST = Column("greatest MiB", lambda row: f"{mebibytes(max(row.values)):,.1f}")
 
 
 def _of_greatest(detail: str) -> Column:
-    """What was noted, in bytes, with the greatest value."""
+    """Return a column of a detail, in bytes, of the greatest value."""
 
     def cell(row: Result) -> str:
         worst = row.values.index(max(row.values))
@@ -67,7 +71,7 @@ ONE_CORE = "The server and all contenders share one core."
 
 
 def depth(over: str) -> tuple[Section, Section]:
-    """The tables of the depth of pipelines."""
+    """Return the tables of pipeline depths."""
     table = f"003 depth, {over}"
     title = f"Depth of a pipeline over {'a unix socket' if over == 'unix' else over}"
     return (
@@ -76,15 +80,15 @@ def depth(over: str) -> tuple[Section, Section]:
             ("pipelining",),
             pivot(table, ["pipelining"], first="commands in a pipeline", name=_depth),
             depth_chart(title, table),
-            "The source has this as a graph without figures: almost linear at first, in the end "
-            "ten times the rate without pipelines. fastresp keeps what is in flight within bounds "
-            f"by itself: there is no depth to choose. Rates are by median times. {ONE_CORE}",
+            "In the source this is a graph without figures: almost linear at first, in the end "
+            "ten times the rate without pipelines. fastresp bounds what is in flight itself, so "
+            f"there is no depth to choose. Rates are from median times. {ONE_CORE}",
         ),
         Section(
             f"{title}: worst, best, average",
             ("pipelining",),
             listing(table, ["pipelining"], SOURCE_LIKE),
-            about="The same values, each with its time, and why one was not measured.",
+            about="The same rows with their times, and the reasons of those not measured.",
         ),
     )
 
@@ -101,10 +105,12 @@ def _then_2013(name: str) -> str:
 BUFFER = ("buffer", "redis_benchmark")
 
 REPORT_2018 = Group(
-    "The report of 2018: a list as a buffer",
-    "100,000 LPUSH of 129 bytes and as many pops, in turns of 1,000, over a unix socket. Not in "
-    "turns: `fastresp mass_insert` is one load of all, which is popped afterwards, and "
-    "redis-benchmark either pushes onto a list or pops off a full one.",
+    "The 2018 report: a list as a buffer",
+    "This project began with a benchmark report of 2018: how fast can Python fill and empty a "
+    "Redis list, with redis-py, hiredis, and generators that feed `redis-cli --pipe`? Here is the "
+    "same work: 100,000 LPUSHes of 129 bytes and as many pops, 1,000 of each in turn, over a unix "
+    "socket. Exceptions: `fastresp mass_insert` loads everything first, and redis-benchmark either "
+    "pushes or pops.",
     sources=("000",),
     sections=(
         Section(
@@ -112,88 +118,82 @@ REPORT_2018 = Group(
             BUFFER,
             listing("000 push", BUFFER, source_columns(PUSH, "2018", True), expected=list(PUSH)),
             bars("Pushing: LPUSH", "000 push", BUFFER, figures=PUSH, then="2018", server=True),
-            "Operations by server CPU are the ceiling: what the server could have done if it had "
-            "never waited for the client. Through redis-cli most of the server's work falls into "
-            "the times of the pops, as in 2018: these rows say what the writing costs, and the "
-            "table of both together what it all takes. ListBuffer sends a thousand items with "
-            "each LPUSH, as `a thousand a command` does; all others one. `fastresp mass_insert` is "
-            "one load of 100,000, not in turns with pops, and its connecting is timed; the rows of "
-            "redis-benchmark have no pops between the pushes either. What is naive, and "
-            "redis-benchmark without `-P`, shares one core with the server, as below.",
+            "`op / server CPU s` is the ceiling: the rate if the server never waited for the "
+            "client. Through redis-cli the server does most of its work during the pops, as in "
+            "2018, so these rows show the cost of writing; the table of both together shows all "
+            "of it. ListBuffer and `1,000 per command` send 1,000 items with each LPUSH, all "
+            "others one. `fastresp mass_insert` includes its connecting. `naive`, and "
+            "redis-benchmark without `-P`, share one core with the server.",
         ),
         Section(
             "Popping: RPOP, or LRANGE and LTRIM",
             BUFFER,
             listing("000 pop", BUFFER, source_columns(POP, "2018", False), expected=list(POP)),
             bars("Popping", "000 pop", BUFFER, figures=POP, then="2018"),
-            "`LRANGE_100` of redis-benchmark reads the same 100 items again and again; one "
-            "operation is a request, not an item. No row of redis-benchmark has pushes between.",
+            "`LRANGE_100` of redis-benchmark reads the same 100 items again and again; an "
+            "operation is a request there, not an item.",
         ),
         Section(
             "Pushing and popping together",
             ("buffer",),
             listing("000 both", ["buffer"], [*SOURCE_LIKE, *SERVER]),
             bars("Pushing and popping together", "000 both", ("buffer",), server=True),
-            "Each push and each pop is an operation; rows are named by their pushes. Through "
-            "redis-cli, and after `mass_insert` as well, the items are popped as the row of that "
-            "name, `LRANGE trick` or `fastresp ListBuffer`, pops them. No row can exceed its "
-            "ceiling here: all of the server's work is in it.",
+            "Each push and each pop is an operation; rows are named by their pushes. The rows of "
+            "redis-cli pop with the LRANGE trick, `mass_insert` with ListBuffer. No row can exceed "
+            "its ceiling: all of the server's work is included.",
         ),
         Section(
-            "Python by C",
+            "Python compared with C",
             ("buffer", "lists"),
             python_to_c,
-            about="The rate of a Python client in percent of the C client's. Of the four figures "
-            "of 2018 the last is by PythonParser, the others by HiredisParser. Those of fastresp "
-            "have the median of the ratios, round by round where the rounds took turns. "
-            "`fastresp mass_insert` is one load, not in turns with pops, and so it is compared "
-            "with the C client of `lists.py`: both push all items into an empty list.",
+            about="A Python client's rate / the C client's: the median of the rounds, with the "
+            "range. The last of the four figures of 2018 is for PythonParser, the others for "
+            "HiredisParser. `fastresp mass_insert` is one load, so it is compared with the C "
+            "client of `lists.py`: both push all items onto an empty list.",
         ),
         Section(
-            "What the parser in C gains",
+            "What hiredis gains",
             ("buffer", "shares"),
             parser_gain,
-            about="Rate with HiredisParser by that with PythonParser, less one, of average times. "
-            "redis-cli's pops are in its pushes, and those of the LRANGE trick are pipelined. The "
-            "gain of 2018 is of a profile: the processing of the messages is the same work, so its "
-            "share of the CPU time, by that with the other parser, less one, is what the client "
-            "gains. Ours beside it is of the shares below, and waiting is no part of them.",
+            about="Rate with HiredisParser / rate with PythonParser, less one: the median of the "
+            "rounds, with the range. The gain of 2018 is from a profile: processing the messages "
+            "is the same work with both, so the ratio of its shares of the CPU time, less one, is "
+            "the gain. Ours from a profile uses the shares below, without waiting.",
         ),
         Section(
-            "What each way gains over the one before",
+            "What each method gains over the one before",
             ("shares", "buffer"),
             section_gain,
-            about="`Gain compare to 2.2` and so on, of the tables of 2018: the share of the "
-            "processing by that of the section before, less one. Ours is the same of our shares, "
-            "below, which leave out what redis-cli computes. Beside it is the rate of pushes and "
-            "pops together by that of the way before, less one, of average times.",
+            about="`Gain compare to 2.2` and so on in the tables of 2018: the share of processing "
+            "/ that of the section before, less one. Ours is computed the same way from the shares "
+            "below, without the CPU time of redis-cli. The last column compares the rates of "
+            "pushes and pops together: the median of the rounds, with the range.",
         ),
         Section(
             "What generating the protocol costs",
             ("buffer", "push"),
             generation,
-            about="Rates of the pushes alone, as in 2018, while the server's work falls into the "
-            "times of the pops; of pushes and pops together; and of a load of 1,000,000 LPUSHes by "
-            "push.py, that ends with the last reply. The losses are against `redis-cli --pipe` "
-            "with a ready stream; that of 2018 is of a profile, and by its table of rates it would "
-            "be 71.87, 67.58 and 54.41%. The gain that 2018 calls cumulative is that over the row "
-            "above; so it is here.",
+            about="How much slower each row is than `redis-cli --pipe` with a ready stream: for "
+            "the pushes alone, as in 2018 (the server does its work during the pops); for pushes "
+            "and pops together; and for a load of 1,000,000 LPUSHes by push.py, up to the last "
+            "reply. The loss of 2018 is from a profile; from its own rates it would be 71.87, "
+            "67.58 and 54.41%. The gain, which 2018 calls cumulative, is over the row above.",
         ),
         Section(
             "Where the CPU time goes",
             ("shares",),
             profiles,
             shares_chart,
-            "Shares of the client's CPU time, by a profiler. Those of 2018 don't add up to 100%; "
-            "of its section 2.6 there are two classes only.",
+            "Shares of the client's CPU time, from a profiler. Those of 2018 do not add up to "
+            "100%, and its section 2.6 has only two classes.",
         ),
     ),
 )
 
 IN_ACTION = Group(
     "Redis in Action: redis-benchmark and a Python client",
-    "The listing and the rule of section 4.6: redis-py reaches 50 to 60% of what redis-benchmark "
-    "does with one connection, or 25 to 30% if it connects for each command.",
+    "Section 4.6 of the book has a listing of redis-benchmark, and a rule: redis-py reaches 50 to "
+    "60% of its rate over one connection, and 25 to 30% if it connects for each command.",
     sources=("001",),
     sections=(
         Section(
@@ -207,14 +207,13 @@ IN_ACTION = Group(
                 extra=[("redis-benchmark in 2013", _then_2013)],
             ),
             commands_chart,
-            "One connection, no pipeline; rates by median times, and in brackets the median of "
-            "redis-py's rate by redis-benchmark's, line by line in turn. Server and client share "
-            "one core: from one core to another each command waits for two wake-ups, and on a "
-            "virtual machine these take anything up to 100 µs. They are the same for all, so that "
-            "with them redis-py seems closer to redis-benchmark; the table of connections has "
-            "such rows. `LRANGE_450` is no line of redis-benchmark any more: what it calls "
-            "LRANGE_500 read 450 until 2021 (redis/redis#8872); here it was given the command. "
-            "The LPUSH needed for LRANGE is what was called LPUSH again, in order to bench LRANGE.",
+            "One connection, no pipeline; rates are from median times, and in brackets is "
+            "redis-py's rate / redis-benchmark's. Server and client share one core. On two cores "
+            "each command waits for two wake-ups, which take up to 100 µs on a virtual machine and "
+            "make redis-py look closer to redis-benchmark; the table of connections has such "
+            "rows. redis-benchmark no longer has `LRANGE_450`: until 2021 its LRANGE_500 read 450 "
+            "(redis/redis#8872); here it was given that command. In 2013 the LPUSH needed for "
+            "LRANGE was called `LPUSH (again, in order to bench LRANGE)`.",
         ),
         Section(
             "The same commands: worst, best, average",
@@ -224,12 +223,12 @@ IN_ACTION = Group(
                 ["redis_benchmark"],
                 [
                     *SOURCE_LIKE,
-                    against("by redis-benchmark", of_redis_benchmark, percent=True),
+                    against("rate / redis-benchmark", of_redis_benchmark, percent=True),
                     Column("redis-benchmark in 2013", lambda row: _then_2013(row.row)),
                 ],
             ),
-            about="The same values, each with its time, the range of redis-py's percentages, and "
-            "why a line was not measured.",
+            about="The same rows with their times and the range of redis-py's percentages, and "
+            "the reasons of those not measured.",
         ),
         Section(
             "A connection for each command",
@@ -240,23 +239,23 @@ IN_ACTION = Group(
                 [
                     *SOURCE_LIKE,
                     against(
-                        "by redis-benchmark, one connection", of_redis_benchmark, percent=True
+                        "rate / redis-benchmark, one connection", of_redis_benchmark, percent=True
                     ),
                     Column("2013", connections_then),
                 ],
             ),
             bars("A connection for each command", "001 connections", ("redis_benchmark",)),
-            "SETs. Percentages are of redis-benchmark's rate over one connection, by the same way "
-            "to the server; those of 2013 are the rule of the source. Server and client share one "
-            "core, and have one each in the rows that say two.",
+            "SETs. Percentages are of redis-benchmark's rate over one connection of the same kind; "
+            "those of 2013 are the source's rule. Server and client share one core, except in the "
+            "rows of two cores.",
         ),
     ),
 )  # fmt: skip
 
 PIPELINES = Group(
     "Pipelines: pings, depth, scripts, users",
-    "What three texts about pipelines measured: 10,000 pings, the depth of a pipeline, and 10,000 "
-    "users.",
+    "Three articles about pipelines measured 10,000 pings, the depth of a pipeline, and 10,000 "
+    "users. Here is the same work.",
     sources=("002", "003", "004"),
     sections=(
         Section(
@@ -272,10 +271,10 @@ PIPELINES = Group(
                     Column("redis.io, Ruby: s", lambda row: ping_then(row, PING_RUBY)),
                 ],
             ),
-            bars("Ten thousand pings", "002 ping", ("pipelining",), axis="pings a second"),
-            "The clock of the post, `time.clock()` of Python 2, counts the client's CPU time: "
-            "compare its figures with that column. Those of redis.io are wall time, by its Ruby "
-            f"client on a Mac. {ONE_CORE}",
+            bars("Ten thousand pings", "002 ping", ("pipelining",), axis="pings per second"),
+            "The post used `time.clock()` of Python 2, which counts the client's CPU time: compare "
+            "its figures with that column. Those of redis.io are wall time, with the Ruby client "
+            f"on a Mac. {ONE_CORE}",
         ),
         *depth("unix"),
         *depth("TCP"),
@@ -284,8 +283,8 @@ PIPELINES = Group(
             ("pipelining",),
             listing("003 scripting", ["pipelining"], [*SOURCE_LIKE, *SERVER]),
             bars("Pipelines and scripts", "003 scripting", ("pipelining",)),
-            "10,000 counters read, computed with and written. The source says that scripts do "
-            f"better than pipelines there, and has no figures. {ONE_CORE}",
+            "10,000 counters are read, changed and written. The source says that scripts are "
+            f"better than pipelines for this, without figures. {ONE_CORE}",
         ),
         Section(
             "A busy loop",
@@ -293,19 +292,19 @@ PIPELINES = Group(
             listing(
                 "003 busy loop",
                 ["pipelining"],
-                source_like("µs a SET", lambda seconds: f"{seconds * 1e6:,.2f}"),
+                source_like("µs per SET", lambda seconds: f"{seconds * 1e6:,.2f}"),
             ),
             bars("A busy loop", "003 busy loop", ("pipelining",)),
-            "The silliest thing that can be done, says the source: for one second one SET after "
-            "another, each waited for; but `fastresp mass_insert` waits for none before the end. "
-            f"The source has no figures. {ONE_CORE}",
+            "For one second one SET after another, each waiting for its reply, which the source "
+            "advises against, without figures. `fastresp mass_insert` waits only at the end. "
+            f"{ONE_CORE}",
         ),
         Section(
             "Ten thousand users, with and without pipelines",
             ("workflow",),
             workflow,
             workflow_bars,
-            "Created, updated, retrieved and deleted; the source has the least of seven. "
+            "Created, updated, retrieved and deleted. The source has the best of seven rounds. "
             f"{ONE_CORE}",
         ),
     ),
@@ -313,24 +312,37 @@ PIPELINES = Group(
 
 
 def peers(over: str, table: str) -> Section:
-    """A table of peers.py."""
-    title = f"SET by other clients, over {over}"
+    """Return a table of peers.py."""
+    title = f"SET with other clients, over {over}"
     return Section(
         title,
         ("peers",),
         listing(table, ["peers"], [*SOURCE_LIKE, *SERVER, WAITING, CLIENT_CPU]),
         bars(title, table, ("peers",), server=True),
-        "100,000 SETs of 129 bytes with distinct keys, each client by its best way in bulk; of "
-        "1,000 commands, or as it chooses itself.",
+        "100,000 SETs of 129 bytes with distinct keys. Each client uses its fastest documented "
+        "way, 1,000 commands at a time unless it chooses the number itself.",
     )
 
 
 OTHERS = Group(
     "Other clients, and memory",
-    "The same load by other clients of Redis for Python, and what loads of any size take.",
+    "The same load with other Python clients for Redis, and the memory that loads need.",
     sections=(
         peers("a unix socket", "peers SET"),
         peers("TCP", "peers SET, TCP"),
+        Section(
+            "Hashes from an Arrow table, over TCP",
+            ("peers",),
+            listing("peers HSET, TCP", ["peers"], [*TURNS, AGAINST_ADBC]),
+            bars(
+                "Hashes from an Arrow table, over TCP", "peers HSET, TCP", ("peers",),
+                axis="rows per second", value=speed, server=True,
+            ),
+            "200,000 rows of 10 text columns become a hash each. `adbc_ingest` of the ADBC driver "
+            "for Redis needs Python 3.12 and a server with Search; it also creates a Search index "
+            "and writes a row id into each hash. fastresp loads the same table with `HSET "
+            "users:{id} {**}`.",
+        ),
         Section(
             "Memory",
             ("memory",),
@@ -342,20 +354,19 @@ OTHERS = Group(
                 "Memory", "memory", ("memory",), axis="MiB: less is better",
                 value=lambda row: mebibytes(max(row.values)),
             ),
-            "Of the client's process alone, the greatest of all rounds. The rows have different "
-            "quantities: of `mass_insert` the peak above the start, when fastresp is imported; of "
-            "`ListBuffer` the peak of the whole process, Python itself included. Beside it are the "
-            "start and the peak of the same round.",
+            "The client's process alone, greatest of all rounds. For `mass_insert` it is the "
+            "growth from the start, with fastresp imported; for `ListBuffer` the peak of the whole "
+            "process, Python included. Start and peak are of the same round.",
         ),
     ),
 )  # fmt: skip
 
-# What the README shows.
+# The first chart of the page, which the README shows, too.
 PICTURE = bars(
-    "SETs of 129 bytes a second, over a unix socket",
+    "SETs of 129 bytes per second, over a unix socket",
     "peers SET",
     ("peers",),
-    axis="SET commands a second",
+    axis="SET commands per second",
     server=True,
 )
 

@@ -1,6 +1,6 @@
-"""What the sources measured, as they print it: the figures that the report shows beside ours.
+"""The sources' figures, as they print them: the page shows them beside ours.
 
-Rates are operations a second, times are seconds, shares are percent of the CPU time.
+Rates are operations per second, times are seconds, shares are percent of the CPU time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Source(NamedTuple):
-    """Where figures are from."""
+    """The origin of figures."""
 
     title: str
     year: str
@@ -37,7 +37,7 @@ class Source(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A row of the tables of 2018: averages of ten runs."""
+    """A row of the 2018 tables: averages of ten runs."""
 
     seconds: float
     rate: int
@@ -45,14 +45,12 @@ class Figure(NamedTuple):
 
 SOURCES = {
     "000": Source(
-        "Benchmarks of redis-py, hiredis-py and string creation", "2018", "a machine not named"
+        "Benchmarks of redis-py, hiredis-py and string creation", "2018", "machine unknown"
     ),
     "001": Source(
         "Redis in Action, 4.6: performance considerations", "2013", "a Core 2 Duo of 2.4 GHz"
     ),
-    "002": Source(
-        "redis-py pipelines, a post with 10,000 pings", "about 2011", "a machine not named"
-    ),
+    "002": Source("redis-py pipelines, a post with 10,000 pings", "about 2011", "machine unknown"),
     "003": Source(
         "Using pipelining to speedup Redis queries", "redis.io", "a Mac, over the loopback"
     ),
@@ -88,7 +86,7 @@ PYTHON_TO_C = {
     ("push", "naive"): 57.70,
     ("push", "pipelining -P 1000"): 30.91,
     ("pop", "naive"): 55.89,
-    # By its own figures this is PythonParser by C; the three others are HiredisParser by C.
+    # From its own figures this is PythonParser / C; the three others are HiredisParser / C.
     ("pop", "pipelining"): 12.69,
 }
 PARSER_GAIN = {"naive": 19.24, "pipelining": 33.16, "LRANGE trick": 43.35, "redis-cli": 80.87}
@@ -97,15 +95,15 @@ GENERATION_LOSS = {
     "redis-cli, concatenation +": 34.26,
     "redis-cli, substitution %": 24.85,
 }
-# Called cumulative there; it is the gain over the row before: 454,178 / 394,046 = 1.1526.
+# Called cumulative there, but it is the gain over the row before: 454,178 / 394,046 = 1.1526.
 CUMULATIVE_GAIN = {
     "redis-cli, format": 0.0,
     "redis-cli, concatenation +": 15.26,
     "redis-cli, substitution %": 40.63,
 }
 
-# By method and parser, percent of the CPU time; what is left of 100 is in no class. Sections 2.5
-# and 2.6.1 are the same program: the one has its shares by parser, the other the generation's.
+# By method and parser, percent of the CPU time; they do not add up to 100. Sections 2.5 and 2.6.1
+# are the same program: one has the shares by parser, the other that of generation.
 PROFILES: dict[tuple[str, str], dict[str, float]] = {
     ("naive", "PythonParser"): {"processing": 3.95, "receiving": 38.54, "sending": 41.18},
     ("naive", "HiredisParser"): {"processing": 4.71, "receiving": 28.33, "sending": 48.10},
@@ -123,7 +121,7 @@ PROFILES: dict[tuple[str, str], dict[str, float]] = {
     ("redis-cli, substitution %", "HiredisParser"): {"processing": 43.62, "generation": 19.92},
 }  # fmt: skip
 # "Gain compare to" the section before, in percent, by method and parser. Like "parser total gain"
-# it is the share of the processing by the other's, less one: 5.88 / 3.95 = 1.4886.
+# it is the processing share / the other's, less one: 5.88 / 3.95 = 1.4886.
 SECTION_GAIN = {
     ("pipelining", "PythonParser"): 48.86,
     ("pipelining", "HiredisParser"): 66.24,
@@ -135,7 +133,7 @@ SECTION_GAIN = {
     ("redis-cli, substitution %", "HiredisParser"): 7.62,
 }
 
-# redis-benchmark -c 1 -q. By the names of the listing, without what is in brackets there.
+# redis-benchmark -c 1 -q, by the names of the listing without their brackets.
 REDIS_BENCHMARK = {
     "PING_INLINE": 34_246.57,
     "PING": 34_843.21,
@@ -154,15 +152,16 @@ REDIS_BENCHMARK = {
     "LRANGE_600": 9_041.59,
 }
 
-# Of redis-benchmark's rate over one connection, "depending on the complexity of the command".
+# Percent of redis-benchmark's rate over one connection, "depending on the complexity of the
+# command".
 REUSED, CONNECTING = "50-60%", "25-30%"
 
-# 10,000 pings, one at a time and in a pipeline. By redis-py over TCP: CPU time, and its pipeline
-# was a transaction. By the Ruby client on a Mac, over the loopback: wall time.
+# 10,000 pings, one at a time and in a pipeline. With redis-py over TCP: CPU time, and its pipeline
+# was a transaction. With the Ruby client on a Mac, over the loopback: wall time.
 PING = {"naive": 0.39, "pipelined, a transaction": 0.19}
 PING_RUBY = {"naive": 1.185238, "pipelined": 0.250783}
 
-# The least of 7.
+# The best of 7.
 WORKFLOW = {
     "create": {"naive": 0.863823890686, "pipelined": 0.132288217545},
     "update": {"naive": 1.03583908081, "pipelined": 0.276007175446},

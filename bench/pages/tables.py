@@ -1,4 +1,4 @@
-"""Builders of the report's tables: a row for each result, or a column for each parser."""
+"""Builders of tables: a row for each result, or a column for each parser."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from math import floor, log10
 from statistics import mean, median
 
-from results import Result
+from results import Result, spread
 
 from .data import (
-    NOISY,
     Cell,
     NotMeasured,
     Results,
     Row,
     Table,
-    spread,
 )
 from .goals import Measured, per_operation, quotient
 from .source_figures import Figure
@@ -36,6 +34,7 @@ __all__ = [
     "listing",
     "median_time",
     "pivot",
+    "ranged",
     "rate",
     "seconds",
     "source_columns",
@@ -43,48 +42,49 @@ __all__ = [
     "source_like",
     "speed",
     "spread_cell",
+    "times",
 ]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, and what makes a cell of a row of results."""
+    """A column: its heading, and the function that makes a cell from a row of results."""
 
     heading: str
     cell: Callable[[Result], Cell | str]
 
 
-# Where the system counts CPU time in ticks, so many of them say something.
+# Where the system counts CPU time in ticks, fewer than these say nothing.
 TICK_S, LEAST_TICKS = 0.01, 10
-# Tables in which all rows are fastresp's that don't name redis-py.
+# Tables in which every row that does not name redis-py is fastresp's.
 OURS = ("users", "memory", "load")
 
 
 def is_ours(row: Result) -> bool:
-    """Tell whether a row is fastresp's."""
+    """Whether a row is fastresp's."""
     return "fastresp" in row.name or (row.table in OURS and "redis-py" not in row.name)
 
 
 def spread_cell(row: Result) -> Cell:
-    """How far the values are apart, marked if that is much."""
+    """Return the spread of a row, marked if it is noisy."""
     if len(row.values) < 2:
         return Cell("one value")
-    share = spread(row.values)
-    return Cell(f"{share:.0%} ▲", "noisy") if share > NOISY else Cell(f"{share:.0%}")
+    share = f"{spread(row.values):.0%}"
+    return Cell(f"{share} ▲", "noisy") if row.noisy else Cell(share)
 
 
 def rate(row: Result) -> float:
-    """Operations a second, by the average time as in the source."""
+    """Return operations per second, from the average time as in the 2018 report."""
     return row.operations / mean(row.values)
 
 
 def speed(row: Result) -> float:
-    """Operations a second, by the median time."""
+    """Return operations per second, from the median time."""
     return row.operations / median(row.values)
 
 
 def seconds(number: float) -> str:
-    """A time with three digits that count, and no fewer than three after the point."""
+    """Format a time with three significant digits, at least three after the point."""
     digits = 2 - floor(log10(number)) if number > 0 else 0
     return f"{number:.{max(3, digits)}f}"
 
@@ -93,12 +93,12 @@ Statistic = Callable[[Iterable[float]], float]
 
 
 def ceiling(row: Result, middle: Statistic = mean) -> float | None:
-    """Operations a second if the server never waited: by its CPU time."""
+    """Return operations / server CPU time: the rate if the server never waited."""
     return row.operations / middle(used) if (used := _server_cpu(row)) else None
 
 
 def _server_cpu(row: Result) -> list[float]:
-    """The server's CPU times; none if they are ticks of the clock, and too few to tell anything."""
+    """Return the server's CPU times; none if they are clock ticks, and too few to say anything."""
     used = row.of("server_cpu")
     ticks = all(abs(each - round(each / TICK_S) * TICK_S) < 1e-9 for each in used)
     return [] if ticks and sum(used) < LEAST_TICKS * TICK_S else used
@@ -117,7 +117,7 @@ def _ceiling(middle: Statistic) -> Callable[[Result], str]:
 
 
 def _by_server(middle: Statistic) -> Callable[[Result], str]:
-    """The wall time by the server's CPU time, of each value."""
+    """Return what computes wall time / server CPU time, for each value."""
 
     def cell(row: Result) -> str:
         used = _server_cpu(row)
@@ -129,7 +129,7 @@ def _by_server(middle: Statistic) -> Callable[[Result], str]:
 
 
 def median_time(scale: float, unit: str, digits: int = 1, per_operation: bool = True) -> Column:
-    """The median time, of one operation or as it was measured."""
+    """Return a column of median times, per operation or as measured."""
 
     def cell(row: Result) -> str:
         divisor = row.operations if per_operation else 1
@@ -139,7 +139,7 @@ def median_time(scale: float, unit: str, digits: int = 1, per_operation: bool = 
 
 
 def source_like(unit: str = "s", time: Callable[[float], str] = seconds) -> list[Column]:
-    """The columns of the tables of 2018."""
+    """Return the columns of the 2018 tables."""
     made = [
         Column(f"worst {unit}", lambda row: time(max(row.values))),
         Column(f"best {unit}", lambda row: time(min(row.values))),
@@ -159,28 +159,28 @@ SOURCE_LIKE = source_like()
 # Beside them: averages, too.
 SERVER = [
     Column("server CPU s", _cpu("server_cpu", mean)),
-    Column("op/s by server CPU", _ceiling(mean)),
+    Column("op / server CPU s", _ceiling(mean)),
 ]
 WAITING = Column("wall / server CPU", _by_server(mean))
 CLIENT_CPU = Column("client CPU s", _cpu("client_cpu", mean))
-# Of loads that took turns: medians.
+# For loads that took turns: medians.
 TURNS = [
     median_time(1, "median s", 3, per_operation=False),
     Column("op/s", lambda row: f"{speed(row):,.0f}"),
     Column("server CPU s", _cpu("server_cpu", median)),
-    Column("op/s by server CPU", _ceiling(median)),
+    Column("op / server CPU s", _ceiling(median)),
     Column("wall / server CPU", _by_server(median)),
     Column("client CPU s", _cpu("client_cpu", median)),
 ]
 
 
 def source_figure(figures: Mapping[tuple[str, str], Figure], row: Result) -> Figure | None:
-    """The source's figure for a row; there redis-cli, too, is in the table with a parser."""
+    """Return the source's figure for a row; its rows of redis-cli name a parser, too."""
     return figures.get((row.row, row.parser or "HiredisParser"))
 
 
 def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> list[Result]:
-    """Rows in the source's order, and what it has not after what has the same name."""
+    """Sort rows in the source's order; rows it lacks follow those of the same name."""
     place = {key: index for index, key in enumerate(expected)}
     first = {name: place[name, by] for name, by in reversed(expected)}
     last = len(place)
@@ -192,7 +192,7 @@ def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> lis
 def source_columns(
     figures: Mapping[tuple[str, str], Figure], year: str, server: bool
 ) -> list[Column]:
-    """The columns of 2018, the source's averages, the server's ceiling, the spread."""
+    """Return the columns of 2018, the source's averages, the server's ceiling, the spread."""
 
     def of(row: Result) -> Figure | None:
         return source_figure(figures, row)
@@ -206,14 +206,15 @@ def source_columns(
     ]
 
 
-def _range(ratio: Measured, show: Callable[[float], str]) -> str:
-    """A ratio, and how far it is apart if that is known."""
+def ranged(ratio: Measured, show: Callable[[float], str]) -> str:
+    """Format a ratio with its range."""
     if ratio.low == ratio.high:
         return show(ratio.figure)
     return f"{show(ratio.figure)} ({show(ratio.low)} to {show(ratio.high)})"
 
 
-def _times(number: float) -> str:
+def times(number: float) -> str:
+    """Format a ratio, such as ``18.4x``."""
     return f"{figure(number)}x"
 
 
@@ -228,13 +229,13 @@ def against(
     time: bool = False,
     percent: bool = False,
 ) -> Callable[[Results], Column]:
-    """A column that gives how many times as fast as another a row is.
+    """Return a column of each row's rate / the base's rate.
 
     Args:
         heading: of the column.
-        base: finds the other.
-        time: how many times as slow.
-        percent: in percent.
+        base: finds the row to compare with.
+        time: divide the times instead, so that a larger ratio is slower.
+        percent: show percent.
     """
 
     def column(results: Results) -> Column:
@@ -247,7 +248,7 @@ def against(
                 ratio = quotient(*(reversed(pair) if time else pair))
             except NotMeasured:
                 return "-"
-            return _range(ratio, _percent if percent else _times)
+            return ranged(ratio, _percent if percent else times)
 
         return Column(heading, cell)
 
@@ -255,7 +256,7 @@ def against(
 
 
 def figure(number: float) -> str:
-    """A ratio with as many digits as are worth reading."""
+    """Format a ratio with three significant digits."""
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
@@ -269,16 +270,16 @@ def listing(
     expected: Sequence[tuple[str, str]] = (),
     spread: bool = True,
 ) -> Callable[[Results], Table]:
-    """A table of a row for each result; where they have different operations, it tells how many.
+    """Return a table with a row for each result, and a column of operations if they differ.
 
     Args:
         table: the name in the results.
         files: names of the files of results that have its rows.
-        columns: what each row shows, or what makes that of the results.
-        prefix: only rows that begin so, without it.
-        parser: whether there is a column for it.
-        expected: rows that have to be there, in this order; those that aren't say so.
-        spread: whether it has a last column for it.
+        columns: the columns, or functions that make them from all results.
+        prefix: show only rows whose name starts with this, and remove it.
+        parser: add a column for the parser.
+        expected: rows that must be in the table, in this order; a missing one says so.
+        spread: add a last column for the spread.
     """
 
     def build(results: Results) -> Table:
@@ -308,7 +309,7 @@ def _row(row: Result, columns: Sequence[Column], name: str, parser: bool) -> Row
 
 
 def cells_of(row: Result, columns: Sequence[Column]) -> tuple[Cell, ...]:
-    """What columns show of a row."""
+    """Return the cells of a row."""
     return tuple(
         made if isinstance(made := column.cell(row), Cell) else Cell(made) for column in columns
     )
@@ -321,12 +322,12 @@ def _absent(
     expected: Sequence[tuple[str, str]],
     parser: bool,
 ) -> list[Row]:
-    """What is expected and has neither values nor a reason."""
+    """Return a row for each expected one that has neither values nor a reason."""
     there = {(row.row, row.parser) for row in rows}
-    # The source names a parser for redis-cli, which has none.
+    # The source names a parser for redis-cli, which has none here.
     there |= {(row.row, "HiredisParser") for row in rows if row.row.startswith("redis-cli")}
     if files[0] not in results:
-        return []  # its own line says it
+        return []  # the section says so
     return [
         Row((name, by) if parser else (name,), reason="not measured: not in the results")
         for name, by in expected
@@ -343,14 +344,14 @@ def pivot(
     extra: Sequence[tuple[str, Callable[[str], str]]] = (),
     name: Callable[[str], str] = str,
 ) -> Callable[[Results], Table]:
-    """A table of operations a second, by median times, with a column for each parser.
+    """Return a table of operations per second (median times), with a column for each parser.
 
     Args:
         table: the name in the results.
         files: names of the files of results.
-        first: heads the first column.
-        base: the parser of which the others' rates are shown in percent, too.
-        extra: headings of more columns, and what makes their cells of a row's name.
+        first: the heading of the first column.
+        base: the parser whose rate the others are compared with, in percent.
+        extra: more columns: a heading, and a function of the row's name.
         name: shortens a row's name.
     """
 
@@ -366,7 +367,7 @@ def pivot(
                 made.append(Row((name(title),), reason=f"not measured: {reason}"))
                 continue
             if alone := rows.get(""):
-                # It stands for itself, below the columns of the others.
+                # It has no parser: its figure stands below the columns of the others.
                 said = f"{speed(alone):,.0f} op/s"
                 made.append(Row((name(title),), ours=is_ours(alone), reason=said))
                 continue
@@ -383,11 +384,9 @@ def _rate_cell(row: Result | None, base: Result | None) -> Cell:
     if row is None:
         return Cell("-")
     if not row.values:
-        # The reason, which would make the column as wide, is in the listing.
+        # The reason would widen the column; the full table has it.
         return Cell("not measured")
     text = f"{speed(row):,.0f}"
     if base is not None and base is not row and base.values:
         text += f" ({quotient(base, row).figure:.0%})"
-    if len(row.values) > 1 and spread(row.values) > NOISY:
-        return Cell(f"{text} ▲", "noisy")
-    return Cell(text)
+    return Cell(f"{text} ▲", "noisy") if row.noisy else Cell(text)

@@ -1,4 +1,4 @@
-"""What the report says in words, of any results: findings, the machine, the noise, the goals."""
+"""The page's sentences, computed from the results: findings, machine, noise, goals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from results import Result
+from results import NOISY, Result, spread
 
 from .data import (
-    NOISY,
     Cell,
     Group,
     NotMeasured,
@@ -18,7 +17,6 @@ from .data import (
     Row,
     Table,
     clean,
-    spread,
 )
 from .goals import (
     GOALS,
@@ -30,9 +28,10 @@ from .goals import (
     quotient,
 )
 from .source_figures import SOURCES
-from .tables import figure
+from .tables import ranged, speed, times
 
 __all__ = [
+    "RATIOS",
     "findings",
     "goals_table",
     "held_table",
@@ -46,76 +45,79 @@ __all__ = [
 
 # Percent of the processors.
 BUSY = 10
-GROUND_RULE = (
-    "Compare figures of one table with each other, and not with those of another year or machine."
-)
+RATIOS = "Contenders take turns; a ratio is the median of the ratios of each round, with its range."
+GROUND_RULE = "Compare figures within one table, not with those of another year or machine."
 
 
 def _times(above: Result, below: Result) -> str:
-    """How many times the rate of another, in words."""
-    return f"{figure(quotient(above, below).figure)} times"
+    """Format a ratio with its range."""
+    return ranged(quotient(above, below), times)
 
 
-def _millions(number: float) -> str:
+def _rate(row: Result) -> str:
+    """Format a rate for a sentence."""
+    number = speed(row)
     return f"{number / 1e6:.2f} million" if number >= 1e6 else f"{number:,.0f}"
 
 
-def _push(results: Results) -> str:
-    ours = results.find("lists", "push fastresp push")
-    many = results.find("lists", "push redis-py lpush *1000")
-    single = results.find("lists", "push redis-py pipeline")
+def _load(results: Results) -> str:
+    ours = results.find("peers", "fastresp mass_insert, socket", table="peers SET")
+    columns = results.find("peers", "fastresp mass_insert, columns", table="peers SET")
+    pipeline = results.find("peers", "redis-py, pipeline of 1,000", "hiredis", "peers SET")
     return (
-        f"A list takes {_millions(ours.operations / median(ours.values))} items a second from "
-        f"`ListBuffer.push`, a thousand with each command: {_times(many, ours)} the rate of the "
-        f"same commands by redis-py, {_times(single, ours)} that of its pipeline of single ones."
+        f"`mass_insert` loads {_rate(ours)} SETs of 129 bytes per second from Python rows and "
+        f"{_rate(columns)} from Arrow columns: {_times(pipeline, ours)} and "
+        f"{_times(pipeline, columns)} the rate of a redis-py pipeline."
     )
 
 
-def _load(results: Results) -> str:
+def _file(results: Results) -> str:
     ours = results.find("push", "SET fastresp socket")
     file = results.find("push", "SET no generation")
     waits = by_server_cpu("push", "SET fastresp socket")(results).figure
     return (
-        f"`mass_insert` loads {_millions(ours.operations / median(ours.values))} SET commands a "
-        f"second, {_times(file, ours)} the rate of `redis-cli --pipe` with a file that was ready "
-        f"beforehand. It takes {waits:.2f} times the CPU time that the server itself needs for it."
+        f"With {ours.operations:,} SETs it reaches {_times(file, ours)} the rate of `redis-cli "
+        f"--pipe` reading a ready file; its wall time is {waits:.2f}x the server's CPU time."
     )
 
 
-def _pop(results: Results) -> str:
-    ours = results.find("lists", "pop fastresp pop 10000")
-    single = results.find("lists", "pop fastresp pop")
-    native = results.find("lists", "pop C lrange 1000")
+def _lists(results: Results) -> str:
+    push = results.find("lists", "push fastresp push")
+    many = results.find("lists", "push redis-py lpush *1000")
+    pop = results.find("lists", "pop fastresp pop 10000")
+    native = results.find("lists", "pop C lrange 10x1000")
     return (
-        f"A list is emptied at {_millions(ours.operations / median(ours.values))} items a second "
-        f"with ten requests of 1,000 in flight, {_times(native, ours)} the rate of a C client "
-        f"that waits for each; with one in flight, as that, it is {_times(native, single)}."
+        f"`ListBuffer` pushes {_rate(push)} items per second onto a list, {_times(many, push)} the "
+        f"rate of redis-py's `lpush` of 1,000 at a time, and pops {_rate(pop)}, "
+        f"{_times(native, pop)} the rate of a C client with as many requests in flight."
     )
 
 
 def _encode(results: Results) -> str:
     ours = results.find("encode", "SET fastresp rows")
+    substitution = results.find("encode", "SET substitution %")
+    hiredis = results.find("encode", "SET hiredis.pack_command")
     return (
-        f"To encode a SET of 129 bytes takes {median(ours.values) * 1e9:.0f} ns; `%`, the fastest "
-        "of the 2018 report's three ways in Python, takes "
-        f"{_times(results.find('encode', 'SET substitution %'), ours)} as long."
+        f"Encoding a SET of 129 bytes takes {median(ours.values) * 1e9:.0f} ns; `%` formatting "
+        f"takes {_times(substitution, ours)} as long, `hiredis.pack_command` "
+        f"{_times(hiredis, ours)}."
     )
 
 
 def findings(results: Results) -> list[str]:
-    """The main ones, of what there is."""
+    """Return the main results, a sentence each."""
     made = []
-    finders: tuple[Callable[[Results], str], ...] = (_load, _push, _pop, _encode)
+    finders: tuple[Callable[[Results], str], ...] = (_load, _file, _lists, _encode)
     for find in finders:
         try:
             made.append(find(results))
         except NotMeasured:
             continue
-    return made or ["The results hold none of the main figures."]
+    return made or ["None of the main figures was measured."]
 
 
 def machine_facts(results: Results) -> list[tuple[str, str]]:
-    """What the figures are from; what is not known is left out."""
+    """Return the facts of the machine and the run; unknown ones are left out."""
     machine: dict[str, Any] = results.machine
     cores, memory = machine.get("cores"), machine.get("memory_gib")
     runs: list[dict[str, Any]] = list(machine.get("runs", {}).values())
@@ -129,23 +131,23 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
         "Versions": _versions(runs),
         "Commit": ", ".join(dict.fromkeys(run["commit"] for run in runs)),
         "Other work before": _busy_before(machine.get("runs", {})),
-        "Run": "a quick one, of fewer values" if machine.get("fast") else "",
+        "Run": "quick, with fewer rounds" if machine.get("fast") else "",
     }
     return [(name, clean(str(text))) for name, text in facts.items() if text]
 
 
 def _versions(runs: list[dict[str, Any]]) -> str:
-    """Of what took part; more than one of what was changed between the scripts."""
+    """List the versions; several of a package that changed between the scripts."""
     numbers: dict[str, dict[str, None]] = {}
     for run in runs:
         for name, number in run["versions"].items():
-            # Among servers and clients the package's own name says too little.
+            # The package's name, "redis", could be the server's.
             numbers.setdefault("redis-py" if name == "redis" else name, {})[number] = None
     return ", ".join(f"{name} {' and '.join(found)}" for name, found in numbers.items())
 
 
 def _busy_before(runs: dict[str, Any]) -> str:
-    """How busy the processors were before the benchmarks, in percent, and before which too much."""
+    """Say how busy the processors were before the scripts, and before which they were too busy."""
     if not runs:
         return ""
     busy = {name: run["busy"] for name, run in runs.items()}
@@ -155,15 +157,15 @@ def _busy_before(runs: dict[str, Any]) -> str:
 
 
 def in_short(results: Results) -> str:
-    """The machine, the date and the noise in a sentence, for the top of the page."""
+    """Return a caption for the top of the page: the date, the machine and the noise."""
     known = dict(machine_facts(results))
     facts = [known[name] for name in ("Measured", "Processor", "Memory", "System") if name in known]
     spreads = _spreads(results)
     if spreads:
-        facts.append(f"median spread of the rows {median(spreads):.0%}")
+        facts.append(f"median spread {median(spreads):.0%}")
     if "Run" in known:
         facts.append("a quick run")
-    return f"Measured: {', '.join(facts)}." if facts else ""
+    return f"Measured {', '.join(facts)}." if facts else ""
 
 
 def _spreads(results: Results) -> list[float]:
@@ -171,26 +173,34 @@ def _spreads(results: Results) -> list[float]:
 
 
 def noise(results: Results) -> str:
-    """How noisy the machine was."""
+    """Say how noisy the machine was."""
     spreads = _spreads(results)
     if not spreads:
-        return "No row has more than one value: nothing can be said of the noise."
-    noisy = sum(each > NOISY for each in spreads)
+        return "No row has more than one value, so the noise is unknown."
+    noisy = sum(row.noisy for row in results)
+    again = any(row.aside for row in results)
     return (
-        "The spread of a row is the difference of its worst and best value, by the median. It is "
+        "The spread of a row is (worst - best) / median of its values; "
         f"{median(spreads):.0%} for the median row. {noisy} of {len(spreads)} rows have more than "
-        f"{NOISY:.0%} and are marked ▲: the machine did other work meanwhile, or what was timed is "
-        f"too short; trust their order, not their last digits. {GROUND_RULE}"
+        f"{NOISY:.0%} and are marked ▲: the machine did other work meanwhile, or the time is very "
+        "short. "
+        + (
+            "Scripts with such rows ran twice; of those rows the quieter run is shown, and ratios "
+            "use the rounds of both. "
+            if again
+            else ""
+        )
+        + GROUND_RULE
     )
 
 
 def sources(group: Group) -> str:
-    """Where the figures of others are from, in a group of tables."""
+    """Name the sources of others' figures in a group of tables."""
     made = []
     for key in group.sources:
         title, year, machine = SOURCES[key]
-        made.append(f"*{title}*, {year}, measured on {machine}")
-    return f"Beside ours are the figures of {'; '.join(made)}." if made else ""
+        made.append(f"*{title}* ({year}, {machine})")
+    return f"The figures beside ours are from {'; '.join(made)}." if made else ""
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -198,26 +208,26 @@ def verdicts(results: Results) -> list[Verdict]:
 
 
 def summary(judged: list[Verdict]) -> str:
-    """How many goals were reached, of those that have a bound."""
+    """Say how many goals were reached, of those that have a bound."""
     counts = Counter(verdict.word for verdict in judged if verdict.goal.bound is not None)
     said = (
-        f"Of {counts.total()} goals {counts['reached']} were reached, {counts['missed']} missed "
-        f"and {counts['not measured']} not measured."
+        f"{counts['reached']} of {counts.total()} goals reached, {counts['missed']} missed, "
+        f"{counts['not measured']} not measured."
     )
-    more = " What is beyond them was not asked for, and is not judged."
+    more = " Rows without a goal are not judged."
     return said + more if counts.total() < len(judged) else said
 
 
-MARKS = {"reached": "reached", "missed": "missed", "not measured": "open", "beyond": ""}
+MARKS = {"reached": "reached", "missed": "missed", "not measured": "open", "no goal": ""}
 
 
 def held_table() -> Table:
-    """What was asked for and is no figure, and the test that holds it."""
-    return Table(("asked for", "held by"), [Row((what, f"`{test}`")) for what, test in HELD], 2)
+    """Return the goals that are not figures, and the test that checks each."""
+    return Table(("goal", "test"), [Row((what, f"`{test}`")) for what, test in HELD], 2)
 
 
 def goals_table(judged: list[Verdict]) -> Table:
-    """Goal and measured: in brackets is the range of the ratios, round by round."""
+    """Return each goal with its verdict, what was measured, and its range."""
     rows = []
     for verdict in judged:
         goal, mark = verdict.goal, MARKS[verdict.word]
@@ -227,7 +237,7 @@ def goals_table(judged: list[Verdict]) -> Table:
         if verdict.measured:
             cells += _measured(verdict.measured, goal.unit)
         rows.append(Row((f"{goal.area}: {goal.what}",), tuple(cells), reason=verdict.reason))
-    return Table(("goal", "verdict", "wanted", "measured", "range"), rows, words=2)
+    return Table(("figure", "verdict", "goal", "measured", "range"), rows, words=2)
 
 
 def _measured(measured: Measured, unit: str) -> list[Cell]:
@@ -238,7 +248,7 @@ def _measured(measured: Measured, unit: str) -> list[Cell]:
 
 
 def _amount(number: float, unit: str) -> str:
-    # Close to one the third digit after the point can decide.
+    # Near 1 the third decimal can decide.
     digits = 3 if number < 2 else 2 if number < 10 else 1 if number < 100 else 0
     return f"{number:.{digits}f}{_unit(unit)}"
 

@@ -1,4 +1,4 @@
-"""bench/run.py: resumes where it stopped, keeps its results, and leaves nothing running."""
+"""bench/run.py: it continues where it stopped, keeps its results, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import psutil
 import pytest
@@ -18,9 +19,10 @@ from places import BENCH
 sys.path.append(str(BENCH))
 
 import run as bench_run
+from pages.goals import quotient
 from results import load
 
-# A benchmark script: argv says how it ends, and has the options that run.py adds.
+# A script of benchmarks: argv says how it ends, and has the options that run.py adds.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -45,7 +47,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A function that runs run.py with two scripts. Arguments: their options, then run.py's."""
+    """Return a function that runs run.py with two scripts: their options, then those of run.py."""
     monkeypatch.setattr(bench_run, "BEFORE_S", 0.01)
 
     def main(one: str, two: str, *arguments: str) -> str:
@@ -77,8 +79,8 @@ def value_of(folder: Path, name: str) -> float:
     return row.values[0]
 
 
-def test_resumes_where_it_stopped(scripts: Run, tmp_path: Path) -> None:
-    assert scripts("1", "2 fail") == "failed: two; the same command tries these again"
+def test_continues_where_it_stopped(scripts: Run, tmp_path: Path) -> None:
+    assert scripts("1", "2 fail") == "failed: two; run the same command to try them again"
     assert not (tmp_path / "results" / "two.json").exists()
     assert scripts("3", "4") == ""
     assert value_of(tmp_path, "one") == 1
@@ -92,7 +94,7 @@ def test_resumes_where_it_stopped(scripts: Run, tmp_path: Path) -> None:
     assert "fastresp" in facts["runs"]["one"]["versions"]
 
 
-def test_keeps_results_until_there_are_better_ones(scripts: Run, tmp_path: Path) -> None:
+def test_keeps_results_until_a_run_succeeds(scripts: Run, tmp_path: Path) -> None:
     assert scripts("1", "2", "--fast") == ""
     assert scripts("3 fail", "4", "--fast", "--again").startswith("failed: one")
     assert value_of(tmp_path, "one") == 1
@@ -103,14 +105,14 @@ def test_keeps_results_until_there_are_better_ones(scripts: Run, tmp_path: Path)
     assert value_of(tmp_path, "one") == 7
 
 
-def test_a_script_without_a_measurement_counts_as_run(
+def test_a_script_with_only_missing_rows_was_run(
     scripts: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert scripts("1 missing", "2") == ""
     [row] = load(tmp_path / "results" / "one.json")
     assert row.reason == "not here"
     assert scripts("1", "2") == ""
-    assert "one is there already" in capsys.readouterr().out
+    assert "one has results already" in capsys.readouterr().out
     # Now it can be measured.
     assert scripts("1", "2", "--again") == ""
     assert value_of(tmp_path, "one") == 1
@@ -126,14 +128,14 @@ def test_a_script_that_hangs(
 ) -> None:
     monkeypatch.setattr(bench_run, "TIMEOUT_S", 3)
     ended = bench_run.run([sys.executable, "-c", SERVER])
-    assert ended == "not ended after 3 s"
+    assert ended == "still running after 3 s"
     assert not psutil.pid_exists(int(capfd.readouterr().out.split()[0]))
 
 
-@pytest.mark.parametrize("obeyed", [True, False])
-def test_ctrl_c(tmp_path: Path, obeyed: bool) -> None:
-    """The scripts get the signal; one that ignores it is killed with its server."""
-    ignore = "" if obeyed else "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+@pytest.mark.parametrize("heeded", [True, False])
+def test_ctrl_c(tmp_path: Path, heeded: bool) -> None:
+    """The scripts get it; one that ignores it is killed, with its server."""
+    ignore = "" if heeded else "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     code = f"""
 import sys
 sys.path.insert(0, {str(BENCH)!r})
@@ -153,3 +155,54 @@ run.run([sys.executable, "-c", {ignore + SERVER!r}])
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
     if obeyed:
         assert not Path(folder).exists()
+
+
+# Its rows in the first run, and in the second.
+TWICE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {bench!r})
+from results import Result, save
+ran = Path({folder!r}, "ran")
+again = ran.exists()
+ran.touch()
+times = {{"base": [1, 1, 1], "noisy": [1, 2, 3], "quiet": [2, 2, 2]}}
+if again:
+    times = {{"base": [2, 2, 2], "noisy": [16, 16, 18], "quiet": [1, 5, 9]}}
+rows = [Result("twice", name, values=values, details=[{{}}] * 3) for name, values in times.items()]
+save(Path(sys.argv[sys.argv.index("-o") + 1]), rows)
+sys.exit("failed" if again and "fail" in sys.argv else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "noisy", "ratios"),
+    [("", [16, 16, 18], [1, 2, 3, 8, 8, 9]), ("fail", [1, 2, 3], [1, 2, 3])],
+)
+def test_a_noisy_row_is_measured_again(
+    tmp_path: Path, end: str, noisy: list[float], ratios: list[float]
+) -> None:
+    """Its quieter run is kept, and ratios use the rounds of both runs."""
+    script = tmp_path / "twice.py"
+    script.write_text(TWICE.format(bench=str(BENCH), folder=str(tmp_path)))
+    command, results = ["python", str(script), end], tmp_path / "twice.json"
+    assert bench_run.run_into(command, results) == 0
+    bench_run.measure_noisy_again("twice", command, results)
+    rows = {row.row: row for row in load(results)}
+    assert rows["noisy"].values == noisy
+    assert rows["quiet"].values == [2, 2, 2]
+    above, below = (rows[name].by_round() for name in ("noisy", "base"))
+    assert [above[number] / below[number] for number in sorted(above)] == ratios
+    ratio = quotient(rows["noisy"], rows["base"])
+    assert (ratio.low, ratio.figure, ratio.high) == (min(ratios), median(ratios), max(ratios))
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["twice.json"]
+
+
+@pytest.mark.parametrize(("mode", "looked_at"), [("", ["one", "two"]), ("--fast", [])])
+def test_only_a_full_run_measures_again(
+    scripts: Run, monkeypatch: pytest.MonkeyPatch, mode: str, looked_at: list[str]
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(bench_run, "measure_noisy_again", lambda name, *_: found.append(name))
+    assert scripts("1", "2", *mode.split()) == ""
+    assert found == looked_at

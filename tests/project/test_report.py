@@ -1,6 +1,6 @@
-"""The benchmarks' report: every table is there, its page is whole, and nothing private leaks.
+"""The benchmarks' page: every table is there, the HTML is whole, and nothing private leaks.
 
-The results here are invented, only to be shown: they do not say what is fast.
+The results here are invented, and say nothing about speed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VOID = {"meta", "link", "br"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results for two tables of the report, a curve and shares, and rows not measured."""
+    """Save some results: two tables of 2018, a curve, shares, and missing rows."""
     made = tmp_path_factory.mktemp("results")
     rows = [
         result("000 push", row, [1e5 / figure.rate, 1.1e5 / figure.rate], parser)
@@ -68,14 +68,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "runs": {"buffer": run, "lists": run | {"started": "2026-01-03T00:00:00", "busy": 50.0}},
     }  # fmt: skip
     (made / "machine.json").write_text(json.dumps(machine))
-    # Other files in the folder are no tables.
+    # Another file in the folder is not a table.
     (made / "state.json").write_text('{"done": ["buffer"]}')
     return made
 
 
 @pytest.fixture(scope="module")
 def texts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The report as Markdown and as HTML."""
+    """Return the page as Markdown and as HTML."""
     markdown, html = write(folder, tmp_path_factory.mktemp("report"))
     return markdown.read_text(), html.read_text()
 
@@ -88,7 +88,7 @@ def test_every_section_is_there(section: Section, texts: tuple[str, str]) -> Non
     assert html.count(f'id="{section.slug}"') == 1
 
 
-def test_section_not_run_shows_its_command(texts: tuple[str, str]) -> None:
+def test_a_script_that_was_not_run_shows_its_command(texts: tuple[str, str]) -> None:
     for text in texts:
         assert "python bench/peers.py -o peers.json" in text
         assert "python bench/push.py --tcp -o push-tcp.json" in text
@@ -100,11 +100,11 @@ def test_missing_rows_have_a_reason(texts: tuple[str, str]) -> None:
     row = next(line for line in markdown.splitlines() if "**fastresp ListBuffer.pop** " in line)
     assert "*not measured: a.sock is gone \\| really*" in row
     assert "not measured: a.sock is gone | really</td>" in html
-    # A row that the script omitted without a reason.
+    # A row that the script left out without a reason.
     assert re.search(
         r"\| LRANGE trick \| PythonParser \| \*not measured: not in the results", markdown
     )
-    # A file of missing rows only.
+    # A file with missing rows only.
     assert "| C lrange 100 | *not measured: no hiredis.h*" in markdown
 
 
@@ -126,11 +126,11 @@ def test_figures_of_the_source_are_beside_ours(texts: tuple[str, str]) -> None:
     assert "| 1.25 | 79,977 |" in row
     row = next(line for line in texts[0].splitlines() if line.startswith("| redis-cli, format |"))
     assert "| 0.25 | 394,046 |" in row
-    # The source has this row for one parser only.
+    # The source has it with one parser only.
     lines = texts[0].splitlines()
     assert lines[lines.index(row) + 1].startswith("| redis-cli, format | PythonParser | 0.210")
     assert "| - | - |" in lines[lines.index(row) + 1]
-    assert "| pop, pipelined | 12.69% | 17.34% | - | 12.69% |" in texts[0]
+    assert "| pop, pipelined | 13% | 17% | - | 12.69% |" in texts[0]
 
 
 def test_noisy_rows_are_marked(texts: tuple[str, str]) -> None:
@@ -181,7 +181,7 @@ def test_charts_are_xml_and_follow_the_page(texts: tuple[str, str]) -> None:
 
 
 class Balance(HTMLParser):
-    """Finds unclosed tags, duplicate ids, and URLs that would be fetched."""
+    """Find tags that are not closed, duplicate ids, and what would be fetched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,10 +208,18 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_picture_has_its_own_colours(tmp_path: Path) -> None:
-    peers = ("redis-py, pipeline of 1,000", "fastresp mass_insert, socket")
-    save(tmp_path / "peers.json", [result("peers SET", name, [0.5, 0.6]) for name in peers])
-    picture = write(tmp_path, tmp_path)[-1].read_text()
+def test_the_first_chart_has_its_own_colours(tmp_path: Path) -> None:
+    rows = [
+        result("peers SET", "redis-py, pipeline of 1,000", [0.5, 0.6], "hiredis"),
+        result("peers SET", "fastresp mass_insert, socket", [0.05, 0.06]),
+        result("peers SET", "fastresp mass_insert, columns", [0.04, 0.05]),
+    ]
+    save(tmp_path / "peers.json", rows)
+    page, _, picture = (path.read_text() for path in write(tmp_path, tmp_path))
+    # It comes first, with the main results below.
+    first, sentence = [line for line in page.splitlines() if line][1:3]
+    assert first == "![SETs of 129 bytes per second, over a unix socket](benchmarks.svg)"
+    assert sentence.endswith(": 10x and 12.2x (12x to 12.5x) the rate of a redis-py pipeline.")
     assert "fastresp mass_insert, socket" in "".join(ElementTree.fromstring(picture).itertext())
     used = set(re.findall(r"var\((--[\w-]+)\)", picture))
     assert "--ours" in used

@@ -1,4 +1,4 @@
-"""The benchmarks' report: the figures computed from results, here invented ones."""
+"""The benchmarks' page: the figures computed from results, here from invented ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def test_one_load_is_compared_with_one_load_in_c(tmp_path: Path) -> None:
     rows = [result("000 push", "fastresp mass_insert", [9.0])]
     rows += [result("000 push", "pipelining -P 1000", [1.0], "hiredis (C)")]
     save(tmp_path / "buffer.json", rows)
-    [load] = [row for row in table_of("Python by C", tmp_path) if "mass_insert" in row[0]]
+    [load] = [
+        row for row in table_of("Python compared with C", tmp_path) if "mass_insert" in row[0]
+    ]
     assert load[1:5] == ["-", "-", "200%", "-"]
 
 
@@ -49,15 +51,15 @@ def test_redis_py_in_percent_of_redis_benchmark(tmp_path: Path) -> None:
         result(table, row, [1.0, 1.0, 4.0], "redis-benchmark"),
         result(table, row, [2.0, 4.0, 5.0], "hiredis"),
     ]
-    for way, seconds in (("one connection", 2.0), ("a connection a command", 0.5)):
+    for way, seconds in (("one connection", 2.0), ("a connection per command", 0.5)):
         number = 100_000 if way == "one connection" else 10_000
         rows.append(result("001 connections", f"TCP, {way}", [seconds], "hiredis", number))
     for way, seconds in (("one connection", 1.0), ("one connection, two cores", 4.0)):
         rows.append(result("001 connections", f"TCP, {way}", [seconds], "redis-benchmark"))
-    way = "a connection a command, two cores"
+    way = "a connection per command, two cores"
     rows.append(result("001 connections", f"TCP, {way}", [8.0], "hiredis"))
     save(tmp_path / "redis_benchmark.json", rows)
-    # From the median of the times, and the median of the ratios round by round.
+    # From the medians of the times, and of the ratios of each round.
     listed = table_of("redis-benchmark and redis-py, command by command", tmp_path)
     assert listed == [[row, "100,000 ▲", "25,000 (50%) ▲", "33,223", ""]]
     _, ours = table_of("The same commands: worst, best, average", tmp_path)
@@ -103,9 +105,9 @@ def test_each_profile_of_2018_is_shown_once_with_its_parser(tmp_path: Path) -> N
 
 
 def test_gains_are_computed_as_in_2018(tmp_path: Path) -> None:
-    """The shares of 2018 yield the gains of 2018, except for truncated digits."""
+    """From the shares of 2018 come the gains of 2018, except for rounding."""
     profile(tmp_path, {key: shares["processing"] for key, shares in PROFILES.items()})
-    rows = table_of("What each way gains over the one before", tmp_path)
+    rows = table_of("What each method gains over the one before", tmp_path)
     assert len(rows) == len(SECTION_GAIN)
     for _, _, ours, then, by_rate, _ in rows:
         assert float(ours[:-1]) == pytest.approx(float(then[:-1]), abs=0.02)
@@ -125,11 +127,11 @@ def test_gains_are_computed_as_in_2018(tmp_path: Path) -> None:
         for parser, seconds in (("PythonParser", 1.0), ("HiredisParser", 0.5))
     ]
     save(tmp_path / "buffer.json", [*both, *pushes])
-    first, *_ = table_of("What each way gains over the one before", tmp_path)
+    first, *_ = table_of("What each method gains over the one before", tmp_path)
     assert first[0] == "pipelining, over naive"
-    assert first[4] == "50.00%"
-    naive, *_ = table_of("What the parser in C gains", tmp_path)
-    assert naive[:4] == ["naive", "100.00%", "100.00%", "0.00%"]
+    assert first[4] == "50%"
+    naive, *_ = table_of("What hiredis gains", tmp_path)
+    assert naive[:4] == ["naive", "100%", "100%", "0%"]
     assert float(naive[4][:-1]) == pytest.approx(PARSER_GAIN["naive"], abs=0.02)
 
 

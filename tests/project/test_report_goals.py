@@ -1,4 +1,4 @@
-"""The benchmarks' goals: judged round by round, or covered by an existing test."""
+"""The benchmarks' goals: judged round by round, or checked by a test that exists."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def test_goals_are_compared_round_by_round(tmp_path: Path) -> None:
     assert judge(goal(1.9, at_most=True), results).word == "missed"
 
 
-def test_goals_beyond_the_request_are_not_judged(tmp_path: Path) -> None:
+def test_a_row_without_a_goal_is_not_judged(tmp_path: Path) -> None:
     results = push(tmp_path, [1.0], [2.0])
     goals = [goal(1.0), goal(3.0), goal(None)]
     verdicts = [judge(each, results) for each in goals]
-    assert [verdict.word for verdict in verdicts] == ["reached", "missed", "beyond"]
-    said = "Of 2 goals 1 were reached, 1 missed and 0 not measured."
-    assert summary(verdicts[:2]) == said
-    assert summary(verdicts) == f"{said} What is beyond them was not asked for, and is not judged."
+    assert [verdict.word for verdict in verdicts] == ["reached", "missed", "no goal"]
+    counts = "1 of 2 goals reached, 1 missed, 0 not measured."
+    assert summary(verdicts[:2]) == counts
+    assert summary(verdicts) == f"{counts} Rows without a goal are not judged."
     *_, row = goals_table(verdicts).rows
-    assert [cell.text for cell in row.cells] == ["beyond", "-", "2.00x", "one value"]
+    assert [cell.text for cell in row.cells] == ["no goal", "-", "2.00x", "one value"]
     assert row.cells[0].mark == ""
     missing = [judge(each, Results(tmp_path / "none")) for each in goals]
-    assert summary(missing).startswith("Of 2 goals 0 were reached, 0 missed and 2 not measured.")
+    assert summary(missing).startswith("0 of 2 goals reached, 0 missed, 2 not measured.")
 
 
 def test_goals_that_were_not_measured_say_why(tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ def test_goal_for_millions_needs_millions(tmp_path: Path) -> None:
     made = Goal("Load", "it", "load", lambda _: of_values([2.0], 99), 1, operations=100)
     verdict = judge(made, Results(tmp_path))
     assert verdict.word == "not measured"
-    assert verdict.reason == "measured with 99 and not with 100"
+    assert verdict.reason == "measured with 99 operations, needs 100"
 
 
-def test_tests_named_by_goals_exist() -> None:
+def test_the_tests_of_goals_exist() -> None:
     for _, test in HELD:
         path, *classes, name = test.split("::")
         assert name != path, f"{test} is not the name of a test"

@@ -1,4 +1,4 @@
-"""Results of benchmarks, invented to be shown: they say nothing of what is fast."""
+"""Invented results of benchmarks, which say nothing about speed."""
 
 from __future__ import annotations
 
