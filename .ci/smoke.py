@@ -14,6 +14,8 @@ ROWS = [{"id": number, "name": f"user {number}", "score": number / 8} for number
 assert "site-packages" in fastresp.__file__, f"not the installed one: {fastresp.__file__}"
 assert fastresp.pack("SET", "k", 1.5) == b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\n1.5\r\n"
 done = f"fastresp {fastresp.__version__}, Python {sys.version.split()[0]}: encoded"
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    done += " without a GIL"
 
 if find_program("server", "FASTRESP_SERVER"):
     with LocalServer() as server:
