@@ -24,5 +24,7 @@ setup(
             )
             for path in sorted(found.relative_to(HERE) for found in HERE.glob("fastresp/**/*.pyx"))
         ],
+        # Of every module; docs/reference/threads.md says why it is true.
+        compiler_directives={"freethreading_compatible": True},
     ),
 )

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """What the writers have in common: commands collected in a buffer, cut off as chunks."""
 
 cimport cython

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Placeholders, and how the fields that they name are found in a row."""
 
 from ..resp.values cimport NULLS_ERROR, Nulls, shown

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """A parsed template as a program that writes one row's commands."""
 
 from cpython.list cimport PyList_Check, PyList_GET_SIZE

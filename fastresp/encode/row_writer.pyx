@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """A stream of commands or rows as chunks of RESP, with every command's place kept."""
 
 cimport cython

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Items gathered into lists, each for one variadic command."""
 
 from cpython.bytes cimport PyBytes_CheckExact

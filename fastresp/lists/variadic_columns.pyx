@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Arrow arrays of values, seen as arrays of lists of them: a row for each variadic command."""
 
 from libc.stdint cimport int64_t

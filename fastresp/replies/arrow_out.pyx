@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Columns of strings and bytes of ours, given to any library through the PyCapsule protocol.
 
 Releasing what was given takes no Python: a library may do so in any thread, and at any time.

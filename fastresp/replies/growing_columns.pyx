@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Columns of strings and bytes that grow value by value, until rows of them are taken."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Replies that are arrays of bulk strings, collected as columns, without Python objects."""
 
 from libc.stdint cimport int64_t

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Memory for RESP: a growable buffer of whole commands, and the chunks cut from it."""
 
 cimport cython

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 # distutils: language = c++
 # distutils: extra_compile_args = -std=c++17
 """Floats of 64, 32 and 16 bits as the shortest text that reads back, laid out as repr does."""

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Replies that come in pieces, cut anywhere: where a reader is, and the line that was cut off."""
 
 cimport cython

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """RESP written into one growing buffer, with the interpreter or without it."""
 
 from libc.stdlib cimport realloc

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """A redis-py pipeline as RESP, in one call, by the rules of redis-py."""
 
 from cpython.buffer cimport PyObject_CheckBuffer

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """RESP2 and RESP3 replies: counted, their errors kept, nothing else built of them."""
 
 from libc.stdint cimport uint32_t

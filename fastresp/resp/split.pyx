@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """RESP from somewhere else, split at the end of each command and checked on the way."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

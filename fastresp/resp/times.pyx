@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Dates, times, durations and decimals, as columns hold them, as text: ISO 8601 and digits."""
 
 from libc.string cimport memcpy, memset

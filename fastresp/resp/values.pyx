@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Python values as bulk strings: one value is one argument, whatever bytes it holds."""
 
 from cpython.buffer cimport (

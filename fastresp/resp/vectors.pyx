@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Numbers as the little-endian floats of a vector field: one argument, copied where it can be."""
 
 from cpython.buffer cimport (

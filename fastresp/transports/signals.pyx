@@ -1,4 +1,4 @@
-# cython: language_level=3, auto_pickle=False, freethreading_compatible=True
+# cython: language_level=3, auto_pickle=False
 """Signals that wait while something is done that an exception of theirs must not tear apart."""
 
 from cpython.exc cimport PyErr_CheckSignals

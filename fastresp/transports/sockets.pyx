@@ -1,4 +1,4 @@
-# cython: language_level=3, freethreading_compatible=True
+# cython: language_level=3
 """What has come over a plain socket: waited for, taken and fed on in one call."""
 
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Arrow data of any library, taken through the PyCapsule protocol, batch by batch."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Arrow types as cells: what a column is, from its schema."""
 
 from libc.stdint cimport int32_t

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Values of Arrow columns as JSON text, nested as they are: the text that json.dumps makes."""
 
 from .cell cimport (

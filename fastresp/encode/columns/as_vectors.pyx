@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Lists of numbers in Arrow columns as vectors: little-endian floats, as vector search has them."""
 
 from libc.math cimport isfinite

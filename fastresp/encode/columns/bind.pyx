@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Where a batch has the values of its columns."""
 
 from libc.stdint cimport int64_t, uint8_t

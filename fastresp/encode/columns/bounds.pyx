@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Which values of an Arrow array lie within its memory, whoever made it.
 
 The C data interface carries no sizes of buffers. So what can be known is this: offsets don't fall

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """A cell: what an Arrow column holds, and how a value of it becomes text."""
 
 from libc.stdint cimport int32_t, int64_t

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Arrow columns as chunks of RESP: a template run over batches, without Python objects."""
 
 from cpython.exc cimport PyErr_CheckSignals

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """The text of decimals, dates, times, timestamps and durations in Arrow columns."""
 
 from cpython.object cimport PyObject

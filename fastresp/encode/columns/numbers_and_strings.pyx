@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """The text of booleans, numbers, strings and bytes in Arrow columns."""
 
 from libc.stdint cimport (

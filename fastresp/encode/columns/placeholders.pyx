@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """Columns, and how those that placeholders name are found, in the form that they ask for."""
 
 from libc.stdlib cimport free

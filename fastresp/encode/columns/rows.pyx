@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """The rows of a batch of columns as commands, without the interpreter."""
 
 from cpython.object cimport PyObject

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True, freethreading_compatible=True
+# cython: language_level=3, cdivision=True
 """A template as steps over Arrow columns: for each placeholder its column, and how to write it."""
 
 from libc.stdlib cimport calloc, free

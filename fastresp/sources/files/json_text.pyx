@@ -1,5 +1,4 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
-# cython: freethreading_compatible=True
 """The text of JSON before it is parsed: numbers marked so that they keep theirs, arrays as lines.
 
 No parser: what is not looked at here is left to the one that comes after.
