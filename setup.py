@@ -9,6 +9,9 @@ from setuptools import Extension, setup
 
 HERE = Path(__file__).parent
 compile_args = [] if sys.platform == "win32" else ["-O3"]
+# Python's own flags include -g, which makes the files four times as large. CFLAGS=-g keeps it.
+if compile_args and "-g" not in os.environ.get("CFLAGS", "").split():
+    compile_args.append("-g0")
 
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
@@ -21,5 +24,7 @@ setup(
             )
             for path in sorted(found.relative_to(HERE) for found in HERE.glob("fastresp/**/*.pyx"))
         ],
+        # Of every module; docs/reference/threads.md says why it is true.
+        compiler_directives={"freethreading_compatible": True},
     ),
 )

@@ -1,6 +1,8 @@
 # cython: language_level=3, cdivision=True
 """What the writers have in common: commands collected in a buffer, cut off as chunks."""
 
+cimport cython
+
 from ..resp.buffer cimport PY_SSIZE_T_MAX, Buffer
 
 CHUNK_BYTES = 1 << 19
@@ -68,13 +70,15 @@ cdef class ChunkWriter:
 
     def take(self):
         """Cut off the whole commands written since the last chunk, or None if there are none."""
-        self.check_free()
-        return self.buffer.take() if self.buffer.commands else None
+        with cython.critical_section(self):
+            self.check_free()
+            return self.buffer.take() if self.buffer.commands else None
 
     cdef int begin(self) except -1:
         """Begin to fill; whoever does ends it by setting busy to False."""
-        self.check_free()
-        self.busy = True
+        with cython.critical_section(self):
+            self.check_free()
+            self.busy = True
         return 0
 
     cdef int check_free(self) except -1:

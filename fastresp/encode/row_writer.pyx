@@ -1,6 +1,7 @@
 # cython: language_level=3, cdivision=True
 """A stream of commands or rows as chunks of RESP, with every command's place kept."""
 
+cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 
 from ..resp.buffer cimport Buffer, end_command, rollback
@@ -79,13 +80,15 @@ cdef class Writer(ChunkWriter):
         try:
             for row in source:
                 encoding = True
-                if self.plan is None:
-                    if put_arguments(b, row, self.nulls, self.default):
-                        end_command(b, self.rows)
+                # Its values are borrowed: without a GIL another thread could take them out.
+                with cython.critical_section(row):
+                    if self.plan is None:
+                        if put_arguments(b, row, self.nulls, self.default):
+                            end_command(b, self.rows)
+                        else:
+                            rollback(b, commands)
                     else:
-                        rollback(b, commands)
-                else:
-                    self.plan.put_row(b, row, self.rows, self.nulls, self.default)
+                        self.plan.put_row(b, row, self.rows, self.nulls, self.default)
                 encoding = False
                 commands = b.commands
                 self.rows += 1

@@ -1,6 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Memory for RESP: a growable buffer of whole commands, and the chunks cut from it."""
 
+cimport cython
 from cpython.array cimport array, clone, resize
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE
 from cpython.object cimport PyObject
@@ -64,24 +65,29 @@ cdef int append_reference(Buffer b, object owner, const char *data, Py_ssize_t n
 
 
 cdef class Spare:
-    """Memory that chunks have left for the next: fresh pages cost half as much as the encoding."""
+    """Memory that chunks have left for the next: fresh pages cost half as much as the encoding.
+
+    A chunk leaves it in whichever thread it ends.
+    """
 
     def __dealloc__(self):
         while self.count:
             free(self.pop())
 
     cdef char *pop(self) noexcept:
-        if self.count == 0:
-            return NULL
-        self.count -= 1
-        return self.data[self.count]
+        with cython.critical_section(self):
+            if self.count == 0:
+                return NULL
+            self.count -= 1
+            return self.data[self.count]
 
     cdef int push(self, char *data) noexcept:
-        if self.count == SPARES:
-            free(data)
-        else:
-            self.data[self.count] = data
-            self.count += 1
+        with cython.critical_section(self):
+            if self.count == SPARES:
+                free(data)
+            else:
+                self.data[self.count] = data
+                self.count += 1
         return 0
 
 
@@ -152,7 +158,10 @@ cdef class Chunk:
             export(self, self.data, self.size, view, flags)
             return
         if self.joined is None:
-            self.joined = b"".join(self.pieces())
+            joined = b"".join(self.pieces())
+            with cython.critical_section(self):
+                if self.joined is None:
+                    self.joined = joined
         export(self, <char *>self.joined, self.total(), view, flags)
 
     def __repr__(self):

@@ -1,6 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Replies that come in pieces, cut anywhere: where a reader is, and the line that was cut off."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 from .grammar cimport (
@@ -46,8 +47,9 @@ cdef class Incoming:
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            self.check_free()
-            self.reading = True
+            with cython.critical_section(self):
+                self.check_free()
+                self.reading = True
             self.piece = <const char *>view.buf
             self.piece_end = self.piece + view.len
             try:

@@ -25,6 +25,7 @@ from .values cimport (
     put_simple,
 )
 
+from collections import deque
 from numbers import Integral
 
 from ..outcome.errors import EncodeError
@@ -37,8 +38,9 @@ cdef Py_ssize_t LARGE_BYTES = 1 << 16
 # A buffer larger than this is not kept for the next pipeline.
 cdef Py_ssize_t KEPT_BYTES = 4 << 20
 
-# The buffer of the last call; None while somebody, maybe in another thread, uses it.
-cdef Buffer idle = None
+# The buffer of the last call, unless a call in any thread is using it. Popping and appending are
+# atomic, also without a GIL.
+cdef object idle = deque(maxlen=1)
 
 
 def pack_pipeline(commands, encode=None):
@@ -57,15 +59,14 @@ def pack_pipeline(commands, encode=None):
         EncodeError: an argument is not of a type that redis-py takes.
         UnicodeEncodeError: text that can't be encoded.
     """
-    global idle
-    # At once: whatever makes an object may run the garbage collector, and so another thread.
-    cdef Buffer b = idle
-    idle = None
+    cdef Buffer b
     cdef list pieces = []
     cdef object checked = None
     cdef object name
     cdef tuple args
-    if b is None:
+    try:
+        b = idle.pop()
+    except IndexError:
         b = Buffer(PIECE_BYTES + SLACK_BYTES)
         b.out.large = LARGE_BYTES
     for command in commands:
@@ -82,7 +83,7 @@ def pack_pipeline(commands, encode=None):
     if own_size(&b.out):
         move(b, pieces)
     if capacity(&b.out) <= KEPT_BYTES:
-        idle = b
+        idle.append(b)
     return pieces
 
 

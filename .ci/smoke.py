@@ -1,0 +1,37 @@
+"""Try an installed fastresp: encode, and, where there is a server program, load and read back.
+
+With --server it fails where there is no server program.
+"""
+
+import sys
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+from fastresp.server.programs import find_program
+
+ROWS = [{"id": number, "name": f"user {number}", "score": number / 8} for number in range(10_000)]
+
+assert "site-packages" in fastresp.__file__, f"not the installed one: {fastresp.__file__}"
+assert fastresp.pack("SET", "k", 1.5) == b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\n1.5\r\n"
+done = f"fastresp {fastresp.__version__}, Python {sys.version.split()[0]}: encoded"
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    done += " without a GIL"
+
+if find_program("server", "FASTRESP_SERVER"):
+    with LocalServer() as server:
+        for transport in ("socket", "auto"):
+            report = fastresp.mass_insert(
+                ROWS, "HSET user:{id} {**-id}", server=server.url, transport=transport
+            )
+            assert report.commands == report.replies == len(ROWS), report
+            assert report.failed == 0, report
+            done += f", loaded over {report.transport}"
+        keys = [f"user:{row['id']}" for row in ROWS]
+        found = list(fastresp.fetch_hashes(keys, ["name", "score"], server=server.url))
+        assert [row["name"] for row in found] == [row["name"] for row in ROWS]
+        assert [float(row["score"]) for row in found] == [row["score"] for row in ROWS]
+        done += ", read back"
+elif "--server" in sys.argv:
+    raise SystemExit("there is no server program")
+
+print(done)
