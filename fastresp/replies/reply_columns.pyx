@@ -273,7 +273,7 @@ cdef class ReplyColumns(Incoming):
         if self.kind == c'-':
             self.take_error(p[:end - p])
         elif length_end(p, end + 2, &n) is NULL:
-            raise self.error("a line has no proper value", self.at)
+            raise self.error("a line has an invalid value", self.at)
         elif self.left:
             self.begin_value(n)
         elif n < 0 and not self.fixed:

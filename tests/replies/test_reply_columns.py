@@ -135,10 +135,10 @@ def test_items_of_any_number(data: st.DataObject, n: int, cuts: list[int]) -> No
         (b"*2\r\n-ERR\r\n", True, "an item is no bulk string", 4),
         (b"*2\r\n$1\r\nxy\r\n", True, "longer than its header says", 9),
         (b"*2\r\n$1\r\nx\ry", True, "longer than its header says", 10),
-        (b"*x\r\n", True, "no proper value", 0),
-        (b"*2\r\n$\r\n", True, "no proper value", 4),
-        (b"*2\r\n$-2\r\n", True, "no proper value", 4),
-        (b"*2\r\n$9999999999999999999\r\n", True, "no proper value", 4),
+        (b"*x\r\n", True, "an invalid value", 0),
+        (b"*2\r\n$\r\n", True, "an invalid value", 4),
+        (b"*2\r\n$-2\r\n", True, "an invalid value", 4),
+        (b"*2\r\n$9999999999999999999\r\n", True, "an invalid value", 4),
         (b"*2\r\n$536870913\r\n", True, "more than the 536,870,912 bytes that a reply may", 4),
         (b"*8388610\r\n", False, "more than the 536,870,912 bytes that a reply may have", 0),
     ],
@@ -189,7 +189,7 @@ def test_too_large(size: int) -> None:
 
 def test_a_line_without_an_end() -> None:
     columns = ReplyColumns(["a"])
-    with pytest.raises(ProtocolError, match="a line has no end"):
+    with pytest.raises(ProtocolError, match="a line does not end"):
         for _ in range(100):
             columns.feed(b"*1")
     columns = ReplyColumns(["a"])
