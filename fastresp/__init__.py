@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> str:
-    """Look the version up when it is asked for: importing what knows it takes 15 ms."""
+    """Look up the version on first use: importing ``importlib.metadata`` takes 15 ms."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""The public functions and ``ListBuffer`` for asyncio: the same bodies, awaited."""
+"""The public functions and ``ListBuffer`` for asyncio; both forms share one implementation."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ async def mass_insert(
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
 ) -> Report:
-    """Load data into Redis or Valkey as fast as the server takes it, in an event loop.
+    """Load data into Redis or Valkey from an event loop.
 
-    As ``fastresp.mass_insert``, with these differences:
+    Like ``fastresp.mass_insert``, with these differences:
 
     Args:
-        data: may also be an async iterable. The loop is blocked no longer than it takes to encode
-            one chunk (512 KiB, or 2 ms and one row); columns are encoded in another thread.
+        data: may also be an async iterable. The loop is blocked for at most the time to encode one
+            chunk (512 KiB, or 2 ms and one row); columns are encoded in another thread.
         server: may also be a ``redis.asyncio.Redis`` client.
         transport: ``"socket"``; ``"auto"`` is the same here.
 
     Raises:
         asyncio.CancelledError: the load was cancelled. The connections are closed at once; the
-            exception has the report of what was sent and answered until then, as ``report``.
+            exception's ``report`` covers what was sent and answered until then.
         others: as ``fastresp.mass_insert``.
     """
     if transport not in ("auto", "socket"):
@@ -80,7 +80,7 @@ async def mass_insert(
 
 
 def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Options) -> Chunks:
-    """The chunks of a source that may be async."""
+    """Return the chunks of a source, which may be async."""
     data = as_source(data)
     kind = AsyncChunks if isinstance(data, AsyncIterable) else Chunks
     return kind(data, as_template(template), options)
@@ -108,9 +108,9 @@ async def iter_replies(
 ) -> AsyncIterator[Any]:
     """Run commands and yield their replies, in order, as they arrive.
 
-    As ``fastresp.iter_replies``; ``data`` may also be an async iterable, ``server`` a
-    ``redis.asyncio.Redis`` client. To leave it before its end, close it: with
-    ``contextlib.aclosing()``, or ``aclose()``.
+    Like ``fastresp.iter_replies``; ``data`` may also be an async iterable, and ``server`` a
+    ``redis.asyncio.Redis`` client. To stop before the end, close the iterator, with
+    ``contextlib.aclosing()`` or ``aclose()``.
     """
     template = as_template(template)
     options = Options(
@@ -129,7 +129,7 @@ async def execute(
     timeout: float | None = 30.0,
     max_reply_bytes: int | None = None,
 ) -> Any:
-    """Run one command at once and return its reply, as ``fastresp.execute``."""
+    """Run one command and return its reply, like ``fastresp.execute``."""
     command = one_command(arguments)
     with one_reply():
         replies = iter_replies(
@@ -152,10 +152,10 @@ def fetch_hashes(
     timeout: float | None = 30.0,
     batch_rows: int = BATCH_ROWS,
 ) -> Hashes:
-    """Fetch fields of hashes as columns, as ``fastresp.fetch_hashes``, in an event loop.
+    """Fetch fields of hashes as columns, like ``fastresp.fetch_hashes``, in an event loop.
 
-    ``keys`` may also be an async iterable, ``server`` an asyncio client. What is returned is for
-    ``async for``: itself for rows, each a dict, its ``batches()`` for columns.
+    ``keys`` may also be an async iterable, and ``server`` an asyncio client. Use ``async for`` on
+    the result for rows, each a dict, or on its ``batches()`` for columns.
     """
     checked = [] if isinstance(keys, AsyncIterable) else keys
     hashes = fetch.fetch_hashes(
@@ -165,10 +165,10 @@ def fetch_hashes(
 
 
 class Hashes:
-    """Hashes as columns, read while they are taken: what ``fetch_hashes`` returns.
+    """Hashes as columns, fetched while you iterate; returned by ``fetch_hashes``.
 
     Attributes:
-        names: of the columns.
+        names: names of the columns.
     """
 
     def __init__(self, hashes: fetch.Hashes, keys: AsyncIterable[Any] | None) -> None:
@@ -178,12 +178,12 @@ class Hashes:
 
     @property
     def rows(self) -> int:
-        """How many rows have been read, in the last reading."""
+        """Rows read by the last iteration."""
         return self._hashes.rows
 
     @property
     def nbytes(self) -> int:
-        """Bytes of replies, likewise."""
+        """Bytes of replies read by the last iteration."""
         return self._hashes.nbytes
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
@@ -193,9 +193,9 @@ class Hashes:
                     yield dict(zip(self.names, row, strict=True))
 
     async def batches(self) -> AsyncGenerator[StringBatch, None]:
-        """Yield the batches, each an object with ``__arrow_c_array__``.
+        """Yield batches of columns, each an object with ``__arrow_c_array__``.
 
-        To leave it before its end, close it: with ``contextlib.aclosing()``, or ``aclose()``.
+        To stop before the end, close the iterator, with ``contextlib.aclosing()`` or ``aclose()``.
         """
         core, found, keys = self._hashes.begin()
         source = keys if self._keys is None else self._keys
@@ -209,7 +209,7 @@ class Hashes:
 
 
 async def _scanned(found: Found) -> AsyncGenerator[bytes, None]:
-    """Yield the keys of a pattern, each page waited for in a thread: redis-py's SCAN blocks."""
+    """Yield the keys that match a pattern; pages are read in a thread since redis-py blocks."""
     pages = found.pages()
     page: list[bytes] | None = []
     try:

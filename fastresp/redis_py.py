@@ -1,4 +1,4 @@
-"""Speed for redis-py itself: its commands and pipelines packed by fastresp."""
+"""Speed up redis-py: pack its commands and pipelines with fastresp."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Client = TypeVar("Client")
 
 
 class CommandPacker:
-    """What redis-py takes as ``command_packer=``: packs a single command.
+    """Pack single commands; pass it to a redis-py connection as ``command_packer=``.
 
-    A pipeline is still packed command by command then; ``speed_up()`` packs it in one call. One
-    packer serves any number of connections and threads.
+    With it alone, a pipeline is still packed command by command; ``speed_up()`` packs it in one
+    call. One packer serves any number of connections and threads.
 
     Args:
-        encoding, encoding_errors: those of the client, for text.
+        encoding, encoding_errors: the client's settings for text.
     """
 
     def __init__(self, encoding: str = "utf-8", encoding_errors: str = "strict") -> None:
         self._encode = _encoder(encoding, encoding_errors)
 
     def pack(self, *args: Any) -> list[bytes]:
-        """Pack one command, its name first.
+        """Pack one command, name first.
 
         Raises:
             redis.DataError: an argument is not bytes, str, int, float or a buffer of bytes.
@@ -46,10 +46,10 @@ class CommandPacker:
 
 
 class _Packing:
-    """What a connection of redis-py gets.
+    """The packing methods of a fast connection.
 
-    It stands right before redis-py's own base class, so that what a user's class overrides comes
-    first, and what that hands on comes here.
+    This class comes right before redis-py's own base class in the MRO. So a method that a user's
+    class overrides is called first, and its ``super()`` call arrives here.
     """
 
     __slots__ = ()
@@ -60,7 +60,7 @@ class _Packing:
         return _packer_for(self) if packer is None else packer
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        # Of the private attribute nothing is needed: without it redis-py packs, as ever.
+        # _command_packer is private to redis-py; if it is gone, redis-py packs as before.
         if type(getattr(self, "_command_packer", None)) is CommandPacker:
             return _pack(commands, _encoder_of(self))
         packed: list[bytes] = super().pack_commands(commands)  # type: ignore[misc]
@@ -68,7 +68,7 @@ class _Packing:
 
 
 class _AsyncPacking:
-    """The same in asyncio, where redis-py packs by methods, of which a user's come first, too."""
+    """The same for asyncio, where redis-py packs in methods; a user's overrides come first too."""
 
     __slots__ = ()
     encoder: Any
@@ -88,14 +88,14 @@ class _AsyncPacking:
 
 
 def fast(connection_class: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a subclass of one of redis-py's connection classes, sync or asyncio, that packs fast.
+    """Return a subclass of a redis-py connection class, sync or asyncio, that packs fast.
 
-    For a pool of your own: ``ConnectionPool(connection_class=fast(redis.Connection))``. What a
-    class of yours overrides is called as before, and so is a ``command_packer`` of yours; of a
-    function that makes connections another is given that makes fast ones.
+    For your own pool: ``ConnectionPool(connection_class=fast(redis.Connection))``. Methods that
+    your class overrides are called as before, and so is your own ``command_packer``. Given a
+    function that makes connections, return one that makes fast connections.
 
     Raises:
-        TypeError: it is a class, and none of redis-py's connections.
+        TypeError: the class is not a subclass of a redis-py connection class.
     """
     if isinstance(connection_class, type):
         return _fast_class(connection_class)
@@ -115,14 +115,15 @@ def _fast_class(connection_class: type[Any]) -> type[Any]:
         base, packing = other.AbstractConnection, _AsyncPacking
     elif not issubclass(connection_class, base):
         raise TypeError(
-            f"{connection_class.__name__} is no subclass of redis-py's connections, and packs its "
-            "commands itself: leave out speed_up() and fast(), or derive it from redis.Connection"
+            f"{connection_class.__name__} is not a subclass of a redis-py connection class, so "
+            "fastresp can't pack its commands; leave out speed_up() and fast(), or derive it from "
+            "redis.Connection"
         )
     return type(f"Fast{connection_class.__name__}", (connection_class, packing, base), {})
 
 
 class _Factory:
-    """A function that makes connections, whose connections are made fast."""
+    """Wrap a function that makes connections; make each connection fast."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         update_wrapper(self, make)
@@ -135,7 +136,7 @@ class _Factory:
 
 
 def _speed_up_connection(connection: Any) -> None:
-    """Change a connection that exists; a packer of the user's stays."""
+    """Make an existing connection fast; keep a packer that the user set."""
     kind: Any = type(connection)
     connection.__class__ = _fast_class(kind)
     packer = getattr(connection, "_command_packer", None)
@@ -152,19 +153,19 @@ def _encoder_of(connection: Any) -> Callable[[str], bytes] | None:
 
 
 def speed_up(client: Client) -> Client:
-    """Let a client of redis-py pack its commands and pipelines with fastresp.
+    """Make a redis-py client pack its commands and pipelines with fastresp.
 
     Args:
-        client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, Sentinel's
-            among them, or a ``ConnectionPool`` of either. What shares its pool becomes fast too.
-            Its connections may be of a class of yours, or have a ``command_packer`` of yours:
-            these are asked as before, and what they hand on to redis-py is packed here.
+        client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, including
+            Sentinel's clients, or a ``ConnectionPool`` of either. Clients that share its pool
+            become fast too. If your connection class or ``command_packer`` overrides packing, it is
+            called as before; what it passes on to redis-py is packed by fastresp.
 
     Returns:
         The same client.
 
     Raises:
-        TypeError: it is no such client, or its connections are none of redis-py's.
+        TypeError: it is no such client, or its connections are not redis-py's.
     """
     other = sys.modules.get("redis.asyncio")
     if isinstance(client, redis.Redis):
@@ -181,22 +182,22 @@ def speed_up(client: Client) -> Client:
         _speed_up_async_cluster(client, other.Connection)
     else:
         raise TypeError(
-            f"client is a Redis, RedisCluster or ConnectionPool, not a {type(client).__name__}"
+            f"client must be a Redis, RedisCluster or ConnectionPool, not a {type(client).__name__}"
         )
     return client
 
 
 def _speed_up_pool(pool: Any) -> None:
-    """Those connections that it has, by whatever name its kind keeps them, and those to come."""
+    """Make existing and future connections of a pool fast; pools differ in attribute names."""
     pool.connection_class = fast(pool.connection_class)
     for name in ("_available_connections", "_in_use_connections", "_connections"):
         for connection in list(getattr(pool, name, ())):
-            # With a cache redis-py wraps the connection in another.
+            # With client-side caching, redis-py wraps the connection in another object.
             _speed_up_connection(getattr(connection, "_conn", connection))
 
 
 def _speed_up_cluster(nodes: Any) -> None:
-    """Those nodes that are known, and those that are found later."""
+    """Speed up the nodes known now and those discovered later."""
     create = nodes.create_redis_node
     nodes.create_redis_node = lambda *args, **kwargs: speed_up(create(*args, **kwargs))
     for node in nodes.nodes_cache.values():
@@ -221,7 +222,7 @@ def _pack(commands: Iterable[Iterable[Any]], encode: Callable[[str], bytes] | No
 
 @lru_cache
 def _encoder(encoding: str, errors: str) -> Callable[[str], bytes] | None:
-    """How a client encodes text; None for UTF-8, which the packer does itself."""
+    """Return a client's text encoder; None for UTF-8, which the packer does itself."""
     if encoding.lower().replace("_", "-") in ("utf-8", "utf8") and errors == "strict":
         return None
     return lambda text: text.encode(encoding, errors)

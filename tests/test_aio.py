@@ -1,4 +1,4 @@
-"""What asyncio adds: async sources, pauses, a loop that is never blocked for long."""
+"""Asyncio: async sources, pauses, and a loop that is never blocked for long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import fastresp
 import fastresp.aio
 from fastresp.server.local_server import LocalServer
 
-# By the processor's clock, whatever part of it others take: a chunk takes 2 ms.
+# Measured in CPU time, so that other processes don't matter: a chunk takes 2 ms.
 TURNS_A_SECOND = 50
 
 
@@ -30,7 +30,7 @@ async def rows(
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Let others run until something has happened."""
+    """Let other tasks run until a condition is true."""
     deadline = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < deadline
@@ -74,8 +74,10 @@ def test_value_that_cannot_be_sent_before_a_pause(server: LocalServer, client: r
     assert client.keys("*") == [b"1"]
 
 
-def test_all_goes_on_while_the_source_lets_wait(server: LocalServer, client: redis.Redis) -> None:
-    """What the socket did not take at once is sent, and errors are seen, during a pause."""
+def test_the_load_continues_during_a_pause_of_the_source(
+    server: LocalServer, client: redis.Redis
+) -> None:
+    """During a pause, bytes that the socket did not accept are sent, and errors are read."""
     rejected: list[int | None] = []
 
     async def source() -> AsyncIterator[tuple[str, str]]:
@@ -138,7 +140,7 @@ def test_server_lost_during_a_pause(start_server: Callable[..., LocalServer]) ->
 
 
 @pytest.mark.parametrize("what", ["replies", "hashes"])
-def test_server_lost_while_what_asks_pauses(
+def test_server_lost_while_a_source_of_requests_pauses(
     start_server: Callable[..., LocalServer], what: str
 ) -> None:
     """The reader gets the error at once, not after the pause."""
@@ -166,7 +168,7 @@ def test_server_lost_while_what_asks_pauses(
 
 
 def test_source_that_ignores_the_end_of_a_load(server: LocalServer) -> None:
-    """A cancellation that it swallowed does not come to whoever awaits the load."""
+    """A cancellation that it swallows does not reach the caller that awaits the load."""
 
     async def source() -> AsyncIterator[tuple[int, str]]:
         yield 1, "a"
@@ -252,10 +254,10 @@ def test_redis_cli_is_not_for_asyncio(server: LocalServer) -> None:
     assert "asyncio" in load([], server).reason
 
 
-def test_source_that_fails_behind_a_row_that_cannot_be_encoded(
+def test_source_that_fails_after_a_row_that_cannot_be_encoded(
     server: LocalServer, client: redis.Redis
 ) -> None:
-    """The error of the row comes first, as it does without asyncio: no row goes missing unsaid."""
+    """The row's error is raised first, as without asyncio: no row is lost silently."""
 
     async def failing() -> AsyncIterator[tuple[str, object]]:
         for i in range(20):
@@ -272,7 +274,7 @@ def test_source_that_fails_behind_a_row_that_cannot_be_encoded(
 
 
 def test_the_loop_is_not_blocked(server: LocalServer) -> None:
-    """Another task has its turn all the time, however slow or fast the source is."""
+    """Another task keeps running, however slow or fast the source is."""
 
     def slow() -> Any:
         for i in range(2000):
@@ -293,7 +295,7 @@ def test_the_loop_is_not_blocked(server: LocalServer) -> None:
         ticking.cancel()
         return turns
 
-    # 0.4 s and more of a source that blocks, in chunks of 2 ms and a row.
+    # A source that blocks for at least 0.4 s, in chunks of 2 ms and one row.
     assert asyncio.run(with_a_clock(slow())) > 50
     data = [(i, "x" * 100) for i in range(100_000)]
     before = time.process_time()
@@ -318,7 +320,7 @@ def test_several_loads_in_one_loop(server: LocalServer, client: redis.Redis) -> 
 def test_a_named_pipe_does_not_block_the_loop(
     server: LocalServer, client: redis.Redis, tmp_path: Path, kind: str
 ) -> None:
-    """Others go on until somebody opens it for writing, and while nothing is written."""
+    """Other tasks run until it is opened for writing, and while nothing is written."""
     path = tmp_path / f"pipe.{kind}"
     os.mkfifo(path)
     lines = b"id\n1\n2\n" if kind == "csv" else b'{"id": 1}\n{"id": 2}\n'
@@ -340,7 +342,7 @@ def test_a_named_pipe_does_not_block_the_loop(
 def test_cancelled_while_a_named_pipe_is_silent(
     server: LocalServer, tmp_path: Path, opened: bool
 ) -> None:
-    """Also what waits for it in a thread comes to its end."""
+    """The thread that waits for the pipe ends, too."""
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
     table = fastresp.read(path)

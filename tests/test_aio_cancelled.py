@@ -1,4 +1,4 @@
-"""Loads in asyncio that are cancelled: connections are closed, and reports are true."""
+"""Cancelled asyncio loads: connections are closed, and reports are correct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastresp.server.local_server import LocalServer
 def test_cancelled_while_it_connects_and_the_loop_ends(
     server: LocalServer, client: redis.Redis
 ) -> None:
-    """The connection that comes later is closed by whoever opened it."""
+    """A connection that opens later is closed by the code that opened it."""
 
     async def cancelled() -> None:
         load = fastresp.aio.mass_insert([("SET", "a", 1)], server=server.url)
@@ -28,7 +28,7 @@ def test_cancelled_while_it_connects_and_the_loop_ends(
             await asyncio.wait_for(load, 0.05)
 
     client.client_pause(500)
-    gc.disable()  # which would close it, some time or other
+    gc.disable()  # a collection would close it
     try:
         asyncio.run(cancelled())
         deadline = time.monotonic() + 30
@@ -44,7 +44,7 @@ def test_cancelled_while_it_connects_and_the_loop_ends(
 def test_cancellation(
     server: LocalServer, client: redis.Redis, after_s: float, asynchronous: bool
 ) -> None:
-    """The connection is closed, and the report is true."""
+    """The connection is closed, and the report is correct."""
 
     async def endless() -> AsyncIterator[tuple[int, int]]:
         i = 0

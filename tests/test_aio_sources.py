@@ -1,4 +1,4 @@
-"""Async sources that end a load or outlive it: each with the right error, and nothing left."""
+"""Async sources that end a load or outlive it: the right error, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAD = "SET", "bad", object()
 
 
 def swallow() -> None:
-    """Go on as if nothing was."""
+    """Ignore the exception."""
 
 
 def convert() -> None:
@@ -41,7 +41,7 @@ def source(*rows: Any, then: Callable[[], None]) -> AsyncIterator[Any]:
 
 
 async def ended(server: LocalServer, data: Any, **options: Any) -> tuple[BaseException, int]:
-    """How a load ends, and how many cancellations its task is left with."""
+    """Return the exception that ends a load, and its task's remaining cancellations."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
         await fastresp.aio.mass_insert(data, server=server.url, **options)
     task = asyncio.current_task()
@@ -53,7 +53,7 @@ async def ended(server: LocalServer, data: Any, **options: Any) -> tuple[BaseExc
 def test_bad_row_before_a_pause(
     server: LocalServer, client: redis.Redis, then: Callable[[], None]
 ) -> None:
-    """It is what ends the load, whatever the source makes of that; nothing behind it is sent."""
+    """It ends the load, whatever the source does then; nothing after it is sent."""
     error, left = asyncio.run(ended(server, source(("SET", "a", 1), BAD, then=then)))
     assert isinstance(error, fastresp.EncodeError)
     assert left == 0
@@ -61,7 +61,7 @@ def test_bad_row_before_a_pause(
 
 
 def test_bad_row_before_rows_without_end(server: LocalServer, client: redis.Redis) -> None:
-    """A source that ignores the end of its load, and goes on for ever, is not read for ever."""
+    """A source that ignores the end of its load and never ends is not read forever."""
 
     async def endless() -> AsyncIterator[Any]:
         yield BAD
@@ -92,7 +92,7 @@ def test_load_that_stops_in_a_pause(
 
 
 def test_load_of_a_task_that_is_being_cancelled(server: LocalServer, client: redis.Redis) -> None:
-    """What a task loads while it ends, as what it still holds, ends as any other load."""
+    """A load that a task starts while being cancelled ends like any other."""
 
     async def work() -> tuple[BaseException, int]:
         try:
@@ -114,7 +114,7 @@ def test_load_of_a_task_that_is_being_cancelled(server: LocalServer, client: red
 
 
 def test_replies_outlast_a_pause(server: LocalServer) -> None:
-    """They have come, so a pause longer than the timeout is no silence of the server's."""
+    """All replies have arrived, so a pause longer than the timeout is not the server's silence."""
 
     async def paused() -> AsyncIterator[int]:
         for number in range(10):
@@ -131,8 +131,8 @@ def test_replies_outlast_a_pause(server: LocalServer) -> None:
     assert asyncio.run(read()) == [str(number) for number in range(11)]
 
 
-def test_coroutine_that_is_closed(server: LocalServer, client: redis.Redis) -> None:
-    """Its connection is closed at once, and so is its source."""
+def test_closed_coroutine(server: LocalServer, client: redis.Redis) -> None:
+    """Its connection and its source are closed at once."""
     closed = asyncio.Event()
 
     async def endless() -> AsyncIterator[tuple[str, str, int]]:
@@ -162,9 +162,7 @@ def test_coroutine_that_is_closed(server: LocalServer, client: redis.Redis) -> N
 
 @pytest.mark.parametrize("kind", ["load", "replies"])
 @pytest.mark.parametrize("pause", [0, 0.05])
-def test_nothing_holds_a_source_that_was_loaded(
-    server: LocalServer, kind: str, pause: float
-) -> None:
+def test_a_loaded_source_is_released(server: LocalServer, kind: str, pause: float) -> None:
     class Source:
         async def __aiter__(self) -> AsyncIterator[tuple[str, str, int]]:
             for number in range(3):
@@ -188,7 +186,7 @@ def test_nothing_holds_a_source_that_was_loaded(
         gc.enable()
 
 
-def test_nothing_holds_rows_that_could_not_be_sent(server: LocalServer) -> None:
+def test_rows_that_could_not_be_sent_are_released(server: LocalServer) -> None:
     class Rows(list[Any]):
         pass
 

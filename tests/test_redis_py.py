@@ -24,7 +24,7 @@ from fastresp.server.programs import find_program
 
 
 def use(client: Any) -> None:
-    """Commands, pipelines, scripts: everything comes back as it went."""
+    """Run commands, pipelines and scripts; check that all values round-trip."""
     assert client.set("a", "é") is True
     assert client.get("a") in ("é".encode(), "é")
     assert client.config_get("maxmemory")
@@ -65,7 +65,7 @@ def test_command_packer_and_pool(server: LocalServer) -> None:
 
 
 def is_fast(connection: Any) -> bool:
-    """Whether it takes what redis-py itself refuses."""
+    """Return whether it packs a value that redis-py itself refuses."""
     packed = b"".join(connection.pack_command("SET", "a", np.int64(5)))
     return packed == b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n5\r\n"
 
@@ -90,7 +90,7 @@ def test_client_that_was_used_before(server: LocalServer, kind: Any) -> None:
     assert held.read_response() == b"OK"
     pool.release(held)
     assert client.get("a") == b"5"
-    # None was closed, none was opened.
+    # No connection was closed or opened.
     assert connections_of(server) == before
     pool.disconnect()
 
@@ -103,7 +103,7 @@ def test_single_connection(server: LocalServer) -> None:
 
 
 def test_client_with_a_cache(port: int) -> None:
-    # Nobody listens: a cache needs a server of 7.4, and what wraps the connection is there before.
+    # No server is needed: a cache needs Redis 7.4, but the wrapper exists before it connects.
     client = redis.Redis(
         "127.0.0.1", port, protocol=3, cache_config=CacheConfig(), retry=Retry(NoBackoff(), 0)
     )
@@ -118,7 +118,7 @@ def test_client_with_a_cache(port: int) -> None:
 
 @pytest.fixture
 def sentinel(start_server: Callable[..., LocalServer], tmp_path: Path) -> Iterator[int]:
-    """The port of a Sentinel that watches a server named 'mymaster'."""
+    """Start a Sentinel that watches a server named 'mymaster'; return its port."""
     ports = []
     for _ in range(2):
         with socket.socket() as probe:
@@ -182,7 +182,7 @@ def test_tls(tls: Callable[..., str]) -> None:
 
 @pytest.fixture
 def cluster(start_server: Callable[..., LocalServer], port: int) -> int:
-    """The port of a cluster of one node."""
+    """Start a cluster of one node; return its port."""
     port = port % 50000 + 1024
     server = start_server("--port", str(port), "--cluster-enabled", "yes")
     admin = redis.Redis.from_url(server.url)
@@ -208,7 +208,7 @@ def test_cluster(cluster: int, by_url: bool) -> None:
             (node,) = client.get_nodes()
             pool = node.redis_connection.connection_pool
             assert pool.connection_class.__name__.startswith("Fast")
-            # Nodes that are found later are fast, too.
+            # Nodes discovered later are fast, too.
             client.nodes_manager.initialize()
 
 

@@ -1,4 +1,4 @@
-"""speed_up with a user's own connection classes, packers and encoders: each is asked as before."""
+"""speed_up with a user's own connection classes, packers and encoders: all are still called."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CALLS: list[str] = []
 
 
 def of_tenant(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The command with a tenant's prefix on its key."""
+    """Return the command with a tenant's prefix on its key."""
     return (args[0], f"tenant:{args[1]}", *args[2:]) if args[0] in ("SET", "GET") else args
 
 
 class TracedSend:
-    """Notes what is sent, by its name."""
+    """Record the names of the commands sent."""
 
     def send_command(self, *args: Any, **kwargs: Any) -> Any:
         CALLS.append(f"send {args[0]}")
@@ -33,7 +33,7 @@ class TracedSend:
 
 
 class OldSend:
-    """Sends as redis-py did once, by its own pack_command."""
+    """Send like an old redis-py, through its own pack_command."""
 
     def send_command(self, *args: Any, **kwargs: Any) -> Any:
         CALLS.append(f"old {args[0]}")
@@ -41,7 +41,7 @@ class OldSend:
 
 
 class TracedBytes:
-    """Counts what goes out."""
+    """Record the bytes that are sent."""
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> Any:
         CALLS.append(f"bytes {sum(map(len, command))}")
@@ -73,7 +73,7 @@ class TenantSerializer(PythonRespSerializer):
 
 
 class OwnPacker:
-    """Chooses its packer itself."""
+    """Choose its own packer."""
 
     def _construct_command_packer(self, packer: Any) -> Any:
         return TenantPacker()
@@ -97,11 +97,11 @@ def derived(base: type[Any], *mixins: type[Any]) -> type[Any]:
 
 
 def outcome(server: LocalServer, faster: bool, **options: Any) -> tuple[list[str], dict[Any, Any]]:
-    """What a client's connections are asked for, and the keys that it leaves in the server."""
+    """Return the calls that a client's connections get, and the keys that it writes."""
     with redis.Redis.from_url(server.url) as plain:
         plain.flushall()
         with redis.Redis.from_url(server.url, **options) as client:
-            client.ping()  # a connection that is there before
+            client.ping()  # an existing connection
             if faster:
                 assert speed_up(speed_up(client)) is client
             CALLS.clear()
@@ -110,7 +110,7 @@ def outcome(server: LocalServer, faster: bool, **options: Any) -> tuple[list[str
                 with client.pipeline(transaction=transaction) as pipeline:
                     pipeline.set("b", "é").set("c", 1.5).get("b").execute()
             client.connection_pool.disconnect()
-            client.set("d", b"x")  # and one that is made afterwards
+            client.set("d", b"x")  # and one opened afterwards
         return list(CALLS), {key: plain.get(key) for key in sorted(plain.keys())}  # type: ignore[type-var]
 
 
@@ -210,20 +210,20 @@ def test_factory_as_connection_class(server: LocalServer) -> None:
 
 
 def test_pipelines_of_own_classes_are_packed_at_once() -> None:
-    """Where the user's class hands them on, in one call and with our types."""
+    """If the user's class passes them on: in one call, and with our types."""
     for base in (redis.Connection, redis.asyncio.Connection):
         own = fast(derived(base, TracedSend, TracedBytes, TenantCommands))
         (packed,) = own().pack_commands([("SET", "a", np.int64(5))] * 2)
         assert packed == b"*3\r\n$3\r\nSET\r\n$8\r\ntenant:a\r\n$1\r\n5\r\n" * 2
 
 
-def test_class_that_is_no_connection_of_redis_py() -> None:
+def test_class_that_is_not_a_redis_py_connection() -> None:
     class Other:
         def __init__(self, **kwargs: Any) -> None:
             pass
 
     pool = redis.ConnectionPool(connection_class=Other)  # type: ignore[arg-type]
     for attempt in (fast, lambda kind: speed_up(pool)):
-        with pytest.raises(TypeError, match=r"Other is no subclass of .*leave out speed_up\(\)"):
+        with pytest.raises(TypeError, match=r"Other is not a subclass of .*leave out speed_up\(\)"):
             attempt(Other)
     assert pool.connection_class is Other  # type: ignore[comparison-overlap]

@@ -23,7 +23,7 @@ SERIALIZER = PythonRespSerializer(6000, PLAIN.encoder.encode)
 
 
 def theirs(*args: Any) -> bytes:
-    """What redis-py's own packer makes."""
+    """Return what redis-py's own packer makes."""
     return b"".join(map(bytes, SERIALIZER.pack(*args)))
 
 
@@ -143,13 +143,13 @@ def test_encoding_of_the_client() -> None:
     assert b"?" in b"".join(CommandPacker("ascii", "replace").pack("SET", "€"))
 
 
-def test_after_an_error_nothing_is_left_over() -> None:
+def test_nothing_is_left_over_after_an_error() -> None:
     with pytest.raises(redis.DataError):
         fast(Connection)().pack_commands([("SET", "a", 1), ("SET", "a", None)])
     assert ours("GET", "a") == theirs("GET", "a")
 
 
-def test_large_pipelines_come_in_pieces() -> None:
+def test_large_pipelines_are_packed_in_pieces() -> None:
     commands = [("SET", f"k{i}", "x" * 1000) for i in range(5000)]
     pieces = fast(Connection)().pack_commands(commands)
     assert [1 << 20 <= len(piece) < (1 << 20) + 2000 for piece in pieces[:-1]] == [True] * 4

@@ -1,1 +1,1 @@
-"""Rows and columns as commands, by a template; does no I/O."""
+"""Encode rows and columns as commands, by a template; no I/O."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""What the writers have in common: commands collected in a buffer, cut off as chunks."""
+"""The base of all writers: collect commands in a buffer, and cut it into chunks."""
 
 cimport cython
 
@@ -7,19 +7,19 @@ from ..resp.buffer cimport PY_SSIZE_T_MAX, Buffer
 
 CHUNK_BYTES = 1 << 19
 
-# Room beyond the chunk size, so that the row that crosses it rarely makes the buffer grow.
+# Room beyond the chunk size, so that the row that crosses it rarely grows the buffer.
 cdef Py_ssize_t SLACK_BYTES = 64 * 1024
 
 
 cdef class ChunkWriter:
-    """Chunks of whole commands from a source, of which those who inherit know how to encode it.
+    """Turn a source into chunks of whole commands; subclasses encode the source.
 
     Args:
         chunk_bytes: a chunk ends with the row that reaches this size.
 
     Attributes:
         commands: whole commands written so far.
-        max_bulk_bytes: arguments larger than this are refused; None for no limit.
+        max_bulk_bytes: larger arguments are refused; None for no limit.
     """
 
     def __cinit__(self, *args, Py_ssize_t chunk_bytes=CHUNK_BYTES, **kwargs):
@@ -35,12 +35,12 @@ cdef class ChunkWriter:
 
     @property
     def skipped(self):
-        """Commands left out of the rows so far, since a null stood in them."""
+        """Commands left out so far because of a null."""
         return self.rows * self.row_commands - self.commands
 
     @property
     def max_bulk_bytes(self):
-        """The largest argument that is accepted, or None for no limit."""
+        """The largest argument accepted, in bytes, or None for no limit."""
         return None if self.buffer.out.most == PY_SSIZE_T_MAX else self.buffer.out.most
 
     @max_bulk_bytes.setter
@@ -50,7 +50,7 @@ cdef class ChunkWriter:
     def chunks(self, source):
         """Encode a source; yield each Chunk as it becomes full.
 
-        After an error ``take()`` gives the whole commands that came before it.
+        After an error, ``take()`` returns the whole commands before it.
 
         Raises:
             EncodeError: a row can't be encoded.
@@ -65,26 +65,27 @@ cdef class ChunkWriter:
                 yield chunk
 
     def fill(self, source):
-        """Encode rows of a source until a chunk is due; False when there are no more."""
+        """Encode rows of a source until a chunk is due; return False at the end of the source."""
         raise NotImplementedError
 
     def take(self):
-        """Cut off the whole commands written since the last chunk, or None if there are none."""
+        """Return the whole commands written since the last chunk, or None if there are none."""
         with cython.critical_section(self):
             self.check_free()
             return self.buffer.take() if self.buffer.commands else None
 
     cdef int begin(self) except -1:
-        """Begin to fill; whoever does ends it by setting busy to False."""
+        """Mark the start of fill(); the caller sets busy to False at its end."""
         with cython.critical_section(self):
             self.check_free()
             self.busy = True
         return 0
 
     cdef int check_free(self) except -1:
-        """Refuse to be used by the source, by default= or by another thread, in the midst of it."""
+        """Raise if the source, default= or another thread uses the writer while fill() runs."""
         if self.busy:
             raise RuntimeError(
-                f"this {type(self).__name__} is in the midst of a row, and can't be used from there"
+                f"this {type(self).__name__} is encoding a row; its source, default= and other "
+                "threads can't use it now"
             )
         return 0

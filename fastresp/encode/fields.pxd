@@ -10,12 +10,12 @@ cdef extern from "Python.h":
 
 
 cdef class Field:
-    cdef readonly str name              # None where the field is known by its position
-    cdef readonly Py_ssize_t position   # -1 where it is known by its name
+    cdef readonly str name              # None if the field is given by position
+    cdef readonly Py_ssize_t position   # -1 if it is given by name
     cdef readonly str convert           # "json", "f16", "f32", "f64" or None
-    cdef readonly Py_ssize_t at         # where it stands in the template's text
-    cdef readonly Field head            # of a path: the field that it begins with, else None
-    cdef readonly tuple path            # the names on the way; of any other its name alone
+    cdef readonly Py_ssize_t at         # offset in the template's text
+    cdef readonly Field head            # of a path: its first field, else None
+    cdef readonly tuple path            # the names of a path; otherwise the name alone
 
 
 cdef class Items(Field):
@@ -23,7 +23,7 @@ cdef class Items(Field):
 
 
 cdef class Pairs(Field):
-    cdef readonly tuple left_out        # Fields that are not among the pairs
+    cdef readonly tuple left_out        # Fields to leave out of the pairs
 
 
 cdef class Row(Field):
@@ -33,19 +33,19 @@ cdef class Row(Field):
 # How the fields of a row are reached.
 cdef enum RowKind:
     ROW_DICT        # an exact dict
-    ROW_MAPPING     # by item: anything else with keys()
-    ROW_SEQUENCE    # tuple, list and the like: by position; by attribute or item where it has names
-    ROW_VALUE       # a str, a number: is itself field 0
-    ROW_OBJECT      # by attribute; is itself field 0
+    ROW_MAPPING     # by item: other objects with keys()
+    ROW_SEQUENCE    # tuple, list and the like: by position; if it has names, by attribute or item
+    ROW_VALUE       # a str or number: field 0 is the row itself
+    ROW_OBJECT      # by attribute; field 0 is the row itself
 
 
 cdef class Rows:
     cdef readonly str text
-    # The type of the last row, and what was found out about it.
+    # The type of the last row, and what is known about it.
     cdef object row_type
     cdef int row_kind
-    cdef tuple row_names                # names of its fields where the type tells, else None
-    cdef bint by_item                   # the value of a name is an item of the row
+    cdef tuple row_names                # names of its fields if the type has them, else None
+    cdef bint by_item                   # fields with names are items of the row
 
     cdef int classify(self, object row) except -1
     cdef object look_up(self, Field field, object row, Nulls nulls)
@@ -58,7 +58,7 @@ cdef class Rows:
 
 
 cdef inline PyObject *peek(int row_kind, PyObject *name, Py_ssize_t i, object row) except? NULL:
-    """The value of a field, borrowed from the row, where that is possible; else NULL."""
+    """Return a borrowed reference to a field's value if possible, else NULL."""
     if i < 0:
         return PyDict_GetItemWithError(row, <object>name) if row_kind == ROW_DICT else NULL
     if PyTuple_Check(row):

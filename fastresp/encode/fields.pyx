@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Placeholders, and how the fields that they name are found in a row."""
+"""Placeholders, and the look-up of their fields in a row."""
 
 from ..resp.values cimport NULLS_ERROR, Nulls, shown
 
@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from ..outcome.errors import EncodeError, TemplateError
 from ..outcome.missing_fields import is_format, listed, meant
 
-# Found in place of a value where a mapping has no such key.
+# Stands for the value of a key that a mapping lacks.
 cdef object ABSENT = object()
-# What has attributes that are not fields.
+# Types whose attributes are not fields.
 cdef tuple SINGLE = (str, bytes, bytearray, memoryview, int, float)
 
 
 cdef class Field:
-    """A placeholder: which field of the row goes here, by name, position or path, and as what.
+    """A placeholder: a field of the row, by name, position or path, and its conversion.
 
     Args:
-        key: its name or position; of a path, the name that a field of the row may have as well.
-        head: of a path, the Field that it begins with.
-        path: the names that lead on from there.
+        key: its name or position; for a path, its text, which may also be a field's own name.
+        head: for a path, its first Field.
+        path: the names after it.
     """
 
     def __init__(self, key, *, head=None, path=(), convert=None, at=0):
@@ -40,14 +40,14 @@ cdef class Field:
 
 
 cdef class Items(Field):
-    """A placeholder for a list, each item an argument; a dict gives name-value pairs."""
+    """A placeholder for a list, one argument per item, or for a dict as field-value pairs."""
 
 
 cdef class Pairs(Field):
-    """A placeholder for all fields not named in the same command, as name-value pairs.
+    """A placeholder for all fields not named in the same command, as field-value pairs.
 
     Args:
-        left_out: Fields that are not among them either.
+        left_out: other Fields to leave out.
         convert: "json" to write nested values as JSON.
     """
 
@@ -57,21 +57,21 @@ cdef class Pairs(Field):
 
 
 cdef class Row(Field):
-    """A placeholder for the whole row, its fields by name, as JSON."""
+    """A placeholder for the whole row as a JSON object."""
 
 
 cdef class Rows:
-    """How the fields of rows are found, of which most are of the type of the last one."""
+    """Look up fields of rows; most rows have the type of the one before."""
 
     cdef int classify(self, object row) except -1:
-        """Find out how to reach the fields of rows of this type."""
+        """Determine how to access the fields of rows of this type."""
         cdef int kind
         self.row_names = None
         self.by_item = False
         if hasattr(row, "__arrow_c_stream__") and hasattr(row, "columns"):
             raise EncodeError(
-                f"this row is a {type(row).__name__}, a whole table; give a list of tables, or "
-                "load them one by one"
+                f"this row is a {type(row).__name__}, a whole table; pass a list of tables, or "
+                "load each by itself"
             )
         if type(row) is dict:
             kind = ROW_DICT
@@ -96,7 +96,7 @@ cdef class Rows:
         return 0
 
     cdef object look_up(self, Field field, object row, Nulls nulls):
-        """The value of a field; None where a mapping lacks its key, unless nulls are errors."""
+        """Return a field's value; None if a mapping lacks the key, unless nulls are errors."""
         cdef Py_ssize_t depth = 0
         cdef PyObject *borrowed = peek(
             self.row_kind, <PyObject *>field.name, field.position, row
@@ -104,7 +104,7 @@ cdef class Rows:
         if borrowed is not NULL:
             return <object>borrowed
         holder, value = row, ABSENT
-        # A field whose own name has dots comes before a path.
+        # A field whose own name contains dots takes precedence over a path.
         if field.head is None or self.row_kind <= ROW_MAPPING:
             value = self.found(field, row, field)
         if value is ABSENT and field.head is not None:
@@ -121,10 +121,10 @@ cdef class Rows:
         return None
 
     cdef object found(self, Field field, object row, Field whole):
-        """The value of a field by its own name; ABSENT where a mapping does not have it.
+        """Return the value of a field by its own name; ABSENT if a mapping lacks it.
 
         Args:
-            whole: the placeholder, for an error.
+            whole: the placeholder, for errors.
         """
         cdef PyObject *value
         cdef str name = field.name
@@ -138,7 +138,7 @@ cdef class Rows:
                 return row[str(field.position) if isinstance(row, Mapping) else field.position]
             if name is not None:
                 if self.by_item:
-                    # NumPy raises a ValueError for a name that there is not.
+                    # NumPy raises ValueError for a missing name.
                     if name in self.row_names:
                         return row[name]
                     raise self.missing(whole, row)
@@ -155,7 +155,7 @@ cdef class Rows:
         raise self.missing(whole, row)
 
     cdef object within(self, Field field, object holder, Py_ssize_t depth):
-        """The value of the next name of a path; ABSENT where a mapping does not have it."""
+        """Return the value of the next name of a path; ABSENT if a mapping lacks it."""
         cdef str name = field.path[depth]
         if isinstance(holder, Mapping):
             return item_of(holder, name)
@@ -167,7 +167,7 @@ cdef class Rows:
             raise self.missing_within(field, holder, depth) from error
 
     cdef object names(self, Field field, object row):
-        """The names of a row's fields, which a placeholder asks for."""
+        """Return the names of a row's fields, for a placeholder that needs them."""
         if self.row_kind <= ROW_MAPPING:
             return row.keys()
         names = self.row_names
@@ -175,13 +175,13 @@ cdef class Rows:
             names = getattr(row, "__dict__", None)
         if names is None:
             raise TemplateError(
-                f"{{{field.key}}} takes the names of a row's fields, and a {type(row).__name__} "
-                "has none", self.text, field.at,
+                f"{{{field.key}}} needs fields with names, and this row is a {type(row).__name__} "
+                "without names", self.text, field.at,
             )
         return names
 
     cdef dict as_dict(self, Field field, object row):
-        """A row's fields by name."""
+        """Return a row's fields as a dict."""
         if self.row_kind == ROW_DICT:
             return row
         names = self.names(field, row)
@@ -190,30 +190,30 @@ cdef class Rows:
         return {name: getattr(row, name) for name in names}
 
     cdef object missing(self, Field field, object row, bint left_out=False):
-        """The error for a field that a row does not have: what it does have, what was meant.
+        """Return the error for a missing field; it lists the row's fields and the closest name.
 
         Args:
-            left_out: it is the first row, and the field would not be sent.
+            left_out: the field is to be left out, and the first row lacks it.
         """
         kind = type(row).__name__
         words = f"the row has no field {{{field.key}}}"
         if left_out:
             words = (
-                f"the first row has no field {{{field.key}}}, and a field to leave out has to be "
-                "there, even as None"
+                f"the first row has no field {{{field.key}}}; a field to leave out must exist, "
+                "even as None"
             )
         names = names_in(row)
         first = field if field.head is None else field.head
         if self.row_kind == ROW_VALUE:
-            has = f"it is a single {kind}, which is {{0}}"
+            has = f"it is a single {kind}; write {{0}} for it"
             if isinstance(row, str) and os.path.isfile(row):
-                has += f"; to load the rows of that file, give read([{row!r}, ...])"
+                has += f"; to load the rows of that file, pass read([{row!r}, ...])"
         elif names:
             has = "its fields are " + listed(names)
             if first.name is not None:
                 has += meant(field.path, 0, names)
             elif self.row_kind <= ROW_MAPPING:
-                has += "; fields of a mapping go by name"
+                has += "; write a mapping's fields by name, not by position"
         elif self.row_kind != ROW_SEQUENCE:
             has = f"the {kind} has no fields"
         else:
@@ -221,7 +221,7 @@ cdef class Rows:
         return TemplateError(f"{words}: {has}", self.text, field.at)
 
     cdef object missing_within(self, Field field, object holder, Py_ssize_t depth):
-        """The same for a name of a path that what comes before it does not have."""
+        """Return the error for a name of a path that is missing in the value before it."""
         before = ".".join(field.path[:depth])
         names = names_in(holder)
         if names:
@@ -239,12 +239,12 @@ cdef object item_of(object mapping, object name):
 
 
 cdef object names_of_dtype(object row):
-    """The names of the fields in a row of a structured array of NumPy; None for anything else."""
+    """Return the field names in a row of a NumPy structured array; None for anything else."""
     return getattr(getattr(row, "dtype", None), "names", None)
 
 
 cdef list names_in(object value):
-    """The names of what a value has in it, as text; None where that has none."""
+    """Return the names of a value's fields as text; None if it has no names."""
     if hasattr(value, "keys") and hasattr(value, "__getitem__"):
         names = value.keys()
     elif dataclasses.is_dataclass(value):

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A parsed template as a program that writes one row's commands."""
+"""Compile a parsed template into a program that writes one row's commands."""
 
 from cpython.list cimport PyList_Check, PyList_GET_SIZE
 from cpython.object cimport PyObject
@@ -46,17 +46,17 @@ from collections.abc import Mapping
 from ..outcome.errors import EncodeError
 from ..resp.values import pack
 
-# What {**!json} makes JSON of.
+# The types that {**!json} encodes as JSON.
 cdef tuple NESTED = (dict, list, tuple)
 
 
 cdef class Plan(Rows):
-    """What to write for each row.
+    """The commands to write for each row.
 
     Args:
         text: the template as the user wrote it, for error messages.
         commands: for each command its arguments, for each argument its parts: bytes or Field.
-            An Items, a Pairs or a vector is the only part of its argument.
+            An Items, a Pairs or a vector must be the only part of its argument.
     """
 
     def __init__(self, text, commands):
@@ -67,7 +67,7 @@ cdef class Plan(Rows):
     cdef int put_row(
         self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default
     ) except -1:
-        """Write a row's commands, and mark the end of each."""
+        """Write a row's commands, and mark their ends."""
         cdef Py_ssize_t start
         cdef PyObject *program      # borrowed, like op and value: see put_simple
         if type(row) is not self.row_type:
@@ -86,7 +86,7 @@ cdef class Plan(Rows):
         return 0
 
     cdef str field(self):
-        """The name of the field that is being written, or None."""
+        """Return the name of the field being written, or None."""
         cdef Op op = (<Program>self.programs[self.program]).ops[self.op]
         if op.kind == OP_PAIRS:
             return repr(self.pair)
@@ -96,7 +96,7 @@ cdef class Plan(Rows):
 cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
-    """Write one command; 0 when a null says to leave it out."""
+    """Write one command; return 0 if a null leaves it out."""
     cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out)
     cdef PyObject *op
     cdef PyObject *value
@@ -122,7 +122,7 @@ cdef int put_command(
         arguments += n
     if not program.counted:
         if arguments == 0:
-            raise EncodeError("the command is empty; a command is at least a name")
+            raise EncodeError("the command is empty; it needs at least a name")
         end_header(b, start, c'*', arguments, &digits)
         program.digits = digits
     return 1
@@ -131,7 +131,7 @@ cdef int put_command(
 cdef Py_ssize_t put_composed(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write what takes more than copying one value; return how many arguments that made."""
+    """Write anything but a plain value; return the number of arguments written."""
     if op.kind == OP_CONVERTED:
         return put_argument(b, fetch(plan, op.field, row, nulls, default), nulls, default)
     if op.kind == OP_VECTOR:
@@ -149,7 +149,7 @@ cdef Py_ssize_t put_composed(
 cdef int put_joined(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write one argument of several parts; 0 when a part is a null that leaves it out."""
+    """Write one argument of several parts; return 0 if a null leaves it out."""
     cdef Py_ssize_t start = own_size(&b.out)
     cdef int digits = op.digits
     cdef PyObject *borrowed
@@ -177,7 +177,7 @@ cdef int put_joined(
 cdef Py_ssize_t put_items(
     Buffer b, Field field, object value, Nulls nulls, object default
 ) except -1:
-    """Write the items of a list as arguments; return how many that made."""
+    """Write the items of a list as arguments; return the number of arguments written."""
     cdef Py_ssize_t first = b.argument, size
     if value is None:
         return put_argument(b, value, nulls, default)
@@ -186,7 +186,7 @@ cdef Py_ssize_t put_items(
             put_pair(b, name, value[name], False, nulls, default)
     elif isinstance(value, (str, bytes, bytearray)) or not hasattr(value, "__iter__"):
         raise EncodeError(
-            f"{{*{field.key}}} takes a list, and the field holds one {type(value).__name__}; "
+            f"{{*{field.key}}} needs a list, and the field is a {type(value).__name__}; "
             f"write {{{field.key}}} for a single value"
         )
     else:
@@ -204,7 +204,7 @@ cdef Py_ssize_t put_items(
 cdef Py_ssize_t put_fields(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write the fields that the command does not name; return how many arguments that made."""
+    """Write the fields that the command does not name; return the number of arguments written."""
     cdef Py_ssize_t first = b.argument
     cdef bint nested = op.field.convert is not None
     cdef frozenset used = op.used
@@ -227,7 +227,7 @@ cdef Py_ssize_t put_fields(
 
 
 cdef int check_left_out(Plan plan, Op op, object row) except -1:
-    """Refuse to leave out a field that the first row does not have: a typo would send a secret."""
+    """Refuse to leave out a field that the first row lacks: a typo could send a secret."""
     names = list(plan.names(op.field, row))
     for field in op.left_out:
         found = field.key in names or str(field.key) in names
@@ -239,7 +239,7 @@ cdef int check_left_out(Plan plan, Op op, object row) except -1:
 
 
 cdef bint has_positions(Plan plan, object row) except -1:
-    """Whether fields with names go by position, too: those of a sqlite3.Row do."""
+    """Whether fields with names have positions, too, as in a sqlite3.Row."""
     return plan.row_kind == ROW_SEQUENCE or (
         plan.row_kind == ROW_MAPPING and not isinstance(row, Mapping)
     )
@@ -248,7 +248,7 @@ cdef bint has_positions(Plan plan, object row) except -1:
 cdef inline int put_pair(
     Buffer b, object name, object value, bint nested, Nulls nulls, object default
 ) except -1:
-    """Write a name and its value, or neither where the value is a null to be left out."""
+    """Write a field-value pair, or nothing if the value is a null to be left out."""
     if value is None and nulls == NULLS_SKIP:
         return 0
     b.argument += put_argument(b, name, NULLS_ERROR, default)
@@ -259,7 +259,7 @@ cdef inline int put_pair(
 
 
 cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object default):
-    """The value of a field in a row, or the row, as JSON where its placeholder says so."""
+    """Return the value of a field, or the row, converted to JSON if the placeholder says so."""
     if isinstance(field, Row):
         return as_json(plan.as_dict(field, row), default)
     value = plan.look_up(field, row, nulls)
@@ -267,7 +267,7 @@ cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object defaul
 
 
 cdef str as_json(object value, object default):
-    """A value as compact JSON text, a null as 'null'. NaN and infinity have no JSON form."""
+    """Return a value as compact JSON, a null as 'null'; raise for NaN and infinity."""
     cdef Watched watched = None
     if default is not None:
         watched = default = Watched(value, default)
@@ -279,21 +279,23 @@ cdef str as_json(object value, object default):
     except ValueError as error:
         if not str(error).startswith("Out of range float"):
             raise
-        raise EncodeError("NaN and infinity have no form in JSON") from None
+        raise EncodeError(
+            "NaN and infinity have no JSON form; replace them with None or a number"
+        ) from None
     if watched is not None:
         watched.check()
     return text
 
 
 cdef class Watched:
-    """A default= for JSON, which may not change what is being written.
+    """A default= for JSON that detects changes to the value being encoded.
 
-    json.dumps looks at the size of a list anew behind each item, and ends early without a word.
+    json.dumps checks the size of a list again after each item, and silently ends early.
     """
 
     cdef object value
     cdef object default
-    cdef dict sizes         # by address: each list and dict, and how many items it had
+    cdef dict sizes         # by address: each list and dict, and its number of items
     cdef Py_ssize_t calls
 
     def __init__(self, value, default):
@@ -306,14 +308,14 @@ cdef class Watched:
             self.look(self.value)
         result = self.default(value)
         self.look(result)
-        # At the powers of two: a list that grows with each call would never end.
+        # Check at the powers of two: a list that grows with each call would never end.
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:
             self.check()
         return result
 
     cdef int look(self, object value) except -1:
-        """Take a note of the sizes of all that is in a value."""
+        """Record the sizes of all lists and dicts in a value."""
         cdef list left = [value]
         while left:
             value = left.pop()
@@ -323,19 +325,19 @@ cdef class Watched:
         return 0
 
     cdef int check(self) except -1:
-        """Refuse a text in which something may be missing."""
+        """Raise if items may be missing from the text."""
         if self.sizes is not None:
             for value, size in self.sizes.values():
                 if len(value) != size:
                     raise EncodeError(
-                        f"a {type(value).__name__} changed while JSON was made of it; neither "
+                        f"a {type(value).__name__} changed while it was encoded as JSON; neither "
                         "default= nor another thread may change a row"
                     )
         return 0
 
 
 def json_text(value):
-    """Give what stands in JSON for a value of a type that it does not have."""
+    """Return the JSON form of a value whose type JSON lacks; the default= of json.dumps."""
     text = usual_text(value)
     if text is not None:
         return text
@@ -347,7 +349,7 @@ def json_text(value):
 
 
 cdef Program compile_command(command):
-    """Turn a command's arguments into ops; neighbours without placeholders become one copy."""
+    """Compile a command's arguments to ops; adjacent ones without placeholders become one copy."""
     cdef Program program = Program()
     cdef Op op
     fields = [part for argument in command for part in argument if isinstance(part, Field)]
@@ -376,9 +378,9 @@ cdef Program compile_command(command):
 
 
 cdef frozenset names_of(list fields):
-    """The names and positions of fields, by which they are left out of the pairs of {**}."""
+    """Return names and positions of the fields that {**} leaves out."""
     keys = [field.key for field in fields if not isinstance(field, (Pairs, Row))]
-    # A mapping's field may have a number for a name.
+    # A field of a mapping may have a number as its name.
     return frozenset(keys + [str(key) for key in keys])
 
 

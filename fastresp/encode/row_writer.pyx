@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A stream of commands or rows as chunks of RESP, with every command's place kept."""
+"""Encode a stream of commands or rows as chunks of RESP; record each command's row."""
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -20,45 +20,45 @@ from time import monotonic
 
 from .chunk_writer import CHUNK_BYTES
 
-# A chunk is cut after this time even if it is not full: what a slow source has given goes on its
-# way while the next rows are made, and no event loop is blocked for longer.
+# A chunk is cut after this time even if it is not full: rows of a slow source are sent while it
+# makes the next ones, and an event loop is never blocked for longer.
 CHUNK_SECONDS = 0.002
-# A look at the clock costs as much as a row: at most so many rows pass between two.
+# Reading the clock costs as much as a row, so it is read at most once in this many rows.
 cdef Py_ssize_t CLOCK_ROWS = 64
 
 
 cdef class Writer(ChunkWriter):
     """Encode commands, or rows through a plan, into chunks of whole commands.
 
-    A row is written whole or not at all: an error takes back what it had written of its row.
+    A row is written whole or not at all: an error removes the partly written row.
 
     Args:
         plan: a Plan (such as a Template) to run for each row; None when each row is itself a
             command, a list or tuple of arguments.
-        nulls: what a None does: ``"error"``, ``"skip"`` (the command, pair or item is left out)
-            or ``"empty"`` (an empty string is sent).
-        default: a function that turns an object of another type into str, bytes, int or float;
+        nulls: what a None does: ``"error"``, ``"skip"`` (leave out the command, pair or item) or
+            ``"empty"`` (send an empty string).
+        default: a function that converts an object of another type to str, bytes, int or float;
             see ``pack``.
         chunk_bytes: a chunk ends with the row that reaches this size.
-        chunk_seconds: and with the row that comes so long after the chunk was begun.
+        chunk_seconds: a chunk also ends with the first row after this time.
 
     Attributes:
-        rows: rows taken from the source.
+        rows: rows read from the source.
         commands: whole commands written so far.
-        max_bulk_bytes: arguments larger than this are refused; None for no limit.
+        max_bulk_bytes: larger arguments are refused; None for no limit.
     """
 
     cdef Plan plan
     cdef Nulls nulls
     cdef object default
     cdef double chunk_seconds
-    cdef readonly Py_ssize_t rows       # rows taken from the source
+    cdef readonly Py_ssize_t rows       # rows read from the source
 
     def __init__(
         self, plan=None, *, nulls="error", default=None, chunk_bytes=CHUNK_BYTES,
         chunk_seconds=CHUNK_SECONDS,
     ):
-        # A copy: a plan keeps what it learnt of the last row, and another Writer's rows differ.
+        # A copy: a plan remembers the type of the last row, which differs between Writers.
         self.plan = None if plan is None else Plan(plan.text, plan.commands)
         if self.plan is not None:
             self.row_commands = len(self.plan.commands)
@@ -67,9 +67,9 @@ cdef class Writer(ChunkWriter):
         self.chunk_seconds = chunk_seconds
 
     def fill(self, source):
-        """Encode rows from an iterator until a chunk is due; False when there are no more.
+        """Encode rows from an iterator until a chunk is due; return False at its end.
 
-        There is no chunk when the time was up and all rows were left out.
+        There is no chunk if time ran out and all rows were left out.
         """
         cdef Buffer b = self.buffer
         cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1
@@ -95,12 +95,12 @@ cdef class Writer(ChunkWriter):
                 if full_size(&b.out) >= self.chunk_bytes:
                     return True
                 if self.rows >= until:
-                    # For a Ctrl-C while no Python code runs: rows of a list that are skipped.
+                    # Handle Ctrl-C while no Python code runs, as for skipped rows of a list.
                     PyErr_CheckSignals()
                     now = monotonic()
                     if now >= deadline:
                         return True
-                    # Rows that come slowly are looked at one by one.
+                    # Read the clock for every row if rows come slowly.
                     step = 1 if (now - last) * 4 > self.chunk_seconds else min(2 * step, CLOCK_ROWS)
                     last = now
                     until += step
@@ -129,9 +129,9 @@ cdef class Writer(ChunkWriter):
 
 
 def pack_many(commands, *, default=None):
-    """Encode commands, each a list or tuple of arguments, one after another.
+    """Encode commands, each a list or tuple of arguments, as one bytes object.
 
-    Args and errors are those of ``pack``; an error also gives the command's index.
+    Arguments and errors are those of ``pack``; an error also has the command's index.
     """
     out = BytesIO()
     for chunk in Writer(default=default).chunks(commands):

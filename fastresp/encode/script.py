@@ -1,4 +1,4 @@
-"""Lua scripts as commands of a template, and what is done when a server forgets them."""
+"""Lua scripts as commands of a template, and their resending if a server forgets them."""
 
 from __future__ import annotations
 
@@ -19,49 +19,50 @@ from .template import (
 
 __all__ = ["ForgottenScripts", "Script", "is_forgotten", "resending_of", "script_of"]
 
-# More than the code, which a script may return itself. Source: Redis 6.2 to 8.2, Valkey 8.1, 9.1.
+# Longer than the code NOSCRIPT, which a script may return itself. Source: Redis 6.2 to 8.2,
+# Valkey 8.1 and 9.1.
 FORGOTTEN = b"NOSCRIPT No matching script"
-# A server turns to its other clients after it has read so much of a connection.
+# A server serves other clients after it has read this much from one connection.
 TURN_BYTES = 16 << 10
-# The first time most commands go as EVALSHA again, the second all of them as EVAL, which no server
-# can answer so.
+# Most commands are resent as EVALSHA the first time; all as EVAL the second time, which never
+# gets NOSCRIPT.
 MOST_REPEATS = 2
 
 
 class Script:
-    """A Lua script to be used as a command of a template.
+    """A Lua script to use as a command of a template.
 
-    It reads, computes and writes in one go where the data is, so nothing comes in between::
+    It reads, computes and writes atomically in the server::
 
         script = fastresp.Script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
         fastresp.mass_insert(rows, script.command("user:{id}", "{n}"))
 
-    Each connection loads the script (SCRIPT LOAD) before it sends a command, and then sends
-    EVALSHA. When the server forgets it in mid-load (SCRIPT FLUSH, a restart behind a proxy), it
-    answers NOSCRIPT and does not run the command, which is sent again: no row is lost, none is run
-    twice. Such a reply is no error and is not counted, nor is the repetition, but its bytes are.
-    What is sent again runs later than the commands behind it, also than those of its row;
-    ``iter_replies`` sends nothing further until then. The script itself should not return an error
+    Each connection loads the script (SCRIPT LOAD) before its first command, and then sends
+    EVALSHA. If the server forgets the script during a load (SCRIPT FLUSH, a restart behind a
+    proxy), it answers NOSCRIPT without running the command, which is resent: no row is lost or
+    run twice. Neither that reply nor the resent command is counted, but its bytes are. A resent
+    command runs later than the commands after it, even those of the same row; ``iter_replies``
+    sends nothing more until it has run. The script itself must not return the error
     ``NOSCRIPT No matching script``, which means that it has not run.
 
-    The user needs the rights to EVALSHA, EVAL (for what is sent again) and SCRIPT LOAD.
+    The user needs permission for EVALSHA, EVAL (for resent commands) and SCRIPT LOAD.
 
     Args:
         text: the script, in Lua.
 
     Attributes:
         text: the script, as bytes.
-        sha1: its SHA1, by which the server knows it, in hexadecimal.
+        sha1: its SHA1 in hexadecimal, the server's name for it.
 
     Raises:
-        TypeError: it is not a text.
+        TypeError: ``text`` is not str or bytes.
     """
 
     def __init__(self, text: str | bytes) -> None:
         if not isinstance(text, str | bytes):
             raise TypeError(
-                f"a Script takes the text of a Lua script, not a {type(text).__name__}; that of a "
-                "file is what Path(...).read_text() gives"
+                f"a Script needs the text of a Lua script, not a {type(text).__name__}; for a "
+                "file, pass Path(...).read_text()"
             )
         self.text = text.encode() if isinstance(text, str) else text
         self.sha1 = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
@@ -70,29 +71,29 @@ class Script:
         return f"<Script {self.sha1}>"
 
     def command(self, keys: str = "", arguments: str = "") -> Template:
-        """Make a template of it: the command that runs the script for a row.
+        """Return a template with the command that runs the script for a row.
 
-        It may be given wherever a template may, also in a list with others, but not together
-        with MULTI: a script that is missing in a transaction is known only when the rest of it
-        has run. ``dump`` writes EVAL with the whole script, for whoever loads the file can't
-        send again. With ``Writer`` it is EVALSHA, and nobody loads the script.
+        Use it wherever a template is accepted, also in a list with others, but not together with
+        MULTI: in a transaction, a missing script shows only after the rest has run. ``dump``
+        writes EVAL with the whole script, since a loader of the file can't resend. ``Writer``
+        writes EVALSHA and does not load the script.
 
         Args:
-            keys: the keys, KEYS in the script, as text of a template: ``"user:{id} city:{city}"``.
-                They are counted, so each is one argument.
-            arguments: the other arguments, ARGV in the script, likewise; ``{*list}`` and ``{**}``
-                may be among them.
+            keys: the keys, KEYS in the script, as template text: ``"user:{id} city:{city}"``.
+                Each key must be one argument, so that they can be counted.
+            arguments: the other arguments, ARGV in the script, as template text; may contain
+                ``{*list}`` and ``{**}``.
 
         Raises:
-            TemplateError: a text can't be read, or makes keys of which the number is not known.
+            TemplateError: a text can't be parsed, or the number of keys depends on the row.
         """
         keys, arguments = keys.strip(BLANKS + "\n"), arguments.strip(BLANKS + "\n")
         found = part_of_command(keys)
         for parts in found:
             if isinstance(parts[0], Items | Pairs):
                 raise TemplateError(
-                    "the number of keys has to be known before the rows are: name each key by "
-                    "itself, and give lists as arguments",
+                    "the number of keys must be the same for every row: write each key as one "
+                    "argument, and pass lists in the script's arguments",
                     keys,
                     parts[0].at,
                 )
@@ -102,53 +103,52 @@ class Script:
 
 
 def resending_of(template: Template | None) -> ForgottenScripts | None:
-    """What knows which commands of a template are to be sent again; None where none are."""
+    """Return the resending policy for a template's scripts; None if it has no scripts."""
     return ForgottenScripts(template.scripts) if template is not None and template.scripts else None
 
 
 def is_forgotten(words: str | bytes) -> bool:
-    """Whether an error reply says that the server does not know the script of a command."""
+    """Return whether an error reply says that the server does not know a command's script."""
     text = words.encode(errors="replace") if isinstance(words, str) else words
     return text.startswith(FORGOTTEN)
 
 
 def script_of(command: bytes) -> bytes:
-    """The SHA1 of the script that a command runs; empty where it is another command."""
+    """Return the SHA1 of the script that a command runs; empty for any other command."""
     name, *rest = arguments(command, 2)
     return rest[0] if name == b"EVALSHA" and rest else b""
 
 
 class ForgottenScripts:
-    """Which commands a server did not run for it had forgotten their script, and how they go again.
+    """Resend commands that did not run because the server had forgotten their script.
 
     Args:
-        scripts: those that can be sent again.
+        scripts: the scripts that can be resent.
     """
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
     def refused(self, words: str | bytes) -> bool:
-        """Whether an error reply says that a command was not run, and may be sent once more."""
+        """Return whether an error reply says that the command was not run and may be resent."""
         return is_forgotten(words)
 
     def can_repeat(self, command: bytes, tries: int) -> bool:
-        """Whether a command can be sent again after this many tries."""
+        """Return whether a command can be resent after this many tries."""
         return tries < MOST_REPEATS and script_of(command) in self._scripts
 
     def chunk(self, commands: Iterable[tuple[bytes, int]], most_bytes: int) -> tuple[Chunk, int]:
-        """Make a chunk of the first commands that go again, with the scripts they need.
+        """Return a chunk of the first commands to resend, with the scripts they need.
 
-        The script goes with the first of them, as EVAL, and once for each turn of the server:
-        another client may have it forgotten again in between. What was sent again before goes as
-        EVAL.
+        The first command of each script is sent as EVAL, again after every TURN_BYTES: in between,
+        another client may flush the scripts. A command that was resent before is sent as EVAL.
 
         Args:
-            commands: each as it was sent first, and how many times it has been sent until now.
-            most_bytes: stop when the chunk has this size.
+            commands: each as first sent, and how many times it was sent so far.
+            most_bytes: stop when the chunk reaches this size.
 
         Returns:
-            The chunk, and how many commands are in it.
+            The chunk, and the number of commands in it.
         """
         pieces: list[bytes] = []
         known: set[bytes] = set()

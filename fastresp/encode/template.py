@@ -1,4 +1,4 @@
-"""Command templates: ``"HSET user:{id} {**}"`` parsed into a plan to run for each row."""
+"""Parse command templates such as ``"HSET user:{id} {**}"`` into a plan to run for each row."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from .plan import Plan
 
 __all__ = ["NO_SCRIPTS", "Scripts", "Template", "TemplateLike", "as_template", "part_of_command"]
 
-# The texts of Lua scripts by their SHA1 in hexadecimal.
+# Texts of Lua scripts by their SHA1 in hexadecimal.
 Scripts: TypeAlias = Mapping[bytes, bytes]
 NO_SCRIPTS: Scripts = MappingProxyType({})
 
 VECTORS = ("f16", "f32", "f64")
 CONVERSIONS = ("json", *VECTORS)
-# What stands between arguments, as in redis-cli; other spaces of Unicode are text.
+# Separators of arguments, as in redis-cli; other Unicode spaces are text.
 BLANKS = " \t\r\v\f"
-# What may be the name of a file, and no command without arguments.
+# The end of a text that may be a file name and is not a command.
 SUFFIX = re.compile(r"\.\w+\Z")
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
-# A placeholder; a name in double quotes may have braces in it.
+# A placeholder; a name in double quotes may contain braces.
 PLACEHOLDER = re.compile(r'\{((?:(?<=[{.,*\- ])"[^"]*"(?=[.,! }])|[^{}])*+)\}')
-# A name of a path and one of a list, in double quotes or not.
+# A name in a path and one in a list, in double quotes or not.
 IN_PATH = re.compile(r'"([^"]*)"(?=[.!]|$)|([^.!]*)')
 IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
 
@@ -43,35 +43,35 @@ IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
 class Template(Plan):
     r"""One or more commands with placeholders, filled in once for each row.
 
-    The text is split into arguments before any value is filled in, so a value is always part
-    of one argument, whatever it holds. Quotes group a word as in redis-cli: ``"a b"`` with the
-    escapes ``\n \r \t \b \a \" \\ \xHH``, ``'a b'`` with ``\'`` alone.
+    The text is split into arguments before any value is filled in, so a value is always part of
+    one argument, whatever it contains. Quotes work as in redis-cli: ``"a b"`` with the escapes
+    ``\n \r \t \b \a \" \\ \xHH``, ``'a b'`` with only ``\'``.
 
     ======================  ====================================================================
     ``{name}``              a field of a dict or other mapping, or an attribute of an object
     ``{address.city}``      a field within that field, at any depth
-    ``{"a.b"}``             a name in quotes: one field, whatever is in its name
-    ``{0}``                 a position in a tuple or list; of a row that is a single value, it
+    ``{"a.b"}``             a name in quotes: one field, whatever its name contains
+    ``{0}``                 a position in a tuple or list; a row that is a single value
     ``user:{id}``           text and fields together as one argument
     ``{tags!json}``         the field as JSON
-    ``{*!json}``            the whole row as one JSON document, its fields by name
+    ``{*!json}``            the whole row as one JSON object
     ``{v!f32}``             a sequence of numbers as a vector of little-endian floats: ``!f16``,
-                            ``!f32`` or ``!f64``; all vectors of a load have the same length there
-    ``{*tags}``             a list as several arguments; a dict as name-value pairs
-    ``{**}``                all fields not named in the same command, as name-value pairs
-    ``{**-a,b}``            the same without the fields ``a`` and ``b``, which the first row has
+                            ``!f32`` or ``!f64``; in a load all must have the same length
+    ``{*tags}``             a list as several arguments; a dict as field-value pairs
+    ``{**}``                all fields not named in the same command, as field-value pairs
+    ``{**-a,b}``            the same without ``a`` and ``b``, which the first row must have
     ``{**!json}``           the same with lists, dicts and structs as JSON: ``{**-a!json}``
     ``{{`` and ``}}``       a literal brace; so a hash tag is ``user:{{{id}}}``
-    ``;`` or a new line     the end of a command, when a row makes several
+    ``;`` or a new line     the end of a command, if a row makes several
     ======================  ====================================================================
 
     Args:
         *texts: templates; each may hold several commands.
         scripts: the texts of the scripts that its EVALSHA commands run, by their SHA1;
-            ``Script.command()`` gives them.
+            ``Script.command()`` sets them.
 
     Raises:
-        TemplateError: a text can't be read; the message has a caret under the place.
+        TemplateError: a text can't be parsed; the message has a caret under the place.
     """
 
     def __new__(cls, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> Self:
@@ -89,8 +89,8 @@ class Template(Plan):
         self.scripts: Scripts = known
         if known and any(_text(command[0]).upper() == b"MULTI" for command in commands):
             raise TemplateError(
-                "a script can't be sent again within MULTI and EXEC, when the server has forgotten "
-                "it; do all of it in the script, which is a transaction by itself",
+                "a script can't be resent within MULTI and EXEC if the server has forgotten it; do "
+                "everything in the script, which is a transaction by itself",
                 text,
                 max(text.find(f"EVALSHA {next(iter(known)).decode()}"), 0),
             )
@@ -105,7 +105,7 @@ class Template(Plan):
         return Template, (self.text,)
 
     def self_contained(self) -> Template:
-        """The same with EVAL and whole scripts in place of EVALSHA: for a server not asked yet."""
+        """Return a copy with EVAL and whole scripts in place of EVALSHA, for an unknown server."""
         commands: list[Sequence[Sequence[bytes | Field]]] = []
         for command in self.commands:
             name, sha1 = (*map(_text, command[:2]), b"")[:2]
@@ -118,13 +118,13 @@ class Template(Plan):
 
 
 def _text(argument: Sequence[bytes | Field]) -> bytes:
-    """An argument without placeholders; empty for any other."""
+    """Return an argument without placeholders; empty for any other."""
     parts = [part for part in argument if isinstance(part, bytes)]
     return b"".join(parts) if len(parts) == len(argument) else b""
 
 
 def _names(pattern: re.Pattern[str], text: str) -> tuple[list[str], str]:
-    """The names that a placeholder begins with, and the rest: a '!' and what follows it."""
+    """Return the names that a placeholder begins with, and the rest, from the '!' on."""
     names, at = [], -1
     while at < 0 or text[at : at + 1] not in ("", "!"):
         found = pattern.match(text, at + 1)
@@ -134,7 +134,7 @@ def _names(pattern: re.Pattern[str], text: str) -> tuple[list[str], str]:
 
 
 def _key(name: str) -> str | int:
-    """A field's name, or its position; no row has so many fields that 19 digits could be one."""
+    """Return a field's name or position; 19 digits and more are a name."""
     return int(name) if name.isascii() and name.isdigit() and len(name) < 19 else name
 
 
@@ -142,7 +142,7 @@ TemplateLike: TypeAlias = str | Iterable[str | Template] | Template | None
 
 
 def as_template(template: TemplateLike) -> Template | None:
-    """Make a Template of what the user gave: a text, a list of texts, a Template or None."""
+    """Return a Template for a text, a list of texts, a Template or None."""
     if template is None or isinstance(template, Template):
         return template
     one = isinstance(template, str) or not isinstance(template, Iterable)
@@ -150,22 +150,22 @@ def as_template(template: TemplateLike) -> Template | None:
     for text in texts:
         if isinstance(text, str) and SUFFIX.search(text) and os.path.isfile(text):
             raise ValueError(
-                f"{text} is a file, and a template is expected here; several files are one source, "
-                "as in read(['a.csv', 'b.csv'])"
+                f"{text} is a file, and a template is expected here; to load several files, pass "
+                "read(['a.csv', 'b.csv'])"
             )
     if not all(isinstance(text, str | Template) for text in texts):
         raise TypeError(
-            "a command template is a str, a list of str, a Template or None; a Script becomes one "
-            "by its command()"
+            "a command template must be a str, a list of str, a Template or None; for a Script, "
+            "pass what its command() returns"
         )
     return Template(*texts)
 
 
 def part_of_command(text: str) -> list[tuple[bytes | Field, ...]]:
-    """The arguments, each as its parts, of a text that is a part of one command.
+    """Parse a part of one command; return its arguments, each as its parts.
 
     Raises:
-        TemplateError: it can't be read, or ends the command.
+        TemplateError: it can't be parsed, or it ends the command.
     """
     parser = _Parser(text, 0)
     arguments = parser.command()
@@ -175,7 +175,7 @@ def part_of_command(text: str) -> list[tuple[bytes | Field, ...]]:
 
 
 class _Parser:
-    """Reads a template text once, from left to right, beginning at an offset.
+    """Parse a template text once, from left to right, starting at an offset.
 
     Args:
         last: no other text follows.
@@ -199,11 +199,11 @@ class _Parser:
                 self.check(command, start)
                 commands.append(command)
         if not commands:
-            raise self.error("the template is empty; it needs the name of a command", first)
+            raise self.error("the template is empty; it needs a command name", first)
         return commands
 
     def command(self) -> list[tuple[bytes | Field, ...]]:
-        """Read arguments up to the end of the text, a ';' or a new line."""
+        """Parse arguments up to the end of the text, a ';' or a new line."""
         arguments = []
         while self.at < len(self.text):
             character = self.text[self.at]
@@ -217,7 +217,7 @@ class _Parser:
         return arguments
 
     def argument(self) -> tuple[bytes | Field, ...]:
-        """Read one argument: pieces of text, quoted or not, and placeholders."""
+        """Parse one argument: pieces of text, quoted or not, and placeholders."""
         start = self.at
         parts: list[bytes | Field] = []
         literal = bytearray()
@@ -236,7 +236,7 @@ class _Parser:
                 continue
             elif character in "{}":
                 if not self.text.startswith(character * 2, self.at):
-                    raise self.error("this brace closes nothing; write '}}' for a literal one")
+                    raise self.error("this brace was not opened; write '}}' for a literal one")
                 literal += character.encode()
                 self.at += 1
             elif quote and character == "\\":
@@ -251,10 +251,10 @@ class _Parser:
         for part in parts if len(parts) > 1 else ():
             if isinstance(part, Items | Pairs):
                 shown = f"{{{'*' if isinstance(part, Items) else ''}{part.key}}}"
-                raise self.error(f"{shown} makes arguments of its own; put spaces around it", start)
+                raise self.error(f"{shown} makes several arguments; put spaces around it", start)
             if isinstance(part, Field) and part.convert in VECTORS:
                 shown = f"{{{part.key}!{part.convert}}}"
-                raise self.error(f"{shown} is an argument by itself; put spaces around it", start)
+                raise self.error(f"{shown} must be a whole argument; put spaces around it", start)
         return tuple(parts)
 
     def encoded(self, character: str) -> bytes:
@@ -264,7 +264,7 @@ class _Parser:
             raise self.error("this character is a lone surrogate, which UTF-8 can't hold") from None
 
     def escape(self, quote: str) -> bytes:
-        """Read an escape as redis-cli does, and leave ``at`` on its last character."""
+        """Parse an escape as redis-cli does; leave ``at`` on its last character."""
         following = self.text[self.at + 1 : self.at + 2]
         if quote == "'":
             if following != "'":
@@ -283,12 +283,12 @@ class _Parser:
         return self.encoded(ESCAPES.get(following, following))
 
     def placeholder(self) -> Field:
-        """Read ``{...}`` and leave ``at`` behind it."""
+        """Parse ``{...}``; leave ``at`` after it."""
         start = self.at
         found = PLACEHOLDER.match(self.text, start)
         if found is None:
-            # As a shell splits it: SET, {id}, {Full, Name}
-            quotes = "" if self.last else "; a template with spaces in it has to be in quotes"
+            # As a shell splits an unquoted template: SET, {id}, {Full, Name}
+            quotes = "" if self.last else "; put a template with spaces in quotes"
             raise self.error(f"this brace is not closed; write '{{{{' for a literal one{quotes}")
         self.at = found.end()
         inside = found[1]
@@ -299,7 +299,7 @@ class _Parser:
         kind = Items if inside.startswith("*") else Field
         inside = inside.removeprefix("*")
         names, mark = _names(IN_PATH, inside)
-        # A field may have dots in its name, or end in one.
+        # A field's name may contain dots, or end with one.
         name = names[0] if len(names) == 1 else inside.removesuffix(mark)
         head = Field(_key(names[0]), at=start) if len(names) > 1 and all(names) else None
         if not name:
@@ -312,7 +312,7 @@ class _Parser:
         return kind(_key(name), head=head, path=path, convert=convert, at=start)
 
     def pairs(self, inside: str, start: int) -> Pairs:
-        """What ``{**}`` stands for, with the fields that it leaves out."""
+        """Parse the rest of ``{**}``: the fields that it leaves out, and its conversion."""
         left_out: list[Field] = []
         mark = inside[2:]
         if mark.startswith("-"):
@@ -328,16 +328,16 @@ class _Parser:
         return Pairs(inside, left_out=left_out, convert=convert, at=start)
 
     def conversion(self, mark: str, known: Sequence[str], what: str, start: int) -> str | None:
-        """The conversion that a placeholder ends with, one of those that it may have."""
+        """Return a placeholder's conversion, one of the known ones, or None."""
         if not mark:
             return None
         if mark[1:] not in known:
-            takes = ", ".join(f"!{each}" for each in known or CONVERSIONS)
-            raise self.error(f"'{mark}' can't be used here; {what} takes {takes}", start)
+            allowed = ", ".join(f"!{each}" for each in known or CONVERSIONS)
+            raise self.error(f"'{mark}' can't be used here; {what} allows {allowed}", start)
         return mark[1:]
 
     def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
-        """Refuse a command that would change the reply stream, as far as the text tells."""
+        """Refuse a command that would change the reply stream, as far as the text shows."""
         literal = [b"".join(p for p in parts if isinstance(p, bytes)) for parts in command]
         if all(isinstance(part, bytes) for part in command[0]):
             try:

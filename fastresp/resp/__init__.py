@@ -1,1 +1,1 @@
-"""RESP itself, compiled: bytes in, bytes out, no I/O."""
+"""The RESP protocol, compiled: bytes in, bytes out, no I/O."""

@@ -28,11 +28,11 @@ cdef class Spare:
 cdef class Chunk:
     cdef char *data                     # owned, from malloc
     cdef Py_ssize_t capacity            # bytes allocated
-    cdef Spare spare                    # where the memory goes in the end; None to free it
+    cdef Spare spare                    # where the memory is returned; None to free it
     cdef Py_ssize_t size                # bytes of whole commands
-    cdef Reference *references          # owned, as are their owners: large arguments between them
+    cdef Reference *references          # owned, with their owners: large arguments, not copied
     cdef Py_ssize_t n_references
-    cdef bytes joined                   # all in one, once somebody has asked for that
+    cdef bytes joined                   # all bytes in one object, built on request
     cdef readonly Py_ssize_t first_command
     cdef readonly array ends            # 'q': end offset of each command
     cdef readonly array rows            # 'q': source row of each command
@@ -41,14 +41,14 @@ cdef class Chunk:
 
 cdef class Buffer:
     cdef Out out
-    cdef Py_ssize_t owned               # references whose owners are held
-    cdef Py_ssize_t start_capacity      # bytes that fresh memory has
-    cdef Spare spare                    # memory of that size to use again
+    cdef Py_ssize_t owned               # references that hold a reference to their owner
+    cdef Py_ssize_t start_capacity      # size of fresh memory, in bytes
+    cdef Spare spare                    # memory of that size, for reuse
     cdef Py_ssize_t commands            # whole commands in this buffer
     cdef Py_ssize_t first_command       # index of its first command in the stream
     cdef Py_ssize_t argument            # index of the argument being written, -1 between them
-    cdef object checked_name            # a command name that has been found harmless
-    cdef Py_ssize_t room                # commands that ends and rows have room for
+    cdef object checked_name            # the last command name that passed the check
+    cdef Py_ssize_t room                # capacity of ends and rows, in commands
     cdef array ends                     # None until the first command ends
     cdef array rows
     cdef int renew(self) noexcept
@@ -80,7 +80,7 @@ cdef inline int append(Buffer b, const char *data, Py_ssize_t n) except -1:
 
 
 cdef inline int append_bulk(Buffer b, const char *data, Py_ssize_t n) except -1:
-    """Append one bulk string: one argument."""
+    """Append one argument as a bulk string."""
     if n > b.out.most:
         refuse(b, n)
     b.out.p = put_bulk(make_room(b, n + 32), data, n)
@@ -88,7 +88,7 @@ cdef inline int append_bulk(Buffer b, const char *data, Py_ssize_t n) except -1:
 
 
 cdef inline int open_header(Buffer b, int digits) except -1:
-    """Leave room for a header of that many digits, whose number is not known yet."""
+    """Leave room for a header whose number, of about that many digits, is not known yet."""
     b.out.p = make_room(b, digits + 3) + digits + 3
     return 0
 
@@ -107,7 +107,7 @@ cdef inline int end_header(
 
 
 cdef inline int end_command(Buffer b, Py_ssize_t row) except -1:
-    """Mark the end of a whole command that came from that source row."""
+    """Mark the end of a whole command, made from that source row."""
     if b.commands == b.room:
         b.grow_marks()
     b.ends.data.as_longlongs[b.commands] = full_size(&b.out)
@@ -118,13 +118,13 @@ cdef inline int end_command(Buffer b, Py_ssize_t row) except -1:
 
 
 cdef inline void take_back(Buffer b, Py_ssize_t size) noexcept:
-    """Take back what was written beyond so many bytes of the buffer."""
+    """Truncate the buffer to ``size`` bytes."""
     cut(&b.out, size)
     if b.owned > b.out.n_references:
         b.disown()
 
 
 cdef inline void rollback(Buffer b, Py_ssize_t commands) noexcept:
-    """Cut back to the end of that many whole commands."""
+    """Truncate to the first ``commands`` whole commands."""
     b.commands = commands
     take_back(b, offset_of(&b.out, b.ends.data.as_longlongs[commands - 1] if commands else 0))

@@ -20,8 +20,8 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/mman.h>
     #endif
-    /* Memory of the size of a chunk is asked for as a huge page: a tenth of the time of a
-       command goes into looking up pages otherwise. A wish, not a need. */
+    /* Request a huge page for memory of a chunk's size: page look-ups otherwise cost a tenth of
+       the time per command. Works without, too. */
     static char *fastresp_fresh_memory(size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
@@ -41,10 +41,10 @@ cdef char *BYTES_FORMAT = b"B"
 
 
 cdef int refuse(Buffer b, Py_ssize_t n) except -1:
-    """Raise for an argument that is larger than the server takes."""
+    """Raise for an argument that is larger than the server accepts."""
     raise EncodeError(
-        f"an argument of {n:,} bytes is more than the {b.out.most:,} that the server takes; split "
-        "it, or raise the server's proto-max-bulk-len"
+        f"an argument of {n:,} bytes is more than the {b.out.most:,} that the server accepts; "
+        "split it, or raise the server's proto-max-bulk-len"
     )
 
 
@@ -53,7 +53,7 @@ cdef char *no_memory(Buffer b, Py_ssize_t n) except NULL:
 
 
 cdef int append_reference(Buffer b, object owner, const char *data, Py_ssize_t n) except -1:
-    """Append one argument without copying it, from an owner that can't change."""
+    """Append one argument without copying it; its owner must be immutable."""
     if n > b.out.most:
         refuse(b, n)
     cdef char *p = put_reference(&b.out, b.out.p, data, n)
@@ -65,9 +65,9 @@ cdef int append_reference(Buffer b, object owner, const char *data, Py_ssize_t n
 
 
 cdef class Spare:
-    """Memory that chunks have left for the next: fresh pages cost half as much as the encoding.
+    """Memory of used chunks, kept for reuse: fresh pages cost half as much as the encoding.
 
-    A chunk leaves it in whichever thread it ends.
+    A chunk returns it in the thread that releases the chunk.
     """
 
     def __dealloc__(self):
@@ -92,7 +92,7 @@ cdef class Spare:
 
 
 cdef class Chunk:
-    """Whole commands as RESP, a read-only buffer of bytes.
+    """Whole commands as RESP; supports the buffer protocol, read-only.
 
     Attributes:
         first_command: index of its first command in the stream.
@@ -119,11 +119,11 @@ cdef class Chunk:
 
     @property
     def memory(self):
-        """Bytes of memory that the chunk takes, without large arguments of the user's own."""
+        """Bytes of memory that the chunk uses, without large arguments that the user owns."""
         return self.capacity + 16 * len(self.ends)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
-        """Its bytes from one offset to another, or fewer: large arguments are pieces of their own.
+        """Return bytes from ``start`` to ``end``, or fewer: a large argument is a separate piece.
 
         Returns:
             A memoryview, empty only if ``start`` is ``end``.
@@ -145,7 +145,7 @@ cdef class Chunk:
         return memoryview(Part.of(self, self.data + start - before, end - start))
 
     def pieces(self):
-        """All its bytes, in pieces that follow one another."""
+        """Yield all bytes, in consecutive pieces."""
         cdef Py_ssize_t at = 0
         cdef list pieces = []
         while at < self.total():
@@ -170,7 +170,7 @@ cdef class Chunk:
 
 
 cdef class Part:
-    """A stretch of a chunk: of its own memory, or of a large argument."""
+    """A range of a chunk's bytes, in its own memory or in a large argument."""
 
     cdef Chunk chunk
     cdef const char *data
@@ -189,9 +189,9 @@ cdef class Part:
 
 
 cdef int export(object owner, char *data, Py_ssize_t size, Py_buffer *view, int flags) except -1:
-    """Fill in a view of read-only bytes."""
+    """Fill in a read-only buffer view."""
     if flags & PyBUF_WRITABLE:
-        raise BufferError("RESP that was made is not to be changed")
+        raise BufferError("a Chunk is read-only; copy it to change it, as in bytearray(chunk)")
     view.obj = owner
     view.buf = data
     view.len = size
@@ -207,7 +207,7 @@ cdef int export(object owner, char *data, Py_ssize_t size, Py_buffer *view, int 
 
 
 cdef class Buffer:
-    """A growable buffer that knows where commands end, and nothing of what they mean."""
+    """A growable buffer that records where commands end and does not interpret them."""
 
     def __cinit__(self, Py_ssize_t start_capacity):
         self.start_capacity = start_capacity
@@ -221,7 +221,7 @@ cdef class Buffer:
         free(self.out.references)
 
     cdef int renew(self) noexcept:
-        """Begin anew, empty. Where there is no memory now, the next write asks again."""
+        """Start over, empty. If there is no memory now, the next write tries again."""
         cdef Out *out = &self.out
         self.commands = self.room = self.owned = 0
         self.ends = self.rows = None
@@ -241,7 +241,7 @@ cdef class Buffer:
             resize(self.ends, room)
             resize(self.rows, room)
         else:
-            # 128 bytes is a usual command; the arrays cost a sixteenth of the buffer each.
+            # A typical command has 128 bytes; each array is a sixteenth of the buffer's size.
             room = self.start_capacity // 128 + 16
             self.ends = clone(LONGLONGS, room, False)
             self.rows = clone(LONGLONGS, room, False)
@@ -249,7 +249,7 @@ cdef class Buffer:
         return 0
 
     cdef int own(self, object owner) noexcept:
-        """Hold the owner of what has been referenced since the last call."""
+        """Keep the owner alive for references added since the last call."""
         while self.owned < self.out.n_references:
             Py_INCREF(owner)
             self.out.references[self.owned].owner = <PyObject *>owner
@@ -257,14 +257,14 @@ cdef class Buffer:
         return 0
 
     cdef int disown(self) noexcept:
-        """Let go of the owners of what has been taken back."""
+        """Release the owners of references that were dropped."""
         while self.owned > self.out.n_references:
             self.owned -= 1
             Py_XDECREF(self.out.references[self.owned].owner)
         return 0
 
     cdef Chunk take(self):
-        """Hand over the whole commands as a chunk and begin anew."""
+        """Return the whole commands as a chunk, and start over."""
         cdef Chunk chunk = Chunk()
         cdef Out *out = &self.out
         cdef bint usual = capacity(out) == self.start_capacity
@@ -278,7 +278,7 @@ cdef class Buffer:
         chunk.size = chunk.capacity = own_size(out)
         self.first_command += self.commands
         if chunk.size * 4 < capacity(out):
-            # Much memory for little is copied, lest the chunks in flight hold it all.
+            # A small chunk in large memory is copied, so that chunks in flight don't hold it all.
             chunk.data = <char *>malloc(chunk.size or 1)
             if chunk.data is not NULL:
                 memcpy(chunk.data, out.base, chunk.size)

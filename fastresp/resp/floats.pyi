@@ -1,1 +1,1 @@
-# Writers for the other compiled modules; nothing here is seen from Python.
+# Writers for other compiled modules; nothing here is visible from Python.

@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 # distutils: language = c++
 # distutils: extra_compile_args = -std=c++17
-"""Floats of 64, 32 and 16 bits as the shortest text that reads back, laid out as repr does."""
+"""Write floats of 64, 32 and 16 bits as the shortest text that round-trips, formatted like repr."""
 
 from libc.math cimport fabs, rint, signbit
 from libc.string cimport memcpy, memmove, memset
@@ -25,7 +25,7 @@ cdef double[13] TENS = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 
 
 
 cdef char *put_double(char *p, double v) noexcept nogil:
-    """Write what repr(float) gives."""
+    """Write the text of repr(float)."""
     cdef double a = fabs(v)
     cdef unsigned long long n
     p = put_sign(p, v)
@@ -33,8 +33,8 @@ cdef char *put_double(char *p, double v) noexcept nogil:
         n = <unsigned long long>a
         if <double>n == a:
             return put_point_zero(put_digits(p, n))
-    # Most floats that people write have few decimals. No two numbers of 15 digits are the same
-    # double, so one that reads back has the digits of the shortest.
+    # Most floats in practice have few decimals. No two numbers of 15 digits are the same double, so
+    # one that round-trips has the digits of the shortest text.
     if 1e-4 <= a < 1e9:
         n = <unsigned long long>(a * 1e6 + 0.5)
         if <double>n / 1e6 == a:
@@ -58,7 +58,7 @@ cdef char *put_half(char *p, unsigned short bits) noexcept nogil:
     cdef int exponent = 4, digits
     if a == 0 or not a < 65536:
         return put_double(p, v)
-    # Alone in that the nearest number of four digits, below it, reads back as another.
+    # The only value whose nearest number of four digits, below it, reads back as another value.
     if a == 1.0 / 64:
         return put_double(put_sign(p, v), 0.01563)
     while exponent >= 0 and a < TENS[exponent]:
@@ -78,7 +78,7 @@ cdef char *put_half(char *p, unsigned short bits) noexcept nogil:
 
 
 cdef unsigned short half_of(double v) noexcept nogil:
-    """Round to the nearest float of 16 bits, to the even one of two."""
+    """Round to the nearest float of 16 bits, ties to even."""
     cdef unsigned long long bits
     cdef unsigned short sign
     cdef double a = fabs(v)
@@ -87,7 +87,7 @@ cdef unsigned short half_of(double v) noexcept nogil:
         return sign | 0x7E00
     if a >= 65520:
         return sign | 0x7C00
-    # Without an exponent of its own from here down, a count of 2**-24.
+    # Subnormal from here down: a multiple of 2**-24.
     if a < 1.0 / 16384:
         return sign | <unsigned short>rint(a * 16777216)
     memcpy(&bits, &a, 8)
@@ -120,7 +120,7 @@ cdef inline char *put_point_zero(char *p) noexcept nogil:
 
 
 cdef inline char *put_millionths(char *p, unsigned long long n) noexcept nogil:
-    """Write n / 10**6 without trailing zeros; n is no multiple of 10**6."""
+    """Write n / 10**6 without trailing zeros; n must not be a multiple of 10**6."""
     cdef unsigned int fraction = <unsigned int>(n % 1000000)
     cdef int i
     p = put_digits(p, n // 1000000)
@@ -135,9 +135,9 @@ cdef inline char *put_millionths(char *p, unsigned long long n) noexcept nogil:
 
 
 cdef inline char *lay_out(char *p, char *end) noexcept nogil:
-    """Move the point of 'd.ddde+xx', written at p, where repr has it; return the end."""
+    """Rewrite 'd.ddde+xx' at p with the point where repr puts it; return the end."""
     cdef int exponent, digits
-    # Another place of the e means three digits of exponent, or no number.
+    # An 'e' elsewhere means three digits of exponent, or inf or nan.
     if end - p < 5 or end[-4] != c'e':
         return end
     exponent = 10 * (end[-2] - 48) + end[-1] - 48

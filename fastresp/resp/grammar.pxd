@@ -1,51 +1,51 @@
-"""RESP as every reader of it knows it: types, lines, lengths, and limits. Sizes are in bytes."""
+"""RESP's types, lines, lengths and limits, shared by all readers. Sizes are in bytes."""
 
 from libc.string cimport memchr, memcmp
 
-# Python code takes these from the module.
+# Exported to Python code.
 cpdef enum:
-    # The largest bulk string that a server takes by default, 512 MiB: proto-max-bulk-len. Source:
-    # redis.conf. Nor is one reply larger, if nobody says otherwise.
+    # The largest bulk string that a server accepts by default, 512 MiB: proto-max-bulk-len.
+    # Source: redis.conf. Also the default limit for one reply.
     BULK_BYTES = 536870912
-    # Of a longer error text the beginning is kept. Redis itself cuts what it quotes at 128.
+    # Longer error texts are cut here. Redis itself cuts what it quotes at 128.
     ERROR_BYTES = 4096
 
 cdef enum:
-    # Lua and modules can nest replies; beyond this depth it is an attack or an error.
+    # Lua and modules can nest replies; deeper nesting is an attack or a bug.
     DEPTH = 1024
-    # A length with more digits is none: no server has so much memory, and no sum overflows.
+    # A length with more digits is invalid: no server has that much memory, and sums can't overflow.
     LENGTH_DIGITS = 18
-    # The length or the integer of a line, without its type byte and CRLF. Servers write at most 20.
+    # A length or an integer, without its type byte and CRLF. Servers write at most 20.
     NUMBER_BYTES = 32
-    # Big numbers and doubles of RESP3 may have some thousand digits.
+    # Big numbers and doubles of RESP3 may have thousands of digits.
     BIG_NUMBER_BYTES = 65536
     # The line of a simple string or an error. Scripts may return long ones.
     LINE_BYTES = 16777216
-    # What an element of an array counts for, besides its own bytes: about the memory of a small
-    # object and its place in a list. And what an error among them does.
+    # Added per array element to its own bytes, about the memory of a small object and its place in
+    # a list; and added per error in an array.
     ELEMENT_BYTES = 64
     NESTED_ERROR_BYTES = 1024
-    # How much of the bytes around a fault an error message shows.
+    # Bytes that an error message shows on each side of a fault.
     SHOWN_BYTES = 16
 
 cdef extern from *:
     """
-    /* As hiredis has it: more elements than this no reply has. */
+    /* The most elements in a reply, as in hiredis. */
     #define FASTRESP_ELEMENTS ((1LL << 32) - 1)
-    /* No limit is larger, lest a sum overflows. */
+    /* The largest limit allowed, so that sums can't overflow. */
     #define FASTRESP_MOST_BYTES (1LL << 60)
     """
     const long long ELEMENTS "FASTRESP_ELEMENTS"
     const long long MOST_BYTES "FASTRESP_MOST_BYTES"
 
 
-# What a type byte says of that which follows it.
+# What follows a type byte.
 cdef enum Form:
-    NO_FORM     # it is none of RESP's
-    TEXT        # the rest of the line, whatever it is: simple strings and errors
-    VALUE       # the rest of the line, by a rule for each type: numbers, booleans, null
-    PAYLOAD     # a length, then as many bytes and a CRLF: strings, errors, verbatim strings
-    AGGREGATE   # a number of elements or of pairs: arrays, maps, sets, pushes, attributes
+    NO_FORM     # not a RESP type byte
+    TEXT        # the rest of the line, any text: simple strings and errors
+    VALUE       # the rest of the line, with a rule per type: numbers, booleans, null
+    PAYLOAD     # a length, that many bytes and a CRLF: strings, errors, verbatim strings
+    AGGREGATE   # a number of elements or pairs: arrays, maps, sets, pushes, attributes
 
 
 cdef inline Form form_of(char kind) noexcept nogil:
@@ -61,14 +61,14 @@ cdef inline Form form_of(char kind) noexcept nogil:
 
 
 cdef inline Py_ssize_t longest_line(char kind) noexcept nogil:
-    """How long a line of this type may be, with its type byte and its CRLF."""
+    """The longest line of this type, including its type byte and CRLF."""
     if kind in (c'+', c'-'):
         return LINE_BYTES
     return (BIG_NUMBER_BYTES if kind in (c'(', c',') else NUMBER_BYTES) + 3
 
 
 cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
-    """The byte after the next CRLF, or NULL. A CR or LF alone is part of a line."""
+    """Return the byte after the next CRLF, or NULL. A lone CR or LF is part of the line."""
     while True:
         p = <const char *>memchr(p, c'\r', end - p)
         if p is NULL or end - p < 2:
@@ -79,7 +79,7 @@ cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
 
 
 cdef inline const char *whole_line_end(const char *p, const char *end) noexcept nogil:
-    """The byte after the line at p if it is all there, and not too long; else NULL."""
+    """Return the byte after the line at p if it is complete and not too long, else NULL."""
     cdef const char *stop = line_end(p, end)
     if stop is NULL or stop - p > longest_line(p[0]):
         return NULL
@@ -93,9 +93,9 @@ cdef inline const char *digits_end(const char *p, const char *end) noexcept nogi
 
 
 cdef inline const char *length_end(const char *p, const char *end, long long *n) noexcept nogil:
-    """Read a length, p behind its type byte, into n; return what is behind its CRLF.
+    """Read the length at p, after its type byte, into n; return the byte after its CRLF.
 
-    NULL where it is not all there, or is none; -1 stands for a null.
+    Return NULL if it is incomplete or invalid; -1 means null.
     """
     cdef const char *first = p
     cdef unsigned long long value = 0
@@ -116,7 +116,7 @@ cdef inline const char *length_end(const char *p, const char *end, long long *n)
 
 
 cdef inline const char *known_length_end(const char *p, long long *n) noexcept nogil:
-    """The same for a length in a whole command, which has been looked at or was written here."""
+    """Like length_end(), for a command known to be valid: checked or written here."""
     n[0] = p[0] - 48
     p += 1
     while p[0] != c'\r':
@@ -126,7 +126,7 @@ cdef inline const char *known_length_end(const char *p, long long *n) noexcept n
 
 
 cdef inline const char *integer_end(const char *p, const char *end) noexcept nogil:
-    """The end of an integer's line if it is all there and short; NULL to look closer."""
+    """Return the end of an integer's line if it is complete and short, else NULL."""
     if end - p > 20:
         end = p + 20
     if p < end and p[0] == c'-':
@@ -138,14 +138,14 @@ cdef inline const char *integer_end(const char *p, const char *end) noexcept nog
 
 
 cdef inline bint is_integer(const char *p, const char *end) noexcept nogil:
-    """Whether this is an integer of any size."""
+    """Return whether this is an integer of any size."""
     if end - p > 1 and (p[0] == c'-' or p[0] == c'+'):
         p += 1
     return p < end and digits_end(p, end) == end
 
 
 cdef inline bint integer_value(const char *p, const char *end, long long *n) noexcept nogil:
-    """Read an integer; False where it is none of 64 bits."""
+    """Read an integer into n; return False if it is not a 64-bit integer."""
     cdef bint negative = p < end and p[0] == c'-'
     cdef unsigned long long value = 0
     if not is_integer(p, end):
@@ -167,10 +167,10 @@ cdef inline bint is_crlf(const char *p) noexcept nogil:
 cdef inline const char *pass_crlf(
     const char *p, const char *end, long long *missing
 ) noexcept nogil:
-    """Pass over what has come of the CRLF behind a payload; stop at a byte that is none of it.
+    """Skip the received part of the CRLF after a payload; stop at any other byte.
 
     Args:
-        missing: how many bytes of both are still to come.
+        missing: bytes of payload and CRLF that have not arrived.
     """
     while 0 < missing[0] <= 2 and p < end:
         if p[0] != (c'\r' if missing[0] == 2 else c'\n'):
@@ -181,19 +181,19 @@ cdef inline const char *pass_crlf(
 
 
 cdef inline long long reply_limit(object most) except -1:
-    """How many bytes a reply may have: as asked for, or as a rule."""
+    """Return the limit for one reply in bytes: the caller's, or the default."""
     if most is None:
         return BULK_BYTES
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise ValueError(f"max_reply_bytes is a number of bytes above 0, or None, not {most!r}")
+        raise ValueError(f"max_reply_bytes must be a number of bytes above 0 or None, not {most!r}")
     return min(most, MOST_BYTES)
 
 
 cdef inline str endless(char kind):
-    """That a line is too long, in words."""
+    """Return the message for a line that is too long."""
     return f"a line that begins with {chr(kind)!r} does not end within {LINE_BYTES:,} bytes"
 
 
 cdef inline str beyond(str what, long long most):
-    """That a reply is too large, in words."""
+    """Return the message for a reply that is too large."""
     return f"{what}, more than the {most:,} bytes that a reply may have (max_reply_bytes)"

@@ -1,2 +1,2 @@
 # cython: language_level=3, cdivision=True
-"""Limits of RESP, for Python code; all of its grammar is in the header."""
+"""RESP limits for Python code; the grammar itself is in the .pxd file."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Replies that come in pieces, cut anywhere: where a reader is, and the line that was cut off."""
+"""Read replies that arrive in arbitrary pieces: keep the position and a line that was cut off."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -20,13 +20,13 @@ from ..outcome.errors import ProtocolError
 
 
 cdef class Incoming:
-    """What all readers of replies have in common. A subclass has ``read`` for a piece.
+    """The base class of all reply readers. A subclass implements ``read`` for a piece.
 
     Args:
-        max_reply_bytes: a larger reply is refused; None for 512 MiB.
+        max_reply_bytes: larger replies are an error; None for 512 MiB.
 
     Attributes:
-        offset: bytes understood so far.
+        offset: bytes parsed so far.
     """
 
     def __cinit__(self, *args, max_reply_bytes=None, **kwargs):
@@ -34,16 +34,16 @@ cdef class Incoming:
         self.begun = bytearray()
 
     cdef int check_free(self) except -1:
-        """Refuse to go on after a fault, and to be called meanwhile."""
+        """Raise after a fault, and for a call while another is running."""
         if self.reading:
-            raise RuntimeError("feed() was called while it was at work")
+            raise RuntimeError("feed() was called while another feed() was running")
         if self.fault is not None:
-            # Else it would hold the frames of all the calls that raised it.
+            # Otherwise it would keep the frames of all calls that raised it.
             raise self.fault.with_traceback(None)
         return 0
 
     cdef int take_piece(self, object data) except -1:
-        """Read the next bytes; a fault is for good."""
+        """Read the next bytes; after a fault, every later call raises."""
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -55,7 +55,7 @@ cdef class Incoming:
             try:
                 self.read(self.piece, self.piece_end)
             except BaseException as fault:
-                # After a MemoryError, too, nobody knows what the next byte belongs to.
+                # After a MemoryError, too, the position in the stream is unknown.
                 self.fault = fault
                 raise
             finally:
@@ -70,7 +70,7 @@ cdef class Incoming:
         raise NotImplementedError
 
     cdef const char *join_line(self, const char *p, const char *end) except NULL:
-        """Take a line that a piece cuts off, or a part of one; refuse one that is too long."""
+        """Collect a line that spans pieces; refuse one that is too long."""
         cdef const char *stop
         cdef Py_ssize_t come, kept
         if self.cut:
@@ -89,7 +89,7 @@ cdef class Incoming:
             raise self.endless()
         if form_of(self.kind) == TEXT:
             kept = 1 + (LINE_BYTES if self.kind == c'+' and self.whole_text else ERROR_BYTES)
-            # The last two bytes may be the CRLF that ends the line.
+            # The last two bytes may be the line's CRLF.
             del self.begun[kept:max(kept, len(self.begun) - 2)]
         self.text = self.text_end = NULL
         if not self.cut:
@@ -99,10 +99,10 @@ cdef class Incoming:
         return stop
 
     cdef int count_unanswered(self, bint some, Py_ssize_t size) except -1:
-        """Refuse a reply that is too large, where nothing of it is held.
+        """Refuse a reply that is too large, for readers that don't store it.
 
         Args:
-            some: whether a reply became whole in this piece.
+            some: whether this piece completed a reply.
             size: bytes of this piece.
         """
         self.unanswered = 0 if some else self.unanswered + size
@@ -111,7 +111,7 @@ cdef class Incoming:
         return 0
 
     cdef object error(self, str message, const char *at):
-        """The exception for what is wrong at a place of this piece; NULL: in the line at hand."""
+        """Return the exception for a fault at a place in this piece; NULL for the current line."""
         cdef Py_ssize_t offset = self.line_offset
         cdef const char *start
         cdef bytes around
@@ -128,7 +128,7 @@ cdef class Incoming:
 
     cdef object endless(self):
         if form_of(self.kind) != TEXT:
-            return self.error("a line has no end", self.at)
+            return self.error("a line does not end", self.at)
         return ProtocolError(
             f"a line that begins with {chr(self.kind)!r} does not end within {LINE_BYTES:,} bytes",
             self.line_offset,

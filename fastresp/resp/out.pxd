@@ -1,8 +1,8 @@
-"""RESP written into one growing buffer, with the interpreter or without it.
+"""Write RESP into one growing buffer, with or without the GIL.
 
 Functions with a ``char *p`` write there and return the end of what they wrote. Callers keep it in a
-local variable: for all that the compiler knows, what is written could be the Out itself. NULL says
-that there is no memory; a caller that has the GIL raises.
+local variable, since the compiler must assume that writing through p could change the Out. NULL
+means out of memory; the caller that holds the GIL raises.
 """
 
 from cpython.object cimport PyObject
@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memmove
 cdef extern from *:
     """
     #if defined(__GNUC__)
-    /* Three cache lines, about a kilobyte ahead of where the next command goes. */
+    /* Three cache lines, about 1 KiB beyond the write position. */
     static inline void fastresp_prefetch(const char *p) {
         __builtin_prefetch(p + 1024, 1);
         __builtin_prefetch(p + 1088, 1);
@@ -22,13 +22,13 @@ cdef extern from *:
     #define fastresp_prefetch(p)
     #endif
     """
-    # Saves a sixth of the time of a command: a chunk does not stay in the first cache.
+    # Saves a sixth of the time per command: a chunk does not fit into the L1 cache.
     void prefetch "fastresp_prefetch"(const char *p) noexcept nogil
 
 
 cdef extern from *:
     """
-    /* More than 16 bytes, and not many; what overlaps at the end is written twice. */
+    /* For 17 bytes and more, but few; the last copy may overlap the one before it. */
     static inline void fastresp_copy(char *to, const char *from, Py_ssize_t n) {
         Py_ssize_t at = 0;
         if (n < 32) {
@@ -42,8 +42,8 @@ cdef extern from *:
             memcpy(to + at, from + at, 32);
         memcpy(to + n - 32, from + n - 32, 32);
     }
-    /* Not inline: where GCC knows that n is not too large it writes 'rep movsq', which takes
-       30 cycles to begin with. */
+    /* Not inline: if GCC knows that n is small enough, it emits 'rep movsq', which needs
+       30 cycles to start. */
     #if defined(__GNUC__)
     __attribute__((noinline, unused))
     #endif
@@ -52,8 +52,8 @@ cdef extern from *:
     }
     """
     void copy_long "fastresp_copy_long"(char *to, const char *data, Py_ssize_t n) noexcept nogil
-    # Of 129 bytes in a third of the time of memcpy: that is called by way of a table, and asks
-    # first what it has to do with.
+    # For 129 bytes it needs a third of memcpy's time: memcpy is called through a table and
+    # first dispatches on the size.
     void copy_short "fastresp_copy"(char *to, const char *data, Py_ssize_t n) noexcept nogil
 
 
@@ -70,7 +70,7 @@ cdef extern from *:
         100000000000, 1000000000000, 10000000000000, 100000000000000, 1000000000000000,
         10000000000000000, 100000000000000000, 1000000000000000000, 10000000000000000000u,
     };
-    /* How many decimal digits a number has: its bits are 0.301 digits each, and one too few. */
+    /* The number of decimal digits: 0.301 per bit, corrected by one with the table of powers. */
     static inline int fastresp_digits(uint64_t number) {
         int bits = 1, guess;
     #if defined(__GNUC__)
@@ -88,33 +88,33 @@ cdef extern from *:
 
 cdef enum:
     COPIED_HERE = 256
-    # No header is longer.
+    # The longest header.
     HEADER_ROOM = 24
     READY_HEADERS = 1024
 
-# "$n" and CRLF for every n below 1,024, each with its width in the last of 8 bytes: written
-# by one store, where dividing out the digits took a third of the time of a command.
+# "$n" and CRLF for every n below 1,024, with its width in the last of 8 bytes. One store writes
+# it; computing the digits took a third of the time per command.
 cdef char ready_headers[READY_HEADERS][8]
 
 
-# A large value that stays where it is: a second copy of 512 MB would be one too many.
+# A large value that is not copied: a second copy of 512 MB would be too much memory.
 cdef struct Reference:
     const char *data
     Py_ssize_t size
-    Py_ssize_t offset           # where among the bytes of the Out it belongs
-    PyObject *owner             # keeps its memory; NULL until somebody with the GIL sets it
+    Py_ssize_t offset           # its position in the Out
+    PyObject *owner             # keeps its memory alive; NULL until set with the GIL held
 
 
 cdef struct Out:
     char *base                  # owned, from malloc
     char *p                     # where the next byte goes
-    char *end                   # of the memory
-    Reference *references       # owned: the large values, in the order in which they come
+    char *end                   # end of the allocated memory
+    Reference *references       # owned: the large values, in stream order
     Py_ssize_t n_references
-    Py_ssize_t most_references  # what there is memory for
-    Py_ssize_t extra            # bytes of all of them
-    Py_ssize_t large            # arguments from this size on need not be copied
-    Py_ssize_t most             # arguments beyond this size are refused
+    Py_ssize_t most_references  # allocated entries
+    Py_ssize_t extra            # total bytes of these values
+    Py_ssize_t large            # arguments of at least this size need not be copied
+    Py_ssize_t most             # arguments larger than this are rejected
 
 
 cdef char *grow(Out *out, char *p, Py_ssize_t n) noexcept nogil
@@ -124,27 +124,27 @@ cdef void move_references(Out *out, Py_ssize_t start, Py_ssize_t by) noexcept no
 
 
 cdef inline Py_ssize_t own_size(Out *out) noexcept nogil:
-    """Bytes written, without those of large values."""
+    """Bytes written, without large values."""
     return out.p - out.base
 
 
 cdef inline Py_ssize_t full_size(Out *out) noexcept nogil:
-    """Bytes written, with those of large values."""
+    """Bytes written, including large values."""
     return out.p - out.base + out.extra
 
 
 cdef inline Py_ssize_t capacity(Out *out) noexcept nogil:
-    """Bytes that there is memory for."""
+    """Bytes allocated."""
     return out.end - out.base
 
 
 cdef inline char *reserve(Out *out, char *p, Py_ssize_t n) noexcept nogil:
-    """Make room for n more bytes at p, which may move."""
+    """Make room for n more bytes at p; return p, which may have moved."""
     return p if out.end - p >= n else grow(out, p, n)
 
 
 cdef inline void cut(Out *out, Py_ssize_t size) noexcept nogil:
-    """Take back all but so many bytes, and the large values behind them."""
+    """Truncate to ``size`` bytes, and drop the large values after them."""
     out.p = out.base + size
     while out.n_references and out.references[out.n_references - 1].offset > size:
         out.n_references -= 1
@@ -167,7 +167,7 @@ cdef inline char *put_digits(char *p, unsigned long long n) noexcept nogil:
 
 
 cdef inline char *put_signed(char *p, long long n) noexcept nogil:
-    """The same for a number that may be negative. At most 20 bytes."""
+    """Write a number that may be negative, in decimal. At most 20 bytes."""
     if n < 0:
         p[0] = c'-'
         return put_digits(p + 1, 0 - <unsigned long long>n)
@@ -181,7 +181,7 @@ cdef inline char *put_crlf(char *p) noexcept nogil:
 
 
 cdef inline char *put_copy(char *p, const char *data, Py_ssize_t n) noexcept nogil:
-    """memcpy, without the call where there is little to copy (half the cost for a key)."""
+    """memcpy without the function call for short data (half the cost for a key)."""
     if n > COPIED_HERE:
         copy_long(p, data, n)
     elif n > 16:
@@ -210,21 +210,21 @@ cdef inline char *put_header(char *p, char kind, Py_ssize_t n) noexcept nogil:
 
 
 cdef inline char *put_bulk(char *p, const char *data, Py_ssize_t n) noexcept nogil:
-    """Write one bulk string: one argument. Needs room for n + 32 bytes."""
+    """Write one argument as a bulk string. Needs room for n + 32 bytes."""
     return put_crlf(put_copy(put_header(p, c'$', n), data, n))
 
 
 cdef inline char *fill_header(
     char *p, char *end, char kind, Py_ssize_t n, int *digits
 ) noexcept nogil:
-    """Fill in a header once its number is known, and return where the text behind it ends.
+    """Fill in a header once its number is known, and return the end of the text after it.
 
-    A wrong guess of its width costs one memmove. Needs HEADER_ROOM behind the text.
+    A wrong guess of its width costs one memmove. Needs HEADER_ROOM after the text.
 
     Args:
         p: where digits + 3 bytes were left for the header.
-        end: of the text that follows.
-        digits: what was guessed; then what it took, a good guess for the next.
+        end: end of the text after the header.
+        digits: the guessed number of digits; set to the actual one, a good guess for the next.
     """
     cdef char long_header[32]
     cdef const char *header = long_header
@@ -248,14 +248,14 @@ cdef inline char *fill_header(
 
 
 cdef inline char *fill_bulk(char *p, char *end, int *digits) noexcept nogil:
-    """The same for an argument, which ends with CRLF."""
+    """Fill in the header of an argument, and end the argument with CRLF."""
     return put_crlf(fill_header(p, end, c'$', end - p - digits[0] - 3, digits))
 
 
 cdef inline char *close_header(
     Out *out, Py_ssize_t start, char *end, char kind, Py_ssize_t n, int *digits
 ) noexcept nogil:
-    """Fill in a header at an offset, behind which large values may stand."""
+    """Fill in a header at an offset; large values may follow it."""
     cdef char *moved
     end = reserve(out, end, HEADER_ROOM)
     if end is NULL:

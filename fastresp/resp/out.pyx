@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""RESP written into one growing buffer, with the interpreter or without it."""
+"""Write RESP into one growing buffer, with or without the GIL."""
 
 from libc.stdlib cimport realloc
 
@@ -28,7 +28,7 @@ cdef char *grow(Out *out, char *p, Py_ssize_t n) noexcept nogil:
 
 
 cdef char *put_reference(Out *out, char *p, const char *data, Py_ssize_t n) noexcept nogil:
-    """Write one argument without copying it; its memory has to last, unchanged."""
+    """Write one argument without copying it; its memory must stay valid and unchanged."""
     cdef Py_ssize_t room = max(2 * out.n_references, 4)
     cdef Reference *references = out.references
     if out.n_references == out.most_references:
@@ -49,7 +49,7 @@ cdef char *put_reference(Out *out, char *p, const char *data, Py_ssize_t n) noex
 
 
 cdef Py_ssize_t offset_of(Out *out, Py_ssize_t place) noexcept nogil:
-    """Where among the bytes of the Out a place is that was counted with large values."""
+    """Convert an offset that counts large values into one that does not."""
     cdef Py_ssize_t i
     for i in range(out.n_references):
         if out.references[i].offset >= place:
@@ -59,7 +59,7 @@ cdef Py_ssize_t offset_of(Out *out, Py_ssize_t place) noexcept nogil:
 
 
 cdef void move_references(Out *out, Py_ssize_t start, Py_ssize_t by) noexcept nogil:
-    """Follow the bytes behind an offset that were moved."""
+    """Shift the references after an offset, whose bytes were moved."""
     cdef Py_ssize_t i
     for i in range(out.n_references):
         if out.references[i].offset > start:

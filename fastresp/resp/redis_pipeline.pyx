@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A redis-py pipeline as RESP, in one call, by the rules of redis-py."""
+"""Encode a redis-py pipeline as RESP in one call, by redis-py's rules."""
 
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
@@ -30,10 +30,10 @@ from numbers import Integral
 
 from ..outcome.errors import EncodeError
 
-# What is sent at once: redis-py calls sendall() for each piece.
+# redis-py calls sendall() for each piece.
 cdef Py_ssize_t PIECE_BYTES = 1 << 20
 cdef Py_ssize_t SLACK_BYTES = 1 << 16
-# A larger argument is a piece of its own: to copy it costs more than another sendall().
+# A larger argument is a separate piece: copying it costs more than another sendall().
 cdef Py_ssize_t LARGE_BYTES = 1 << 16
 # A buffer larger than this is not kept for the next pipeline.
 cdef Py_ssize_t KEPT_BYTES = 4 << 20
@@ -44,7 +44,7 @@ cdef object idle = deque(maxlen=1)
 
 
 def pack_pipeline(commands, encode=None):
-    """Encode commands, each an iterable of arguments with the name first.
+    """Encode commands, each an iterable of arguments, name first.
 
     The name is split at white space, as in ``"CONFIG GET"``.
 
@@ -53,11 +53,11 @@ def pack_pipeline(commands, encode=None):
         encode: a function from str to bytes; None for UTF-8.
 
     Returns:
-        A list of bytes objects of about 1 MiB; bytes of 64 KiB or more are among them as they are.
+        A list of bytes objects of about 1 MiB; arguments of 64 KiB or more are separate items.
 
     Raises:
-        EncodeError: an argument is not of a type that redis-py takes.
-        UnicodeEncodeError: text that can't be encoded.
+        EncodeError: redis-py does not accept an argument's type.
+        UnicodeEncodeError: a text can't be encoded.
     """
     cdef Buffer b
     cdef list pieces = []
@@ -88,7 +88,7 @@ def pack_pipeline(commands, encode=None):
 
 
 cdef int move(Buffer b, list pieces) except -1:
-    """Take what the buffer holds as pieces; it is empty then."""
+    """Move the buffer's content to the pieces, and empty it."""
     cdef Reference *large
     cdef Py_ssize_t i, at = 0
     for i in range(b.out.n_references):
@@ -118,7 +118,7 @@ cdef int put_args(Buffer b, tuple args, object encode) except -1:
 
 
 cdef int put_rare(Buffer b, object value) except -1:
-    """Write a value of a less usual type, or refuse it as redis-py does."""
+    """Write a value of a less common type, or refuse it as redis-py does."""
     cdef bytes text
     if PyUnicode_Check(value):
         text = PyUnicode_AsUTF8String(value)
@@ -145,7 +145,7 @@ cdef int put_rare(Buffer b, object value) except -1:
 
 
 cdef bint is_one_word(PyObject *name) noexcept:
-    """Whether a name is plain text that needs no splitting; of a bytes object nothing is said."""
+    """Whether a name is an ASCII str that needs no splitting; False for any bytes object."""
     cdef const unsigned char *text
     cdef Py_ssize_t i, n
     if not (PyUnicode_CheckExact(name) and PyUnicode_IS_COMPACT_ASCII(name)):
@@ -159,7 +159,7 @@ cdef bint is_one_word(PyObject *name) noexcept:
 
 
 cdef tuple split_name(object name):
-    """The words of a name, by the rules of redis-py: those of bytes only where a space is."""
+    """Split a name into words by redis-py's rules: bytes only if they contain a space."""
     if isinstance(name, str):
         return tuple(name.encode().split())
     return tuple(name.split()) if b" " in name else (name,)

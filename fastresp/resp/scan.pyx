@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""RESP2 and RESP3 replies: counted, their errors kept, nothing else built of them."""
+"""Count RESP2 and RESP3 replies and keep their errors; build no other objects."""
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
@@ -26,37 +26,38 @@ from .incoming cimport Incoming
 
 
 cdef struct Frame:
-    long long left      # elements of an aggregate that are still to come
-    bint silent         # an attribute, or a push message: neither is (part of) a reply
+    long long left      # elements of an aggregate that have not arrived
+    bint silent         # an attribute or a push message, which is no part of a reply
 
 
 cdef class ReplyScanner(Incoming):
-    """Count replies as their bytes come in; keep what went wrong.
+    """Count replies as their bytes arrive, and keep error replies.
 
-    An attribute is not a reply, nor is a push message. An error anywhere in a reply (EXEC,
-    scripts) is kept; one within an array is marked as nested.
+    Attributes and push messages are not replies. An error anywhere in a reply (EXEC, scripts) is
+    kept; one within an array is marked as nested.
 
     Args:
-        max_reply_bytes: more bytes that make no reply whole are refused; None for 512 MiB.
+        max_reply_bytes: more bytes than this without a complete reply are an error; None for
+            512 MiB.
 
     Attributes:
         replies: whole replies so far.
-        failed: those of them that are an error, or hold one.
-        errors: a list of ``(index of the reply, text, nested)``, to be emptied by who reads it.
-        offset: bytes understood so far.
+        failed: replies among them that are or contain an error.
+        errors: a list of ``(index of the reply, text, nested)``; the caller empties it.
+        offset: bytes parsed so far.
     """
 
     cdef readonly Py_ssize_t replies
     cdef readonly Py_ssize_t failed
     cdef readonly list errors
-    cdef long long missing      # bytes of the payload and its CRLF that are still to come
+    cdef long long missing      # bytes of the payload and its CRLF that have not arrived
     cdef bytearray head         # the beginning of a payload that is an error or a verbatim string
-    cdef bint marked            # this reply has been counted as failed
-    cdef Py_ssize_t nested      # errors in it
-    cdef Frame *frames          # owned, from realloc: aggregates that are open
+    cdef bint marked            # this reply was counted as failed
+    cdef Py_ssize_t nested      # errors in this reply
+    cdef Frame *frames          # owned, from realloc: open aggregates
     cdef Py_ssize_t depth
     cdef Py_ssize_t room
-    cdef Py_ssize_t silent      # how many of them are attributes or push messages
+    cdef Py_ssize_t silent      # open attributes and push messages
 
     def __cinit__(self, *, max_reply_bytes=None):
         self.what = "RESP replies"
@@ -68,15 +69,15 @@ cdef class ReplyScanner(Incoming):
 
     @property
     def pending(self):
-        """Whether a reply has begun and is not whole."""
+        """Whether a reply has begun and is incomplete."""
         return self.cut or self.missing > 0 or self.depth > 0
 
     def feed(self, data):
-        """Read the next bytes, cut anywhere; return how many replies became whole.
+        """Read the next bytes, split at any position; return the number of replies completed.
 
         Raises:
-            ProtocolError: they are not RESP. So it is for every later call.
-            RuntimeError: another call of this scanner's is not done.
+            ProtocolError: they are not RESP. Every later call raises it again.
+            RuntimeError: another call of this scanner is still running.
         """
         cdef Py_ssize_t before = self.replies
         self.take_piece(data)
@@ -128,12 +129,12 @@ cdef class ReplyScanner(Incoming):
                     p = after
                     continue
             elif form == NO_FORM:
-                raise self.error("no reply begins like this", p)
+                raise self.error("no reply starts like this", p)
             p = self.read_line(p, end)
         return 0
 
     cdef const char *read_line(self, const char *p, const char *end) except NULL:
-        """Understand a line that is not as short and whole as most; return what is behind it."""
+        """Read a line that the fast paths don't handle; return the byte after it."""
         cdef long long n
         p = self.next_line(p, end)
         if self.text is NULL:
@@ -153,7 +154,7 @@ cdef class ReplyScanner(Incoming):
         return p
 
     cdef int read_length(self, long long n) except -1:
-        """Begin the payload or the aggregate that the line at hand is the header of."""
+        """Begin the payload or the aggregate whose header is the current line."""
         cdef char kind = self.kind
         if n < 0:
             if kind in (c'=', c'|', c'>'):
@@ -174,7 +175,7 @@ cdef class ReplyScanner(Incoming):
         return 0
 
     cdef const char *read_payload(self, const char *p, const char *end) except NULL:
-        """Pass over the bytes of a bulk string; keep those of a bulk error."""
+        """Skip the bytes of a bulk string; keep those of a bulk error."""
         cdef long long size = min(self.missing - 2, <long long>(end - p))
         if size > 0:
             if self.kind != c'$':
@@ -191,7 +192,7 @@ cdef class ReplyScanner(Incoming):
         return p
 
     cdef int keep(self, const char *p, Py_ssize_t size) except -1:
-        """Keep the beginning of a bulk error; look at the format of a verbatim string."""
+        """Keep the beginning of a bulk error; check the format of a verbatim string."""
         cdef Py_ssize_t kept = len(self.head)
         cdef Py_ssize_t wanted = ERROR_BYTES if self.kind == c'!' else 4
         if kept < wanted:
@@ -219,7 +220,7 @@ cdef class ReplyScanner(Incoming):
     cdef int grow(self) except -1:
         cdef Py_ssize_t room = 2 * self.room or 16
         if self.room >= DEPTH:
-            raise self.error(f"arrays in arrays, deeper than {DEPTH:,} levels", self.at)
+            raise self.error(f"arrays nested deeper than {DEPTH:,} levels", self.at)
         cdef Frame *frames = <Frame *>realloc(self.frames, room * sizeof(Frame))
         if frames is NULL:
             raise MemoryError(f"no memory for replies nested {room:,} levels deep")
@@ -228,7 +229,7 @@ cdef class ReplyScanner(Incoming):
         return 0
 
     cdef inline void complete(self) noexcept:
-        """An element is whole; so may be those that it ends."""
+        """Complete an element, and the aggregates that end with it."""
         cdef Frame *top
         while self.depth:
             top = &self.frames[self.depth - 1]
@@ -256,11 +257,11 @@ cdef class ReplyScanner(Incoming):
         return 0
 
     cdef int refuse(self) except -1:
-        raise self.error("a line has no proper value", self.at)
+        raise self.error("a line has an invalid value", self.at)
 
 
 cdef bint is_value(char kind, const char *p, const char *end) except -1:
-    """Whether a line is an integer, a big number, a double, a boolean, a null."""
+    """Whether a line is a valid integer, big number, double, boolean or null."""
     if kind == c'_':
         return p == end
     if kind == c'#':

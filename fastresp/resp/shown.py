@@ -1,4 +1,4 @@
-"""A command in words, as redis-cli writes it, cut to what fits a line."""
+"""Show a command as redis-cli would write it, cut to fit a line."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from .split import beginning
 
 __all__ = ["HEAD_BYTES", "shown_command"]
 
-# Enough of a command to show it: its rest is cut off anyway.
+# Enough of a command to show it; the rest is cut off anyway.
 HEAD_BYTES = 4096
 ARGUMENTS_SHOWN = 12
 
 
 def shown_command(resp: bytes) -> str:
-    """Show a command, of which the first HEAD_BYTES of RESP will do, as redis-cli would.
+    """Return a command as redis-cli would write it.
 
-    What comes out can be pasted into redis-cli, unless something was cut off, which is marked, or
-    may be a password, which is not shown.
+    The result can be pasted into redis-cli, unless it was cut (which is marked) or hides a possible
+    password.
+
+    Args:
+        resp: the command as RESP; its first HEAD_BYTES are enough.
     """
     count, found = beginning(resp, ARGUMENTS_SHOWN, BYTES_SHOWN)
     hidden = hidden_arguments([text for text, _ in found])

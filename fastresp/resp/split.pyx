@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""RESP from somewhere else, split at the end of each command and checked on the way."""
+"""Split RESP from elsewhere into commands, and check it."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.string cimport memchr, memcmp, memmove
@@ -20,59 +20,59 @@ from .values cimport check_command
 from ..outcome.errors import EncodeError, ProtocolError
 
 cdef enum:
-    # '*' or '$', a digit more than a length has, and CRLF.
+    # '*' or '$', one digit more than a length has, and CRLF.
     HEADER_BYTES = LENGTH_DIGITS + 4
-    # Of a name that no server knows no more than this is kept, to count it by.
+    # Names are cut here when they are counted.
     NAME_BYTES = 32
-    # And of names no more than these, lest a file of nonsense fills the memory.
+    # More different names are not counted one by one: a file of garbage must not fill the memory.
     NAMES = 1000
-    # A longer name no command has.
+    # The longest command name accepted.
     LONGEST_NAME = 65536
-    # Of a command that is only looked at so much is held: its name, and what can be shown of it.
+    # Bytes kept of a command that is only inspected: its name, and what can be shown of it.
     LOOKED_AT = LONGEST_NAME + 8192
-    # What header() returns where there is no number.
+    # Returned by header() if there is no number.
     NOT_WHOLE = -1
     NO_HEADER = -3
 
 
 cdef class CommandSplitter:
-    """Collect RESP in pieces of any size; give it back as chunks of whole commands.
+    """Split RESP, fed in pieces of any size, into chunks of whole commands.
 
-    What a server would take otherwise than as commands with one reply each is refused: inline
-    commands, empty arrays, and commands that change the reply stream. Empty lines between commands
-    are left out: a server passes over them.
+    Anything but commands with one reply each is refused: inline commands, empty arrays, and
+    commands that change the reply stream. Empty lines between commands are dropped, since a server
+    ignores them.
 
     Args:
-        limit: so many commands are taken, and nothing behind them; None for all.
+        limit: stop after this many commands; None for all.
         count_names: count the commands of each name.
-        only_look: whoever feeds it wants to know what there is, and does not need it: of a large
-            command the chunk has only the beginning, and no more is held.
+        only_look: inspect the stream without sending it: chunks and memory hold only the beginning
+            of a large command.
 
     Attributes:
-        fault: what ended it, or None.
-        largest, largest_command: bytes of the largest argument, and which command it is in.
-        whole: where in the stream the last whole command ends.
-        last: where it begins.
+        fault: the error that ended splitting, or None.
+        largest, largest_command: bytes of the largest argument, and the index of its command.
+        whole: stream offset of the end of the last whole command.
+        last: stream offset of its start.
     """
 
     cdef Buffer buffer
-    cdef Py_ssize_t at              # everything before this offset in the buffer is understood
-    cdef Py_ssize_t start           # offset of the command that is being read
-    cdef Py_ssize_t packed          # where in the buffer the whole commands end
+    cdef Py_ssize_t at              # everything before this offset in the buffer is parsed
+    cdef Py_ssize_t start           # offset of the command being read
+    cdef Py_ssize_t packed          # offset in the buffer of the end of whole commands
     cdef Py_ssize_t taken           # bytes of the stream before the buffer
-    cdef Py_ssize_t begun           # where in the stream the command that is being read begins
+    cdef Py_ssize_t begun           # stream offset of the command being read
     cdef readonly Py_ssize_t whole
     cdef readonly Py_ssize_t last
     cdef bint only_look
-    cdef long long arguments        # how many arguments this command still misses; 0 before it
+    cdef long long arguments        # arguments that this command still lacks; 0 before it
     cdef readonly object fault
-    cdef long long payload          # bytes of the argument at hand; -1 when its header is next
+    cdef long long payload          # bytes of the current argument; -1 if its header is next
     cdef Py_ssize_t limit
     cdef readonly long long largest
     cdef readonly Py_ssize_t largest_command
-    cdef dict counts                # by name; None when nobody wants them
+    cdef dict counts                # by name; None if not requested
     cdef bytes name                 # of the last command
-    cdef long long same             # how many commands in a row had it, not in counts yet
+    cdef long long same             # consecutive commands with that name, not in counts yet
 
     def __cinit__(self, *, limit=None, bint count_names=False, bint only_look=False):
         self.buffer = Buffer(1 << 16)
@@ -84,7 +84,7 @@ cdef class CommandSplitter:
 
     @property
     def max_bulk_bytes(self):
-        """The largest argument that is accepted, or None for no limit."""
+        """The largest argument accepted, in bytes, or None for no limit."""
         return None if self.buffer.out.most == PY_SSIZE_T_MAX else self.buffer.out.most
 
     @max_bulk_bytes.setter
@@ -98,28 +98,28 @@ cdef class CommandSplitter:
 
     @property
     def missing(self):
-        """Bytes that the argument at hand still lacks; 0 between arguments."""
+        """Bytes that the current argument still lacks; 0 between arguments."""
         cdef Py_ssize_t have = own_size(&self.buffer.out) - self.at
         return max(0, self.payload + 2 - have) if self.payload >= 0 else 0
 
     @property
     def names(self):
-        """How many commands of each name there were; names in capitals."""
+        """The number of commands by name, in capitals."""
         self.settle()
         return {name.decode(errors="backslashreplace"): n for name, n in self.counts.items()}
 
     @property
     def pending(self):
-        """Bytes held of a command that is not whole yet."""
+        """Bytes held of an incomplete command."""
         return own_size(&self.buffer.out) - self.start
 
     def feed(self, data):
-        """Add bytes; return a Chunk of the commands that are whole now, or None.
+        """Add bytes; return a Chunk of the commands completed by them, or None.
 
-        An error that comes after whole commands is kept in ``fault``, and raised by later calls.
+        An error after whole commands is kept in ``fault``, and raised by the next call.
 
         Raises:
-            ProtocolError: the bytes are not RESP commands; ``offset`` says where in the stream.
+            ProtocolError: the bytes are not RESP commands; ``offset`` is the place in the stream.
             EncodeError: a command changes the reply stream.
         """
         cdef Py_buffer view
@@ -161,7 +161,7 @@ cdef class CommandSplitter:
         return chunk
 
     cdef int forget(self) except -1:
-        """Let go of what is understood of a large command, but for its beginning."""
+        """Drop the parsed part of a large command, except its beginning."""
         cdef Buffer b = self.buffer
         cdef Py_ssize_t n, end = self.start + LOOKED_AT
         if own_size(&b.out) <= end:
@@ -179,7 +179,7 @@ cdef class CommandSplitter:
         return 0
 
     cdef bint step(self) except -1:
-        """Understand one more header or payload; False when there are not enough bytes."""
+        """Parse one more header or payload; return False if more bytes are needed."""
         cdef Buffer b = self.buffer
         cdef Py_ssize_t end
         if b.first_command + b.commands >= self.limit:
@@ -207,15 +207,15 @@ cdef class CommandSplitter:
             if number > self.largest:
                 self.weigh(number)
         elif number == 0:
-            self.at = self.start        # to stay at the fault, whatever is fed next
-            raise self.error("an empty command gets no reply")
+            self.at = self.start        # stay at the fault, whatever is fed next
+            raise self.error("an empty array is not a command and gets no reply")
         else:
             self.begun = self.taken + self.start
             self.arguments = number
         return True
 
     cdef long long header(self, char kind) except -2:
-        """Read '*n' or '$n'; NOT_WHOLE, or NO_HEADER for an empty line between commands."""
+        """Read '*n' or '$n'; return NOT_WHOLE, or NO_HEADER for an empty line between commands."""
         cdef Buffer b = self.buffer
         cdef const char *p = b.out.base + self.at
         cdef const char *end = b.out.p
@@ -226,14 +226,14 @@ cdef class CommandSplitter:
         if p[0] != kind:
             return self.no_header(kind, p, end)
         after = length_end(p + 1, end, &number)
-        # A server takes no null and no leading zeros.
+        # A server accepts neither nulls nor leading zeros.
         if after is not NULL and number >= 0 and (p[1] != c'0' or after == p + 4):
             self.at += after - p
             return number
         return self.no_number(p, p + min(end - p, HEADER_BYTES))
 
     cdef int no_header(self, char kind, const char *p, const char *end) except -2:
-        """Pass over an empty line between commands, and refuse all else."""
+        """Skip an empty line between commands; refuse anything else."""
         cdef const char *line = p + (p[0] == c'\r')
         if kind == c'*':
             if line == end:
@@ -245,26 +245,26 @@ cdef class CommandSplitter:
         raise self.error(f"expected '{chr(kind)}' and found {<bytes>p[:min(end - p, 12)]!r}")
 
     cdef int no_number(self, const char *p, const char *end) except -2:
-        """Refuse a header that holds no number, once it is whole or too long to be one."""
+        """Refuse a header without a valid number, once it is complete or too long."""
         cdef const char *stop
         if memchr(p, c'\n', end - p) is not NULL:
             stop = digits_end(p + 1, end)
-            raise self.error(f"this header has no proper number: {<bytes>p[:stop - p + 1]!r}")
+            raise self.error(f"this header has an invalid number: {<bytes>p[:stop - p + 1]!r}")
         if end - p == HEADER_BYTES:
-            raise self.error("this header has no end")
+            raise self.error("this header does not end")
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse an argument of so many bytes, whose header was just read, if it is a name."""
+        """Refuse an argument of ``number`` bytes, whose header was just read, if it is a name."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:
             self.at = self.start
-            raise self.error(f"a name of {number:,} bytes, which no command has")
+            raise self.error(f"a command name of {number:,} bytes is too long")
         return 0
 
     cdef int weigh(self, long long number) except -1:
-        """Take a note of the largest argument so far."""
+        """Record the largest argument so far."""
         cdef Buffer b = self.buffer
         if number > b.out.most:
             try:
@@ -276,7 +276,7 @@ cdef class CommandSplitter:
         return 0
 
     cdef int count(self) except -1:
-        """Count the command by its name, which is mostly that of the last one."""
+        """Count the command by its name, which is usually the last command's."""
         cdef long long size
         cdef const char *p = known_length_end(self.buffer.out.base + self.start + 1, &size)
         p = known_length_end(p + 1, &size)
@@ -306,7 +306,7 @@ cdef class CommandSplitter:
         if self.packed < self.start:
             memmove(b.out.base + self.packed, b.out.base + self.start, self.at - self.start)
         self.packed += self.at - self.start
-        # The mark is the end of the whole commands, not of what the buffer holds.
+        # The mark is the end of the whole commands, not of the buffer's content.
         cdef Py_ssize_t size = own_size(&b.out)
         b.out.p = b.out.base + self.packed
         end_command(b, b.first_command + b.commands)
@@ -325,20 +325,20 @@ cdef class CommandSplitter:
 
 
 def arguments(command, most=None):
-    """Give back the arguments of one whole command of a chunk, or so many, as a tuple of bytes."""
+    """Return the arguments of one whole command, or the first ``most``, as a tuple of bytes."""
     _, found = beginning(command, PY_SSIZE_T_MAX if most is None else most, PY_SSIZE_T_MAX)
     return tuple([text for text, _ in found])
 
 
 def beginning(command, Py_ssize_t most, Py_ssize_t most_bytes):
-    """Read the beginning of a command, of which the rest may be cut off.
+    """Read the first arguments of a command whose end may be cut off.
 
     Args:
-        most: how many of its arguments are wanted.
-        most_bytes: how much of each.
+        most: the number of arguments to return at most.
+        most_bytes: bytes to return of each.
 
     Returns:
-        How many arguments it has, and for each of the first ones its text, and its size.
+        The number of arguments, and for each of the first ones its text and its size.
     """
     cdef bytes data = bytes(command)
     cdef const char *p = data
@@ -347,7 +347,7 @@ def beginning(command, Py_ssize_t most, Py_ssize_t most_bytes):
     cdef list found = []
     p = length_end(p + 1, end, &count)
     if p is NULL:
-        raise ValueError(f"this is no command: {data[:HEADER_BYTES]!r}")
+        raise ValueError(f"this is not a RESP command: {data[:HEADER_BYTES]!r}")
     while p < end and len(found) < most:
         p = length_end(p + 1, end, &size)
         if p is NULL or size < 0:

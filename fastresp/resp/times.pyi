@@ -1,1 +1,1 @@
-# For the other compiled modules; nothing here is seen from Python.
+# For other compiled modules; nothing here is visible from Python.

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Dates, times, durations and decimals, as columns hold them, as text: ISO 8601 and digits."""
+"""Write dates, times, durations and decimals of columns as text: ISO 8601 and digits."""
 
 from libc.string cimport memcpy, memset
 
@@ -17,11 +17,11 @@ cdef enum:
 
 
 cdef char *put_date(char *p, long long days) noexcept nogil:
-    """Write days since 1970-01-01 as date.isoformat does."""
+    """Write days since 1970-01-01 like date.isoformat."""
     cdef unsigned int day, year, century, of_century, of_year, month
     if days < FIRST_DAY or days >= END_DAY:
         return NULL
-    # Counted from 0000-03-01: then the leap day ends a year, and the months before it follow a
+    # Count from 0000-03-01: then the leap day ends a year, and the months before it follow a
     # pattern of 153 days in five. Source: Fliegel and Van Flandern, CACM 11 (1968), 657.
     day = <unsigned int>(days + 719468)
     century = (4 * day + 3) // 146097
@@ -44,7 +44,7 @@ cdef char *put_date(char *p, long long days) noexcept nogil:
 
 
 cdef char *put_time(char *p, long long value, long long per_second) noexcept nogil:
-    """Write a time since midnight as time.isoformat does; nine digits where six won't do."""
+    """Write a time since midnight like time.isoformat; nine decimals if six are not enough."""
     cdef unsigned int second, fraction
     if value < 0 or value >= DAY_S * per_second:
         return NULL
@@ -64,7 +64,7 @@ cdef char *put_time(char *p, long long value, long long per_second) noexcept nog
 
 
 cdef char *put_timestamp(char *p, long long value, long long per_second) noexcept nogil:
-    """Write a time since 1970-01-01T00:00:00 as datetime.isoformat does."""
+    """Write a time since 1970-01-01T00:00:00 like datetime.isoformat."""
     cdef long long day = DAY_S * per_second
     cdef long long days = value // day
     cdef long long of_day = value % day
@@ -79,7 +79,7 @@ cdef char *put_timestamp(char *p, long long value, long long per_second) noexcep
 
 
 cdef char *put_offset(char *p, int seconds) noexcept nogil:
-    """Write an offset from UTC, of less than a day, as datetime.isoformat does."""
+    """Write an offset from UTC, of less than a day, like datetime.isoformat."""
     p[0] = c'+'
     if seconds < 0:
         p[0] = c'-'
@@ -108,7 +108,7 @@ cdef char *put_duration(char *p, long long value, long long per_second) noexcept
 cdef char *put_days(
     char *p, bint negative, unsigned long long days, int seconds, int nanoseconds
 ) noexcept nogil:
-    """Write a duration that is given as days and a part of a day."""
+    """Write a duration given as days and a part of a day."""
     cdef int width = 9
     if negative:
         p[0] = c'-'
@@ -147,7 +147,7 @@ cdef char *put_days(
 cdef char *put_decimal(
     char *p, const unsigned long long *words, int nwords, int scale
 ) noexcept nogil:
-    """Write an integer of 64-bit words, the lowest first, by 10**scale: format(Decimal, 'f')."""
+    """Write an integer of 64-bit words, lowest first, divided by 10**scale, like format(d, 'f')."""
     cdef unsigned long long[WORDS] n
     cdef char[80] digits
     cdef char *end
@@ -184,7 +184,7 @@ cdef char *put_decimal(
 
 
 cdef char *put_long(char *p, unsigned long long *n, int nwords) noexcept nogil:
-    """Write an integer of several words in decimal, and leave zeros in them."""
+    """Write an integer of several words in decimal; the words become zero."""
     cdef unsigned int[9] groups         # of nine digits; 256 bits have 78
     cdef unsigned long long high, low, rest
     cdef int count = 0, i
@@ -212,7 +212,7 @@ cdef inline char *put_two(char *p, unsigned int n) noexcept nogil:
 
 
 cdef inline char *put_fraction(char *p, unsigned int n, int width) noexcept nogil:
-    """Write n in decimal with leading zeros up to that width."""
+    """Write n in decimal, padded with zeros to ``width``."""
     cdef int i
     for i in range(width - 1, -1, -1):
         p[i] = <char>(48 + n % 10)

@@ -18,11 +18,11 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(PyObject *, int *) except? -1
 
 
-# What a None among the arguments does.
+# What to do with a None among the arguments.
 cdef enum Nulls:
-    NULLS_ERROR     # it is an error
-    NULLS_SKIP      # the command (or the pair, or the element) is left out
-    NULLS_EMPTY     # it is sent as an empty string
+    NULLS_ERROR     # raise an error
+    NULLS_SKIP      # leave out the command (or the pair, or the element)
+    NULLS_EMPTY     # send an empty string
 
 
 cdef Nulls nulls_policy(object name) except *
@@ -52,14 +52,14 @@ cdef inline int put_text(Buffer b, const char *text, Py_ssize_t n, bint framed) 
 cdef inline int put_frozen(
     Buffer b, PyObject *value, const char *text, Py_ssize_t n, bint framed
 ) except -1:
-    """Write the text of an object that can't change; a large one need not be copied."""
+    """Write the text of an immutable object; a large one is not copied."""
     if n < b.out.large or not framed:
         return put_text(b, text, n, framed)
     return append_reference(b, <object>value, text, n)
 
 
 cdef inline int put_integer(Buffer b, PyObject *value, bint framed) except -1:
-    """Write an int, or a subclass of it, by its value."""
+    """Write an int, or an instance of a subclass, by its value."""
     cdef int overflow = 0
     cdef long long n = PyLong_AsLongLongAndOverflow(value, &overflow)
     cdef char *p
@@ -76,7 +76,7 @@ cdef inline int put_integer(Buffer b, PyObject *value, bint framed) except -1:
 
 
 cdef inline bint put_simple(Buffer b, PyObject *value, bint framed) except -1:
-    """Write a value if it is of a common type; runs no Python code, so a borrowed one will do."""
+    """Write a value if its type is common; runs no Python code, so a borrowed reference is safe."""
     if PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value):
         put_frozen(
             b, value, <const char *>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value), framed
@@ -91,14 +91,14 @@ cdef inline bint put_simple(Buffer b, PyObject *value, bint framed) except -1:
 
 
 cdef inline int put_value(Buffer b, object value, bint framed, object default) except -1:
-    """Write a value: as one argument when framed, else as a piece of one."""
+    """Write a value: as one argument if framed, else as a part of one."""
     if not put_simple(b, <PyObject *>value, framed):
         put_other(b, value, framed, default)
     return 0
 
 
 cdef inline int put_argument(Buffer b, object value, Nulls nulls, object default) except -1:
-    """Write one argument; 0 when it is a null that is to be left out."""
+    """Write one argument; return 0 for a null that is left out."""
     if value is None and nulls != NULLS_ERROR:
         if nulls == NULLS_SKIP:
             return 0

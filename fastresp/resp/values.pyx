@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Python values as bulk strings: one value is one argument, whatever bytes it holds."""
+"""Write Python values as bulk strings: one value is one argument, whatever its bytes."""
 
 from cpython.buffer cimport (
     PyBUF_FULL_RO,
@@ -30,7 +30,7 @@ from .times cimport put_days
 
 import reprlib
 from datetime import date, time, timedelta
-# Here and not where it is used: an import runs code of others while a value is only borrowed.
+# Imported here, since an import runs foreign code, and values are borrowed where this is used.
 from decimal import Decimal
 from uuid import UUID
 
@@ -39,11 +39,11 @@ from ..outcome.messages import DEFAULT, SKIP_OR_EMPTY, Message, message_of
 from ..outcome.passwords import holds_passwords
 
 
-# An array of float64 sent as it lies would be a wrong vector of FLOAT32, of twice the length.
+# The raw bytes of a float64 array would be a wrong FLOAT32 vector of twice the length.
 cdef str ARRAY_HINT = (
-    "of arrays and other buffers only bytes in one dimension go as they are; write {field!f32} in "
-    "a template to send a vector of FLOAT32 (!f16 and !f64 for others), {*field} to send each "
-    "item as an argument, or give its .tobytes()"
+    "only one-dimensional buffers of bytes are sent as they are; write {field!f32} in a template "
+    "to send a FLOAT32 vector (or !f16, !f64), {*field} to send each item as an argument, or pass "
+    "its .tobytes()"
 )
 
 
@@ -53,34 +53,34 @@ cdef extern from "Python.h":
 
 
 cdef int REPR_CHARACTERS = 40
-# Unlike repr, does not first make the text of a million items.
+# Unlike repr, it does not format a million items first.
 cdef object CUT = reprlib.Repr()
 CUT.maxstring = CUT.maxlong = CUT.maxother = REPR_CHARACTERS
 
-# Commands after which replies stop, multiply or change their form, so that a reply can no
-# longer be matched to its command. Source: the pages of these commands in the Redis manual.
+# Commands after which replies stop, multiply or change their form, so that a reply can no longer
+# be matched to its command. Source: these commands' pages in the Redis documentation.
 cdef frozenset REFUSED = frozenset((
     b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE",
     b"MONITOR", b"SYNC", b"PSYNC", b"HELLO", b"QUIT", b"RESET", b"CLIENT REPLY",
     b"REPLCONF",
 ))
-# The commands of which not all subcommands are.
+# Commands with both refused and allowed subcommands.
 cdef enum:
-    SUBCOMMAND_BYTES = 8    # more than any of theirs has
+    SUBCOMMAND_BYTES = 8    # longer than any of their refused subcommands
 cdef frozenset PARTLY_REFUSED = frozenset([each.split()[0] for each in REFUSED if b" " in each])
 
 
 def pack(*args, default=None):
-    """Encode one command, its name first, as RESP.
+    """Encode one command as RESP, name first.
 
     Args:
         *args: str (as UTF-8), bytes, int, float (as ``repr``), Decimal (without an exponent),
             date, time and datetime (as ``isoformat``), timedelta (ISO 8601: ``P1DT2H3M4.5S``),
-            UUID, or a buffer of bytes in one dimension, such as bytearray, memoryview or mmap;
-            subclasses and NumPy scalars by their value. Any other array is refused: give its
+            UUID, or a one-dimensional buffer of bytes, such as bytearray, memoryview or mmap;
+            subclasses and NumPy scalars by their value. Any other array is refused: pass its
             ``.tobytes()``, or use ``!f32`` in a template.
-        default: a function that turns any other object, and any from Decimal to UUID, into str,
-            bytes, int or float.
+        default: a function that converts any other object, and any from Decimal to UUID in this
+            list, to str, bytes, int or float.
 
     Returns:
         The command as an array of bulk strings.
@@ -98,15 +98,15 @@ def pack(*args, default=None):
 
 
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1:
-    """Write one command from a list or tuple; 0 when a null says to leave it out."""
+    """Write one command from a list or tuple; return 0 if a null leaves it out."""
     cdef Py_ssize_t i, start = own_size(&b.out)
     b.argument = -1
     if not PyTuple_Check(args) and not PyList_Check(args):
         raise not_a_command(args)
     cdef Py_ssize_t n = PySequence_Fast_GET_SIZE(args)
     if n == 0:
-        raise EncodeError("the command is empty; a command is at least a name")
-    # Taken now: default= may put another object in its place.
+        raise EncodeError("the command is empty; it needs at least a name")
+    # Now, since default= may replace the first item.
     name = <object>PySequence_Fast_ITEMS(args)[0]
     b.out.p = put_header(make_room(b, 24), c'*', n)
     for i in range(n):
@@ -119,7 +119,7 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
                 raise EncodeError("the list of arguments changed while it was being read")
     b.argument = -1
     if name is not b.checked_name:
-        # Most streams use a few literal names: the same object need not be checked again.
+        # Most streams use a few literal names; the same object need not be checked again.
         if not check_command(b.out.base + start, b.out.p) and isinstance(name, (str, bytes)):
             b.checked_name = name
     return 1
@@ -128,16 +128,16 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
 cdef object not_a_command(object row):
     hint = "a command is a list or tuple of arguments, its name first"
     if isinstance(row, (str, bytes)):
-        hint += "; to fill a text with values give it as the template, and rows as the data"
+        hint += "; to fill in a text with values, pass it as the template, and rows as the data"
     elif hasattr(row, "__arrow_c_stream__"):
-        hint = "it is a whole table; give a list of tables, or load them one by one, and a template"
+        hint = "it is a whole table; pass a list of tables, or load each by itself, with a template"
     elif hasattr(row, "keys"):
         hint += "; rows with named fields need a template, such as 'HSET user:{id} {**}'"
     return EncodeError(f"{shown(row)} is not a command: {hint}")
 
 
 cdef bint has_refused_subcommand(bytes name) except -1:
-    """Whether of the commands of this name only some are refused."""
+    """Whether some, but not all, commands of this name are refused."""
     return name.upper() in PARTLY_REFUSED
 
 
@@ -159,17 +159,17 @@ cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except 
 
 
 cdef bytes bulk_string(bytes text):
-    """A text as one argument."""
+    """Return a text as one argument."""
     return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
 cdef bytes command_header(Py_ssize_t arguments):
-    """How a command of so many arguments begins."""
+    """Return the header of a command with that many arguments."""
     return b"*%d\r\n" % arguments
 
 
 cdef int put_other(Buffer b, object value, bint framed, object default) except -1:
-    """Write a value of a type that put_value has no fast path for."""
+    """Write a value of a type without a fast path in put_value()."""
     cdef bytes text
     if PyUnicode_Check(value):
         try:
@@ -212,14 +212,14 @@ cdef int put_float(Buffer b, double value, bint framed) except -1:
     cdef char *p = make_room(b, 96)
     if framed:
         p = put_header(p, c'$', n)
-    memcpy(p, text, 32)     # all of it is less than to ask for how much
+    memcpy(p, text, 32)     # a fixed size is faster than the exact one
     p += n
     b.out.p = put_crlf(p) if framed else p
     return 0
 
 
 cdef int put_buffer(Buffer b, object value, bint framed, object default) except -1:
-    """Write a buffer that holds bytes; one without dimensions may be a NumPy scalar."""
+    """Write a buffer of bytes; one without dimensions may be a NumPy scalar."""
     cdef Py_buffer view
     cdef char *p
     try:
@@ -248,7 +248,7 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
 
 
 cdef bint holds_bytes(Py_buffer *view) noexcept:
-    """Whether a buffer is plain bytes in one dimension, so that there is one way to send it."""
+    """Whether a buffer is plain bytes in one dimension: there is only one way to send it."""
     cdef const char *kind = view.format
     if view.ndim != 1:
         return False
@@ -265,14 +265,14 @@ cdef bint is_date(object value) except -1:
 
 
 cdef int put_array(Buffer b, object value, bint framed, object default) except -1:
-    """Write what default= makes of an array that is not bytes, or say what to do about it."""
+    """Write what default= returns for an array that is not bytes, or raise."""
     if default is not None or is_date(value):
         return put_default(b, value, framed, default)
     raise EncodeError(f"cannot send {shown(value)} (a {type(value).__name__}): {ARRAY_HINT}")
 
 
 cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object default) except -1:
-    """Write a NumPy scalar by its value: its bytes would be nobody's intention."""
+    """Write a NumPy scalar by its value; nobody wants its raw bytes."""
     cdef char[32] text
     kind = kind.lstrip(b"@=<>!")
     if kind == b"d":
@@ -289,11 +289,11 @@ cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object defa
 
 
 cdef int put_default(Buffer b, object value, bint framed, object default) except -1:
-    """Write what default= makes of a value, else its usual text, or say what to do about it."""
+    """Write what default= returns for a value, else its usual text, or raise."""
     cdef str text
     kind = type(value).__name__
     if value is None:
-        asked = "" if default is None else ", and default= is not asked about one"
+        asked = "" if default is None else ", and default= is not called for it"
         raise EncodeError(Message(
             f"cannot send None (a NoneType): a null has no RESP form{asked}; leave it out, send an "
             "empty string, or let ", SKIP_OR_EMPTY, " do so"
@@ -303,38 +303,38 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
         if isinstance(result, (str, bytes, int, float)) and not isinstance(result, bool):
             return put_value(b, result, framed, None)
         raise EncodeError(
-            f"default= made {shown(result)} (a {type(result).__name__}) of {shown(value)} "
-            f"(a {kind}); it has to return str, bytes, int or float"
+            f"default= returned {shown(result)} (a {type(result).__name__}) for {shown(value)} "
+            f"(a {kind}); it must return str, bytes, int or float"
         )
     text = usual_text(value)
     if text is not None:
         return put_other(b, text, framed, None)
-    if kind in ("NAType", "NaTType"):   # of pandas, whose value nobody can compare
+    if kind in ("NAType", "NaTType"):   # pandas; these can't be compared
         raise EncodeError(
-            f"cannot send {value} (a {kind}): it is a null of pandas; give the DataFrame itself, "
-            "whose columns know their nulls, or put None in its place"
+            f"cannot send {value} (a {kind}): it is a pandas null; pass the DataFrame itself, "
+            "whose columns mark their nulls, or replace it with None"
         )
     if kind in ("bool", "bool_"):       # NumPy's too
         raise EncodeError(Message(
-            f"cannot send {value} (a bool): Redis has none; send {int(value)} or "
+            f"cannot send {value} (a bool): Redis has no booleans; send {int(value)} or "
             f"'{str(value).lower()}', or pass ", DEFAULT, "int"
         ))
     raise EncodeError(Message(
-        f"cannot send {shown(value)} (a {kind}): an argument is str, bytes, int, float, Decimal, "
-        "a date, time or timedelta, UUID or a buffer; convert it, or pass ", DEFAULT,
+        f"cannot send {shown(value)} (a {kind}): an argument must be str, bytes, int, float, "
+        "Decimal, a date, time or timedelta, UUID or a buffer; convert it, or pass ", DEFAULT,
         ", a function that does"
     ))
 
 
 cdef str usual_text(object value):
-    """The text of a value of a type that has one form which all programs read, or None."""
+    """Return the text of a value whose type has one common text form, or None."""
     if isinstance(value, Decimal):
         return format(value, "f") if value.is_finite() else str(value)
     if isinstance(value, (date, time)):     # a datetime is a date
         if value != value:
             raise EncodeError(Message(
-                f"cannot send {value} (a {type(value).__name__}): it is a null; put None in its "
-                "place, and let ", SKIP_OR_EMPTY, " say what that does"
+                f"cannot send {value} (a {type(value).__name__}): it is a null; replace it with "
+                "None, and use ", SKIP_OR_EMPTY
             ))
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -345,7 +345,7 @@ cdef str usual_text(object value):
 
 
 cdef str duration(object value):
-    """The text of a timedelta in ISO 8601, nanoseconds of pandas included."""
+    """Return a timedelta as ISO 8601 text, including the nanoseconds of pandas."""
     cdef char[40] text
     cdef char *end
     cdef bint negative = value.days < 0
@@ -359,16 +359,16 @@ cdef str duration(object value):
 
 
 cdef str shown(object value):
-    """A repr cut at 40 characters, for an error message."""
+    """Return a repr cut at 40 characters, for error messages."""
     try:
-        text = " ".join(CUT.repr(value).splitlines())   # of a NumPy array it has several
+        text = " ".join(CUT.repr(value).splitlines())   # NumPy's repr has several lines
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= REPR_CHARACTERS else text[:REPR_CHARACTERS - 1] + "…"
 
 
 cdef bint is_secret(object name) except -1:
-    """Whether a command may hold a password, which no error may show."""
+    """Whether a command may contain a password, which no error may show."""
     if isinstance(name, str):
         name = name.encode(errors="replace")
     return isinstance(name, bytes) and holds_passwords(name)
@@ -387,10 +387,10 @@ cdef Nulls nulls_policy(object name) except *:
 cdef object locate(
     Exception error, str where, object command, object row, object argument, object words
 ):
-    """The same error, with its place in the stream.
+    """Return the error with its place in the stream.
 
     Args:
-        words: the command, or as much of it as is known, its name first.
+        words: the command, or the known part of it, name first.
     """
     if isinstance(error, MemoryError):
         return error
@@ -406,8 +406,8 @@ cdef object locate(
         where += f", argument {argument}" if where else f"argument {argument}"
         if isinstance(words, (list, tuple)) and words and is_secret(words[0]):
             error = EncodeError(
-                "cannot send this value, which is not shown since it may be a password; make it "
-                "str or bytes"
+                "cannot send this value, not shown since it may be a password; convert it to str "
+                "or bytes"
             )
     located = EncodeError(
         Message(where, ": " if where else "", message_of(error)),

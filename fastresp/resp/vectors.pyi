@@ -1,1 +1,1 @@
-# A writer for the other compiled modules; nothing here is seen from Python.
+# A writer for other compiled modules; nothing here is visible from Python.

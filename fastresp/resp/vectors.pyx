@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Numbers as the little-endian floats of a vector field: one argument, copied where it can be."""
+"""Write numbers as the little-endian floats of a vector field, by plain copy where possible."""
 
 from cpython.buffer cimport (
     PyBUF_RECORDS_RO,
@@ -26,7 +26,7 @@ from ..outcome.errors import EncodeError
 
 cdef bint LITTLE = sys.byteorder == "little"
 cdef dict WIDTHS = {"f16": 2, "f32": 4, "f64": 8}
-# The formats of the struct module for floats, by their width in bytes.
+# The struct module's formats for floats, by width in bytes.
 cdef dict FORMATS = {2: b"e", 4: b"f", 8: b"d"}
 
 
@@ -56,7 +56,7 @@ cdef int put_vector(Buffer b, object value, int width, Py_ssize_t *length) excep
     if not PyObject_CheckBuffer(value):
         if isinstance(value, (Mapping, Set)) or not hasattr(value, "__len__"):
             raise not_numbers(value, width)
-        # A copy: what turns an item into a float may change the list.
+        # A copy: code that converts an item to a float may change the list.
         return put_items(b, value if type(value) is tuple else tuple(value), width, length)
     try:
         PyObject_GetBuffer(value, &view, PyBUF_RECORDS_RO)
@@ -94,7 +94,7 @@ cdef int put_view(
             f"cannot send {shown(value)} (a {type(value).__name__}) as a vector: it has "
             f"{view.ndim} dimensions, not one"
         )
-    # A memoryview of bytes is most likely a vector that is ready.
+    # A memoryview of bytes is most likely a vector that is already encoded.
     if letter == b"B" and isinstance(value, memoryview):
         raise not_numbers(value, width)
     if letter == b"O":
@@ -113,17 +113,17 @@ cdef int put_view(
 
 
 cdef str other_length(Py_ssize_t first):
-    """That a vector is not as long as the first one in its place, in words."""
+    """Return the message for a vector whose length differs from the first one's."""
     return (
-        "the vector has another length than the first one in its place, which had "
-        f"{first:,}: a vector index has one dimension for all"
+        f"the vector's length differs from the first one's, {first:,}; all vectors of an index "
+        "must have the same length"
     )
 
 
 cdef char *open_vector(Buffer b, Py_ssize_t n, int width, Py_ssize_t *length) except NULL:
-    """Write the header, and make room for all that follows it."""
+    """Write the header, and make room for the whole vector."""
     if length[0] >= 0 and n != length[0]:
-        raise EncodeError(f"{other_length(length[0])} (it has {n:,})")
+        raise EncodeError(f"{other_length(length[0])} (this one has {n:,})")
     if n * width > b.out.most:
         refuse(b, n * width)
     return put_header(make_room(b, n * width + 32), c'$', n * width)
@@ -136,12 +136,12 @@ cdef int close_vector(Buffer b, char *p, Py_ssize_t n, Py_ssize_t *length) noexc
 
 
 cdef double number(object item, Py_ssize_t i) except? -1:
-    """The value of an item of a sequence."""
+    """Return the value of an item of a sequence."""
     if PyFloat_Check(item):
         return PyFloat_AS_DOUBLE(item)
     if item is None:
-        raise EncodeError(f"item {i} is None: a vector holds no nulls")
-    # Of NumPy's scalars a bool and a date have __float__, too; other dtypes have no kind.
+        raise EncodeError(f"item {i} is None: a vector can't contain nulls")
+    # NumPy's bools and dates have __float__, too; types without a dtype count as "f".
     kind = getattr(getattr(item, "dtype", None), "kind", "f")
     if not hasattr(item, "__float__") or isinstance(item, bool) or kind not in "fiu":
         raise EncodeError(f"item {i} is {shown(item)} (a {type(item).__name__}), not a number")
@@ -152,7 +152,7 @@ cdef double number(object item, Py_ssize_t i) except? -1:
 
 
 cdef double number_at(const char *p, char kind, Py_ssize_t size, bint swap) noexcept:
-    """The value of an item of a buffer; an integer's size may differ from that in C."""
+    """Return the value of an item of a buffer; an integer's size may differ from C's."""
     cdef Raw raw
     cdef Py_ssize_t i
     for i in range(size):
@@ -177,7 +177,7 @@ cdef double number_at(const char *p, char kind, Py_ssize_t size, bint swap) noex
 
 
 cdef inline char *put_number(char *p, double v, int width, Py_ssize_t i) except NULL:
-    """Write a number as a float of that width, the lowest byte first."""
+    """Write a number as a float of that width, little-endian."""
     cdef unsigned long long bits
     cdef unsigned int single_bits
     cdef float single = <float>v
@@ -199,8 +199,8 @@ cdef inline char *put_number(char *p, double v, int width, Py_ssize_t i) except 
 cdef object not_numbers(object value, int width):
     hint = ""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        hint = f"; write the field without !f{8 * width} where its bytes are ready"
+        hint = f"; write the field without !f{8 * width} if it holds an encoded vector"
     return EncodeError(
-        f"cannot send {shown(value)} (a {type(value).__name__}) as a vector: that is made of a "
-        f"list, tuple, array or other sequence of numbers{hint}"
+        f"cannot send {shown(value)} (a {type(value).__name__}) as a vector: it must be a list, "
+        f"tuple, array or other sequence of numbers{hint}"
     )

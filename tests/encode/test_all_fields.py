@@ -1,4 +1,4 @@
-"""All fields but some, nested values as JSON, and what ``default`` is asked about."""
+"""All fields but some, nested values as JSON, and the values that ``default`` is called for."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_all_but_some() -> None:
 
 
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
-def test_left_out_is_what_there_is(nulls: Any) -> None:
-    """A name with a typo would send what it was to keep back."""
+def test_left_out_fields_must_exist(nulls: Any) -> None:
+    """A name with a typo would send the field that it should leave out."""
     columns = "the data has no column {nam}: its columns are id, at, vec, name; did you mean {name}"
     refused(BASE, "HSET k ^{**-nam}", columns, nulls)
-    words = "the first row has no field {secrt}, and a field to leave out has to be there, even as "
+    words = "the first row has no field {secrt}; a field to leave out must exist, even as "
     words += "None: its fields are "
     row = {"id": 1, "secret": 2}
     for each in (row, collections.UserDict(row), types.SimpleNamespace(**row)):
@@ -68,18 +68,18 @@ def test_left_out_may_be_missing_in_later_rows() -> None:
     for kind in (dict, collections.UserDict, lambda row: types.SimpleNamespace(**row)):
         data = [kind({**row, "n": row["id"]}) for row in rows]
         assert dumped(data, "HSET {id} {**-secret}") == expected
-    # One that is skipped as a whole says nothing.
+    # A row that is skipped as a whole does not count.
     data = [{"id": None, "n": 0}, *data]
     template = Template("HSET {id} {**-secret}")
     with pytest.raises(TemplateError, match=r"row 1: the first row has no field \{secret\}"):
         dumped([data[0], {"id": 1}], template, nulls="skip")
-    # Each load has a first row of its own.
+    # Each load has its own first row.
     assert dumped([{"id": 1, "secret": 1, "n": 1}], template) == pack("HSET", 1, "n", 1)
     with pytest.raises(TemplateError, match=r"row 0: the first row has no field \{secret\}"):
         dumped([{"id": 1, "n": 1}], template)
 
 
-def test_left_out_before_anything_is_sent(client: Any, server: Any) -> None:
+def test_left_out_fields_are_checked_before_anything_is_sent(client: Any, server: Any) -> None:
     def load(rows: list[Any]) -> None:
         fastresp.mass_insert(rows, "HSET k {**-secrt}", server=server.url)
 
@@ -92,7 +92,7 @@ def test_left_out_before_anything_is_sent(client: Any, server: Any) -> None:
     assert client.dbsize() == 0
 
 
-def test_position_is_none_of_a_mapping() -> None:
+def test_mappings_have_no_positions() -> None:
     for kind in (dict, collections.UserDict, types.MappingProxyType):
         assert dumped([kind({"x": 1, "0": 2})], "HSET {0} {**}") == pack("HSET", 2, "x", 1)
         assert dumped([kind({"x": 1, "0": 2})], "HSET k {**-0}") == pack("HSET", "k", "x", 1)
@@ -123,7 +123,7 @@ def test_nested_values_as_json() -> None:
     )
     with pytest.raises(EncodeError, match="field 't', argument 3: JSON has no form for"):
         dumped([{"t": [complex(1)]}], "HSET k {**!json}")
-    # A bool is refused as it is in {**}, within JSON it has a form.
+    # A bool is refused in {**} itself, but allowed within JSON.
     with pytest.raises(EncodeError, match="field 'b', argument 3: cannot send True"):
         dumped([{"b": True}], "HSET k {**!json}")
 
@@ -153,12 +153,12 @@ def test_nested_columns_as_json() -> None:
     with pytest.raises(EncodeError, match="row 1, command 1, column 'list', argument 3: cannot"):
         dumped(table, "HSET {id} {**!json}")
     odd = pa.table({"l": [[b"x"]]})
-    refused(odd, "HSET k ^{**!json}", "the column 'l' is of type list, which has no form in JSON")
+    refused(odd, "HSET k ^{**!json}", "the column 'l' is of type list, which has no JSON form")
     refused(table, "HSET k ^{**}", "the column 'list' is of type list, which is not one argument: "
-            "{**!json} makes JSON of it, {**-list} leaves it out")  # fmt: skip
+            "write {**!json} for JSON, or {**-list} to leave it out")  # fmt: skip
 
 
-# What default= is asked about.
+# The values that default= is called for.
 
 
 def test_default_with_columns_is_refused() -> None:
@@ -166,7 +166,7 @@ def test_default_with_columns_is_refused() -> None:
     words = "default= is for Python objects, and the columns of a Table are encoded without them"
     with pytest.raises(TypeError, match=words):
         dumped(table, "SET k {a}", default=str)
-    # Before anything is asked of the server: there is none.
+    # Before any request to the server: there is none.
     nowhere = "redis://127.0.0.1:1"
     with pytest.raises(TypeError, match=words):
         fastresp.mass_insert(table, "SET k {a}", server=nowhere, default=str)
@@ -183,9 +183,9 @@ def test_default_with_a_file_of_commands_is_refused(tmp_path: Path) -> None:
         fastresp.mass_insert(fastresp.read(path), server="redis://127.0.0.1:1", default=str)
 
 
-def test_default_is_not_asked_about_none() -> None:
-    """It would be the text 'None' with default=str."""
-    words = "a null has no RESP form, and default= is not asked about one; leave it out"
+def test_default_is_not_called_for_none() -> None:
+    """With default=str it would become the text 'None'."""
+    words = "a null has no RESP form, and default= is not called for it; leave it out"
     for text in ("SET k {a}", "SET k x{a}", "HSET k {**}", "SADD k {*b}"):
         with pytest.raises(EncodeError, match=words):
             dumped([{"a": None, "b": [None]}], text, default=str)
@@ -195,7 +195,7 @@ def test_default_is_not_asked_about_none() -> None:
         dumped([("SET", None)], None, default=str)  # type: ignore[arg-type]
 
 
-def test_a_list_that_default_cuts_short_is_an_error() -> None:
+def test_a_list_changed_by_default_is_an_error() -> None:
     def cutting(_: object) -> str:
         items.clear()
         return "x"
@@ -216,7 +216,7 @@ def test_a_list_that_default_cuts_short_is_an_error() -> None:
                 dumped([{"t": items}], "SADD s {*t}", default=default)
 
 
-def test_json_that_default_cuts_short_is_an_error() -> None:
+def test_json_of_a_value_changed_by_default_is_an_error() -> None:
     def cutting(_: object) -> str:
         items.pop()
         return "x"
@@ -241,7 +241,7 @@ def test_json_that_default_cuts_short_is_an_error() -> None:
                 items = kind([1, object(), 2, 3])
                 inner: Any = Holder() if default is opening else items
                 row = {"t": {"in": [0, inner]}}
-                with pytest.raises(EncodeError, match=f"a {kind.__name__} changed while JSON was"):
+                with pytest.raises(EncodeError, match=f"a {kind.__name__} changed while it was"):
                     dumped([row], text, default=default)
     removed: dict[str, Any] = {"a": object(), "b": 1, "c": 2}
     with pytest.raises(EncodeError, match="changed"):

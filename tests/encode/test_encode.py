@@ -1,4 +1,4 @@
-"""pack: what each type of argument becomes, values that are refused, and equality with hiredis."""
+"""pack: the text of each type of argument, refused values, and equality with hiredis."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ USUAL_TEXTS = [
 
 
 @pytest.mark.parametrize(("value", "text"), USUAL_TEXTS)
-def test_usual_text(value: object, text: str) -> None:
+def test_common_text_forms(value: object, text: str) -> None:
     assert pack("SET", value) == resp(b"SET", text.encode())
     assert pack("SET", value, default=lambda each: 7) == resp(b"SET", b"7")
 
@@ -206,25 +206,25 @@ FLOATS += [1e-5, 5e-324, 2.2250738585072014e-308, sys.float_info.max, math.inf, 
 
 
 @pytest.mark.parametrize("value", FLOATS)
-def test_float_is_its_repr(value: float) -> None:
+def test_float_is_sent_as_repr(value: float) -> None:
     assert pack(value) == resp(repr(value).encode())
     assert pack(np.float64(value)) == resp(repr(value).encode())
 
 
 OBJECTS = (
-    "an argument is str, bytes, int, float, Decimal, a date, time or timedelta, UUID or a buffer; "
-    "convert it, or pass default="
+    "an argument must be str, bytes, int, float, Decimal, a date, time or timedelta, UUID or a "
+    "buffer; convert it, or pass default="
 )
 
 REFUSED_VALUES = [
-    (True, r"cannot send True \(a bool\): Redis has none; send 1 or 'true', or pass default=int"),
+    (True, r"cannot send True \(a bool\): Redis has no booleans; send 1 or 'true', or pass"),
     (False, "send 0 or 'false', or pass default=int"),
-    (np.bool_(True), "Redis has none; send 1 or 'true', or pass default=int"),
+    (np.bool_(True), "Redis has no booleans; send 1 or 'true', or pass default=int"),
     (None, "leave it out, send an empty string, or let nulls='skip' or nulls='empty' do so"),
     ([1], rf"cannot send \[1\] \(a list\): {OBJECTS}"),
     ({}, OBJECTS),
     (fractions.Fraction(1, 3), rf"cannot send Fraction\(1, 3\) \(a Fraction\): {OBJECTS}"),
-    (pd.NaT, r"cannot send NaT \(a NaTType\): it is a null; put None in its place"),
+    (pd.NaT, r"cannot send NaT \(a NaTType\): it is a null; replace it with None"),
     (pd.NA, r"cannot send <NA> \(a NAType\)"),
     (1j, OBJECTS),
     (np.complex128(1j), OBJECTS),
@@ -283,9 +283,9 @@ ARRAYS = [
 
 @pytest.mark.parametrize("value", ARRAYS, ids=lambda value: type(value).__name__)
 def test_array_that_is_not_plain_bytes(value: object) -> None:
-    """Its bytes would be a float64 in an index of FLOAT32, and the other way round."""
+    """Its raw bytes could be float64 for a FLOAT32 index, or the other way round."""
     kind = type(value).__name__
-    words = rf" \(a {kind}\): of arrays .* \{{field!f32\}} in a template .* its \.tobytes\(\)$"
+    words = rf" \(a {kind}\): only one-dim.* \{{field!f32\}} in a template .* its \.tobytes\(\)$"
     for commands in ([("SET", "k", value)], [("SET", "k", value, "EX", 5)]):
         with pytest.raises(EncodeError, match=f"argument 2: cannot send .*{words}"):
             pack(*commands[0])
@@ -342,11 +342,11 @@ def test_default_for_bool_dates_and_objects() -> None:
 
 @pytest.mark.parametrize("result", [None, True, [1], bytearray(b"x"), object()])
 def test_default_returns_another_type(result: object) -> None:
-    with pytest.raises(EncodeError, match="has to return str, bytes, int or float"):
+    with pytest.raises(EncodeError, match="must return str, bytes, int or float"):
         pack("SET", 1j, default=lambda value: result)
 
 
-def test_default_is_not_asked_for_none() -> None:
+def test_default_is_not_called_for_none() -> None:
     with pytest.raises(EncodeError, match="cannot send None"):
         pack("SET", None, default=lambda value: "x")
 
@@ -362,7 +362,7 @@ ARGUMENTS = st.one_of(TEXTS, st.binary(), st.integers(), st.floats())
 
 
 def commands_of(arguments: list[object]) -> Iterator[tuple[object, ...]]:
-    """Every run of one to six neighbours, as a command."""
+    """Yield every run of one to six adjacent arguments as a command."""
     for size in range(1, 7):
         for start in range(len(arguments) - size + 1):
             yield ("SET", *arguments[start : start + size])

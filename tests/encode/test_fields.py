@@ -92,7 +92,7 @@ def test_path_in_columns() -> None:
     assert dumped(long, "SET k {a.b}") == dumped(long.to_pylist(), "SET k {a.b}")
 
 
-def test_the_error_of_a_value_names_the_path() -> None:
+def test_value_errors_name_the_path() -> None:
     table = pa.table({"at": [{"geo": {"lat": None}}]})
     for data, what in ((table, "column"), (table.to_pylist(), "field")):
         for text in ("SET k {at.geo.lat}", "SET k x:{at.geo.lat}", "SADD k {*at.geo.lat}"):
@@ -103,12 +103,12 @@ def test_the_error_of_a_value_names_the_path() -> None:
     table = pa.table({"at": [{"x": float("nan"), "v": [1.0]}, {"x": 1, "v": [1.0, 2.0]}]})
     with pytest.raises(EncodeError, match=r"column 'at.x', argument 1: NaN and infinity"):
         dumped(table, "SET {at.x!json}")
-    with pytest.raises(EncodeError, match=r"row 1, .* column 'at.v', .* another length"):
+    with pytest.raises(EncodeError, match=r"row 1, .* column 'at.v', .* length differs"):
         dumped(table, "SET {at.v!f32}")
 
 
-def test_a_name_with_dots_comes_before_a_path() -> None:
-    """As a CSV file has it; where a row does not, it is a path."""
+def test_a_name_with_dots_takes_precedence_over_a_path() -> None:
+    """A CSV column may have such a name; rows without that name use the path."""
     both = {"a.b": 1, "a": {"b": 2, "c.d": 3}, "No.": 4, ".x": 5}
     rows = [both, {"a": {"b": 2}, "No.": 4, ".x": 5}]
     table = pa.Table.from_pylist([both])
@@ -119,7 +119,7 @@ def test_a_name_with_dots_comes_before_a_path() -> None:
         )
         assert dumped(data, "HSET {a.b} {**-a}") == pack("HSET", 1, "No.", 4, ".x", 5)
         assert dumped(data, "HSET k {**-a,a.b}") == pack("HSET", "k", "No.", 4, ".x", 5)
-    # A path names a part of a field: the field is still one of {**}.
+    # A path names a part of a field; {**} still contains the field.
     nested = {"a": {"b": 2}, "c": 1}
     for data in ([nested], pa.Table.from_pylist([nested])):
         assert dumped(data, "HSET {a.b} {**!json}") == pack("HSET", 2, "a", '{"b":2}', "c", 1)
@@ -144,10 +144,10 @@ def test_path_that_leads_nowhere(marked: str, words: str) -> None:
     refused(table.to_pylist(), marked, f"the row has no field {{{key}}}: {text}")
 
 
-def test_path_through_what_has_no_fields() -> None:
+def test_path_through_a_value_without_fields() -> None:
     row = {"at": {"name": "Ulm", "tags": [1]}, "map": {"a": 1}}
     table = pa.table({"at": [row["at"]], "map": pa.array([[("a", 1)]], pa.map_("string", "int8"))})
-    nowhere = "and a path leads through structs only"
+    nowhere = "and a path can only go through structs"
     refused(table, "SET ^{at.name.title}", "the data has no column {at.name.title}: the column "
             f"'at.name' is of type string, {nowhere}")  # fmt: skip
     refused(table, "SET ^{at.tags.0}", "the data has no column {at.tags.0}: the column 'at.tags' "
@@ -167,7 +167,7 @@ def test_path_through_what_has_no_fields() -> None:
             "named 'x'; rename one")  # fmt: skip
 
 
-# A key that a mapping does not have.
+# Keys that a mapping lacks.
 
 MISSING: list[tuple[str, Any, list[Any], list[Any]]] = [
     ("SET k {b}; GET {a}", {"a": 1}, [("GET", 1)], [("SET", "k", ""), ("GET", 1)]),
@@ -210,8 +210,8 @@ def test_missing_keys_as_in_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
-def test_what_is_declared_may_not_be_missing(nulls: Any) -> None:
-    """Columns, attributes and positions are declared; only a mapping may leave out a key."""
+def test_declared_fields_must_exist(nulls: Any) -> None:
+    """Columns, attributes and positions are declared; only a mapping may lack a key."""
     with sqlite3.connect(":memory:") as connection:
         connection.row_factory = sqlite3.Row
         row = connection.execute("SELECT 7 AS id").fetchone()
@@ -219,7 +219,7 @@ def test_what_is_declared_may_not_be_missing(nulls: Any) -> None:
     refused([Address("Ulm")], "GET ^{zip}", "the row has no field {zip}: its fields are ci", nulls)
     refused([Geo(1, 2)], "GET ^{zip}", "the row has no field {zip}: its fields are lat", nulls)
     refused([(1, 2)], "GET ^{2}", "the row has no field {2}: it is a tuple of 2 values", nulls)
-    refused([{"a": 1}], "GET ^{0}", "the row has no field {0}: its fields are a; fields of", nulls)
+    refused([{"a": 1}], "GET ^{0}", "the row has no field {0}: its fields are a; write a", nulls)
     refused(BASE, "GET ^{zip}", "the data has no column {zip}: its columns are id, at, vec", nulls)
 
 
@@ -278,6 +278,8 @@ def test_names_with_spaces() -> None:
         assert dumped(data, 'SET {Full Name} {"Full Name"} { edge } {" edge "}') == pack(
             "SET", "Ann", "Ann", 2, 2
         )
-    # As a shell hands it over when the quotes are missing.
-    with pytest.raises(TemplateError, match=r"not closed; .*; a template with spaces in it has to"):
+    # As a shell passes it if the quotes are missing.
+    with pytest.raises(
+        TemplateError, match=r"not closed; .*; put a template with spaces in quotes"
+    ):
         Template("SET", "{id}", "{Full", "Name}")

@@ -1,4 +1,4 @@
-"""Commands that pack and pack_many refuse, and rows that are no commands."""
+"""Commands that pack and pack_many refuse, and rows that are not commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from plain_resp import Text, resp
 
 from fastresp import EncodeError, pack, pack_many
 
-# Told by the first word alone.
+# Recognised by the first word alone.
 REFUSED_NAMES = ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE"]
 REFUSED_NAMES += ["SUNSUBSCRIBE", "MONITOR", "SYNC", "PSYNC", "HELLO", "QUIT", "RESET"]
 CASES = [
@@ -36,7 +36,7 @@ def test_refused_command(name: str) -> None:
 def test_client_reply_is_refused(name: object, arguments: tuple[object, ...]) -> None:
     with pytest.raises(EncodeError, match=r"^CLIENT REPLY changes the reply stream"):
         pack(name, *arguments)
-    # The same name object, harmless before, is looked at again.
+    # The same name object, allowed before, is checked again.
     with pytest.raises(EncodeError, match=r"^command 1: CLIENT REPLY"):
         pack_many([(name, "LIST"), (name, *arguments)])
 
@@ -48,11 +48,11 @@ def test_client_reply_is_refused(name: object, arguments: tuple[object, ...]) ->
         *(("SYNCS",), ("QUI",), ("RESETX",), ("PUBLISH", "SUBSCRIBE", "x"), ("SET", "MONITOR")),
     ],
 )
-def test_harmless_command(command: tuple[str, ...]) -> None:
+def test_allowed_command(command: tuple[str, ...]) -> None:
     assert pack(*command) == resp(*(each.encode() for each in command))
 
 
-def test_default_can_not_hide_a_refused_command() -> None:
+def test_default_cannot_hide_a_refused_command() -> None:
     command = ["MONITOR", 1j]
 
     def hide(value: object) -> int:
@@ -75,8 +75,8 @@ def test_empty_command() -> None:
 @pytest.mark.parametrize(
     ("row", "hint"),
     [
-        ("SET k v", "give it as the template"),
-        (b"SET k v", "give it as the template"),
+        ("SET k v", "pass it as the template"),
+        (b"SET k v", "pass it as the template"),
         ({"a": 1}, "rows with named fields need a template"),
         (7, "a command is a list or tuple of arguments"),
         (iter(["SET"]), "a command is a list or tuple of arguments"),

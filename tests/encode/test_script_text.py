@@ -1,4 +1,4 @@
-"""Scripts as parts of templates: how their keys and arguments are written, and what is none."""
+"""Scripts as parts of templates: how to write keys and arguments, and what is refused."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def test_command() -> None:
 @pytest.mark.parametrize(
     ("keys", "args", "message"),
     [
-        ("{*list}", "", "the number of keys has to be known"),
-        ("a {**}", "", "the number of keys has to be known"),
+        ("{*list}", "", "the number of keys must be the same"),
+        ("a {**}", "", "the number of keys must be the same"),
         ("a;b", "", "this ends the command"),
         ("a", "b\nc", "this ends the command"),
         ("a 'b", "", "this quote is not closed"),
         ("a", "{b", "this brace is not closed"),
     ],
 )
-def test_what_is_no_command(keys: str, args: str, message: str) -> None:
+def test_invalid_keys_and_arguments(keys: str, args: str, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
         ADD.command(keys, args)
 
@@ -52,15 +52,15 @@ def test_quoted_ends_are_text() -> None:
     assert arguments(chunk)[3:] == (b";", b"a;\n")
 
 
-def test_no_text() -> None:
-    with pytest.raises(TypeError, match="a Script takes the text of a Lua script, not a PosixPath"):
+def test_script_needs_text() -> None:
+    with pytest.raises(TypeError, match="a Script needs the text of a Lua script, not a PosixPath"):
         Script(Path("x.lua"))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a Script becomes one by its command"):
+    with pytest.raises(TypeError, match="for a Script, pass what its command"):
         as_template([ADD])  # type: ignore[list-item]
 
 
 def test_not_in_a_transaction() -> None:
-    with pytest.raises(TemplateError, match="can't be sent again within MULTI and EXEC") as caught:
+    with pytest.raises(TemplateError, match="can't be resent within MULTI and EXEC") as caught:
         as_template(["multi", ADD.command("a", "1"), "EXEC"])
     assert str(caught.value).splitlines()[-2:] == [
         f"    EVALSHA {ADD.sha1} 1 a 1",
@@ -82,7 +82,7 @@ def test_as_part_of_a_template() -> None:
     assert pickle.loads(pickle.dumps(ADD)).sha1 == ADD.sha1
 
 
-def test_missing_field_has_its_place() -> None:
+def test_missing_field_error_has_its_place() -> None:
     with pytest.raises(TemplateError, match=r"the row has no field \{city\}") as caught:
         fastresp.dump([{"id": 1}], ADD.command("u:{id}", "{city}"), io.BytesIO())
     _, line, caret = str(caught.value).splitlines()

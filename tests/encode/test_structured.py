@@ -42,6 +42,6 @@ def test_fields(rows: np.ndarray, template: str, expected: list[tuple[object, ..
     assert file.getvalue() == fastresp.pack_many(expected)
 
 
-def test_name_that_is_none() -> None:
+def test_unknown_name() -> None:
     with pytest.raises(fastresp.TemplateError, match="its fields are id, full name, v"):
         fastresp.dump(ROWS, "SET {name} v", io.BytesIO())

@@ -118,7 +118,7 @@ ROWS = [
     ("HSET u {**}", Plain(), ALL),
     ("HSET u {**}", Point(1, "b"), ("HSET", "u", "x", 1, "y", "b")),
     ("HSET u {**} end", {"a": 1, 2: b"b"}, ("HSET", "u", "a", 1, 2, b"b", "end")),
-    # {**} leaves out the fields that its own command names, in whatever way.
+    # {**} leaves out the fields that its own command names in any form.
     ("HSET u:{id} {**}", FIELDS, ("HSET", "u:7", "name", "né")),
     ("HSET {id!json} {**}", FIELDS, ("HSET", "7", "name", "né")),
     ("HSET {*id} {**}", {"id": [1, 2], "name": "b"}, ("HSET", 1, 2, "name", "b")),
@@ -166,7 +166,7 @@ def test_row(text: str, row: Any, expected: Any) -> None:
         with pytest.raises(TemplateError):
             fill(text, row)
         return
-    # Twice: what was learnt of the first row is used for the second.
+    # Twice: the second row uses what was cached for the first.
     assert fill(text, row, row) == pack(*expected) * 2
 
 
@@ -268,7 +268,7 @@ def test_no_nulls_means_no_skips() -> None:
         assert fill("SET {*!json}", {"v": None}, nulls=nulls) == pack("SET", '{"v":null}')
 
 
-def test_json_of_usual_texts() -> None:
+def test_json_of_common_text_forms() -> None:
     values = [decimal.Decimal("1E+3"), dt.date(2013, 1, 2), dt.timedelta(1), uuid.UUID(int=1)]
     texts = ["1000", "2013-01-02", "P1D", "00000000-0000-0000-0000-000000000001"]
     row = {"v": {"a": values}, "w": values[1]}
@@ -294,14 +294,14 @@ def test_json_default() -> None:
 
 
 def header_rows() -> Iterable[tuple[str, list[int]]]:
-    """Lengths and counts on both sides of every digit, in changing order."""
+    """Lengths and counts just below and above each power of ten, in mixed order."""
     sizes = [0, 1, 6, 7, 8, 9, 10, 96, 97, 98, 99, 100, 996, 997, 998, 999, 1000, 9999, 100_000]
     for a in sizes:
         for b in sizes:
             yield "é" * (a // 2) + "x" * (a % 2), list(range(b % 1200))
 
 
-def test_headers_that_were_guessed_wrong() -> None:
+def test_wrongly_guessed_headers() -> None:
     rows = list(header_rows())
     assert fill("SET <{0}> {0}", *rows) == pack_many(("SET", f"<{v}>", v) for v, _ in rows)
     assert fill("SADD x{0} {*1} y{0}", *rows) == pack_many(
@@ -328,7 +328,7 @@ def as_bytes(value: Any) -> bytes:
 
 
 def expected_commands(row: dict[str, Any], nulls: str) -> Iterable[list[Any]]:
-    """What the template below makes of a row, in plain Python."""
+    """The commands that the template below makes of a row, in plain Python."""
     empty = {key: "" if value is None else value for key, value in row.items()}
     if nulls == "empty" or row["v"] is not None:
         yield ["SET", b"k:" + as_bytes(row["id"]) + b":" + as_bytes(empty["v"]), empty["v"]]
@@ -352,7 +352,7 @@ def test_random_rows(rows: list[dict[str, Any]], nulls: str) -> None:
     assert fill(text, *proxies, nulls=nulls) == expected
 
 
-def test_a_file_is_no_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_not_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "h2.csv").write_text("id\n1\n")
     for template in ("h2.csv", ["h2.csv", "SET k v"]):

@@ -1,4 +1,4 @@
-"""Template texts: how they are split into arguments, and where the caret of each error is."""
+"""Template texts: splitting into arguments, and the caret of each error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LITERALS = [
     ("SET pre'a b'post", ["SET", "prea bpost"]),
     ("SET {{}} a{{b}}c '{{'", ["SET", "{}", "a{b}c", "{"]),
     ("SET né✓ 'ü ü'", ["SET", "né✓", "ü ü"]),
-    # Only the spaces of redis-cli end a word.
+    # Only redis-cli's white space ends a word.
     ("SET a\u00a0b c\u3000d", ["SET", "a\u00a0b", "c\u3000d"]),
     ("client list", ["client", "list"]),
 ]
@@ -80,16 +80,16 @@ def test_several_commands(text: str) -> None:
     assert fill(Template("SET {a} 1", "DEL {b}"), {"a": 1, "b": 2}) == expected
 
 
-# The marker ^ stands before the character that the caret has to point at.
+# The marker ^ precedes the character that the caret must point at.
 BAD_TEXTS = [
-    ("^", "the template is empty; it needs the name of a command"),
+    ("^", "the template is empty; it needs a command name"),
     ("^  ; \n;", "the template is empty"),
     ("SET user:^{id", "this brace is not closed; write '{{' for a literal one"),
     ("SET ^{a{b}", "this brace is not closed"),
     ("SET {a} ^{", "this brace is not closed"),
-    ("SET a^}", "this brace closes nothing; write '}}' for a literal one"),
-    ("SET {a}^} x", "this brace closes nothing"),
-    ("SET '^} '", "this brace closes nothing"),
+    ("SET a^}", "this brace was not opened; write '}}' for a literal one"),
+    ("SET {a}^} x", "this brace was not opened"),
+    ("SET '^} '", "this brace was not opened"),
     ('SET x^"a b', "this quote is not closed"),
     ("SET ^'a b\\'", "this quote is not closed"),
     ('SET "a" ^"', "this quote is not closed"),
@@ -97,28 +97,28 @@ BAD_TEXTS = [
     ("SET ^{} x", "this placeholder names no field; use {name}, {0}, {*list}, {**} or {*!json}"),
     ("SET x^{*}", "this placeholder names no field"),
     ("SET ^{!json}", "this placeholder names no field"),
-    ("SET ^{a!xml}", "'!xml' can't be used here; a single field takes !json"),
-    ("SET ^{a!f8}", "'!f8' can't be used here; a single field takes !json, !f16, !f32, !f64"),
+    ("SET ^{a!xml}", "'!xml' can't be used here; a single field allows !json"),
+    ("SET ^{a!f8}", "'!f8' can't be used here; a single field allows !json, !f16, !f32, !f64"),
     ("SET ^{a!}", "'!' can't be used here"),
     ("SET ^{*!f32}", "this placeholder names no field"),
-    ("SET ^{**!f32}", "'!f32' can't be used here; {**} takes !json"),
-    ("SET ^x{a!f32}", "{a!f32} is an argument by itself; put spaces around it"),
-    ("SET ^{0!f16}{b!f32}", "{0!f16} is an argument by itself"),
+    ("SET ^{**!f32}", "'!f32' can't be used here; {**} allows !json"),
+    ("SET ^x{a!f32}", "{a!f32} must be a whole argument; put spaces around it"),
+    ("SET ^{0!f16}{b!f32}", "{0!f16} must be a whole argument"),
     ("SET ^{*a!json}", "'!json' can't be used here"),
-    ("HSET {a} ^x{**}", "{**} makes arguments of its own; put spaces around it"),
-    ("HSET ^{**}x", "{**} makes arguments of its own"),
-    ("HSET ^{**}{a}", "{**} makes arguments of its own"),
-    ("SADD s ^t:{*tags}", "{*tags} makes arguments of its own"),
-    ("SADD s ^'{*tags} '", "{*tags} makes arguments of its own"),
+    ("HSET {a} ^x{**}", "{**} makes several arguments; put spaces around it"),
+    ("HSET ^{**}x", "{**} makes several arguments"),
+    ("HSET ^{**}{a}", "{**} makes several arguments"),
+    ("SADD s ^t:{*tags}", "{*tags} makes several arguments"),
+    ("SADD s ^'{*tags} '", "{*tags} makes several arguments"),
     ("^MONITOR", "MONITOR changes the reply stream"),
     ("SET a b; ^subscribe {c}", "SUBSCRIBE changes the reply stream"),
     ("SET a b ;\n  ^'CLIENT' reply off", "CLIENT REPLY changes the reply stream"),
     ("SET a ^\ud800", "this character is a lone surrogate, which UTF-8 can't hold"),
     ('SET a "\\^\udfff"', "this character is a lone surrogate"),
-    # The line of the caret alone is shown; a tab counts as one column.
+    # Only the line with the caret is shown; a tab counts as one column.
     ("SET a b\nSET\t{a} ^{b\nSET c", "this brace is not closed"),
-    ("SET 'a\nb' ^}\nSET c", "this brace closes nothing"),
-    ("SET é✓ ^}", "this brace closes nothing"),
+    ("SET 'a\nb' ^}\nSET c", "this brace was not opened"),
+    ("SET é✓ ^}", "this brace was not opened"),
 ]
 
 
@@ -142,7 +142,7 @@ def test_caret_drawn() -> None:
     )
 
 
-def test_texts_of_a_list_are_closed_each() -> None:
+def test_each_text_of_a_list_must_be_closed() -> None:
     with pytest.raises(TemplateError, match="this quote is not closed"):
         Template('SET "a', 'b" c')
     with pytest.raises(TemplateError, match="this brace is not closed"):
@@ -170,23 +170,27 @@ MISSING = [
     ("SET ^{b!json}", {"a": 1}, "the row has no field {b}"),
     ("SET ^{b}", {}, "the row has no field {b}: the dict has no fields"),
     ("SET ^{b}", dict.fromkeys(range(23)), "the row has no field {b}: its fields are 0, 1, 2"),
-    ("SET ^{0}", {"a": 1}, "the row has no field {0}: its fields are a; fields of a mapping go by"),
+    ("SET ^{0}", {"a": 1}, "the row has no field {0}: its fields are a; write a mapping's fields"),
     ("SET ^{z}", Point(1, 2), "the row has no field {z}: its fields are x, y"),
     ("SET {1} ^{2}", Point(1, 2), "the row has no field {2}: its fields are x, y"),
     ("SET ^{2}", (1, 2), "the row has no field {2}: it is a tuple of 2 values without names"),
     ("SET ^{2}", [1, 2], "the row has no field {2}: it is a list of 2 values without names"),
     ("SET ^{id}", (1, 2), "the row has no field {id}: it is a tuple of 2 values"),
     ("SET ^{count}", (1, 2), "the row has no field {count}: it is a tuple of 2 values"),
-    ("SET ^{1}", "text", "the row has no field {1}: it is a single str, which is {0}"),
-    ("SET ^{real}", 5, "the row has no field {real}: it is a single int, which is {0}"),
+    ("SET ^{1}", "text", "the row has no field {1}: it is a single str; write {0} for it"),
+    ("SET ^{real}", 5, "the row has no field {real}: it is a single int; write {0} for it"),
     ("SET ^{id}", None, "the row has no field {id}: the NoneType has no fields"),
     ("SET ^{a}", Slotted(), "the row has no field {a}: the Slotted has no fields"),
     ("SET ^{99999999999999999999}", (1,), "the row has no field {99999999999999999999}"),
-    ("HSET u ^{**}", (1, 2), "{**} takes the names of a row's fields, and a tuple has none"),
-    ("HSET u ^{**}", "text", "{**} takes the names of a row's fields, and a str has none"),
-    ("SET u ^{*!json}", (1, 2), "{*!json} takes the names of a row's fields, and a tuple has none"),
-    ("SET u x^{*!json}", 5, "{*!json} takes the names of a row's fields, and a int has none"),
-    ("HSET u ^{**}", Slotted(), "{**} takes the names of a row's fields, and a Slotted has none"),
+    ("HSET u ^{**}", (1, 2), "{**} needs fields with names, and this row is a tuple without"),
+    ("HSET u ^{**}", "text", "{**} needs fields with names, and this row is a str without"),
+    (
+        "SET u ^{*!json}",
+        (1, 2),
+        "{*!json} needs fields with names, and this row is a tuple without",
+    ),
+    ("SET u x^{*!json}", 5, "{*!json} needs fields with names, and this row is a int without"),
+    ("HSET u ^{**}", Slotted(), "{**} needs fields with names, and this row is a Slotted"),
 ]
 
 
@@ -199,7 +203,7 @@ def test_missing_field(marked: str, row: Any, message: str) -> None:
     check_caret(caught.value, text, marked.index("^"), f"row 0: {message}")
 
 
-def test_missing_field_tells_the_row() -> None:
+def test_missing_field_error_has_the_row() -> None:
     rows = [{"a": 1}] * 1234
     with pytest.raises(TemplateError, match=r"^row 1,234: the row has no field") as caught:
         fill("SET {a}", *rows, {"b": 1})
@@ -220,8 +224,8 @@ def test_missing_field_tells_the_row() -> None:
         ("HSET k {**} {c}", {"b": 1, "c": []}, "field 'c', argument 4: cannot send []"),
         ("HSET k {**}", {"b": 1, "c": []}, "field 'c', argument 5: cannot send []"),
         ("SET k {1}", (1, True), "field 1, argument 2: cannot send True (a bool)"),
-        ("SADD s {*a}", {"a": "abc"}, "{*a} takes a list, and the field holds one str; write {a}"),
-        ("SADD s {*a}", {"a": 5}, "{*a} takes a list, and the field holds one int; write {a}"),
+        ("SADD s {*a}", {"a": "abc"}, "{*a} needs a list, and the field is a str; write {a}"),
+        ("SADD s {*a}", {"a": 5}, "{*a} needs a list, and the field is a int; write {a}"),
         ("SET k {a!json}", {"a": float("nan")}, "field 'a', argument 2: NaN and infinity"),
         ("SET k {a!json}", {"a": 1j}, "argument 2: JSON has no form for 1j (a complex); convert"),
         ("SET k {a!json}", {"a": [b"x"]}, "JSON has no form for b'x' (a bytes); decode it, or"),
@@ -255,5 +259,5 @@ def test_as_template() -> None:
     assert as_template(template) is template
     assert as_template("GET {0}").text == "GET {0}"
     assert as_template(["GET {0}", "GET b"]).text == "GET {0}\nGET b"
-    with pytest.raises(TypeError, match="a command template is a str, a list of str"):
+    with pytest.raises(TypeError, match="a command template must be a str, a list of str"):
         as_template([b"GET a"])  # type: ignore[list-item]

@@ -1,4 +1,4 @@
-"""Vectors: {v!f16}, {v!f32} and {v!f64} of every kind of sequence, against NumPy."""
+"""Vectors: {v!f16}, {v!f32} and {v!f64} of every kind of sequence, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_sequence(vector: Any, conversion: str) -> None:
     assert fill(conversion, vector, vector) == expected(conversion, values) * 2
 
 
-# Of NaN there are many, and what becomes of one in a narrower type is the processor's choice.
+# There are many NaNs, and the processor decides how to narrow one.
 FLOATS = st.floats(allow_nan=False) | st.just(math.nan)
 
 
@@ -109,8 +109,8 @@ def test_rounding_to_halves() -> None:
 
 
 BAD = [
-    ([1.0, None], "item 1 is None: a vector holds no nulls"),
-    (np.array([None]), "item 0 is None: a vector holds no nulls"),
+    ([1.0, None], "item 1 is None: a vector can't contain nulls"),
+    (np.array([None]), "item 0 is None: a vector can't contain nulls"),
     ([1.0, "2.0"], "item 1 is '2.0' (a str), not a number"),
     ([[1.0], [2.0]], "item 0 is [1.0] (a list), not a number"),
     ([True], "item 0 is True (a bool), not a number"),
@@ -124,13 +124,16 @@ BAD = [
     (GRID, "(a ndarray) as a vector: it has 2 dimensions, not one"),
     (np.array(1.5), "it has 0 dimensions, not one"),
     (np.float64(1.5), "it has 0 dimensions, not one"),
-    (np.array([True]), "(a ndarray) as a vector: that is made of a list, tuple, array or other"),
-    (np.array(["a"]), "as a vector: that is made of a list"),
-    (np.array(["2020-01-01"], "M8[D]"), "as a vector: that is made of a list"),
-    (b"\0\0\0\0", "sequence of numbers; write the field without !f32 where its bytes are ready"),
-    (bytearray(4), "without !f32 where its bytes are ready"),
-    (memoryview(b"\0\0\0\0"), "without !f32 where its bytes are ready"),
-    ("1.5", "cannot send '1.5' (a str) as a vector: that is made of a list"),
+    (np.array([True]), "(a ndarray) as a vector: it must be a list, tuple, array or other"),
+    (np.array(["a"]), "as a vector: it must be a list"),
+    (np.array(["2020-01-01"], "M8[D]"), "as a vector: it must be a list"),
+    (
+        b"\0\0\0\0",
+        "sequence of numbers; write the field without !f32 if it holds an encoded vector",
+    ),
+    (bytearray(4), "without !f32 if it holds an encoded vector"),
+    (memoryview(b"\0\0\0\0"), "without !f32 if it holds an encoded vector"),
+    ("1.5", "cannot send '1.5' (a str) as a vector: it must be a list"),
     (1.5, "cannot send 1.5 (a float) as a vector"),
     ({1.5: 1}, "(a dict) as a vector"),
     ({1.5}, "(a set) as a vector"),
@@ -150,8 +153,8 @@ def test_bad_vector(vector: Any, message: str) -> None:
 
 @pytest.mark.parametrize("vector", [[1.0, 2.0, 3.0], np.zeros(3, "f4"), np.zeros(3)])
 def test_vector_of_another_length(vector: Any) -> None:
-    message = "row 1, .*: the vector has another length than the first one in its place, which had"
-    with pytest.raises(EncodeError, match=f"{message} 1: .* \\(it has 3\\)"):
+    message = "row 1, .*: the vector's length differs from the first one's"
+    with pytest.raises(EncodeError, match=f"{message}, 1; .* \\(this one has 3\\)"):
         fill("f32", [0.5], vector)
     with pytest.raises(EncodeError, match=f"{message} 3: .* \\(it has 1\\)"):
         fill("f32", vector, [0.5])
@@ -165,7 +168,7 @@ def test_nulls() -> None:
         fill("f32", None)
 
 
-def test_each_place_and_each_load_has_its_own_length() -> None:
+def test_each_placeholder_and_each_load_has_its_own_length() -> None:
     template = Template("HSET k v {0!f32} w {1!f64}; SET k {0!f16}")
     for size in (2, 3):
         row = (np.ones(size), [2.0] * 4)
@@ -187,7 +190,7 @@ def test_an_item_that_changes_its_list() -> None:
     assert fill("f32", vector) == expected("f32", [1.0, 2.0, 3.0])
 
 
-def test_a_vector_larger_than_the_server_takes() -> None:
+def test_a_vector_larger_than_the_server_accepts() -> None:
     writer = Writer(Template("SET k {0!f32}"))
     writer.max_bulk_bytes = 39
     with pytest.raises(EncodeError, match="40 bytes"):

@@ -1,4 +1,4 @@
-"""Writer and Chunk: where commands end, and what is left after an error."""
+"""Writer and Chunk: the ends of commands, and what remains after an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fastresp.encode.row_writer import CHUNK_BYTES
 
 
 def commands_of(chunk: Chunk) -> list[bytes]:
-    """The bytes of each command, cut at the ends."""
+    """Return the bytes of each command, cut at the ends."""
     data = bytes(chunk)
     assert len(chunk.ends) == len(chunk.rows)
     assert chunk.ends[-1] == len(chunk) == len(data)
@@ -39,7 +39,7 @@ def sets(count: int, size: int = 100) -> Iterator[tuple[str, int, bytes]]:
 
 
 def rest(writer: Writer) -> list[bytes]:
-    """The whole commands that a writer still holds."""
+    """Return the whole commands that a writer still holds."""
     chunk = writer.take()
     return [] if chunk is None else commands_of(chunk)
 
@@ -131,7 +131,7 @@ def test_rows_of_several_commands() -> None:
         for command in (("SET", i, i * i), ("SADD", "s", i), ("PUBLISH", "c", i * i))
     ]
     assert [row for chunk in chunks for row in chunk.rows] == [i for i in range(100) for _ in "abc"]
-    # A row is never split over two chunks.
+    # A row is never split between two chunks.
     assert len(chunks) > 5
     assert all(len(chunk.ends) % 3 == 0 for chunk in chunks)
 
@@ -188,7 +188,7 @@ def test_error_leaves_whole_commands(before: int, bad: Any) -> None:
     assert (chunk.first_command, bytes(chunk)) == (before, pack("SET", "after", 1))
 
 
-def test_error_takes_back_the_whole_row() -> None:
+def test_error_removes_the_whole_row() -> None:
     writer = Writer(Template("SET {a} 1; SADD s {b}"), chunk_seconds=60)
     with pytest.raises(EncodeError) as caught:
         list(writer.chunks([{"a": 1, "b": 2}, {"a": 3, "b": None}]))
@@ -198,7 +198,7 @@ def test_error_takes_back_the_whole_row() -> None:
     assert rest(writer) == [pack("SET", 1, 1), pack("SADD", "s", 2)]
 
 
-def test_missing_field_takes_back_the_whole_row() -> None:
+def test_missing_field_removes_the_whole_row() -> None:
     writer = Writer(Template("SET {a} 1\nSADD s {b}"), chunk_seconds=60)
     with pytest.raises(TemplateError, match=r"row 1: the row has no field {b}") as caught:
         list(writer.chunks([{"a": 1, "b": 2}, {"a": 3}]))
@@ -207,7 +207,7 @@ def test_missing_field_takes_back_the_whole_row() -> None:
 
 
 class SourceError(Exception):
-    """An exception of the user's own."""
+    """A user's exception."""
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_source_raises(kind: type[BaseException], plan: Template | None) -> None
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_interrupt_in_mid_command(kind: type[BaseException]) -> None:
+def test_interrupt_within_a_command(kind: type[BaseException]) -> None:
     def default(value: object) -> str:
         raise kind
 
@@ -276,7 +276,7 @@ def test_arguments_replaced_while_read() -> None:
 
 
 def test_two_writers_share_a_template() -> None:
-    """One in the middle of a row, while the other writes rows of another type and length."""
+    """One is within a row while the other writes rows of another type and length."""
     template = Template("HSET user:{0}:{1} {*2}")
 
     def default(value: object) -> str:
@@ -290,7 +290,7 @@ def test_two_writers_share_a_template() -> None:
 
 
 def test_trickling_source() -> None:
-    """Rows that come slowly go on before the chunk is full."""
+    """Slow rows are sent before the chunk is full."""
     sent = 0
 
     def source() -> Iterator[tuple[str, int]]:
@@ -312,7 +312,7 @@ def test_trickling_source() -> None:
     assert len(seen) == sent + 1
 
 
-def test_trickling_source_is_seen_early() -> None:
+def test_trickling_source_is_detected_early() -> None:
     def source() -> Iterator[tuple[str, int]]:
         yield ("SET", 0)
         time.sleep(0.3)
@@ -345,7 +345,7 @@ def test_any_chunk_size_gives_the_same_stream(commands: list[Any], chunk_bytes: 
     assert all(len(chunk) >= chunk_bytes for chunk in chunks[:-1])
 
 
-def test_large_arguments_are_held_as_long_as_their_chunk() -> None:
+def test_large_arguments_live_as_long_as_their_chunk() -> None:
     large = b"L" * (1 << 20)
     unheld = sys.getrefcount(large)
     writer = Writer(Template("SET {0} {1} {2}"), nulls="skip", chunk_bytes=1 << 19)
@@ -362,7 +362,7 @@ def test_large_arguments_are_held_as_long_as_their_chunk() -> None:
 
 
 def test_large_arguments_anywhere() -> None:
-    """Those that are not copied: among pairs, in commands left out, in a row taken back."""
+    """Arguments that are not copied: in pairs, in skipped commands, in a row rolled back."""
     chance = random.Random(7)
     large = "L" * (1 << 20)
     for _ in range(30):

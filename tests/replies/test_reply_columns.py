@@ -189,7 +189,7 @@ def test_too_large(size: int) -> None:
 
 def test_a_line_without_an_end() -> None:
     columns = ReplyColumns(["a"])
-    with pytest.raises(ProtocolError, match="a line has no end"):
+    with pytest.raises(ProtocolError, match="a line does not end"):
         for _ in range(100):
             columns.feed(b"*1")
     columns = ReplyColumns(["a"])

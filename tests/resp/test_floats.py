@@ -1,4 +1,4 @@
-"""Floats as text: equal to repr, and for the narrow ones to the digits that NumPy finds."""
+"""Floats as text: equal to repr, and for narrow floats to NumPy's digits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fastresp import pack_many
 
 
 def texts(values: Iterable[Any]) -> list[str]:
-    """What a row writes for each value."""
+    """Return the text that a row writes for each value."""
     return pack_many([["X", *values]]).decode().split("\r\n")[4::2]
 
 
 def narrow(value: Any) -> str:
-    """The digits of str(value), laid out as repr does: NumPy's own layout changed in 2.4."""
+    """Return the digits of str(value), formatted like repr: NumPy's own format changed in 2.4."""
     return repr(float(str(value)))
 
 

@@ -1,4 +1,4 @@
-"""ReplyReader against hiredis.Reader: the same objects, however the bytes are cut."""
+"""ReplyReader compared with hiredis.Reader: the same objects, however the bytes are split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTHING = object()
 
 
 class Hiredis:
-    """What hiredis makes of a stream, with our exceptions."""
+    """Read a stream with hiredis, with our exceptions."""
 
     def __init__(self, encoding: str | None) -> None:
         self.reader = hiredis.Reader(
@@ -45,7 +45,7 @@ def read(pieces: list[bytes], encoding: str | None = None) -> list[Any]:
 
 
 def plain(reply: Any) -> Any:
-    """With errors that can be compared."""
+    """Return the reply with errors that can be compared."""
     if isinstance(reply, list):
         return [plain(each) for each in reply]
     return ("error", reply.text) if isinstance(reply, CommandError) else reply
@@ -77,7 +77,7 @@ REPLIES = st.recursive(
     st.lists(REPLIES, max_size=10), st.lists(st.integers(0, 400)), st.sampled_from([None, "utf-8"])
 )
 @settings(max_examples=500)
-def test_as_hiredis_has_it(replies: list[bytes], cuts: list[int], encoding: str | None) -> None:
+def test_equal_to_hiredis(replies: list[bytes], cuts: list[int], encoding: str | None) -> None:
     stream = b"".join(replies)
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     pieces = [stream[a:b] for a, b in itertools.pairwise(places)]
@@ -95,8 +95,8 @@ def test_other_encodings() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
-def test_text_that_is_none(cut: int) -> None:
-    """What came before is to be had, and nothing is read after it."""
+def test_undecodable_text(cut: int) -> None:
+    """Earlier replies can be taken, and nothing after it is read."""
     stream = b"+OK\r\n" + bulk(b"a\xffb") + b"+OK\r\n"
     reader = ReplyReader("utf-8")
     for piece in (stream[: 5 + cut], stream[5 + cut :], b"+OK\r\n"):
@@ -114,7 +114,7 @@ def test_large_strings_in_pieces() -> None:
 
 @pytest.mark.parametrize("size", [4_093, 4_094, 4_095, 4_096, 200_000])
 def test_long_lines(size: int) -> None:
-    """A status is whole however long it is, and of an error text the beginning is kept."""
+    """A status of any length is kept whole; an error text is cut."""
     stream = b"*2\r\n+%b\r\n-%b\r\n:1\r\n" % (b"s" * size, b"e" * size)
     [status, error], number = Hiredis(None).read([stream])
     for cut in (len(stream), 1, 999, 65_536):
@@ -123,8 +123,8 @@ def test_long_lines(size: int) -> None:
 
 
 @pytest.mark.parametrize("text", [b"a\nb", b"\n", b"a\rb", b"\r\r", b"a\n\r"])
-def test_a_cr_or_lf_alone_ends_no_line(text: bytes) -> None:
-    """For all readers; a server's module may send one in a status."""
+def test_a_lone_cr_or_lf_does_not_end_a_line(text: bytes) -> None:
+    """This holds for all readers; a server's module may send one in a status."""
     stream = b"+%b\r\n-%b\r\n:1\r\n" % (text, text)
     for pieces in ([stream], [bytes([byte]) for byte in stream]):
         assert plain(read(pieces)) == [text, ("error", text.decode()), 1]
@@ -141,11 +141,11 @@ def test_deep_arrays() -> None:
     for _ in range(1000):
         [replies] = replies
     assert replies == [5]
-    with pytest.raises(ProtocolError, match="arrays in arrays, deeper than 1,024 levels"):
+    with pytest.raises(ProtocolError, match="arrays nested deeper than 1,024 levels"):
         read([b"*1\r\n" * 5000])
 
 
-def test_what_is_pending() -> None:
+def test_pending() -> None:
     reader = ReplyReader()
     assert not reader.pending
     for piece in (b"*2\r\n", b":1\r\n$", b"5\r\nab", b"cde", b"\r"):
@@ -160,31 +160,31 @@ def test_what_is_pending() -> None:
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        (b"hello\r\n", "'h', which begins no RESP2"),
-        (b"%1\r\n+a\r\n+b\r\n", "'%', which begins no RESP2"),
-        (b"$5\r\nabcdefg\r\n", "a bulk string longer than it says"),
-        (b"$5\r\nabcde\rx", "a bulk string longer than it says"),
-        (b":12a\r\n", "b'12a' as a number"),
-        (b":\r\n", "b'' as a number"),
-        (b":9223372036854775808\r\n", "as a number"),
-        (b"$-2\r\n", "-2 as a length"),
-        (b"$99999999999999999999\r\n", "as a number"),
+        (b"hello\r\n", "'h', which is not a RESP2 type"),
+        (b"%1\r\n+a\r\n+b\r\n", "'%', which is not a RESP2 type"),
+        (b"$5\r\nabcdefg\r\n", "a bulk string longer than its header says"),
+        (b"$5\r\nabcde\rx", "a bulk string longer than its header says"),
+        (b":12a\r\n", "an invalid number: b'12a'"),
+        (b":\r\n", "an invalid number: b''"),
+        (b":9223372036854775808\r\n", "an invalid number"),
+        (b"$-2\r\n", "an invalid length: -2"),
+        (b"$99999999999999999999\r\n", "an invalid number"),
         (b"*4294967296\r\n", "more than the 536,870,912 bytes that a reply may have"),
         (b"*8388609\r\n", "more than the 536,870,912 bytes that a reply may have"),
         (b"*2\r\n*8388607\r\n", "more than the 536,870,912 bytes that a reply may have"),
         (b"$536870913\r\n", "more than the 536,870,912 bytes that a reply may have"),
         (b"$1152921504606846975\r\n", "more than the 536,870,912 bytes"),
-        (b"$+5\r\nabcde\r\n", "+5 as a length"),
-        (b"$0000000000000000005\r\nabcde\r\n", "0000000000000000005 as a length"),
-        (b"$3\nabc\r\n", "b'3\\nabc' as a number"),
-        (b"\r\n", "'\\r', which begins no RESP2"),
+        (b"$+5\r\nabcde\r\n", "an invalid length: +5"),
+        (b"$0000000000000000005\r\nabcde\r\n", "an invalid length: 0000000000000000005"),
+        (b"$3\nabc\r\n", "an invalid number: b'3\\nabc'"),
+        (b"\r\n", "'\\r', which is not a RESP2 type"),
         (b":" + b"1" * 70, "a number that does not end"),
         (b"*" + b"1" * 70 + b"\r\n", "a number that does not end"),
-        (b"\xff" * 70, "'ÿ', which begins no RESP2"),
-        (b"*1\r\n" * 1025, "arrays in arrays, deeper than 1,024 levels"),
+        (b"\xff" * 70, "'ÿ', which is not a RESP2 type"),
+        (b"*1\r\n" * 1025, "arrays nested deeper than 1,024 levels"),
     ],
 )
-def test_what_is_no_reply(stream: bytes, words: str) -> None:
+def test_invalid_replies(stream: bytes, words: str) -> None:
     offsets = set()
     for size in (len(stream), 1, 2, 3, 7):
         reader = ReplyReader()
@@ -202,16 +202,16 @@ def test_what_is_no_reply(stream: bytes, words: str) -> None:
 
 @pytest.mark.parametrize("kind", [bytes([byte]) for byte in range(256) if byte not in b"+-:$*"])
 def test_wrong_first_byte(kind: bytes) -> None:
-    """It is refused at once, and not when its line ends."""
+    """It is refused at once, not at the end of its line."""
     reader = ReplyReader()
-    with pytest.raises(ProtocolError, match=r"which begins no RESP2 \(at byte 0\)"):
+    with pytest.raises(ProtocolError, match=r"which is not a RESP2 type \(at byte 0\)"):
         reader.feed(kind)
 
 
 @given(st.lists(REPLIES, max_size=4), st.binary(max_size=12), st.lists(st.integers(0, 200)))
 @settings(max_examples=500)
 def test_faults_in_pieces(replies: list[bytes], noise: bytes, cuts: list[int]) -> None:
-    """Whatever comes, the replies before it and the place of the fault are always the same."""
+    """The replies before a fault and its place don't depend on how the stream is split."""
     stream = b"".join(replies) + noise
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     outcomes = []
@@ -233,7 +233,7 @@ def test_faults_in_pieces(replies: list[bytes], noise: bytes, cuts: list[int]) -
 @pytest.mark.parametrize("most", [100, 1000])
 @pytest.mark.parametrize("encoding", [None, "utf-8"])
 def test_too_large(most: int, encoding: str | None) -> None:
-    """What a reply may have, it may; with a byte more it is refused when its header has come."""
+    """A reply at the limit is accepted; one more byte is refused once its header has arrived."""
     for head, tail in (
         (b"$%d\r\n", b"\r\n"),
         (b"*1\r\n$%d\r\n", b"\r\n"),
@@ -256,7 +256,7 @@ def test_too_large(most: int, encoding: str | None) -> None:
 
 @pytest.mark.parametrize("kind", [b"+", b"-"])
 def test_endless_line(kind: bytes) -> None:
-    """Whoever reads it, it ends after 16 MiB; in one place, wherever it was cut."""
+    """Every reader refuses it after 16 MiB, at one place, however it is split."""
     readers: list[Any] = [ReplyReader(), ReplyScanner(), ReplyColumns(["a"])]
     for reader in readers[: 2 if kind == b"+" else 3]:
         reader.feed(kind)
@@ -268,7 +268,7 @@ def test_endless_line(kind: bytes) -> None:
 
 @pytest.mark.parametrize("kind", [b"+", b"-"])
 def test_too_long_a_line_that_ends(kind: bytes) -> None:
-    """Cut or not, with its CRLF it may have 16 MiB and not a byte more."""
+    """Split or not, a line may have 16 MiB with its CRLF and not a byte more."""
     words = "does not end within 16,777,216 bytes"
     for size, right in ((16_777_216, True), (16_777_217, False)):
         line = kind + b"x" * (size - 3) + b"\r\n"
@@ -281,8 +281,8 @@ def test_too_long_a_line_that_ends(kind: bytes) -> None:
                         reader.feed(piece)
 
 
-def test_room_for_a_promise() -> None:
-    """A header alone gets no more than a mebibyte, and what comes is held about once."""
+def test_memory_for_a_promised_length() -> None:
+    """A header alone allocates at most 1 MiB, and received data is held about once."""
     tracemalloc.start()
     try:
         reader = ReplyReader()
@@ -296,11 +296,11 @@ def test_room_for_a_promise() -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1, True, 1.5, "1"])
-def test_limits_that_can_not_be(most: Any) -> None:
+def test_invalid_limits(most: Any) -> None:
     for reader in (
         lambda: ReplyReader(max_reply_bytes=most),
         lambda: ReplyScanner(max_reply_bytes=most),
         lambda: ReplyColumns(["a"], max_reply_bytes=most),
     ):
-        with pytest.raises(ValueError, match="max_reply_bytes is a number of bytes above 0"):
+        with pytest.raises(ValueError, match="max_reply_bytes must be a number of bytes above 0"):
             reader()

@@ -1,4 +1,4 @@
-"""ReplyScanner: replies in any pieces are counted, their errors kept; faults have an offset."""
+"""ReplyScanner: count replies in any pieces, keep their errors; faults have an offset."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from fastresp.server.local_server import LocalServer
 
 Errors = list[tuple[int, bytes, bool]]
 
-# Bytes, how many replies they are, and the errors.
+# Bytes, the number of replies, and the errors.
 WHOLE: list[tuple[bytes, int, Errors]] = [
     (b"", 0, []),
-    # Simple strings. A CR or LF alone ends no line.
+    # Simple strings. A lone CR or LF does not end a line.
     (b"+OK\r\n", 1, []),
     (b"+OK\r\n" * 3, 3, []),
     (b"+\r\n", 1, []),
@@ -61,13 +61,13 @@ WHOLE: list[tuple[bytes, int, Errors]] = [
     (b":1\r\n*2\r\n-A\r\n*1\r\n!1\r\nB\r\n", 2, [(1, b"A", True), (1, b"B", True)]),
     (b"%1\r\n-A\r\n-B\r\n~1\r\n-C\r\n", 2, [(0, b"A", True), (0, b"B", True), (1, b"C", True)]),
     (b"*1\r\n-A\r\n-B\r\n", 2, [(0, b"A", True), (1, b"B", False)]),
-    # Push messages are no replies, and an error in one is no command's.
+    # Push messages are not replies, and an error in one belongs to no command.
     (b">2\r\n+a\r\n:1\r\n", 0, []),
     (b">0\r\n>1\r\n*1\r\n-A\r\n>2\r\n-B\r\n!1\r\nC\r\n+OK\r\n", 1, []),
     (b"+OK\r\n>1\r\n+a\r\n-A\r\n>1\r\n>1\r\n-B\r\n-C\r\n", 3, [(1, b"A", False), (2, b"C", False)]),
-    # RESP allows them between replies only; inside one they would be an element of it.
+    # RESP allows them only between replies; inside a reply they would be an element.
     (b"*2\r\n>1\r\n-A\r\n>0\r\n+OK\r\n", 2, [(0, b"A", True)]),
-    # Attributes belong to what follows.
+    # Attributes belong to the reply after them.
     (b"|1\r\n+ttl\r\n:1\r\n+OK\r\n", 1, []),
     (b"|0\r\n+OK\r\n", 1, []),
     (b"|1\r\n-A\r\n*1\r\n-B\r\n-C\r\n", 1, [(0, b"C", False)]),
@@ -96,21 +96,21 @@ PARTS = [
     (b">1\r\n", 0),
     (b"|1\r\n+a\r\n", 0),
     (b"+OK\r\n+OK\r\n*2\r\n+OK\r\n", 2),
-    # Lengths and counts that no memory would hold: nothing is reserved for them.
+    # Lengths and counts beyond any memory: nothing is allocated for them.
     (b"$536870912\r\n", 0),
     (b"!536870912\r\nERR", 0),
     (b"*4294967295\r\n" * 1000, 0),
     (b"%4294967295\r\n:1\r\n:2\r\n:3\r\n", 0),
 ]
 
-# Bytes after b"+OK\r\n", where in them the fault is, what is said of it, and the bytes shown.
-VALUE = "a line has no proper value"
+# Bytes after b"+OK\r\n", the fault's place in them, its message, and the bytes shown.
+VALUE = "a line has an invalid value"
 LONGER = "a bulk string is longer than its header says"
 MALFORMED = [
-    (b"x", 0, "no reply begins like this", b"+OK\r\nx"),
-    (b"\r\n", 0, "no reply begins like this", b"+OK\r\n\r\n"),
-    (b"HTTP/1.1 400 Bad Request\r\n", 0, "no reply begins like this", b"+OK\r\nHTTP/1.1 400 Bad"),
-    (b"+OK\r\n\x00\r\n", 5, "no reply begins like this", b"+OK\r\n+OK\r\n\x00\r\n"),
+    (b"x", 0, "no reply starts like this", b"+OK\r\nx"),
+    (b"\r\n", 0, "no reply starts like this", b"+OK\r\n\r\n"),
+    (b"HTTP/1.1 400 Bad Request\r\n", 0, "no reply starts like this", b"+OK\r\nHTTP/1.1 400 Bad"),
+    (b"+OK\r\n\x00\r\n", 5, "no reply starts like this", b"+OK\r\n+OK\r\n\x00\r\n"),
     (b":\r\n", 0, VALUE, b"+OK\r\n:\r\n"),
     (b":-\r\n", 0, VALUE, b"+OK\r\n:-\r\n"),
     (b":+-1\r\n", 0, VALUE, b"+OK\r\n:+-1\r\n"),
@@ -156,15 +156,15 @@ MALFORMED = [
     (b"!1\r\nabc\r\n", 5, LONGER, b"+OK\r\n!1\r\nabc\r\n"),
     (b"=3\r\ntxt\r\n", 0, "a verbatim string is too short", b"+OK\r\n=3\r\ntxt\r\n"),
     (b"=7\r\ntext:ab\r\n", 7, "a verbatim string does not name", b"+OK\r\n=7\r\ntext:ab\r\n"),
-    (b":" * 70_000, 0, "a line has no end", b"+OK\r\n" + b":" * 16),
-    (b"$" + b"0" * 70_000 + b"\r\n", 0, "a line has no end", b"+OK\r\n$" + b"0" * 15),
-    (b"(" + b"1" * 65_537 + b"\r\n", 0, "a line has no end", b"+OK\r\n(" + b"1" * 15),
-    (b"x" * 70_000 + b"\r\n", 0, "no reply begins like this", b"+OK\r\n" + b"x" * 16),
+    (b":" * 70_000, 0, "a line does not end", b"+OK\r\n" + b":" * 16),
+    (b"$" + b"0" * 70_000 + b"\r\n", 0, "a line does not end", b"+OK\r\n$" + b"0" * 15),
+    (b"(" + b"1" * 65_537 + b"\r\n", 0, "a line does not end", b"+OK\r\n(" + b"1" * 15),
+    (b"x" * 70_000 + b"\r\n", 0, "no reply starts like this", b"+OK\r\n" + b"x" * 16),
 ]
 
 
 def said(error: ProtocolError) -> tuple[str, bytes]:
-    """What a fault's message says, and the bytes that it shows."""
+    """Return a fault's message, and the bytes that it shows."""
     prefix, message, around = error.args[0].split(": ", 2)
     assert prefix == "not RESP replies"
     return message, literal_eval(around)
@@ -178,7 +178,7 @@ def test_whole(data: bytes, replies: int, errors: Errors) -> None:
     for cut in range(len(data) + 1):
         assert scanned([data[:cut], data[cut:]]) == right
         assert scanned([data[:cut], data[cut : cut + 1], b"", data[cut + 1 :]]) == right
-        # What is there of it is counted at once, and the model agrees on every beginning.
+        # Each beginning is counted at once, and the model agrees on it.
         assert scanned([data[:cut]]) == expected(data[:cut])
     assert expected(data) == right
 
@@ -199,7 +199,7 @@ def test_malformed(data: bytes, at: int, message: str, bytes_shown: bytes) -> No
     assert found.startswith(message)
     assert around == bytes_shown
     assert scanner.replies == expected(b"+OK\r\n" + data).replies
-    # However it is cut, the fault is in the same place, and some of its bytes are shown.
+    # However it is split, the fault is in the same place, and some of its bytes are shown.
     cuts = range(len(data)) if len(data) < 100 else [1, 1000, 65_535, 65_537, 65_538]
     for places in [cuts, *([cut] for cut in cuts)]:
         scanner = ReplyScanner()
@@ -222,11 +222,11 @@ def test_every_type_byte(byte: int) -> None:
 def test_fault_shows_the_line_that_was_cut() -> None:
     scanner = ReplyScanner()
     scanner.feed(b"+OK\r\n*12")
-    with pytest.raises(ProtocolError, match=r"no proper value: b'\*12x\\r\\n' \(at byte 5\)"):
+    with pytest.raises(ProtocolError, match=r"an invalid value: b'\*12x\\r\\n' \(at byte 5\)"):
         scanner.feed(b"x\r\n+OK\r\n")
 
 
-def test_fault_is_for_good() -> None:
+def test_fault_is_permanent() -> None:
     scanner = ReplyScanner()
     with pytest.raises(ProtocolError) as first:
         scanner.feed(b"-A\r\n+OK\r\nx\r\n+OK\r\n")
@@ -238,7 +238,7 @@ def test_fault_is_for_good() -> None:
 
 
 def test_fault_does_not_grow() -> None:
-    """The error holds no frames, and so no pieces, of the calls that raised it again."""
+    """The error keeps no frames, and so no pieces, of the calls that raised it again."""
     scanner = ReplyScanner()
     for _ in range(100):
         with pytest.raises(ProtocolError) as caught:
@@ -258,7 +258,7 @@ def test_kinds_of_bytes(kind: Callable[[bytes], bytes]) -> None:
     assert scanner.errors == [(2, b"A", False)]
 
 
-def test_pieces_are_let_go() -> None:
+def test_pieces_are_released() -> None:
     piece = bytearray(b"+OK\r\n-ERR a\r\n$5\r\nab")
     ReplyScanner().feed(piece)
     piece.clear()
@@ -289,7 +289,7 @@ def test_returned_and_offset() -> None:
 
 
 def test_errors_emptied_between() -> None:
-    """Who reads the errors takes them out; the next ones keep their indices."""
+    """The caller empties the list of errors; later errors keep their indices."""
     scanner = ReplyScanner()
     taken = []
     for piece in (b"-A\r\n+OK\r\n*2\r\n-B\r\n", b"-C\r\n-D", b"\r\n", b"+OK\r\n-E\r\n"):
@@ -307,7 +307,7 @@ def test_errors_emptied_between() -> None:
 
 @pytest.fixture
 def raw(server: LocalServer) -> Iterator[socket.socket]:
-    """A bare connection to the server."""
+    """A plain connection to the server."""
     with redis.Redis.from_url(server.url) as settings:
         path = settings.connection_pool.connection_kwargs["path"]
     with socket.socket(socket.AF_UNIX) as connection:
@@ -317,7 +317,7 @@ def raw(server: LocalServer) -> Iterator[socket.socket]:
 
 
 def ask(raw: socket.socket, commands: list[tuple[object, ...]], size: int) -> ReplyScanner:
-    """Send commands; read their replies in pieces of at most so many bytes."""
+    """Send commands; read their replies in pieces of at most ``size`` bytes."""
     scanner = ReplyScanner()
     raw.sendall(b"".join(map(hiredis.pack_command, commands)))
     while scanner.replies < len(commands) or scanner.pending:
@@ -372,12 +372,12 @@ def test_real_replies(raw: socket.socket, protocol: int, size: int) -> None:
         (13, b"ERR", False),
         (14, b"EXECABORT", False),
     ]
-    # A server may refuse DEBUG; it does so once for each command.
+    # A server may refuse DEBUG, with one error per command.
     assert scanner.failed == 6 + len(codes) - len(found)
 
 
 def test_real_push_messages(raw: socket.socket, client: redis.Redis) -> None:
-    """Invalidations come between the replies, also around a transaction's, and are not counted."""
+    """Invalidations arrive between replies, also those of a transaction, and are not counted."""
     commands: list[tuple[object, ...]] = [("HELLO", 3), ("CLIENT", "TRACKING", "ON")]
     for i in range(20):
         commands += [("GET", f"k{i}"), ("SET", f"k{i}", i), ("MULTI",), ("GET", f"k{i}")]
@@ -389,7 +389,7 @@ def test_real_push_messages(raw: socket.socket, client: redis.Redis) -> None:
         piece = raw.recv(100)
         scanner.feed(piece)
         seen += piece
-    # Another client's write reaches this one although it has asked nothing.
+    # Another client's write reaches this connection without a request.
     raw.sendall(pack("GET", "k0"))
     while scanner.replies < len(commands) + 1:
         scanner.feed(raw.recv(100))

@@ -1,4 +1,4 @@
-"""ReplyScanner against hiredis.Reader, and where hiredis knows less, against the tests' model."""
+"""ReplyScanner compared with hiredis.Reader, and with a model for types that hiredis lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUND_STREAMS = 5_000
 
 
 class ErrorReply(Exception):
-    """What hiredis makes of an error reply."""
+    """The class that hiredis uses for an error reply."""
 
 
 def line(kind: bytes, text: bytes) -> bytes:
@@ -34,7 +34,7 @@ def aggregate(kind: bytes, elements: list[bytes]) -> bytes:
 
 
 def mapping(values: list[bytes]) -> bytes:
-    """A map with keys that Python tells apart."""
+    """A map whose keys differ in Python."""
     pairs = [
         (b"-KEY %d\r\n" if len(value) % 3 == 1 else b":%d\r\n") % i + value
         for i, value in enumerate(values)
@@ -58,16 +58,16 @@ SCALARS = st.one_of(
 )
 
 
-# An aggregate of so many of the elements before it; a flat list is made faster than a tree.
+# An aggregate of that many elements before it; a flat list is faster to make than a tree.
 AGGREGATES = st.sampled_from(
     [(kind, count) for kind in (b"*", b"~", b">", b"%") for count in range(6)]
 )
 
 
 def folded(tokens: list[bytes | tuple[bytes, int]]) -> bytes:
-    """The stream of some elements, and of aggregates that take up those before them.
+    """Return the stream of some elements, and of aggregates that contain those before them.
 
-    A push message within another aggregate is an element of it; at the top it is no reply.
+    A push message within another aggregate is an element of it; at the top it is not a reply.
     """
     stack: list[bytes] = []
     for token in tokens:
@@ -82,7 +82,7 @@ def folded(tokens: list[bytes | tuple[bytes, int]]) -> bytes:
     return b"".join(stack)
 
 
-# Hypothesis makes lists about twice as long as they must be.
+# Hypothesis makes lists about twice as long as their minimum.
 STREAMS = st.lists(SCALARS | AGGREGATES | AGGREGATES, min_size=5, max_size=60).map(folded)
 CUTS = st.lists(st.integers(0, 2**16), max_size=8)
 
@@ -92,7 +92,7 @@ def cut_up(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def errors_in(reply: Any, nested: bool = False) -> list[tuple[str, bool]]:
-    """The errors in what hiredis made of a reply, in the order of their bytes."""
+    """Return the errors in a reply read by hiredis, in the order of their bytes."""
     if isinstance(reply, ErrorReply):
         return [(str(reply), nested)]
     if isinstance(reply, dict):
@@ -103,7 +103,7 @@ def errors_in(reply: Any, nested: bool = False) -> list[tuple[str, bool]]:
 
 
 def agree(stream: bytes, cuts: list[int]) -> None:
-    """Both have seen the same replies and errors after each piece."""
+    """Check that both have seen the same replies and errors after each piece."""
     more = object()
     reader = hiredis.Reader(replyError=ErrorReply, notEnoughData=more)
     scanner = ReplyScanner()
@@ -121,7 +121,7 @@ def agree(stream: bytes, cuts: list[int]) -> None:
                 failed.add(replies)
             replies += 1
         assert scanner.replies == replies
-        # Of a reply that is not whole, the scanner has the errors already.
+        # The scanner already has the errors of an incomplete reply.
         found = [error for error in scanner.errors if error[0] < replies]
         assert [(i, text.decode(errors="replace"), nested) for i, text, nested in found] == errors
     assert scanner.failed == len(failed)
@@ -161,7 +161,7 @@ def test_hiredis_agrees_on_100_000_streams() -> None:
     assert len(seen) >= SLOW_STREAMS
 
 
-# What hiredis does not know (attributes, bulk errors), and what is not RESP.
+# Types that hiredis lacks (attributes, bulk errors), and bytes that are not RESP.
 PIECES = st.one_of(
     SCALARS,
     st.binary(max_size=30).map(lambda text: payload(b"!", text)),

@@ -1,4 +1,4 @@
-"""ReplyScanner: texts that are long, replies that are deep or too large, and no memory for them."""
+"""ReplyScanner: long texts, deep or too large replies, and lack of memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fastresp.resp.scan import ReplyScanner
 
 @pytest.mark.parametrize("size", [KEPT_BYTES + n for n in range(-3, 4)] + [3 * KEPT_BYTES])
 def test_long_error(size: int) -> None:
-    """Of an error the first 4 KiB are kept, wherever the pieces and the CRLF are cut."""
+    """The first 4 KiB of an error are kept, wherever the pieces and the CRLF are split."""
     text = b"ERR " + b"\rx" * (size // 2) + b"z"
     text = text[:size]
     for data in (b"-" + text + b"\r\n", b"!%d\r\n%b\r\n" % (size, text)):
@@ -68,7 +68,7 @@ def test_long_strings() -> None:
 
 
 def test_byte_by_byte_is_linear() -> None:
-    """An endless error line costs no more a byte at its end than at its beginning."""
+    """In an endless error line, a late byte costs no more than an early one."""
 
     def seconds(scanner: ReplyScanner) -> float:
         begin = process_time()
@@ -116,7 +116,7 @@ def test_deep(header: bytes) -> None:
 )
 @pytest.mark.parametrize("size", [1, 13])
 def test_too_large(head: bytes, more: bytes, size: int) -> None:
-    """A reply has its end within a limit; push messages and attributes alone are no way out."""
+    """A reply must end within the limit; push messages and attributes can't get around it."""
     stream = b"+OK\r\n" * 50 + head + more * 200
     scanner = ReplyScanner(max_reply_bytes=100)
     with pytest.raises(ProtocolError, match="more than the 100 bytes that a reply may have"):
@@ -125,14 +125,14 @@ def test_too_large(head: bytes, more: bytes, size: int) -> None:
     assert scanner.replies == 50
 
 
-def test_attributes_do_not_nest_for_good() -> None:
-    """A million attributes one after the other are no depth, nor are a million arrays."""
+def test_attributes_do_not_add_depth() -> None:
+    """Neither a million attributes in a row nor a million arrays add depth."""
     data = (b"|1\r\n+a\r\n:1\r\n" * 10 + b"*2\r\n:1\r\n*1\r\n:1\r\n") * 100_000
     assert scanned([data]) == Outcome(100_000, 0, [], False, None)
 
 
-def test_called_while_at_work() -> None:
-    """What Python runs meanwhile (here at a garbage collection) may not feed the same scanner."""
+def test_reentrant_feed() -> None:
+    """Python code that runs during a call (here in a garbage collection) can't feed the scanner."""
     scanner = ReplyScanner()
     refused = []
 
@@ -153,13 +153,13 @@ def test_called_while_at_work() -> None:
     # From Python 3.12 on a collection waits until the call is over.
     if sys.version_info < (3, 12):
         assert refused
-    assert set(refused) <= {"feed() was called while it was at work"}
+    assert set(refused) <= {"feed() was called while another feed() was running"}
     assert scanner.errors == [(i, b"A", False) for i in range(5000)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere RLIMIT_AS may not hold")
 def test_no_memory() -> None:
-    """After a MemoryError the scanner does not go on in the middle of something."""
+    """After a MemoryError the scanner refuses to continue."""
     scanner = ReplyScanner()
     piece = bytearray(400 << 20)
     piece[:4] = b"-ERR"

@@ -1,4 +1,4 @@
-"""CommandSplitter: RESP in any pieces comes back as whole commands, or is refused at its offset."""
+"""CommandSplitter: RESP in any pieces is returned as whole commands, or refused at its offset."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COMMANDS = [
 
 
 def commands_of(chunks: list[Chunk | None], first: int = 0) -> list[bytes]:
-    """The commands of some chunks, after a look that their places follow one another."""
+    """Return the commands of some chunks; check that their places are consecutive."""
     commands: list[bytes] = []
     for chunk in chunks:
         if chunk is None:
@@ -73,7 +73,7 @@ def test_every_cut_in_two() -> None:
     for cut in range(len(data) + 1):
         splitter = CommandSplitter()
         first = splitter.feed(data[:cut])
-        # What is whole comes at once, and the rest is held.
+        # Whole commands are returned at once, and the rest is held.
         whole = max(end for end in ends if end <= cut)
         assert (0 if first is None else len(first)) == whole
         assert splitter.pending == cut - whole
@@ -120,13 +120,13 @@ def test_not_bytes() -> None:
 @pytest.mark.parametrize("data", [b"*01\r\n$4\r\nPING\r\n", b"*1\r\n$04\r\nPING\r\n"])
 def test_leading_zeros(data: bytes) -> None:
     """A server refuses them, and closes the connection."""
-    with pytest.raises(ProtocolError, match="no proper number"):
+    with pytest.raises(ProtocolError, match="an invalid number"):
         CommandSplitter().feed(data)
 
 
 GOOD = pack("SET", "a", "b")
 
-# The malformed bytes after one whole command, where in them the fault is, and what is said of it.
+# Malformed bytes after one whole command, the fault's place in them, and its message.
 MALFORMED = [
     (b"PING\r\n", 0, r"expected '\*' and found b'PING\\r\\n'"),
     (b"\r\r\n", 0, r"expected '\*' and found b'\\r\\r"),
@@ -134,23 +134,23 @@ MALFORMED = [
     (b"\n\r\nPING\r\n", 3, r"expected '\*' and found b'PING"),
     (b"*1\r\n\r\n$4\r\nPING\r\n", 4, r"expected '\$' and found b'\\r"),
     (b"*1\r\n\n$4\r\nPING\r\n", 4, r"expected '\$' and found b'\\n"),
-    (b"*2\r\n$65537\r\n", 0, "a name of 65,537 bytes, which no command has"),
+    (b"*2\r\n$65537\r\n", 0, "a command name of 65,537 bytes is too long"),
     (b"$4\r\nPING\r\n", 0, r"expected '\*' and found b'\$4"),
     (b"+OK\r\n", 0, r"expected '\*'"),
     (b"*1\r\nPING\r\n", 4, r"expected '\$' and found b'PING"),
     (b"*2\r\n$3\r\nGET\r\n*1\r\n", 13, r"expected '\$' and found b'\*1"),
     (b"*1\r\n:4\r\n", 4, r"expected '\$'"),
-    (b"*0\r\n", 0, "an empty command gets no reply"),
-    (b"*-1\r\n", 0, "this header has no proper number"),
-    (b"*\r\n", 0, "this header has no proper number"),
-    (b"*x\r\n", 0, "this header has no proper number"),
-    (b"*1\n", 0, "this header has no proper number"),
-    (b"*1\rx\n", 0, "this header has no proper number"),
-    (b"* 1\r\n", 0, "this header has no proper number"),
-    (b"*1\r\n$-1\r\n", 4, "this header has no proper number"),
-    (b"*1\r\n$+4\r\nPING\r\n", 4, "this header has no proper number"),
-    (b"*1234567890123456789\r\n", 0, "this header has no proper number"),
-    (b"*" + b"1" * 30, 0, "this header has no end"),
+    (b"*0\r\n", 0, "an empty array is not a command and gets no reply"),
+    (b"*-1\r\n", 0, "this header has an invalid number"),
+    (b"*\r\n", 0, "this header has an invalid number"),
+    (b"*x\r\n", 0, "this header has an invalid number"),
+    (b"*1\n", 0, "this header has an invalid number"),
+    (b"*1\rx\n", 0, "this header has an invalid number"),
+    (b"* 1\r\n", 0, "this header has an invalid number"),
+    (b"*1\r\n$-1\r\n", 4, "this header has an invalid number"),
+    (b"*1\r\n$+4\r\nPING\r\n", 4, "this header has an invalid number"),
+    (b"*1234567890123456789\r\n", 0, "this header has an invalid number"),
+    (b"*" + b"1" * 30, 0, "this header does not end"),
     (b"*1\r\n$3\r\nPING\r\n", 11, "an argument is longer than its header says"),
     (b"*1\r\n$5\r\nPING\r\n\r\n", 13, "an argument is longer than its header says"),
     (b"*1\r\n$4\r\nPING\n\n", 12, "an argument is longer than its header says"),
@@ -164,7 +164,7 @@ def test_malformed(data: bytes, at: int, message: str) -> None:
     with pytest.raises(ProtocolError, match=f"not RESP commands: {message}") as caught:
         whole.feed(b"")
     assert caught.value.offset == len(GOOD) + at
-    # In single bytes the command before it is given back, and the fault is in the same place.
+    # Fed as single bytes, the command before is returned, and the fault is in the same place.
     splitter = CommandSplitter()
     chunks = [splitter.feed(GOOD)]
     with pytest.raises(ProtocolError) as caught:
@@ -174,7 +174,7 @@ def test_malformed(data: bytes, at: int, message: str) -> None:
 
 
 @pytest.mark.parametrize("data", [each[0] for each in MALFORMED])
-def test_an_error_is_for_good(data: bytes) -> None:
+def test_an_error_is_permanent(data: bytes) -> None:
     splitter = CommandSplitter()
     with pytest.raises(ProtocolError) as first:
         splitter.feed(data)
@@ -185,7 +185,7 @@ def test_an_error_is_for_good(data: bytes) -> None:
 
 
 def resp(*arguments: bytes) -> bytes:
-    """RESP that pack would refuse to make."""
+    """Return RESP that pack would refuse to make."""
     return b"*%d\r\n" % len(arguments) + b"".join(b"$%d\r\n%b\r\n" % (len(a), a) for a in arguments)
 
 
@@ -237,8 +237,8 @@ def test_the_beginning_of_a_command() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"*", b"*3", b"PING\r\n", b"*1" * 20])
-def test_the_beginning_of_no_command(data: bytes) -> None:
-    with pytest.raises(ValueError, match="this is no command"):
+def test_beginning_of_invalid_commands(data: bytes) -> None:
+    with pytest.raises(ValueError, match="this is not a RESP command"):
         beginning(data, 9, 9)
 
 
@@ -249,7 +249,7 @@ LINES = st.lists(st.sampled_from([b"\n", b"\r\n"]), max_size=3).map(b"".join)
 def test_empty_lines(
     commands: list[tuple[bytes, tuple[object, ...]]], end: bytes, data: st.DataObject
 ) -> None:
-    """A server passes over them before, between and behind commands, and so do we."""
+    """Like a server, ignore them before, between and after commands."""
     stream = b"".join(lines + pack(*command) for lines, command in commands) + end
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=20))
     for only_look in (False, True):
@@ -277,8 +277,8 @@ def test_endless_empty_lines() -> None:
 
 
 @pytest.mark.parametrize("size", [99, 65_536, 10_000_000])
-def test_only_a_look(size: int) -> None:
-    """Of a large command the beginning is held, and all its places are right."""
+def test_only_look(size: int) -> None:
+    """The beginning of a large command is kept, and all offsets are right."""
     commands = [
         ("SET", "a", "b"),
         ("SET", "k", b"x" * 200_000),
@@ -312,7 +312,7 @@ def test_only_a_look(size: int) -> None:
 
 
 def without_empty_lines(stream: bytes) -> bytes:
-    """What the lines between commands leave, by a slow reading of the commands."""
+    """Return the commands without the empty lines between them, by a slow parser."""
     left = at = 0
     pieces = []
     while left < len(stream):
@@ -335,7 +335,7 @@ def without_empty_lines(stream: bytes) -> bytes:
 
 @given(st.binary(), st.integers(0, 200))
 def test_any_bytes(noise: bytes, at: int) -> None:
-    """Damaged RESP is taken whole, held, or refused: nothing is lost and nothing added."""
+    """Damaged RESP is returned whole, held, or refused: nothing is lost or added."""
     stream = pack_many(COMMANDS)[:at] + noise
     plain = without_empty_lines(stream)
     splitter = CommandSplitter()

@@ -24,7 +24,7 @@ UNITS = {1: "s", 10**3: "ms", 10**6: "us", 10**9: "ns"}
 
 
 def texts(kind: pa.DataType, values: Iterable[int]) -> list[str]:
-    """What is sent of a column that has these numbers in its memory."""
+    """Return the texts of a column with these numbers in its memory."""
     width = kind.bit_width // 8
     data = b"".join(value.to_bytes(width, "little", signed=True) for value in values)
     column = pa.Array.from_buffers(kind, len(data) // width, [None, pa.py_buffer(data)])
@@ -34,7 +34,7 @@ def texts(kind: pa.DataType, values: Iterable[int]) -> list[str]:
 
 
 def text_of(kind: pa.DataType, value: int) -> str | None:
-    """What is sent of one value; None where it has no text."""
+    """Return the text of one value; None if it has none."""
     try:
         [text] = texts(kind, [value])
     except fastresp.EncodeError:

@@ -1,4 +1,4 @@
-"""Invented results of benchmarks, which say nothing about speed."""
+"""Made-up benchmark results for the report's tests; the figures mean nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from places import BENCH
 
-# Last, for bench has a columns.py, too.
+# Last, since bench has a columns.py, too.
 sys.path.append(str(BENCH))
 
 from results import Result

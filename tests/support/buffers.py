@@ -1,4 +1,4 @@
-"""List buffers for the tests: the asyncio one with calls that wait, and a proxy that cuts."""
+"""List buffers for the tests: a synchronous wrapper of the asyncio one, and a cutting proxy."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
 
 
 def end_leases(client: redis.Redis) -> None:
-    """Let the leases of all consumers be over, as after a long silence."""
+    """End the leases of all consumers, as after a long silence."""
     leases = client.keys("*:lease:*")
     if leases:
         client.delete(*leases)
 
 
 def wait_for_silence(client: redis.Redis) -> None:
-    """Wait until all other connections have ended, and all leases with them."""
+    """Wait until all other connections are closed and all leases have ended."""
     deadline = time.monotonic() + 60
     while len(client.client_list()) > 1 or client.keys("*:lease:*"):
         assert time.monotonic() < deadline
@@ -41,7 +41,7 @@ def wait_for_silence(client: redis.Redis) -> None:
 
 
 class Awaited:
-    """The asyncio buffer, with calls that wait: so each test is one of both."""
+    """The asyncio buffer with synchronous calls, so that each test covers both buffers."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.loop = asyncio.new_event_loop()
@@ -88,16 +88,16 @@ class Awaited:
 
 
 class Cutter:
-    """A proxy on a unix socket that cuts a connection at what is sent over it.
+    """A proxy on a unix socket that cuts a connection at a given command.
 
     Args:
-        folder: for its socket.
-        server: the path of the server's socket.
+        folder: the folder of its socket.
+        server: path of the server's socket.
 
     Attributes:
         marker: bytes of a command at which to cut, once; None for never.
-        arrives: whether the server gets that command, and only its reply is lost.
-        cuts: how many times it has cut.
+        arrives: whether the server gets that command and only the reply is lost.
+        cuts: how often it has cut.
     """
 
     def __init__(self, folder: Path, server: Path) -> None:
@@ -115,7 +115,7 @@ class Cutter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # Wakes accept(), which close() alone does not.
+        # Wake accept(), which close() alone does not.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 

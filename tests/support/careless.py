@@ -1,6 +1,6 @@
-"""Clients for the doctor's tests: each careless in its own way, and one that is not.
+"""Clients for the doctor's tests: each careless in its own way, and healthy ones.
 
-python careless.py MANNER URL runs until it is ended.
+``python careless.py MANNER URL`` runs until it is stopped.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ VALUE = "x" * 100
 
 
 def reconnect(url: str) -> None:
-    """A connection for every command."""
+    """Open a connection for every command."""
     for i in itertools.count():
         with redis.Redis.from_url(url) as client:
             client.set(f"key:{i % 1000}", VALUE)
 
 
 def sequential(url: str) -> None:
-    """One command, its reply, the next."""
+    """Send one command, wait for its reply, send the next."""
     with redis.Redis.from_url(url, client_name="sequential") as client:
         for i in itertools.count():
             client.set(f"key:{i % 1000}", VALUE)
 
 
 def pieces(url: str) -> None:
-    """A command in two writes, without TCP_NODELAY."""
+    """Send each command in two writes, without TCP_NODELAY."""
     where = urlsplit(url)
     assert where.hostname and where.port
     with socket.create_connection((where.hostname, where.port)) as link:
@@ -43,7 +43,7 @@ def pieces(url: str) -> None:
 
 
 def errors(url: str) -> None:
-    """One command of five is a mistake."""
+    """Send one wrong command in five."""
     with redis.Redis.from_url(url) as client:
         client.set("text", VALUE)
         while True:
@@ -57,14 +57,14 @@ def errors(url: str) -> None:
 
 
 def slow(url: str) -> None:
-    """All keys, again and again."""
+    """Run KEYS again and again."""
     with redis.Redis.from_url(url, client_name="lister") as client:
         while True:
             client.keys("*")
 
 
 def greedy(url: str) -> None:
-    """More connections than the server takes."""
+    """Open more connections than the server accepts."""
     held = []
     while True:
         client = redis.Redis.from_url(url)
@@ -75,7 +75,7 @@ def greedy(url: str) -> None:
 
 
 def pushing_out(url: str) -> None:
-    """More data than the server has room for."""
+    """Write more data than the server's maxmemory."""
     with redis.Redis.from_url(url) as client:
         for i in itertools.count():
             with client.pipeline(transaction=False) as pipeline:
@@ -86,7 +86,7 @@ def pushing_out(url: str) -> None:
 
 
 def healthy(url: str) -> None:
-    """Pipelines of a hundred over one connection, with time to think in between."""
+    """Send pipelines of 100 commands over one connection, with pauses."""
     with redis.Redis.from_url(url) as client:
         while True:
             with client.pipeline(transaction=False) as pipeline:
@@ -97,7 +97,7 @@ def healthy(url: str) -> None:
 
 
 def sessions(url: str) -> None:
-    """The same, with a new client for each ten of them; four in a second."""
+    """Like healthy(), with a new client for every 10 pipelines, 4 clients per second."""
     while True:
         with redis.Redis.from_url(url) as client:
             for _ in range(10):
@@ -109,7 +109,7 @@ def sessions(url: str) -> None:
 
 
 def queue(url: str) -> None:
-    """A producer and a worker that waits for it, about two hundred times a second each."""
+    """Run a producer and a worker that waits for it, about 200 times per second each."""
 
     def produce() -> None:
         with redis.Redis.from_url(url, client_name="producer") as client:

@@ -1,4 +1,4 @@
-"""Where the message of an error points at in a template."""
+"""Check where an error's caret points in a template."""
 
 from __future__ import annotations
 

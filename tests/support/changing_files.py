@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Changing(io.BytesIO):
-    """Output that calls a function when the first bytes come."""
+    """Output that calls a function at the first write."""
 
     def __init__(self, change: Callable[[], object]) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Changing(io.BytesIO):
 
 
 def cut(path: Path) -> Callable[[], None]:
-    """What leaves three quarters of a file, up to a line end."""
+    """Return a function that cuts a file to three quarters, at a line end."""
     data = path.read_bytes()
     size = data.rindex(b"\n", 0, len(data) * 3 // 4) + 1
     if path.suffix == ".resp":

@@ -1,4 +1,4 @@
-"""Columns for tests: what they are as rows, what is made of them, and a source that counts."""
+"""Columns for tests: conversion to rows, encoding, and a source that counts releases."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fastresp.encode.template import Template
 
 
 def as_python(kind: pa.DataType, value: Any, form: str = "text") -> Any:
-    """What a row has in place of a value of a column, for the same text.
+    """Return the row value that has the same text as a column's value.
 
     Args:
-        value: what ``to_pylist()`` gives.
-        form: what becomes of it: "text", "json" or "vector".
+        value: the value from ``to_pylist()``.
+        form: how it is sent: "text", "json" or "vector".
     """
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return as_python(kind.value_type, value, form)
@@ -47,7 +47,7 @@ def as_python(kind: pa.DataType, value: Any, form: str = "text") -> Any:
 
 
 def as_rows(table: Any, forms: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """A table as dicts; forms of columns as for ``as_python``, that of "*" for all."""
+    """Return a table as dicts; ``forms`` has a form for each column, or "*" for all."""
     forms = forms or {}
     everywhere = forms.get("*", "text")
     columns = {
@@ -63,12 +63,12 @@ def as_rows(table: Any, forms: dict[str, str] | None = None) -> list[dict[str, A
 def outcome(
     data: Any, template: str, nulls: Any = "error"
 ) -> tuple[bytes, tuple[type[Exception], Any, Any, Any] | None]:
-    """What was written, and the type and place of the error."""
+    """Return the bytes written, and the type and place of the error."""
     file = io.BytesIO()
     try:
         fastresp.dump(data, template, file, nulls=nulls)
     except fastresp.EncodeError as error:
-        # What is in the file are whole chunks; the rest is for the writer to give.
+        # The file has whole chunks; the writer still holds the rest.
         return written(data, template, nulls), (
             type(error), error.row, error.command, error.argument
         )  # fmt: skip
@@ -76,7 +76,7 @@ def outcome(
 
 
 def written(data: Any, template: str, nulls: Any = "error", **options: Any) -> bytes:
-    """All whole commands, up to the first error."""
+    """Return all whole commands, up to the first error."""
     writer: Any
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         source: Any = ArrowStream(data)
@@ -101,7 +101,7 @@ def dumped(data: Any, template: str, **options: Any) -> bytes:
 
 
 class Stream:
-    """Shows nothing but ``__arrow_c_stream__``."""
+    """An object with only ``__arrow_c_stream__``."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -111,7 +111,7 @@ class Stream:
 
 
 class Array:
-    """Shows nothing but ``__arrow_c_array__``."""
+    """An object with only ``__arrow_c_array__``."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -164,11 +164,11 @@ def capsule_of(pointer: int, name: bytes) -> Any:
 
 
 class Counted:
-    """A stream of batches that counts what it has given, and what was released of that.
+    """A stream of batches that counts the structs that it exported and those released.
 
     Args:
-        batches: of one schema.
-        fail_at: the batch that can't be had; -1 for the schema.
+        batches: batches of one schema.
+        fail_at: index of the batch that fails; -1 for the schema.
         on_batch: called before each batch, with its index.
     """
 
@@ -193,7 +193,7 @@ class Counted:
 
     @property
     def open(self) -> int:
-        """What was given and not released."""
+        """Structs that were exported and not released."""
         return (
             self.given + self.streams + self.schemas
             - self.released - self.streams_released - self.schemas_released
@@ -234,7 +234,7 @@ class Counted:
         return 0
 
     def _move(self, kind: Any, capsule: Any, name: bytes, out: int, callback: int) -> None:
-        """Move a struct out of a capsule, and put a release of our own before that which it has."""
+        """Move a struct out of a capsule, and wrap its release callback in our own."""
         at = pointer_in(capsule, name)
         c.memmove(out, at, c.sizeof(kind))
         kind.from_address(at).release = None

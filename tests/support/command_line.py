@@ -1,4 +1,4 @@
-"""The command line as the tests run it: in their process, or as the installed command."""
+"""Run the command line for tests: in this process, or as the installed command."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(
 
 
 class Endless:
-    """A load that is fed without end, until it ends itself or is ended."""
+    """A load with endless input, until it ends or is stopped."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(

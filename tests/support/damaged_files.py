@@ -1,8 +1,8 @@
-"""Files of every format with damage at random places, loaded one after another.
+"""Load files of every format with damage at random places, one after another.
 
-python damaged_files.py KIND FIRST COUNT loads COUNT files, made from the seeds that begin with
-FIRST, and prints a line for each that is not either loaded or refused with an error of ours. The
-file `at` of the current folder holds the seed at hand, for the one that ends the process.
+``python damaged_files.py KIND FIRST COUNT`` loads COUNT files, made from the seeds from FIRST on,
+and prints a line for each that is neither loaded nor refused with an error of ours. The file `at`
+in the current folder has the current seed, in case the process crashes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REFUSALS = (
     fastresp.TemplateError,
     fastresp.ProtocolError,
 )
-# For what a damaged length asks for. AddressSanitizer reserves more than that for itself.
+# A limit on memory that damaged lengths ask for. AddressSanitizer reserves more for itself.
 MEMORY_BYTES = 4 << 30
 EVIL = "\r\n*1\r\n$8\r\nFLUSHALL\r\n"
 NUMBERS = (
@@ -70,7 +70,7 @@ TEMPLATES = (
 
 
 def columns(rows: int) -> dict[str, pa.Array]:
-    """Columns of many types, with text that would be a command if it were read as one."""
+    """Return columns of many types, with text that looks like commands."""
     texts = [f"text {row} {EVIL * (row % 5)}" if row % 7 else None for row in range(rows)]
     words = [EVIL if row % 3 else "word" for row in range(rows)]
     lists = [[f"item {item}" for item in range(row % 4)] for row in range(rows)]
@@ -98,14 +98,14 @@ def columns(rows: int) -> dict[str, pa.Array]:
     }  # fmt: skip
 
 
-# Types that Parquet has not, or whose columns {*!json} and {**} refuse: in files of their own.
+# Types that Parquet lacks, or that {*!json} and {**} refuse: in separate files.
 NOT_PARQUET = ("views", "run", "view")
 PLAIN = ("id", "text", "word", "half", "yes", "when")
 JSON = (*PLAIN, "items", "fields", "pairs")
 
 
 def whole_files(kind: str) -> list[bytes]:
-    """What is to be damaged."""
+    """Return the files to damage."""
     everything = columns(20)
     if kind in ("csv", "jsonl"):
         rows = pa.table({name: everything[name] for name in ("id", "text")}).to_pylist()
@@ -131,7 +131,7 @@ def whole_files(kind: str) -> list[bytes]:
 
 
 def packed(kind: str, table: pa.Table) -> Iterator[bytes]:
-    """A table as files of a format: plain, and compressed."""
+    """Yield a table as files of a format: plain and compressed."""
     if kind == "parquet":
         for options in (
             {"compression": "none", "use_dictionary": False},
@@ -152,14 +152,14 @@ def packed(kind: str, table: pa.Table) -> Iterator[bytes]:
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
-    """The bytes with some of them changed, lost, doubled or put in."""
+    """Return the bytes with some of them changed, removed, doubled or inserted."""
     found = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 2, 5))):
         at = chance.randrange(len(found) or 1)
         width = chance.choice((1, 4, 4, 8))
         piece = struct.pack("<q", _wrapped(chance.choice(NUMBERS)))[:width]
         match chance.randrange(8):
-            case 0 | 1 | 2:  # a number, where numbers stand
+            case 0 | 1 | 2:  # another number at an aligned offset
                 at -= at % width
                 found[at : at + width] = piece
             case 3:
@@ -187,7 +187,7 @@ def dumped(path: Path, kind: str, data: bytes, template: str, out: io.BytesIO) -
 
 
 def loads(path: Path, kind: str, data: bytes, template: str) -> bool:
-    """Whether a template fits a file that is whole."""
+    """Return whether a template fits an undamaged file."""
     try:
         dumped(path, kind, data, template, io.BytesIO())
     except fastresp.TemplateError:
@@ -196,7 +196,7 @@ def loads(path: Path, kind: str, data: bytes, template: str) -> bool:
 
 
 def begins_with(data: bytes, commands: bytes) -> bool:
-    """Whether a file of RESP begins with these commands, but for empty lines between them."""
+    """Return whether RESP begins with these commands, ignoring empty lines between them."""
     at = start = 0
     while start < len(commands):
         end = commands.index(b"\n", start) + 1
@@ -212,7 +212,7 @@ def begins_with(data: bytes, commands: bytes) -> bool:
 
 
 def wrong_with(path: Path, kind: str, data: bytes, template: str) -> str | None:
-    """Load a file; what is wrong with how that ends, or None."""
+    """Load a file; return what is wrong with the outcome, or None."""
     out = io.BytesIO()
     try:
         dumped(path, kind, data, template, out)

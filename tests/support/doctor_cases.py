@@ -1,4 +1,4 @@
-"""What the doctor's tests do to servers, and how they look at what it finds."""
+"""Helpers for the doctor's tests: load a server, and read the doctor's findings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fastresp.doctor import Diagnosis, Verdict, watch
 CARELESS = SUPPORT / "careless.py"
 SERVERS = pytest.mark.parametrize("program", ["redis-server", *WHEEL_SERVERS])
 WATCH_S = 0.8
-# Runs for some milliseconds, as many as it counts thousands.
+# Runs for about 1 ms per thousand that it counts.
 COUNT = "local i = 0 while i < tonumber(ARGV[1]) * 1000 do i = i + 1 end"
 
 
 @contextmanager
 def client_at_work(manner: str, url: str) -> Iterator[None]:
-    """A careless client in a process of its own, that has begun."""
+    """Run a careless client in its own process, and wait until it has started."""
     with redis.Redis.from_url(url) as client:
         before = client.info("stats")["total_commands_processed"]
         with subprocess.Popen([sys.executable, str(CARELESS), manner, url]) as process:
@@ -45,7 +45,7 @@ def client_at_work(manner: str, url: str) -> Iterator[None]:
 
 
 def watched(url: str, right: Callable[[Diagnosis], bool], seconds: float = WATCH_S) -> Diagnosis:
-    """Watch again, and for longer, until it is right: on a busy machine clients get on slowly."""
+    """Watch again, each time for longer, until it is right: clients are slow on a busy machine."""
     found = watch(url, seconds)
     for times in (1, 3, 10):
         if right(found):
@@ -68,7 +68,7 @@ def verdict(found: Diagnosis, code: str) -> Verdict:
 
 
 def fill(url: str, keys: int, size: int = 1000) -> None:
-    """Write so many keys; what the server does not take is left out."""
+    """Write ``keys`` keys; ignore those that the server refuses."""
     rows = ((i, "x" * size) for i in range(keys))
     fastresp.mass_insert(
         rows, "SET full:{0} {1}", server=url, transport="socket", on_error="collect"

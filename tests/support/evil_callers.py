@@ -1,4 +1,4 @@
-"""Every caller of ours, for a server that lies to it."""
+"""Every caller in fastresp, to run against a server that lies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastresp.load.dry_run import dry_run
 from fastresp.transports.redis_cli import RedisCli
 
 TIMEOUT_S = 0.5
-# Replies are bounded, too, by less than as a rule: a flood is then over soon.
+# Replies are limited to less than the default, so that a flood ends soon.
 BOUNDS: dict[str, Any] = {"timeout": TIMEOUT_S, "max_reply_bytes": 8 << 20}
 ROWS = [(i, f"value {i}") for i in range(300)]
 SCRIPT = fastresp.Script("return redis.call('SET', KEYS[1], ARGV[1])")

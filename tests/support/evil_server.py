@@ -1,8 +1,8 @@
-"""A server between a client and a real one that lies in a way of its own.
+"""A server between a client and a real server that lies, each evil in its own way.
 
-Every command goes to a real server. What comes back of it is up to an evil: a function that takes
-the connection, the command and the honest reply, and returns the bytes to send instead. It may also
-send bytes by itself, wait, or raise ``Hangup``.
+Every command goes to a real server. An evil decides on the reply: a function of the connection,
+the command and the honest reply that returns the bytes to send instead. It may also send bytes
+itself, wait, or raise ``Hangup``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fastresp.resp.split import CommandSplitter, arguments
 
 __all__ = ["CONTENT", "ENDLESS", "ERRORS", "EVILS", "EvilServer", "Hangup", "Talk"]
 
-# What fastresp and redis-py ask before anything else, with these very arguments.
+# What fastresp and redis-py ask before anything else, with exactly these arguments.
 GREETING = re.compile(
     rb"PING|ECHO .*|INFO|CONFIG GET proto-max-bulk-len|CLIENT SETINFO .*|SELECT .*|HELLO .*", re.S
 )
-# And behind a MULTI what the callers' templates make of no row, which is thrown away again.
+# And after a MULTI the callers' templates with 1 for each value, which DISCARD drops.
 REHEARSAL = re.compile(rb"SET k:1 1|EVALSHA \w{40} 1 k:1 1|DISCARD")
 
 
@@ -44,25 +44,25 @@ class Talk:
         self.real = socket.socket(socket.AF_UNIX)
         self.real.settimeout(20)
         self.real.connect(real)
-        self._before = b""  # the words of the last command
+        self._before = b""  # the last command
         self._rehearsing = False
 
     def send(self, data: bytes) -> None:
         self.client.sendall(data)
 
     def freeze(self) -> None:
-        """Say nothing until the client has gone."""
+        """Send nothing until the client has closed."""
         while self.client.recv(65536):
             pass
         raise Hangup
 
     def reset(self) -> None:
-        """End the connection without a goodbye."""
+        """Reset the connection (RST)."""
         self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         raise Hangup
 
     def commands(self) -> Iterator[list[bytes]]:
-        """The client's commands, one by one."""
+        """Yield the client's commands."""
         splitter = CommandSplitter()
         while data := self.client.recv(65536):
             chunk = splitter.feed(data)
@@ -72,7 +72,7 @@ class Talk:
                 start = end
 
     def is_greeting(self, command: list[bytes]) -> bool:
-        """Whether this is what a client asks before anything else."""
+        """Return whether this is a command that a client sends before anything else."""
         words, before = b" ".join(command), self._before
         if words == b"MULTI":
             self._rehearsing = before == b"CONFIG GET proto-max-bulk-len"
@@ -82,7 +82,7 @@ class Talk:
         return self._rehearsing or GREETING.fullmatch(words) is not None
 
     def honest(self, command: list[bytes]) -> bytes:
-        """What the real server says."""
+        """Return the real server's reply."""
         self.real.sendall(hiredis.pack_command(tuple(command)))
         reader, said = hiredis.Reader(), b""
         while True:
@@ -108,11 +108,11 @@ class EvilServer:
     Args:
         real: path of the real server's socket.
         path: where to listen.
-        evil: what becomes of replies.
-        late: be honest until the client has asked what it always asks first.
+        evil: name of the evil.
+        late: be honest until the client's first commands, which are always the same, are over.
 
     Attributes:
-        seen: commands beyond that, until now.
+        seen: commands after those, so far.
         generous: whether there may be more replies than commands.
     """
 
@@ -172,7 +172,7 @@ def then_freeze(beginning: bytes) -> Evil:
 
 
 def then_hang_up(beginning: bytes | int) -> Evil:
-    """Send this, or so many bytes of the honest reply, and close the connection."""
+    """Send this, or that many bytes of the honest reply, and close the connection."""
 
     def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
         talk.send(honest[:beginning] if isinstance(beginning, int) else beginning)
@@ -182,7 +182,7 @@ def then_hang_up(beginning: bytes | int) -> Evil:
 
 
 def endless(again: bytes, beginning: bytes = b"") -> Evil:
-    """Send this for ever."""
+    """Send this forever."""
 
     def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
         talk.send(beginning)
@@ -194,7 +194,7 @@ def endless(again: bytes, beginning: bytes = b"") -> Evil:
 
 
 def only(name: bytes, reply: Evil) -> Evil:
-    """Be evil in the replies to one command, honest in all others."""
+    """Be evil in replies to one command, honest in all others."""
 
     def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
         if not b" ".join(command).upper().startswith(name):
@@ -211,13 +211,13 @@ def drip(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
 
 
 def fewer(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
-    """Every third reply is left out."""
+    """Leave out every third reply."""
     talk.count = getattr(talk, "count", 0) + 1  # type: ignore[attr-defined]
     return b"" if talk.count % 3 == 0 else honest  # type: ignore[attr-defined]
 
 
 def slow_line(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
-    """Never silent, and never done."""
+    """Send a line slowly, without end."""
     for byte in itertools.chain(b"+", itertools.repeat(120)):
         talk.send(bytes([byte]))
         time.sleep(0.02)
@@ -225,7 +225,7 @@ def slow_line(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
 
 
 def altered(old: bytes, new: bytes) -> Evil:
-    """Replace what matches in a bulk string, and correct its length."""
+    """Replace matching bytes in a bulk string, and correct its length."""
 
     def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
         if not honest.startswith(b"$"):
@@ -250,7 +250,7 @@ def reset(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
     return b""
 
 
-# Replies without an end: a client has to end them.
+# Endless replies, which the client must end.
 ENDLESS: dict[str, Evil] = {
     "endless status": endless(b"x", b"+"),
     "endless error": endless(b"x", b"-"),
@@ -264,7 +264,7 @@ ENDLESS: dict[str, Evil] = {
     "endless bulk": endless(b"x", b"$4000000000\r\n"),
     "endless line ends": endless(b"\r\n"),
 }
-# An error for everything.
+# An error for every command.
 ERRORS: dict[str, Evil] = {
     name: instead(b"-" + text + b"\r\n")
     for name, text in {
@@ -283,7 +283,7 @@ ERRORS: dict[str, Evil] = {
         "long error": b"ERR " + b"\xff" * 100_000,
     }.items()
 }
-# Right RESP with wrong contents.
+# Valid RESP with wrong contents.
 CONTENT: dict[str, Evil] = {
     "array": instead(b"*2\r\n:1\r\n:2\r\n"),
     "array of nulls": instead(b"*3\r\n$-1\r\n*-1\r\n$-1\r\n"),
@@ -353,5 +353,5 @@ EVILS: dict[str, Evil] = {
     **ERRORS,
     **CONTENT,
 }
-# These do not wait for a command.
+# These don't wait for a command.
 AT_ONCE = (EVILS["refuses"], EVILS["garbage"])

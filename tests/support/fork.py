@@ -1,4 +1,4 @@
-"""Sources and items that fork while they are read, and the outcome."""
+"""Sources and items that fork while they are read, and checks of the outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import fastresp
 import fastresp.aio
 
 COUNT = 20_000
-# When a first chunk, of half a mebibyte, is on its way.
+# When the first chunk, of 0.5 MiB, is in flight.
 AFTER = 18_000
 URL, FOLDER = sys.argv[2], Path(sys.argv[3])
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Leaving(Exception):
-    """The child's own."""
+    """Raised by the child to leave."""
 
 
 class Fork:
@@ -44,7 +44,7 @@ class Fork:
         if pid:
             status = os.waitpid(pid, 0)[1]
             assert not os.WIFSIGNALED(status), f"the child hung: {status}"
-            # A child that goes on gets an error, unless it has things of its own.
+            # A child that continues gets an error, unless it uses its own objects.
             assert self.how != "on" or os.waitstatus_to_exitcode(status) in (0, 7), status
             return
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -76,7 +76,7 @@ def client() -> redis.Redis:
 
 
 def stored() -> bool:
-    """Whether each command ran once, in order."""
+    """Return whether each command ran once, in order."""
     with client() as asked:
         return asked.lrange("q", 0, -1) == [b"%d" % i for i in range(COUNT)]
 
@@ -94,9 +94,9 @@ def exact(report: fastresp.Report) -> bool:
 
 
 def in_a_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """As asyncio.run(), in a loop that a child can leave without harm.
+    """Run like asyncio.run(), in a loop that a child can leave without harm.
 
-    Of one with epoll the child unregisters what the parent waits for: they share it.
+    With epoll the child would unregister what the parent waits for, since they share it.
     """
 
     def make() -> asyncio.AbstractEventLoop:

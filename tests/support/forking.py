@@ -1,6 +1,6 @@
 """Run a scenario for test_forks.py: it forks during a call, and the child leaves.
 
-``python forking.py SCENARIO URL FOLDER`` runs it for each way to leave, and says what came of it in
+``python forking.py SCENARIO URL FOLDER`` runs it for each way to leave, and prints the outcome in
 the parent.
 """
 
@@ -13,7 +13,7 @@ import forking_loads
 import forking_replies
 from fork import Fork, Leaving, client
 
-# How the child leaves; "on" goes on as if it were the parent.
+# How the child leaves; with "on" it continues as if it were the parent.
 WAYS = ("exception", "exit", "at once", "on")
 
 

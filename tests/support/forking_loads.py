@@ -1,4 +1,4 @@
-"""Scenarios for test_forks.py: loads, what they read and write, a server, the doctor."""
+"""Scenarios for test_forks.py: loads, their input and output, a server, the doctor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def redis_cli(fork: Fork) -> bool:
 
 
 def progress(fork: Fork) -> bool:
-    """In a callable that is told the progress, when something is in flight."""
+    """Fork in the progress callable, while commands are in flight."""
     rows = commands(lambda: None)
     report = fastresp.mass_insert(rows, server=URL, transport="socket", progress=fork)
     return exact(report) and stored()
@@ -100,9 +100,9 @@ def aio_source(fork: Fork) -> bool:
 
 
 def table(fork: Fork, sql: str | None = None) -> bool:
-    """A file that a thread reads ahead."""
+    """Load a file that a thread reads ahead."""
     path = FOLDER / "q.csv"
-    # Enough that it is not read to its end when the first of it has gone.
+    # Large enough that it is not read to its end when the first chunk is sent.
     path.write_text("id,text\n" + "".join(f"{i},{'x' * 1000}\n" for i in range(COUNT)))
     data = fastresp.read(path) if sql is None else fastresp.read(path, sql=sql)
     report = fastresp.mass_insert(
@@ -112,14 +112,14 @@ def table(fork: Fork, sql: str | None = None) -> bool:
 
 
 def aio_table(fork: Fork) -> bool:
-    """Columns, which are encoded in another thread."""
+    """Load columns, which are encoded in another thread."""
     table = pyarrow.table({"id": range(COUNT), "text": ["x" * 1000] * COUNT})
     load = fastresp.aio.mass_insert(table, "RPUSH q {id}", server=URL, progress=fork)
     return exact(in_a_loop(load)) and stored()
 
 
 def query(fork: Fork) -> bool:
-    """One whose rows DuckDB keeps in a folder of its own."""
+    """Load a query whose rows DuckDB keeps in its own folder."""
     return table(fork, "SELECT id, text, repeat(text, 4) AS long FROM source ORDER BY id")
 
 
@@ -146,7 +146,7 @@ def local_server(fork: Fork) -> bool:
 
 
 def doctor(fork: Fork) -> bool:
-    """Its keys are removed once, by the process that wrote them."""
+    """The doctor's keys are removed once, by the process that wrote them."""
 
     def show(what: str) -> None:
         if what == "mass_insert()":

@@ -1,4 +1,4 @@
-"""Scenarios for test_forks.py: replies that are read, and lists as buffers."""
+"""Scenarios for test_forks.py: reading replies, and lists as buffers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def iter_replies(fork: Fork) -> bool:
 
 
 def iter_replies_taken(fork: Fork) -> bool:
-    """While replies are taken."""
+    """Fork while replies are read."""
     lengths = []
     for length in fastresp.iter_replies(commands(lambda: None), server=URL):
         lengths.append(length)
@@ -95,7 +95,7 @@ def aio_fetch_hashes_slowly(fork: Fork) -> bool:
 
 
 def pop(fork: Fork, delivery: Any = "at-most-once") -> bool:
-    """With items that are held, and on their way."""
+    """Fork with items that are held and in flight."""
     expected = fill()
     safe = delivery == "at-least-once"
     with fastresp.ListBuffer("q", server=URL, batch=100, delivery=delivery) as buffer:
@@ -106,7 +106,7 @@ def pop(fork: Fork, delivery: Any = "at-most-once") -> bool:
                 break
         fork()
         if os.getpid() != fork.parent:
-            # It has its own connection from here on, and nothing of the parent's.
+            # From here on it has its own connection, and none of the parent's items.
             assert buffer.acknowledged == 0 and not buffer._calls.held
             assert len(buffer) <= COUNT - 250
             return True
@@ -167,7 +167,7 @@ def aio_push(fork: Fork) -> bool:
 
 
 def processes(fork: Fork) -> bool:
-    """Of multiprocessing, started within a ``with``; they use the parent's buffer as their own."""
+    """Start multiprocessing processes within a ``with``; each uses the parent's buffer."""
     expected = fill()
     context = multiprocessing.get_context("fork")
 

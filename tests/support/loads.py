@@ -1,4 +1,4 @@
-"""Loads that are lost, or interrupted and killed in a process of their own, and what they left."""
+"""Loads that are lost, or interrupted and killed in their own process, and what they wrote."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ except KeyboardInterrupt as error:
 
 
 def running_load(url: str, transport: str, wait_for: int) -> subprocess.Popen[str]:
-    """A process that loads without end, once it has sent so many commands."""
+    """Start a process with an endless load; return it once it has sent ``wait_for`` commands."""
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD_CODE, url, transport],
         stdout=subprocess.PIPE,
@@ -60,14 +60,14 @@ def running_load(url: str, transport: str, wait_for: int) -> subprocess.Popen[st
 
 
 def interrupted(child: subprocess.Popen[str]) -> tuple[int, int]:
-    """What it says at its end: commands acknowledged, and in doubt."""
+    """Return what it prints at its end: commands acknowledged, and in doubt."""
     output, _ = child.communicate(timeout=30)
     acknowledged, doubt = output.splitlines()[-1].removeprefix("interrupted: ").split()
     return int(acknowledged), int(doubt)
 
 
 def whole_prefix(client: redis.Redis) -> int:
-    """How many keys the server has; they have to be the first ones, with whole values."""
+    """Return the server's number of keys; check that they are the first ones, with whole values."""
     count = client.dbsize()
     for start in range(0, count, 10_000):
         keys = [f"key:{i}" for i in range(start, min(start + 10_000, count))]
@@ -78,7 +78,7 @@ def whole_prefix(client: redis.Redis) -> int:
 def commands(
     count: int, at: int | None = None, happening: Callable[[], object] | None = None
 ) -> Iterator[tuple[str, str, str]]:
-    """SETs of distinct keys; something happens before one of them is made."""
+    """Yield SETs of distinct keys; call ``happening`` before number ``at``."""
     for i in range(count):
         if i == at and happening is not None:
             happening()
@@ -86,7 +86,7 @@ def commands(
 
 
 def lost(insert: Insert, server: str, data: object, **options: Any) -> fastresp.TransportError:
-    """The error of a load that is lost on the way."""
+    """Return the error of a load that loses the server."""
     with pytest.raises(fastresp.TransportError) as caught:
         insert(data, server=server, **options)
     assert caught.value.report is not None
@@ -94,7 +94,7 @@ def lost(insert: Insert, server: str, data: object, **options: Any) -> fastresp.
 
 
 def in_the_background(action: Callable[[], object], delay_s: float = 0.0) -> Callable[[], None]:
-    """Something that happens a while after it is called, in a thread."""
+    """Return a function that runs ``action`` in a thread after a delay."""
 
     def start() -> None:
         threading.Timer(delay_s, action).start()

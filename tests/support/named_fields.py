@@ -1,4 +1,4 @@
-"""Rows and columns with fields to name, and how a template that names others is refused."""
+"""Rows and columns with named fields, and a check for templates that name others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastresp import TemplateError
 
 
 def refused(data: Any, marked: str, words: str, nulls: Any = "error") -> None:
-    """A TemplateError with these words, and its caret where the marker ^ stands."""
+    """Check for a TemplateError with these words, and its caret at the marker ^."""
     text = marked.replace("^", "")
     with pytest.raises(TemplateError) as caught:
         dumped(data, text, nulls=nulls)

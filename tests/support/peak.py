@@ -1,4 +1,4 @@
-"""The most memory that a process had, for tests that run one for that."""
+"""Peak memory of a process, for tests that start one to measure it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["PEAK", "forget_peak", "peak"]
 
 
 def peak() -> int:
-    """KiB. Unlike ru_maxrss it does not begin with that of the process that started this one."""
+    """Return KiB. Unlike ru_maxrss, it does not start at the parent process's peak."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 
 
 def forget_peak() -> None:
-    """Let ``peak()`` count from the memory of now on."""
+    """Reset ``peak()`` to the current memory."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 
 
-# To stand before the code of such a process.
+# Put before the code of such a process.
 PEAK = inspect.getsource(peak)

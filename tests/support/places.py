@@ -1,4 +1,4 @@
-"""Where things are in this checkout."""
+"""Paths in this checkout."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "bench"
-# Of what several tests use, and of the programs that they start.
+# Helpers of several tests, and programs that they start.
 SUPPORT = ROOT / "tests" / "support"

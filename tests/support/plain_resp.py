@@ -1,4 +1,4 @@
-"""RESP written as plainly as can be, and a str that prints as another."""
+"""RESP written in the simplest way, and a str whose ``__str__`` differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a real server that does to the bytes what networks and attackers do."""
+"""A TCP proxy in front of a real server, with the faults of networks and attackers."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from typing import Literal, Self
 __all__ = ["FAITHFUL", "KINDS", "LYING", "UP", "DOWN", "Fault", "Proxy"]
 
 UP, DOWN = "up", "down"
-# These let pass only what was sent, in its order: whoever counts replies can't be wrong.
+# These pass only what was sent, in order: counting replies can't go wrong.
 FAITHFUL = ("none", "cut", "reset", "half-close", "freeze", "fragment")
 LYING = ("garbage", "replies")
 KINDS = FAITHFUL + LYING
-# How many bytes are passed on one by one.
+# How many bytes are forwarded one by one.
 FRAGMENTED_BYTES = 3_000
 GARBAGE_BYTES = 20
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a stream of bytes, once.
+    """A fault that happens once to a stream of bytes.
 
     Attributes:
         kind: one of KINDS. ``"cut"`` closes both ends, ``"reset"`` with an RST; ``"half-close"``
-            ends this direction alone; ``"freeze"`` passes on nothing more, either way;
-            ``"garbage"`` puts random bytes in, ``"replies"`` whole replies.
-        way: ``"up"``, of the commands, or ``"down"``, of the replies.
-        at: behind so many bytes of that direction, counted over all connections.
-        seed: of the random bytes.
-        delay_s: how long each piece is held up, as by a long way.
+            ends only this direction; ``"freeze"`` forwards nothing more, in both directions;
+            ``"garbage"`` inserts random bytes, ``"replies"`` whole replies.
+        way: ``"up"`` for commands, or ``"down"`` for replies.
+        at: after this many bytes in that direction, over all connections.
+        seed: seed of the random bytes.
+        delay_s: how long each piece is delayed, as over a long distance.
     """
 
     kind: str = "none"
@@ -46,19 +46,19 @@ class Fault:
 
 
 class Proxy:
-    """A proxy on a TCP port, to be used in a ``with`` statement.
+    """A proxy on a TCP port; use it in a ``with`` statement.
 
-    One thread serves all connections. After a fault, new connections are passed on faithfully.
+    One thread serves all connections. After the fault, new connections are forwarded unchanged.
 
     Args:
         target: the server's unix socket, or its TCP port.
-        fault: what happens.
+        fault: the fault to cause.
 
     Attributes:
-        port: where it listens.
-        inserted: how many replies, or lines of garbage, were put in.
+        port: the port where it listens.
+        inserted: replies, or lines of garbage, inserted.
         done: whether the fault has happened.
-        most_at_once: how many connections there were at once.
+        most_at_once: the largest number of simultaneous connections.
     """
 
     def __init__(self, target: str | int, fault: Fault = Fault()) -> None:
@@ -68,7 +68,7 @@ class Proxy:
         self.done = fault.kind == "none"
         self._random = random.Random(fault.seed)
         self._counts = {UP: 0, DOWN: 0}
-        self._slow = 0  # bytes that are still to go one by one
+        self._slow = 0  # bytes still to forward one by one
         self._pairs: dict[socket.socket, tuple[socket.socket, str]] = {}
         self._frozen: list[socket.socket] = []
         self._ending = threading.Event()
@@ -111,7 +111,7 @@ class Proxy:
             server = socket.socket(socket.AF_UNIX)
             server.connect(self.target)
         for end in (client, server):
-            # Nobody may make the thread wait that all depend on.
+            # The thread serves all connections, so it must never block.
             end.settimeout(5)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._pairs[client] = (server, UP)
@@ -123,7 +123,7 @@ class Proxy:
         data = source.recv(1 << 16)
         time.sleep(self.fault.delay_s)
         if not data:
-            del self._pairs[source]  # the other direction may go on
+            del self._pairs[source]  # the other direction may continue
             if sink in self._pairs:
                 self._frozen.append(source)
                 sink.shutdown(socket.SHUT_WR)

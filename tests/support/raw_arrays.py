@@ -1,4 +1,4 @@
-"""Arrow arrays from buffers of any content, given as a careless library could give them."""
+"""Arrow arrays from buffers with any content, exported as a careless library could."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from columns import RELEASE, CArray, CSchema, capsule_of
 
-# What C pointers point into; a test process is short.
+# Keeps the memory of C pointers alive; a test process is short.
 KEPT: list[Any] = []
 
 
@@ -23,18 +23,18 @@ def int64(*numbers: int) -> bytes:
 
 
 def view(size: int, buffer: int = 0, start: int = 0) -> bytes:
-    """A view of a string: of up to 12 bytes these, else where they are."""
+    """Return a string view: up to 12 bytes inline, else a reference to a buffer."""
     rest = b"abcd" + int32(buffer, start) if size > 12 else b"abcdefghijkl"
     return int32(size) + rest
 
 
 class Raw:
-    """An array, without any look at what its buffers hold.
+    """An array whose buffers are not validated.
 
     Args:
-        format: the type, as the C data interface writes it.
-        length: of the array.
-        buffers: as they are handed over; None for a pointer to nothing.
+        format: the type's format string in the C data interface.
+        length: length of the array.
+        buffers: buffers to export; None for a null pointer.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Raw:
         self.format, self.length, self.buffers = format, length, buffers
         self.children, self.dictionary = list(children), dictionary
         self.name, self.offset = name, offset
-        # Not known, where there is a validity bitmap.
+        # Unknown if there is a validity bitmap.
         self.null_count = -1 if buffers and buffers[0] is not None else 0
 
     def named(self, name: str) -> Raw:
@@ -91,7 +91,7 @@ class Raw:
 
 
 def frame(length: int, offset: int = 0, **columns: Raw) -> Raw:
-    """Columns as the batch of a table."""
+    """Return columns as the batch of a table."""
     fields = [column.named(name) for name, column in columns.items()]
     return Raw("+s", length, None, children=fields, offset=offset)
 

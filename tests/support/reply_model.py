@@ -1,4 +1,4 @@
-"""RESP replies once more, short and slow: what the tests hold ReplyScanner against."""
+"""A short and slow model of RESP replies to compare ReplyScanner with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastresp.resp.scan import ReplyScanner
 
 DEPTH = 1024
 KEPT_BYTES = 4096
-# Between the type byte of a line and its CRLF; the longer ones are numbers of RESP3.
+# Bytes between the type byte of a line and its CRLF; the larger limit is for RESP3 numbers.
 LONGEST_LINE = 32
 LONGEST_NUMBER = 65536
 LONGEST_STRING = 512 << 20
@@ -26,7 +26,7 @@ VALUES = {
 
 
 class Outcome(NamedTuple):
-    """What came of a stream. ``fault`` is the offset of the first byte that is not RESP."""
+    """The result for a stream. ``fault`` is the offset of the first byte that is not RESP."""
 
     replies: int
     failed: int
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 class Fault(Exception):
-    """Not RESP, at this offset."""
+    """The bytes at this offset are not RESP."""
 
 
 class Cut(Exception):
@@ -44,7 +44,7 @@ class Cut(Exception):
 
 
 def elements(stream: bytes) -> Iterator[tuple[int, bytes, Any]]:
-    """Each element's offset, type and value: an error's text, an aggregate's length, else None."""
+    """Yield each element's offset, type and value: an error's text, an aggregate's length, None."""
     at = 0
     while at < len(stream):
         start, kind = at, stream[at : at + 1]
@@ -94,10 +94,10 @@ def elements(stream: bytes) -> Iterator[tuple[int, bytes, Any]]:
 
 
 def expected(stream: bytes) -> Outcome:
-    """What a stream holds, by this model."""
+    """Return this model's result for a stream."""
     replies, marked, pending, fault = 0, set(), False, None
     errors: list[tuple[int, bytes, bool]] = []
-    # What is still to come of each open aggregate, and whether it is part of a reply.
+    # The remaining elements of each open aggregate, and whether it is part of a reply.
     stack: list[list[Any]] = []
     try:
         for start, kind, value in elements(stream):
@@ -129,7 +129,7 @@ def expected(stream: bytes) -> Outcome:
 
 
 def scanned(pieces: Iterable[Any]) -> Outcome:
-    """What ReplyScanner makes of a stream that comes in pieces."""
+    """Return ReplyScanner's result for a stream in pieces."""
     scanner = ReplyScanner()
     fault = None
     returned = 0
@@ -149,5 +149,5 @@ def scanned(pieces: Iterable[Any]) -> Outcome:
 
 
 def pieces_of(stream: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """The stream cut at these places."""
+    """Return the stream split at these places."""
     return [stream[start:end] for start, end in pairwise([0, *sorted(cuts), len(stream)])]

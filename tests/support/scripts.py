@@ -1,4 +1,4 @@
-"""A script that adds, rows for it, and a second client that has the server forget it."""
+"""A script that adds, rows for it, and a second client that flushes the server's scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = 20_000
 
 @contextmanager
 def flushing(server: LocalServer, pause: float = 0.01) -> Iterator[list[int]]:
-    """A second client that has the server forget all scripts again and again; and how often."""
+    """Run a second client that flushes all scripts again and again; yield the count of flushes."""
     done = threading.Event()
     count = [0]
 
@@ -38,7 +38,7 @@ def flushing(server: LocalServer, pause: float = 0.01) -> Iterator[list[int]]:
 
 
 def sums(client: redis.Redis) -> list[int]:
-    """What was added to each of the keys."""
+    """Return the sum in each key."""
     pipeline = client.pipeline(transaction=False)
     for i in range(KEYS):
         pipeline.hget(f"u:{i}", "n")
@@ -53,5 +53,5 @@ def expected(rows: int = ROWS) -> list[int]:
 
 
 def data(rows: int = ROWS) -> Iterator[dict[str, int]]:
-    """Rows of which no two add the same."""
+    """Yield rows that each add a different number."""
     return ({"id": i % KEYS, "n": 1 + i} for i in range(rows))

@@ -1,4 +1,4 @@
-"""Servers and command line clients for the tests: of this machine, and of wheels."""
+"""Servers and command line clients for the tests: from this machine and from wheels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WHEEL_CLIS = {
 
 
 def need(role: str) -> str:
-    """The path of a program; a missing one skips the test here, and fails it in CI."""
+    """Return a program's path; if it is missing, skip the test locally and fail it in CI."""
     program = find_program(role, f"FASTRESP_{role.upper()}")
     if program is None:
         reason = f"no redis-{role} or valkey-{role} on this machine"
@@ -36,12 +36,12 @@ def need(role: str) -> str:
 
 
 def located(name: str, wheels: dict[str, tuple[str, str]]) -> str:
-    """The path of a program: from PATH by its name, or in its wheel."""
+    """Return a program's path: found by name in PATH, or in its wheel."""
     if name in wheels:
         package, inside = wheels[name]
         spec = find_spec(package)
         path = Path((spec.submodule_search_locations or [""])[0]) / inside if spec else None
-        # The wheels of some servers exist for some Pythons only; on 3.11 all do.
+        # Some servers have wheels only for some Pythons; on 3.11 all have.
         must = bool(os.environ.get("CI")) and sys.version_info[:2] == (3, 11)
     else:
         found = shutil.which(name)

@@ -1,4 +1,4 @@
-"""Hashes of users in a server, for the tests that fetch them."""
+"""Store hashes of users in a server, for tests that fetch them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELDS = ["name", "city"]
 
 
 def loaded(server: LocalServer, count: int = 10) -> list[dict[str, Any]]:
-    """Users in the server, each third one without a city."""
+    """Store users, every third one without a city; return them."""
     users = [
         {"id": str(i), "name": f"näme {i}", "city": None if i % 3 == 0 else "Ulm" * (i % 5)}
         for i in range(count)

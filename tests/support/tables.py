@@ -1,4 +1,4 @@
-"""Files of every format with the same rows, and what reading them gives."""
+"""Files of every format with the same rows, and helpers to read them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def csv_bytes(rows: list[dict[str, Any]], delimiter: str = ",") -> bytes:
 
 
 def write(path: Path, rows: list[dict[str, Any]] = ROWS) -> str:
-    """Write a file in the format of its name."""
+    """Write a file in the format of its suffix."""
     table = pa.Table.from_pylist(rows)
     stem, _, packing = path.name.partition(".")[2].partition(".")
     pack = PACKERS["." + packing if packing else ""]
@@ -59,7 +59,7 @@ def as_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def run(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process of its own."""
+    """Run Python code in its own process."""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, **options
     )
@@ -72,7 +72,7 @@ def rows_of(source: Any, **options: Any) -> list[dict[str, Any]]:
 
 
 def failure(source: Any, **options: Any) -> str:
-    """The text of the SourceError that reading ends with."""
+    """Return the text of the SourceError that reading raises."""
     table = fastresp.read(source, **options)
     with pytest.raises((fastresp.SourceError, pa.ArrowInvalid)) as caught:
         pa.table(table)

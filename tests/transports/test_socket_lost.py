@@ -219,7 +219,7 @@ class Proxy:
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (b"?what\r\n", r"no reply begins like this: b'.*\?what"),
+        (b"?what\r\n", r"no reply starts like this: b'.*\?what"),
         (b"+OK\r\n" * 3_000_000, "more replies than commands"),
     ],
     ids=["garbage", "too-many"],

@@ -1,1 +1,1 @@
-"""Arrow columns as commands, without the interpreter."""
+"""Encode Arrow columns as commands, without the GIL."""

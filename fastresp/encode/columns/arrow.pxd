@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
 
-# The Arrow C data interface and C stream interface, as their specification lays them out:
+# The Arrow C data interface and C stream interface. Source:
 # https://arrow.apache.org/docs/format/CDataInterface.html
 cdef extern from *:
     """
@@ -76,7 +76,7 @@ cdef extern from *:
 
 cdef class Schema:
     cdef ArrowSchema schema             # owned
-    cdef object objects                 # the names of columns of Python objects
+    cdef object objects                 # names of columns with Python objects
 
 
 cdef class Batch:
@@ -84,12 +84,12 @@ cdef class Batch:
 
 
 cdef class ArrowStream:
-    cdef ArrowArrayStream stream        # owned; its release is NULL once it was released
-    cdef readonly Schema schema         # None once it was released
-    cdef object source                  # what it was taken from
-    cdef Batch only                     # what __arrow_c_array__ gave, or None
-    cdef bint waiting                   # in the midst of get_next()
-    cdef bint ended                     # nothing more is wanted
+    cdef ArrowArrayStream stream        # owned; its release is NULL once released
+    cdef readonly Schema schema         # None once released
+    cdef object source                  # the object that exported it
+    cdef Batch only                     # the batch of __arrow_c_array__, or None
+    cdef bint waiting                   # get_next() is running
+    cdef bint ended                     # no more batches are wanted
     cdef int open(self, capsule) except -1
     cdef int take(self, schema, array) except -1
     cdef Batch next(self)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Arrow data of any library, taken through the PyCapsule protocol, batch by batch."""
+"""Read Arrow data of any library through the PyCapsule protocol, batch by batch."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.string cimport memset
@@ -12,24 +12,24 @@ from ...outcome.errors import FastrespError, SourceError
 
 
 cdef object object_columns(data):
-    """The names of columns of Python objects, of which polars hands over the addresses as bytes.
+    """Return the names of columns with Python objects, whose addresses polars exports as bytes.
 
     Raises:
-        SourceError: it is a single column of them.
+        SourceError: the data is a single such column.
     """
     schema = getattr(data, "schema", None)
     if isinstance(schema, Mapping):
         return frozenset([name for name, kind in schema.items() if of_objects(kind)])
     if of_objects(getattr(data, "dtype", None)):
         raise SourceError(
-            f"this {type(data).__name__} holds Python objects, of which Arrow gets nothing but "
-            "addresses in memory; convert them to text or numbers first, or load them as rows"
+            f"this {type(data).__name__} contains Python objects, which Arrow gets only as "
+            "memory addresses; convert them to text or numbers first, or load them as rows"
         )
     return frozenset()
 
 
 cdef bint of_objects(kind) except -1:
-    """Whether a type is polars' Object, or an Array of it, the one that may hold it."""
+    """Whether a type is polars' Object, or an Array of it, the only type that can contain it."""
     while getattr(kind, "inner", None) is not None:
         kind = kind.inner
     return str(kind) == "Object"
@@ -44,7 +44,7 @@ cdef class Schema:
 
 
 cdef class Batch:
-    """Some rows of all columns; what is written in place from its memory holds on to it."""
+    """Some rows of all columns; chunks that refer to its memory keep it alive."""
 
     def __dealloc__(self):
         if self.array.release is not NULL:
@@ -52,13 +52,13 @@ cdef class Batch:
 
 
 cdef class ArrowStream:
-    """The batches of an object that has ``__arrow_c_stream__`` or ``__arrow_c_array__``.
+    """Iterate over the batches of an object with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
 
     Source of the protocol:
     https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html
 
     Raises:
-        SourceError: the source can't tell its columns.
+        SourceError: the source can't export its columns.
     """
 
     def __init__(self, data):
@@ -73,11 +73,11 @@ cdef class ArrowStream:
         except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
             if isinstance(error, FastrespError):
                 raise
-            # What pyarrow's errors are; any other is the source's own. Some have two arguments:
+            # The classes of pyarrow's errors; others are the source's own. Some have two arguments:
             # what is wrong, and in which column.
             words = "; ".join([str(argument) for argument in error.args]) or type(error).__name__
             raise SourceError(
-                f"the columns of this {type(data).__name__} have no form in Arrow: {words}; "
+                f"the columns of this {type(data).__name__} can't be converted to Arrow: {words}; "
                 "convert their values to text or numbers first, or load them as rows"
             ) from error
         if len(given) == 1:
@@ -95,8 +95,8 @@ cdef class ArrowStream:
         )
         cdef int code
         if given.release is NULL:
-            raise SourceError("the stream of columns was already taken by somebody else")
-        # Moved out of the capsule, which then has nothing left to release.
+            raise SourceError("this stream of columns was already used; pass a new one")
+        # Moved out of the capsule, which then must not release it.
         self.stream = given[0]
         given.release = NULL
         with nogil:
@@ -110,7 +110,7 @@ cdef class ArrowStream:
         cdef ArrowSchema *given = <ArrowSchema *>PyCapsule_GetPointer(schema, b"arrow_schema")
         cdef ArrowArray *values = <ArrowArray *>PyCapsule_GetPointer(array, b"arrow_array")
         if given.release is NULL or values.release is NULL:
-            raise SourceError("the columns were already taken by somebody else")
+            raise SourceError("these columns were already used; pass new ones")
         self.schema.schema = given[0]
         given.release = NULL
         self.only = Batch()
@@ -128,7 +128,7 @@ cdef class ArrowStream:
         return batch
 
     cdef Batch next(self):
-        """The next batch, or None when there are no more."""
+        """Return the next batch, or None if there are no more."""
         cdef Batch batch = self.only
         cdef int code
         if batch is not None or self.stream.release is NULL:
@@ -137,7 +137,7 @@ cdef class ArrowStream:
         batch = Batch()
         self.waiting = True
         try:
-            # Other threads may be at work for it, and need the interpreter.
+            # Threads of the source may need the GIL.
             with nogil:
                 code = self.stream.get_next(&self.stream, &batch.array)
         finally:
@@ -150,7 +150,7 @@ cdef class ArrowStream:
         return None if batch.array.release is NULL else batch
 
     def release_columns(self):
-        """Let go of the source, now or as soon as another thread does not wait for it any more."""
+        """Release the source, now or as soon as no thread waits for it."""
         self.ended = True
         self.schema = self.only = None
         if not self.waiting and self.stream.release is not NULL:
@@ -159,7 +159,7 @@ cdef class ArrowStream:
 
     cdef object failure(self, int code):
         cdef const char *text = NULL
-        # A Table knows the exception itself, such as a Ctrl-C, of which Arrow hands on the text.
+        # A Table keeps the exception itself, such as KeyboardInterrupt; Arrow passes only its text.
         error = getattr(self.source, "error", None)
         if isinstance(error, BaseException):
             return error
@@ -167,5 +167,5 @@ cdef class ArrowStream:
             text = self.stream.get_last_error(&self.stream)
         words = os.strerror(code) if text is NULL else text.decode(errors="replace").strip()
         if "Detail: Python exception:" in words:
-            words = words.splitlines()[-1]      # pyarrow hands on the whole traceback
+            words = words.splitlines()[-1]      # pyarrow passes the whole traceback
         return SourceError(f"the source of the columns failed: {words}")

@@ -1,4 +1,4 @@
-# For the other compiled modules; nothing else is seen from Python.
+# For other compiled modules; nothing else is visible from Python.
 from typing import Final
 
 DOCUMENT: Final[bytes]

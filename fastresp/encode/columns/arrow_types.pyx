@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Arrow types as cells: what a column is, from its schema."""
+"""Make cells from Arrow types: what a column is, by its schema."""
 
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy
@@ -54,10 +54,10 @@ from .storage cimport (
     holds_integers,
 )
 
-# The whole row as the JSON that it was read from: a column that is none of the row's fields.
+# The JSON that the whole row was read from: a column that is not a field of the row.
 DOCUMENT = b"fastresp.document"
-# The canonical ones that have a text, or whose storage is what anybody would send; and the formats
-# that this storage may have.
+# Canonical extension types that have a text, or whose storage can be sent as it is; each with the
+# formats that its storage may have.
 cdef dict EXTENSIONS = {
     b"arrow.uuid": ("w:16",), b"arrow.json": ("u", "U", "vu"), b"arrow.bool8": ("c",),
     b"arrow.fixed_shape_tensor": ("+w:",), DOCUMENT: ("z",),
@@ -77,10 +77,10 @@ cdef dict STORAGES = {
 
 
 cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
-    """Find out how values of this type become text; one that can't has no text function.
+    """Set how values of this type become text; a type without a text has no text function.
 
     Args:
-        zones: takes the time zones that the cell refers to, which have to live as long as it.
+        zones: receives the time zones that the cell points to, which must outlive it.
     """
     cdef bytes name = b"" if schema.name is NULL else schema.name
     set_name(cell, name)
@@ -108,7 +108,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     cell.layout = LAYOUTS.get(text.partition(":")[0] if text[:1] == "+" else text, LAYOUT_FIXED)
     if not known or not has_children(cell):
         cell.layout = LAYOUT_NONE
-        return 0        # its values mean more than their storage tells
+        return 0        # the storage alone does not say what its values mean
     if text[:1] == "+":
         choose_nested(cell, text)
     elif text[:1] in ("t", "d"):
@@ -128,12 +128,12 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
 
 
 cdef str format_of(ArrowSchema *schema):
-    """The format string of a type, which may end with any bytes where a time zone is."""
+    """Return a type's format string; its time zone may have any bytes."""
     return schema.format.decode(errors="backslashreplace")
 
 
 cdef bytes extension_name(ArrowSchema *schema):
-    """The name of an extension type; empty for any other.
+    """Return the name of an extension type; empty for any other type.
 
     Metadata are pairs of texts, each after its length. Source:
     https://arrow.apache.org/docs/format/CDataInterface.html#c.ArrowSchema.metadata
@@ -153,7 +153,7 @@ cdef bytes extension_name(ArrowSchema *schema):
 
 
 cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
-    """Whether values are what their storage says, or an extension that has it for its own."""
+    """Whether a type is a plain one, or a known extension with a storage that it may have."""
     if not extension:
         return True
     cdef str kind = format_of(schema)
@@ -164,7 +164,7 @@ cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
 
 
 cdef bint has_children(Cell *cell) noexcept:
-    """Whether a list, a map or runs have the children that make them."""
+    """Whether a list, a map or a run-end encoded type has the children that it needs."""
     cdef Py_ssize_t n = cell.n_children
     if cell.layout == LAYOUT_RUNS:
         return n == 2 and holds_integers(cell.children[0].storage)
@@ -174,11 +174,11 @@ cdef bint has_children(Cell *cell) noexcept:
 
 
 cdef str type_name(ArrowSchema *schema):
-    """What to call a type in an error."""
+    """Return the name of a type for errors."""
     cdef str kind = format_of(schema)
     cdef bytes extension = extension_name(schema)
     if not is_known(schema, extension):
-        return f"{extension.decode(errors='backslashreplace')}, an extension of Arrow"
+        return f"{extension.decode(errors='backslashreplace')}, an Arrow extension type"
     if schema.dictionary is not NULL:
         return "dictionary"
     names = {

@@ -7,7 +7,7 @@ cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
 
 
 cdef inline Py_ssize_t character_size(const char *text, Py_ssize_t n) noexcept nogil:
-    """Bytes of the character that UTF-8 has here; 0 where that is none. Source: RFC 3629."""
+    """Return the bytes of the UTF-8 character here, or 0 if it is invalid. Source: RFC 3629."""
     cdef unsigned char first = text[0], second
     cdef Py_ssize_t size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4, k
     if first < 0x80:
@@ -15,7 +15,7 @@ cdef inline Py_ssize_t character_size(const char *text, Py_ssize_t n) noexcept n
     if first < 0xC2 or first > 0xF4 or size > n:
         return 0
     second = text[1]
-    # Written in more bytes than it takes, a surrogate, beyond the last character.
+    # An overlong form, a surrogate, or beyond the last character.
     if (
         first == 0xE0 and second < 0xA0 or first == 0xED and second > 0x9F
         or first == 0xF0 and second < 0x90 or first == 0xF4 and second > 0x8F

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Values of Arrow columns as JSON text, nested as they are: the text that json.dumps makes."""
+"""Write values of Arrow columns, nested ones too, as JSON: the same text as json.dumps."""
 
 from .cell cimport (
     BAD_INDEX,
@@ -21,7 +21,7 @@ from .cell cimport (
 )
 from ...resp.out cimport Out, cut, own_size, put_copy, reserve
 
-# Whether a byte of a string has to be escaped in JSON.
+# Whether a byte of a string must be escaped in JSON.
 cdef bint[256] SPECIAL
 cdef const char *HEX = b"0123456789abcdef"
 
@@ -37,7 +37,7 @@ prepare()
 
 
 cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """A value of the inner cell as JSON; a null as 'null'."""
+    """Return a value of the inner cell as JSON; a null as 'null'."""
     cut(&cell.scratch, 0)
     cdef int fault = put_json(&cell.scratch, cell.inner, i, False)
     if fault:
@@ -48,7 +48,7 @@ cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
 
 
 cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """A value of the inner cell as JSON, in which a null is none."""
+    """Return a value of the inner cell as JSON; a null stays a null."""
     cdef Py_ssize_t at = i
     if stood_for(cell.inner, &at) is NULL:
         n[0] = BAD_INDEX if at < 0 else IS_NULL
@@ -57,7 +57,7 @@ cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
 
 
 cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """The field of the inner cell whose value has no text; the inner cell itself if none."""
+    """Return the field of the inner cell whose value has no text, else the inner cell itself."""
     cdef Py_ssize_t k
     cdef Cell *field
     for k in range(cell.inner.n_children if cell.inner.form == FORM_STRUCT else 0):
@@ -69,7 +69,7 @@ cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef int put_json(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
-    """Write a value; in quotes, whatever it is, where it is the name of a pair."""
+    """Write a value; ``quoted`` if it is the name of a pair, which must be a string."""
     cell = stood_for(cell, &i)
     if cell is NULL:
         return BAD_INDEX if i < 0 else put(out, b"null", 4)
@@ -93,7 +93,7 @@ cdef int put_scalar(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept no
         else:
             text, n = b"false", 5
     elif cell.form == FORM_FLOAT:
-        # inf, -inf and nan; of digits none is beyond '9'.
+        # inf, -inf and nan; no digit is beyond '9'.
         if text[n - 1] > c'9':
             return NOT_FINITE
     elif cell.form != FORM_NUMBER:
@@ -135,7 +135,7 @@ cdef int put_struct(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
-    """A map is a list of structs of two: the name and the value."""
+    """Write a map, which is a list of structs of two fields: name and value."""
     cdef Py_ssize_t start, end, at, key
     cdef int fault = put(out, b"{", 1)
     cdef Cell *names = &cell.children[0].children[0]
@@ -177,7 +177,7 @@ cdef int put_string(Out *out, const char *text, Py_ssize_t n) noexcept nogil:
             at += step
         put(out, text + start, at - start)
         if at < n:
-            # Room for this one, and for what follows if nothing else has to be escaped.
+            # Room for this one, and for the rest if nothing else must be escaped.
             if reserve(out, out.p, n - at + 8) is NULL:
                 return NO_MEMORY
             put_escaped(out, text[at])

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Lists of numbers in Arrow columns as vectors: little-endian floats, as vector search has them."""
+"""Write lists of numbers in Arrow columns as vectors of little-endian floats, for vector search."""
 
 from libc.math cimport isfinite
 from libc.stdint cimport uint16_t
@@ -28,7 +28,7 @@ from .storage cimport STORAGE_OTHER, Storage, number_at
 
 
 cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
-    """Let a cell write the lists of another as vectors; False where that holds no numbers."""
+    """Set a cell to write the lists of another as vectors; return False if they hold no numbers."""
     cdef Cell *items = &inmost(lists).children[0]
     if inmost(lists).form != FORM_LIST or items.form in (FORM_NONE, FORM_OTHER):
         return False
@@ -48,10 +48,11 @@ cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
 cdef inline Py_ssize_t locate(
     Cell *cell, Py_ssize_t i, Py_ssize_t *count, Cell **found
 ) noexcept nogil:
-    """The first item of a vector, and how many there are; -1 and a Fault where it is none.
+    """Return the index of a vector's first item, or -1 if it is invalid.
 
     Args:
-        found: for the items of all vectors.
+        count: receives the vector's length, or the Fault.
+        found: receives the cell of the items of all vectors.
     """
     cdef Py_ssize_t start, end, at
     cdef Cell *lists = cell.inner
@@ -78,26 +79,26 @@ cdef inline Py_ssize_t locate(
 
 
 cdef const char *text_of_ready_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """A vector whose bytes are in the Arrow memory as they are wanted."""
+    """Return a vector whose bytes in Arrow memory can be sent as they are."""
     cdef Cell *items
     cdef Py_ssize_t start = locate(cell, i, n, &items)
     if start < 0:
         return NULL
     n[0] *= cell.width
-    # Without any items there may be no memory, and NULL would be a null.
+    # An empty array may have no memory, and NULL would mean null.
     if n[0] == 0:
         return cell.scratch.base
     return <const char *>items.values + start * cell.width
 
 
 cdef const char *text_of_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """A vector whose numbers are of another type."""
+    """Return a vector whose numbers must be converted."""
     cdef Cell *items
     cdef Py_ssize_t k, count, start = locate(cell, i, &count, &items)
     if start < 0:
         n[0] = count
         return NULL
-    # In registers: for all that the compiler knows, what is written could be the cell.
+    # In registers, since the compiler must assume that a write could change the cell.
     cdef Storage storage = items.storage
     cdef const void *numbers = items.values
     cdef Py_ssize_t width = cell.width
@@ -114,7 +115,7 @@ cdef const char *text_of_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
 
 
 cdef inline bint convert(char *to, Py_ssize_t width, double number) noexcept nogil:
-    """Write a number; False where it is finite and would not be any more."""
+    """Write a number; return False if a finite number would become infinite."""
     if width == 8:
         (<double *>to)[0] = number
     elif width == 4:

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Where a batch has the values of its columns."""
+"""Point cells to the memory of a batch."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -17,14 +17,14 @@ from .cell cimport (
     Cell,
 )
 
-cdef const char *EMPTY = b""        # NULL would be a null
+cdef const char *EMPTY = b""        # NULL would mean null
 
 
 cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1:
     """Point a cell to the memory of a batch.
 
     Args:
-        base: of a child that goes with its parent row by row, where the parent begins.
+        base: for a child with the same rows as its parent, the parent's offset.
     """
     cdef Py_ssize_t i, first
     check_shape(cell, array)
@@ -45,7 +45,7 @@ cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1:
     elif cell.layout == LAYOUT_LIST_VIEW or cell.layout == LAYOUT_LARGE_LIST_VIEW:
         cell.sizes = <const int64_t *>array.buffers[2]
     elif cell.layout == LAYOUT_STRING or cell.layout == LAYOUT_LARGE_STRING:
-        # Without any text there may be no memory, and NULL would be a null.
+        # Without any text there may be no memory, and NULL would mean null.
         cell.empty = array.buffers[2] is NULL
         cell.bytes = EMPTY if cell.empty else <const char *>array.buffers[2]
     if array.dictionary is not NULL:

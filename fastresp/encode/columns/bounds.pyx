@@ -1,10 +1,10 @@
 # cython: language_level=3, cdivision=True
-"""Which values of an Arrow array lie within its memory, whoever made it.
+"""Check that the values of an Arrow array lie within its memory, whoever made it.
 
-The C data interface carries no sizes of buffers. So what can be known is this: offsets don't fall
-and don't begin below 0; lists and structs end within their children; views end within the buffers
-whose sizes come with them (looked at when they are written); indices lie within their dictionary
-(likewise); runs end one after another. The last offset defines how large a buffer is.
+The C data interface has no buffer sizes. What can be checked is this: offsets don't decrease and
+don't start below 0; lists and structs end within their children; views end within the buffers
+whose sizes are given (checked when written); indices lie within their dictionary (likewise); run
+ends increase. The last offset defines the size of a buffer.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
@@ -41,15 +41,15 @@ cdef extern from *:
     #define fastresp_fetch(p)
     #endif
     """
-    # Ask for a line of the cache, which need not be anybody's memory.
+    # Prefetch a cache line; any address is allowed.
     void fetch "fastresp_fetch"(const char *p) noexcept nogil
 
 
 cdef int check_shape(Cell *cell, ArrowArray *array) except -1:
-    """Refuse an array that has not the buffers and children of its type.
+    """Refuse an array without the buffers and children of its type.
 
     Raises:
-        SourceError: it has not.
+        SourceError: the array does not match its type.
     """
     cdef Py_ssize_t i, buffers = 0, children = cell.n_children
     if cell.layout in (LAYOUT_STRUCT, LAYOUT_FIXED_LIST):
@@ -71,16 +71,16 @@ cdef int check_shape(Cell *cell, ArrowArray *array) except -1:
     if not fits:
         column = f"column {name_of(cell)!r}" if cell.name_size else "the array"
         raise SourceError(
-            f"{column} does not fit its type: its length, buffers or children are not those of "
-            "one; this is a fault of the library that made it"
+            f"{column} does not match its type: its length, buffers or children are wrong; this "
+            "is a bug in the library that made it"
         )
     return 0
 
 
 cdef void keep_sound(Cell *cell, int above) noexcept nogil:
-    """Cut the length of a bound cell to the values before the first that is damaged.
+    """Cut the length of a bound cell to the values before the first damaged one.
 
-    With its children first, so that what points into them is held against what is sound there.
+    Children come first, so that references into them are checked against their sound values.
 
     Args:
         above: 0 for a column, whose strings are left to sound_rows(), and 1 for the struct of all.
@@ -108,10 +108,10 @@ cdef void keep_sound(Cell *cell, int above) noexcept nogil:
 
 
 cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    """Where among rows of a column, up to ``last``, the first that is damaged is.
+    """Return the first damaged row of a column before ``last``, or ``last``.
 
-    Its offsets are looked at when they are about to be written, and the next ones fetched while
-    that is done: 0.2 ns a value instead of 0.5.
+    Offsets are checked right before their values are written, and the next ones prefetched
+    meanwhile: 0.2 ns per value instead of 0.5.
     """
     cdef Py_ssize_t width = 4 if cell.layout == LAYOUT_STRING else 8
     cdef Py_ssize_t at, begin = (cell.offset + last + 1) * width
@@ -125,7 +125,7 @@ cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexce
 cdef Py_ssize_t rising(
     Cell *cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Where among some values the first is whose offsets fall, or end beyond the last of all."""
+    """Return the first of some values whose offsets decrease or end beyond the last of all."""
     cdef Py_ssize_t at = cell.offset + first, n = last - first
     if n <= 0:
         return last
@@ -143,15 +143,15 @@ ctypedef fused Offset:
 cdef Py_ssize_t rising_offsets(
     const Offset *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """How many of the first values have offsets that don't fall.
+    """Return how many values, from the first on, have offsets that don't decrease.
 
-    They are signed, and read here as if they were not, since C defines all differences of such
-    numbers. Where none is below 0, the highest bit of a difference says that they fall.
+    Signed offsets are read as unsigned, since C defines their differences. If none is below 0,
+    the highest bit of a difference means that they decrease.
     """
     cdef int sign = 8 * sizeof(Offset) - 1
     cdef Offset wrong = offsets[n]
     cdef Py_ssize_t i
-    # Without a branch, so that the compiler takes several at once.
+    # Without a branch, so that the compiler can vectorise it.
     for i in range(n):
         wrong |= offsets[i] | (offsets[i + 1] - offsets[i])
     if wrong >> sign:
@@ -168,7 +168,7 @@ cdef Py_ssize_t rising_offsets(
 
 
 cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
-    """How many of the first list views lie within their items."""
+    """Return how many list views, from the first on, lie within their items."""
     cdef bint large = cell.layout == LAYOUT_LARGE_LIST_VIEW
     cdef int64_t start, size
     cdef Py_ssize_t i
@@ -178,14 +178,14 @@ cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
         start = (<const int64_t *>cell.values)[i] if large else (<const int32_t *>cell.values)[i]
         size = cell.sizes[i] if large else (<const int32_t *>cell.sizes)[i]
         if start < 0 or size < 0 or start > most or size > most - start:
-            # Where a null is, nobody looks.
+            # The view of a null is never read.
             if not is_null(cell, i - cell.offset):
                 return i - cell.offset
     return n
 
 
 cdef Py_ssize_t run_ends(Cell *ends) noexcept nogil:
-    """How many of the first runs end one after another."""
+    """Return how many runs, from the first on, have increasing ends."""
     cdef Py_ssize_t i
     cdef int64_t before = 0, end
     for i in range(ends.length):

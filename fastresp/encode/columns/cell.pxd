@@ -17,34 +17,34 @@ cdef extern from *:
     #define fastresp_read_ahead(p)
     #endif
     """
-    # A tenth of the time of a command where the strings are not in a cache: the processor itself
-    # does not look beyond the end of a page.
+    # Saves a tenth of the time per command if the strings are not in a cache: the hardware
+    # prefetcher does not cross a page.
     void read_ahead "fastresp_read_ahead"(const char *p) noexcept nogil
 
 
-# What a value turned out to be, where it is not text.
+# Why a value has no text.
 cdef enum Fault:
     IS_NULL = 0
     NO_MEMORY = -1
-    OUT_OF_RANGE = -2       # a date that ISO 8601 has no text for
+    OUT_OF_RANGE = -2       # a date without an ISO 8601 text
     BAD_INDEX = -3          # an index outside of its dictionary
     NULL_INSIDE = -4        # a null within a vector
-    OTHER_LENGTH = -5       # a vector that is not as long as the first one
-    TOO_LARGE = -6          # a number that is infinite in the type wanted
-    NOT_FINITE = -7         # a NaN or infinity, which JSON has no form for
+    OTHER_LENGTH = -5       # a vector whose length differs from the first one's
+    TOO_LARGE = -6          # a number that becomes infinite in the vector's type
+    NOT_FINITE = -7         # a NaN or infinity, which JSON lacks
     NULL_KEY = -8           # a null as the name of a pair
     IS_NOT_ALLOWED = -9     # a null, and nulls are errors
     ARGUMENT_TOO_LARGE = -10
     IS_NULL_ROW = -11
-    EMPTY_COMMAND = -12     # not even a name
-    NOT_UTF8 = -13          # a text that JSON can't hold
+    EMPTY_COMMAND = -12     # no name
+    NOT_UTF8 = -13          # a text that JSON can't contain
     RAISED = -14            # an exception
-    DAMAGED = -15           # it does not lie within the memory of its column
+    DAMAGED = -15           # it lies outside the memory of its column
 
 
-# What a value is, as far as JSON makes a difference.
+# The kinds of values that JSON writes differently.
 cdef enum Form:
-    FORM_NONE               # nothing that we know
+    FORM_NONE               # unknown
     FORM_NULL
     FORM_NUMBER
     FORM_FLOAT              # a number, if it is finite
@@ -54,14 +54,14 @@ cdef enum Form:
     FORM_LIST
     FORM_STRUCT
     FORM_MAP
-    FORM_OTHER              # what the value in the dictionary or run is that it stands for
+    FORM_OTHER              # the kind of the dictionary's or run's values
 
 
-# How the values lie in memory.
+# The memory layout of values.
 cdef enum Layout:
-    LAYOUT_NONE             # not anywhere, or not known
+    LAYOUT_NONE             # none, or unknown
     LAYOUT_FIXED            # each of the same size
-    LAYOUT_STRING           # strings, or bytes, between offsets of 32 bits,
+    LAYOUT_STRING           # strings or bytes with offsets of 32 bits,
     LAYOUT_LARGE_STRING     # or of 64 bits,
     LAYOUT_VIEW             # or by views
     LAYOUT_LIST             # lists, or maps
@@ -75,9 +75,9 @@ cdef enum Layout:
 
 
 cdef struct Zone:
-    PyObject *zone          # borrowed; NULL where the offset is always the same
+    PyObject *zone          # borrowed; NULL if the offset is always the same
     int fixed               # seconds east of UTC
-    int64_t *spans          # what is known: numbers of spans of time,
+    int64_t *spans          # a cache: numbers of spans of time,
     int *offsets            # and the offset in each
 
 
@@ -85,33 +85,33 @@ cdef enum:
     LONGEST = 64
 
 
-# A column, or what is nested in one: how the text of a value is made, and from what memory.
+# A column, or a column nested in one: how to make the text of a value, and from what memory.
 cdef struct Cell:
-    # Its text, valid until the next; NULL and a Fault in n where there is none. Never called for
-    # what the validity bitmap says is null: value() looks there.
+    # Returns the text of a value, valid until the next call; NULL and a Fault in n if there is
+    # none. Never called for values that the validity bitmap marks as null: value() checks that.
     const char *(*text)(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
-    # Writes it at p and returns the end, or NULL for what is out of range; NULL for types whose
-    # text is found in memory. Needs room for LONGEST bytes, a decimal for more.
+    # Writes the text at p and returns its end, or NULL for a value out of range. Is NULL for types
+    # whose text is found in memory. Needs room for LONGEST bytes, a decimal for more.
     char *(*write)(Cell *cell, Py_ssize_t i, char *p) noexcept nogil
-    bint brief              # it writes no more than LONGEST bytes
-    int digits              # of the length of the last, where it was written as an argument
+    bint brief              # it writes at most LONGEST bytes
+    int digits              # digits of the length of the last argument written
     Form form
     Layout layout
     Storage storage         # of numbers, or of the indices of a dictionary
-    bint json               # whether it has a form in JSON, with all that is in it
-    bint plain              # a string, or bytes, with offsets of 32 bits
-    bint lasting            # texts lie in the Arrow memory, and last as long as the batch
-    # Of the batch at hand:
+    bint json               # whether it has a JSON form, with everything nested in it
+    bint plain              # strings or bytes with offsets of 32 bits
+    bint lasting            # texts are in Arrow memory, and live as long as the batch
+    # Of the current batch:
     Py_ssize_t offset       # of its first row
-    const uint8_t *validity     # NULL where nothing is null
+    const uint8_t *validity     # NULL if nothing is null
     const void *values      # the buffer of values, or of offsets
     const char *bytes       # of strings
-    bint empty              # no bytes at all, of strings
+    bint empty              # all strings are empty
     const char **variadic   # of views
     Py_ssize_t n_variadic
     const int64_t *sizes    # of these, or of the items of list views
-    Py_ssize_t length       # values from there on that are not damaged, nor behind one that is
-    Py_ssize_t run          # the run at hand
+    Py_ssize_t length       # values from the offset to the first damaged one
+    Py_ssize_t run          # the current run
     bint may_be_null
     # Of the column:
     Py_ssize_t width        # bytes of a value, or items of a fixed-size list
@@ -121,12 +121,12 @@ cdef struct Cell:
     Zone *zone
     Cell *children
     Py_ssize_t n_children
-    Cell *inner             # borrowed: what is to be written in another form,
-    Cell *over              # and, where that is a field of a struct, the struct
-    bint hidden             # not among the fields of a row
+    Cell *inner             # borrowed: the cell to write in another form,
+    Cell *over              # and its struct, if it is a field of one
+    bint hidden             # not a field of the row
     char *name              # owned: UTF-8
     Py_ssize_t name_size
-    Out scratch             # what texts that are made are written to
+    Out scratch             # memory for texts that must be made
 
 
 cdef Cell *allocate(Py_ssize_t n) except NULL
@@ -146,7 +146,7 @@ cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept n
 
 
 cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """The text of a value; NULL and a Fault where there is none."""
+    """Return the text of a value; NULL and a Fault if there is none."""
     cdef Py_ssize_t at
     cdef const int32_t *offsets
     if cell.validity is not NULL:
@@ -156,7 +156,7 @@ cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
             return NULL
     if not cell.plain:
         return cell.text(cell, i, n)
-    # The most common type, without a call: it saves a tenth of the time of a command.
+    # The most common type, inlined: it saves a tenth of the time per command.
     offsets = <const int32_t *>cell.values + cell.offset + i
     n[0] = offsets[1] - offsets[0]
     read_ahead(cell.bytes + offsets[0])
@@ -164,15 +164,15 @@ cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
 
 
 cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Whether the validity bitmap says that a value is null."""
+    """Whether the validity bitmap marks a value as null."""
     cdef Py_ssize_t at = cell.offset + i
     return cell.validity is not NULL and not cell.validity[at >> 3] >> (at & 7) & 1
 
 
 cdef inline Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """The cell, and the index in it, that a value of a dictionary, run or path stands for.
+    """Return the cell, and set i to the index, that a value of a dictionary, run or path refers to.
 
-    NULL where it is null; the index is -1 where it is out of bounds.
+    NULL if the value is null; the index is -1 if it is out of bounds.
     """
     if cell.form == FORM_OTHER:
         cell = followed(cell, i)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A cell: what an Arrow column holds, and how a value of it becomes text."""
+"""A cell: what an Arrow column contains, and how its values become text."""
 
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -19,7 +19,7 @@ cdef Cell *allocate(Py_ssize_t n) except NULL:
 
 
 cdef void destroy(Cell *cell) noexcept:
-    """Free what a cell holds, and its children."""
+    """Free a cell's memory, and its children."""
     cdef Py_ssize_t i
     for i in range(cell.n_children):
         destroy(&cell.children[i])
@@ -33,37 +33,37 @@ cdef void destroy(Cell *cell) noexcept:
 
 
 cdef void make_unknown(Cell *cell) noexcept:
-    """Let a cell have no text in any form, whatever its storage is."""
+    """Mark a cell as having no text in any form."""
     cell.form, cell.layout = FORM_NONE, LAYOUT_NONE
     cell.text, cell.write = NULL, NULL
     cell.json = cell.plain = cell.brief = False
 
 
 cdef Py_ssize_t number_in(str text) except -2:
-    """The number that a format string has at its end; -1 where it is none."""
+    """Return the number at the end of a format string; -1 if it is not a number."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
 
 
 cdef void stand_for(Cell *cell, Cell *inner) noexcept:
-    """Say of a dictionary, or of runs, what is to be said of its values."""
+    """Set the properties of a dictionary or of runs to those of their values."""
     cell.form = FORM_OTHER
     cell.json = inner.json
     cell.lasting = inner.lasting
 
 
 cdef Cell *inmost(Cell *cell) noexcept nogil:
-    """What the values of dictionaries, runs and fields of structs are."""
+    """Return the cell that dictionaries, runs and fields of structs finally refer to."""
     while cell.form == FORM_OTHER:
         cell = cell.inner if cell.over is not NULL else &cell.children[cell.n_children - 1]
     return cell
 
 
 cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1:
-    """Let a cell stand for a field of structs, which is null where the struct is.
+    """Set a cell to refer to a field of a struct; it is null if the struct is.
 
     Args:
-        over: the structs, or what stands for them.
-        name: of the whole path, for errors.
+        over: the struct, or a cell that refers to it.
+        name: the whole path, for errors.
     """
     cell.over, cell.inner = over, field
     cell.text = text_of_field
@@ -82,12 +82,12 @@ cdef int set_name(Cell *cell, bytes name) except -1:
 
 
 cdef str name_of(Cell *cell):
-    """The name of a column, for an error."""
+    """Return the name of a column, for errors."""
     return cell.name[:cell.name_size].decode(errors="backslashreplace")
 
 
 cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil:
-    """Where the items of a list are among those of all lists."""
+    """Set the range of a list's items among those of all lists."""
     cdef Py_ssize_t at = cell.offset + i
     cdef const int32_t *small = <const int32_t *>cell.values
     cdef const int64_t *large = <const int64_t *>cell.values
@@ -107,13 +107,13 @@ cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noe
 
 
 cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """The text of a type that is written, not found in memory."""
+    """Return the text of a value whose type must be formatted."""
     cdef char *end = cell.write(cell, i, cell.scratch.base)
     n[0] = OUT_OF_RANGE if end is NULL else end - cell.scratch.base
     return NULL if end is NULL else cell.scratch.base
 
 
-# Values that stand for others.
+# Values that refer to others.
 
 
 cdef const char *text_of_dictionary(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
@@ -140,7 +140,7 @@ cdef const char *text_of_field(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 
 cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """The cell that dictionaries, runs and paths lead to; NULL where one of them is null."""
+    """Return the cell that dictionaries, runs and paths lead to; NULL if one of them is null."""
     while cell.form == FORM_OTHER:
         if cell.over is not NULL:
             if stood_for(cell.over, i) is NULL:
@@ -157,7 +157,7 @@ cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil:
 
 
 cdef Py_ssize_t inner_index(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Where among the values the one for this row is; -1 where it can't be."""
+    """Return the index of this row's value; -1 if it is out of bounds."""
     cdef int64_t at = cell.offset + i
     if cell.text is text_of_run:
         return find_run(cell, at)
@@ -166,7 +166,7 @@ cdef Py_ssize_t inner_index(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef Py_ssize_t find_run(Cell *cell, int64_t at) noexcept nogil:
-    """The run that a row is in: this one, the next, or one to be searched for by halves."""
+    """Return the run of a row: the current one, the next, or by binary search."""
     cdef Cell *ends = &cell.children[0]
     cdef Py_ssize_t low = cell.run, high, middle
     for low in range(low, min(low + 2, ends.length)):

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Arrow columns as chunks of RESP: a template run over batches, without Python objects."""
+"""Encode Arrow columns as chunks of RESP: a template run over batches, without Python objects."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF
@@ -37,34 +37,34 @@ from ...outcome.errors import EncodeError
 from ...outcome.messages import SKIP_OR_EMPTY, Message
 from ..chunk_writer import CHUNK_BYTES
 
-# A source that takes longer for a batch is one to be waited for: what is made goes first.
+# If a batch took longer than this, send what is ready before the next one.
 cdef double SLOW_SECONDS = 0.0005
-# Rows that are looked at for damage, and then written while the next offsets are fetched.
+# Rows checked for damage at once, and then written while the next offsets are prefetched.
 cdef enum:
     LOOK_ROWS = 128
-cdef str DAMAGE = "the data is damaged; make the columns, or the file that they come from, again"
+cdef str DAMAGE = "the data is damaged; recreate the columns, or the file that they come from"
 
 
 cdef class ColumnWriter(ChunkWriter):
     """Encode Arrow columns through a plan, into chunks of whole commands.
 
-    Used as a Writer; its rows come from an ArrowStream.
+    Used like a Writer; its source is an ArrowStream.
 
     Args:
         plan: a Plan (such as a Template) to run for each row.
-        stream: where the columns come from.
+        stream: the source of the columns.
         nulls, chunk_bytes: as for a Writer.
 
     Raises:
-        TemplateError: there is no such column, or what it holds can't be written so.
+        TemplateError: a column is missing, or its type does not fit the placeholder.
     """
 
     cdef Steps steps
     cdef Nulls nulls
     cdef Batch batch
-    cdef bint slow                      # the last batch had to be waited for
-    cdef Py_ssize_t at                  # rows of the batch that are written
-    cdef Py_ssize_t looked              # rows of it that were looked at for damage
+    cdef bint slow                      # the last batch was slow to arrive
+    cdef Py_ssize_t at                  # rows of the batch already written
+    cdef Py_ssize_t looked              # rows of it already checked for damage
     cdef Py_ssize_t before              # rows of all batches before it
 
     def __init__(
@@ -76,18 +76,18 @@ cdef class ColumnWriter(ChunkWriter):
 
     @property
     def rows(self):
-        """Rows taken from the source."""
+        """Rows read from the source."""
         return self.before + self.at
 
     @property
     def names(self):
-        """The names of the columns, without an index of pandas that has none."""
+        """The names of the columns, without an unnamed pandas index."""
         cdef Steps steps = self.steps
         cdef Py_ssize_t i
         return [steps.names[i] for i in range(steps.n_columns) if not steps.columns[i].hidden]
 
     def fill(self, source):
-        """Encode rows until a chunk is due; False when there are no more."""
+        """Encode rows until a chunk is due; return False at the end."""
         cdef ArrowStream stream = source
         self.begin()
         try:
@@ -106,7 +106,7 @@ cdef class ColumnWriter(ChunkWriter):
             self.busy = False
 
     cdef bint fetch(self, ArrowStream stream) except -1:
-        """Take the next batch; False when there is none."""
+        """Read the next batch; return False if there is none."""
         cdef double start = monotonic()
         batch = stream.next()
         self.slow = monotonic() - start > SLOW_SECONDS
@@ -119,7 +119,7 @@ cdef class ColumnWriter(ChunkWriter):
         return True
 
     cdef int write(self) except -1:
-        """Write rows of the batch until a chunk is due, or there are no more."""
+        """Write rows of the batch until a chunk is due or the batch ends."""
         cdef Job job
         cdef Buffer b = self.buffer
         cdef Steps steps = self.steps
@@ -151,7 +151,7 @@ cdef class ColumnWriter(ChunkWriter):
         if fault:
             error = self.failure(&job, fault)
             rollback(b, job.whole)
-            # Now, not when nobody looks at the traceback any more.
+            # Release it now, not when the traceback is dropped.
             self.batch = None
             raise error
         if self.at == self.batch.array.length:
@@ -159,7 +159,7 @@ cdef class ColumnWriter(ChunkWriter):
         return 0
 
     cdef object failure(self, Job *job, int fault):
-        """The error for the row that could not be written."""
+        """Return the error for the row that could not be written."""
         cdef Buffer b = self.buffer
         cdef Py_ssize_t command = b.first_command + b.commands
         if fault == NO_MEMORY:
@@ -169,7 +169,7 @@ cdef class ColumnWriter(ChunkWriter):
         if job.cell is not NULL:
             cell = job.cell
             if cell.inner is &self.steps.root and self.steps.named:
-                cell = culprit(cell, self.at)      # of {*!json} one of all columns
+                cell = culprit(cell, self.at)      # for {*!json}, one of all columns
             while cell.name is NULL:
                 cell = cell.inner
             name = name_of(cell)
@@ -185,7 +185,7 @@ cdef class ColumnWriter(ChunkWriter):
 
 
 cdef object described(int fault, Job *job, Py_ssize_t most):
-    """What is wrong with a value, as a sentence."""
+    """Return what is wrong with a value, as a sentence."""
     if fault == IS_NOT_ALLOWED:
         return Message(
             "cannot send a null: it has no RESP form; leave it out, send an empty string, or let ",
@@ -200,20 +200,20 @@ cdef object described(int fault, Job *job, Py_ssize_t most):
     if fault == DAMAGED:
         return f"this value, or one in it, lies outside of the memory of its column: {DAMAGE}"
     if fault == NULL_INSIDE:
-        return "a vector holds no nulls"
+        return "a vector can't contain nulls"
     if fault == OTHER_LENGTH:
         return other_length(job.cell.vector)
     if fault == TOO_LARGE:
-        return "a number of this vector is too large for the type it is to be sent as"
+        return "a number in this vector is too large for the vector's float type"
     if fault == NOT_FINITE:
-        return "NaN and infinity have no form in JSON"
+        return "NaN and infinity have no JSON form; replace them with null or a number"
     if fault == EMPTY_COMMAND:
-        return "the command is empty; a command is at least a name"
+        return "the command is empty; it needs at least a name"
     if fault == NOT_UTF8:
-        return "this text is not UTF-8, and JSON has to be; convert it, or send the field by itself"
+        return "this text is not UTF-8, as JSON must be; convert it, or send the field by itself"
     if fault == NULL_KEY:
-        return "the name of a pair is null"
+        return "the field of a field-value pair is null"
     return (
-        f"an argument is more than the {most:,} bytes that the server takes; split it, or raise "
+        f"an argument is more than the {most:,} bytes that the server accepts; split it, or raise "
         "the server's proto-max-bulk-len"
     )

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""The text of decimals, dates, times, timestamps and durations in Arrow columns."""
+"""Write decimals, dates, times, timestamps and durations of Arrow columns as text."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
@@ -30,22 +30,22 @@ from zoneinfo import ZoneInfo
 from ...outcome.errors import EncodeError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# In a span of so many seconds, 18 hours, a zone changes its offset no more than once.
+# In a span of this many seconds, 18 hours, a zone changes its offset at most once.
 cdef int64_t SPAN_SECONDS = 1 << 16
-# Of the spans of time that were met last, so many are known: 12 KiB cover 2 years.
+# The number of recent spans in the cache: 12 KiB cover 2 years.
 cdef Py_ssize_t SPANS = 1 << 10
-cdef int CHANGES = 1 << 30      # the offset of a span in which it changes
-# One letter of the format string of a type.
+cdef int CHANGES = 1 << 30      # marks a span in which the offset changes
+# Units, by their letter in a type's format string.
 cdef dict UNITS = {"s": 1, "m": 1_000, "u": 1_000_000, "n": 1_000_000_000}
-# Digits, those behind the point, and bits.
+# Digits, digits after the point, and bits.
 DECIMAL = re.compile(r"d:\d{1,2},(-?\d{1,3})(?:,(32|64|128|256))?")
 
 
 cdef int make_time(Cell *cell, str kind, list zones) except -1:
-    """Let a cell write the values of a type of decimals or times.
+    """Set a cell to write values of a decimal or time type.
 
     Args:
-        zones: takes the time zone that the cell refers to.
+        zones: receives the time zone that the cell points to.
     """
     cell.form = FORM_TEXT
     decimal = DECIMAL.fullmatch(kind)
@@ -75,7 +75,7 @@ cdef int make_time(Cell *cell, str kind, list zones) except -1:
 
 
 cdef int set_zone(Cell *cell, str name, list zones) except -1:
-    """Look up a time zone once; a fixed offset needs no look at it later."""
+    """Look up a time zone; a fixed offset is not looked up again."""
     cdef Zone *zone
     try:
         if name[0] in "+-":
@@ -85,7 +85,7 @@ cdef int set_zone(Cell *cell, str name, list zones) except -1:
     except Exception as error:
         raise EncodeError(
             f"column {name_of(cell)!r} has the time zone {name!r}, which is not known here: "
-            f"{error}; 'pip install tzdata' brings those of IANA"
+            f"{error}; install the IANA time zones with 'pip install tzdata'"
         ) from None
     zone = <Zone *>calloc(1, sizeof(Zone))
     if zone is NULL:
@@ -99,7 +99,7 @@ cdef int set_zone(Cell *cell, str name, list zones) except -1:
     zone.offsets = <int *>calloc(SPANS, sizeof(int))
     if zone.spans is NULL or zone.offsets is NULL:
         raise MemoryError
-    zone.spans[0] = 1       # a number that can't be there: nothing is known yet
+    zone.spans[0] = 1       # a number that can't occur here: the cache is empty
     zone.zone = <PyObject *>found
     zones.append(found)
     return 0
@@ -157,7 +157,7 @@ cdef char *write_timestamp(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 
 
 cdef char *write_zoned(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    """An instant as the time in the column's zone, with its offset from UTC."""
+    """Write an instant as the time in the column's zone, with its offset from UTC."""
     cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
     cdef int offset = offset_at(cell.zone, floor_divide(number, cell.per_second))
     cdef int64_t shift = offset * cell.per_second
@@ -170,7 +170,7 @@ cdef char *write_zoned(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 
 
 cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
-    """Seconds east of UTC at an instant; CHANGES where it has none."""
+    """Return seconds east of UTC at an instant; CHANGES if there is none."""
     cdef int64_t span = floor_divide(second, SPAN_SECONDS)
     cdef Py_ssize_t at = span & (SPANS - 1)
     cdef int offset
@@ -184,14 +184,14 @@ cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
 
 
 cdef int look_up_span(Zone *zone, int64_t span) noexcept nogil:
-    """The offset in a span of time, if it is the same at both its ends."""
+    """Return the offset in a span of time if it is the same at both ends, else CHANGES."""
     cdef int first = look_up(zone, span * SPAN_SECONDS)
     cdef int last = look_up(zone, (span + 1) * SPAN_SECONDS - 1)
     return first if first == last else CHANGES
 
 
 cdef int look_up(Zone *zone, int64_t second) noexcept with gil:
-    """Ask Python for an offset; CHANGES where it knows none."""
+    """Ask Python for an offset; return CHANGES if it has none."""
     try:
         there = (EPOCH + timedelta(seconds=second)).astimezone(<object>zone.zone)
         return int(there.utcoffset().total_seconds())

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""The text of booleans, numbers, strings and bytes in Arrow columns."""
+"""Write booleans, numbers, strings and bytes of Arrow columns as text."""
 
 from libc.stdint cimport (
     int8_t,
@@ -35,11 +35,11 @@ from ...resp.floats cimport (
 
 cdef const char *BOOLS = b"01"
 cdef const char *HEX = b"0123456789abcdef"
-cdef const char *EMPTY = b""        # NULL would be a null
+cdef const char *EMPTY = b""        # NULL would mean null
 
 
 cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
-    """Let a cell write the values of a type that is not nested, nor a time."""
+    """Set a cell to write values of a type that is neither nested nor a time."""
     cell.form = FORM_NUMBER
     if kind == "n":
         cell.text, cell.form = text_of_null, FORM_NULL
@@ -157,7 +157,7 @@ cdef char *write_double(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 
 
 cdef const char *text_of_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return value(cell, i, n)        # which looks for itself
+    return value(cell, i, n)        # which handles this type
 
 
 cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
@@ -167,13 +167,13 @@ cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
 
 
 cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Up to 12 bytes stand in the view; of more, the number of a buffer and the offset in it."""
+    """A view contains up to 12 bytes, or for more the number of a buffer and the offset in it."""
     cdef const uint32_t *view = <const uint32_t *>cell.values + 4 * (cell.offset + i)
     cdef int64_t size = view[0]
     n[0] = size
     if size <= 12:
         return <const char *>&view[1]
-    # Without signs: what is below 0 lies far beyond its buffer.
+    # Unsigned, so that a negative number is far beyond its buffer.
     if view[2] < cell.n_variadic and size + view[3] <= cell.sizes[view[2]]:
         return cell.variadic[view[2]] + view[3]
     n[0] = DAMAGED
@@ -186,7 +186,7 @@ cdef const char *text_of_fixed(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 
 cdef char *write_uuid(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    """16 bytes as str(uuid.UUID) writes them."""
+    """Write 16 bytes like str(uuid.UUID)."""
     cdef const uint8_t *number = <const uint8_t *>cell.values + (cell.offset + i) * 16
     cdef int k
     for k in range(16):

@@ -2,7 +2,7 @@ from .arrow cimport ArrowSchema
 from .cell cimport Cell
 
 
-# What a placeholder names: a column, or a field within one.
+# What a placeholder refers to: a column, or a field within one.
 cdef struct Found:
     Cell *cell
     ArrowSchema *schema
@@ -12,16 +12,16 @@ cdef class Columns:
     cdef Cell root                      # the struct of all columns
     cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
     cdef Py_ssize_t n_columns
-    cdef Cell *document                 # borrowed: the whole row as JSON, where there is such
+    cdef Cell *document                 # borrowed: the whole row as JSON, if there is such a column
     cdef bint named                     # the columns have names
-    cdef Cell *forms                    # owned: values in another form, and those of paths
+    cdef Cell *forms                    # owned: cells for other forms, and for paths
     cdef Py_ssize_t n_forms
     cdef str text                       # the template's
-    cdef ArrowSchema *top               # borrowed from the schema, until all cells are found
+    cdef ArrowSchema *top               # borrowed from the schema until all cells are made
     cdef list names
-    cdef dict places                    # the columns of each name
-    cdef frozenset objects              # the names of columns of Python objects
-    cdef list kept                      # what C pointers point into
+    cdef dict places                    # indices of columns by name
+    cdef frozenset objects              # names of columns with Python objects
+    cdef list kept                      # objects that C pointers refer to
     cdef int bind_forms(self) except -1
     cdef list unnamed(self, arguments, field)
     cdef list distinct(self, columns, field)

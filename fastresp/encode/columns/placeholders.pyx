@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Columns, and how those that placeholders name are found, in the form that they ask for."""
+"""Find the columns that placeholders name, and convert them as the placeholders say."""
 
 from libc.stdlib cimport free
 from libc.string cimport memset
@@ -35,10 +35,10 @@ from ..fields import (
     Row,
 )
 
-# An index of pandas that has no name: a column that nobody made.
+# An unnamed pandas index: a column that the user did not create.
 cdef str INDEX_NAME = "__index_level_"
-cdef str OBJECTS = "Object, of whose values Arrow gets nothing but addresses in memory"
-# The scratch memory of a form to begin with.
+cdef str OBJECTS = "Object, whose values Arrow gets only as memory addresses"
+# Initial scratch memory of a form.
 cdef Py_ssize_t SCRATCH_BYTES = 256
 
 
@@ -94,7 +94,7 @@ cdef class Columns:
         free(self.forms)
 
     cdef int bind_forms(self) except -1:
-        """Say of what stands for columns whether it may be null in the batch at hand."""
+        """Set for each form whether it may be null in the current batch."""
         cdef Py_ssize_t i
         cdef Cell *form
         for i in range(self.n_forms):
@@ -105,11 +105,11 @@ cdef class Columns:
         return 0
 
     cdef list unnamed(self, arguments, field):
-        """The columns that no placeholder of the command names: those of {**}."""
+        """Return the columns of {**}: those that no placeholder of the command names."""
         if not self.named:
             raise TemplateError(
-                f"{{{field.key}}} takes the names of columns, and this is a single column, which "
-                "is {0}", self.text, field.at,
+                f"{{{field.key}}} needs columns with names, and this is a single column; write "
+                "{0} for it", self.text, field.at,
             )
         used = {
             self.index(part) for parts in arguments for part in parts
@@ -123,7 +123,7 @@ cdef class Columns:
         return self.distinct([i for i in range(self.n_columns) if i not in used], field)
 
     cdef list distinct(self, columns, field):
-        """Those that are sent by their names, which have to be different."""
+        """Return the columns to send by name; refuse duplicate names."""
         found = [i for i in columns if not self.columns[i].hidden]
         names = [self.names[i] for i in found]
         if len(set(names)) < len(names):
@@ -134,15 +134,15 @@ cdef class Columns:
         return found
 
     cdef Cell *cell_of(self, field) except NULL:
-        """The cell that writes the values of a placeholder."""
+        """Return the cell that writes the values of a placeholder."""
         cdef Found found
         if isinstance(field, Row):
             if self.document is not NULL:
                 return self.document
             if not self.named:
                 raise TemplateError(
-                    f"{{{field.key}}} takes the names of columns, and this is a single column, "
-                    "which is {0}", self.text, field.at,
+                    f"{{{field.key}}} needs columns with names, and this is a single column; "
+                    "write {0} for it", self.text, field.at,
                 )
             for i in self.distinct(range(self.n_columns), field):
                 self.check_json(self.column(i), field)
@@ -156,7 +156,7 @@ cdef class Columns:
         return self.form_of(found, field)
 
     cdef Cell *pair_of(self, Py_ssize_t i, field) except NULL:
-        """The cell that writes the values of a column as those of pairs."""
+        """Return the cell that writes a column's values in field-value pairs."""
         cdef Found found = self.column(i)
         cdef Cell *form
         if field.convert is None or inmost(found.cell).form not in (
@@ -169,7 +169,7 @@ cdef class Columns:
         return form
 
     cdef Cell *form_of(self, Found found, field) except NULL:
-        """A cell that writes the values of another in the form that a placeholder asks for."""
+        """Return a cell that converts the values of another as a placeholder says."""
         cdef Cell *form = self.new_form()
         form.inner = found.cell
         if reserve(&form.scratch, form.scratch.base, SCRATCH_BYTES) is NULL:
@@ -178,7 +178,7 @@ cdef class Columns:
             form.text = text_of_json
         elif not make_vector(form, found.cell, field.convert):
             raise TemplateError(
-                f"{self.described(found)}, and !{field.convert} takes lists of numbers", self.text,
+                f"{self.described(found)}, and !{field.convert} needs lists of numbers", self.text,
                 field.at,
             )
         return form
@@ -188,18 +188,18 @@ cdef class Columns:
         return &self.forms[self.n_forms - 1]
 
     cdef int check_json(self, Found found, field) except -1:
-        """Refuse a column that has no form in JSON."""
+        """Refuse a column without a JSON form."""
         if found.cell.json:
             return 0
-        hint = "it is binary, or has binary in it"
+        hint = "it is binary or contains binary; cast it to text first, or leave it out"
         if inmost(found.cell).form == FORM_NONE:
             hint = "cast it to text first, or leave it out"
         raise TemplateError(
-            f"{self.described(found)}, which has no form in JSON: {hint}", self.text, field.at
+            f"{self.described(found)}, which has no JSON form: {hint}", self.text, field.at
         )
 
     cdef Cell *check(self, Found found, field) except NULL:
-        """Refuse a column whose values are not what the placeholder takes."""
+        """Refuse a column whose values don't fit the placeholder."""
         cdef Cell *inner = inmost(found.cell)
         cdef str name = spelled(name_of(found.cell))
         if not isinstance(field, Items):
@@ -207,15 +207,15 @@ cdef class Columns:
                 return found.cell
             hint = "cast it to text first, or leave it out"
             if inner.form in (FORM_LIST, FORM_MAP, FORM_STRUCT):
-                hint = f"{{*{name}}} makes arguments of it, {{{name}!json}} one of JSON"
+                hint = f"write {{*{name}}} for one argument per item, or {{{name}!json}} for JSON"
                 if isinstance(field, Pairs):
-                    hint = f"{{**!json}} makes JSON of it, {{**-{name}}} leaves it out"
+                    hint = f"write {{**!json}} for JSON, or {{**-{name}}} to leave it out"
             raise TemplateError(
                 f"{self.described(found)}, which is not one argument: {hint}", self.text, field.at
             )
         if inner.form not in (FORM_LIST, FORM_MAP, FORM_STRUCT):
             raise TemplateError(
-                f"{self.described(found)}, and {{*{name}}} takes a list; write {{{name}}} for a "
+                f"{self.described(found)}, and {{*{name}}} needs a list; write {{{name}}} for a "
                 "single value", self.text, field.at,
             )
         if inner.form == FORM_MAP:
@@ -223,8 +223,8 @@ cdef class Columns:
         for k in range(inner.n_children):
             if inmost(&inner.children[k]).text is NULL:
                 raise TemplateError(
-                    f"{self.described(found)}, and what is in it is not one argument each: "
-                    f"{{{name}!json}} makes JSON of it", self.text, field.at,
+                    f"{self.described(found)}, whose items are not one argument each: write "
+                    f"{{{name}!json}} for JSON", self.text, field.at,
                 )
         return found.cell
 
@@ -235,7 +235,7 @@ cdef class Columns:
         return found
 
     cdef Found find(self, field) except *:
-        """What a placeholder names: a column, or a field within one."""
+        """Find what a placeholder refers to: a column, or a field within one."""
         cdef Py_ssize_t depth = 0, i = self.index(field)
         cdef Found found
         if i >= 0:
@@ -250,12 +250,12 @@ cdef class Columns:
         return found
 
     cdef Found within(self, Found over, field, Py_ssize_t depth) except *:
-        """The field of a struct that is next on a path."""
+        """Return the next field on a path of structs."""
         cdef Cell *inner = inmost(over.cell)
         cdef Found found
         cdef str before = ".".join(field.path[:depth])
         cdef str name = field.path[depth]
-        has = f"{self.described(over)}, and a path leads through structs only"
+        has = f"{self.described(over)}, and a path can only go through structs"
         names = []
         if inner.form == FORM_STRUCT:
             names = [name_of(&inner.children[k]) for k in range(inner.n_children)]
@@ -276,8 +276,8 @@ cdef class Columns:
         return found
 
     cdef object missing(self, field):
-        """The error for a column that is not there: which there are, and what was meant."""
-        has = "it is a single column, which is {0}"
+        """Return the error for a missing column; it lists the columns and the closest name."""
+        has = "it is a single column; write {0} for it"
         first = field if field.head is None else field.head
         if self.named:
             has = f"its columns are {listed(self.names)}"
@@ -288,13 +288,13 @@ cdef class Columns:
         )
 
     cdef Py_ssize_t index(self, field) except -2:
-        """Which column a placeholder names, by its name first, for that may be a number; or -1."""
+        """Return a placeholder's column, or -1; by name first, since a name may be a number."""
         cdef str name = str(field.key)
         found = self.places.get(name, ()) if self.named else ()
         if len(found) > 1:
             raise TemplateError(
-                f"{len(found)} columns are named {name!r}; rename them, or name this one by "
-                f"its position: " + " or ".join([f"{{{i}}}" for i in found]), self.text, field.at,
+                f"{len(found)} columns are named {name!r}; rename them, or write a position: "
+                + " or ".join([f"{{{i}}}" for i in found]), self.text, field.at,
             )
         if found:
             return found[0]

@@ -6,20 +6,20 @@ from ...resp.values cimport Nulls
 from .steps cimport Steps
 
 
-# What is written to without the interpreter, and where the writing stands.
+# The state of writing without the GIL: the output, the position, and the fault.
 cdef struct Job:
     Out *out
     long long *ends         # of each command,
-    long long *rows         # and the row that it came from
+    long long *rows         # and its source row
     Nulls nulls
-    Py_ssize_t commands     # written, and marked
+    Py_ssize_t commands     # commands written and marked
     Py_ssize_t whole        # commands of whole rows
-    Py_ssize_t written      # arguments that a step has written
-    # What can't be written: why, and where.
+    Py_ssize_t written      # arguments written by a step
+    # The fault, and its place.
     int fault
     Py_ssize_t argument
     Cell *cell              # or NULL
-    PyObject *error         # owned: what was raised, or NULL
+    PyObject *error         # owned: the exception raised, or NULL
 
 
 cdef int put_rows(

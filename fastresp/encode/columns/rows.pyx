@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""The rows of a batch of columns as commands, without the interpreter."""
+"""Write the rows of a batch of columns as commands, without the GIL."""
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
@@ -60,8 +60,8 @@ cdef int put_rows(
     Job *job, Steps steps, Py_ssize_t before, Py_ssize_t *at, Py_ssize_t last,
     Py_ssize_t chunk_bytes,
 ) noexcept nogil:
-    """Write rows, and mark the end of each command; a Fault ends it before its row."""
-    # In registers: for all that the compiler knows, what is written could be anything in memory.
+    """Write rows, and mark the end of each command; stop before a row with a Fault."""
+    # In registers, since the compiler must assume that a write could change anything in memory.
     cdef Out *out = job.out
     cdef Py_ssize_t row = at[0], start, whole = job.commands, commands = whole
     cdef Command *first = steps.commands
@@ -106,9 +106,9 @@ cdef int put_rows(
 
 
 cdef inline char *put_plain(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a command where there is room for all of it, if its values are short and not null.
+    """Write a command whose values are all short and not null; needs room for all of it.
 
-    This is what most rows take; it costs half of what put_command() does, which takes the rest.
+    Most rows are like that; it costs half as much as put_command(), which handles the rest.
     """
     cdef Step *step = command.steps
     cdef Step *end = step + command.n_steps
@@ -127,7 +127,7 @@ cdef inline char *put_plain(Job *job, Command *command, Py_ssize_t row, char *p)
 
 
 cdef inline char *put_short(Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a value as one argument; NULL where it is null, or not short."""
+    """Write a value as one argument; return NULL if it is null or not short."""
     cdef Py_ssize_t n
     cdef const char *text
     cdef char *end
@@ -143,7 +143,7 @@ cdef inline char *put_short(Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
 
 
 cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept nogil:
-    """Write an argument of several parts; NULL where one is null, or not short."""
+    """Write an argument of several parts; return NULL if one is null or not short."""
     cdef Part *part = step.parts
     cdef Part *end = part + step.n_parts
     cdef char *to = p + step.digits + 3
@@ -166,7 +166,7 @@ cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept 
 
 
 cdef char *put_command(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
-    """Write one command; NULL where it is left out, or there is a Fault."""
+    """Write one command; return NULL if it is left out or there is a Fault."""
     cdef Py_ssize_t start = p - job.out.base
     if command.counted:
         p = put_counted(job, command, row, p)
@@ -196,7 +196,7 @@ cdef char *put_counted(Job *job, Command *command, Py_ssize_t row, char *p) noex
 
 
 cdef int note(Job *job, Command *command, Step *step) noexcept nogil:
-    """Note where a value is that can't be written."""
+    """Record the place of a value that can't be written."""
     cdef Step *before = command.steps
     job.argument = step.arguments
     while before != step:
@@ -208,7 +208,7 @@ cdef int note(Job *job, Command *command, Step *step) noexcept nogil:
 
 
 cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a command of which every row decides how many arguments it has."""
+    """Write a command whose number of arguments depends on the row."""
     cdef Py_ssize_t arguments = 0, pairs = 0, start = p - job.out.base
     cdef Step *step = command.steps
     cdef Step *last = step + command.n_steps
@@ -253,7 +253,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
 
 
 cdef inline char *make_room(Job *job, char *p, Py_ssize_t n) noexcept nogil:
-    """Make room for n more bytes at p; NULL and a Fault where there is no memory."""
+    """Make room for n more bytes at p; return NULL and set a Fault if out of memory."""
     p = reserve(job.out, p, n)
     if p is NULL:
         job.fault = NO_MEMORY
@@ -263,13 +263,13 @@ cdef inline char *make_room(Job *job, char *p, Py_ssize_t n) noexcept nogil:
 cdef inline char *put_constant(
     Job *job, const char *text, Py_ssize_t n, char *p
 ) noexcept nogil:
-    """Write what is the same for every row."""
+    """Write bytes that are the same for every row."""
     p = make_room(job, p, n)
     return NULL if p is NULL else put_copy(p, text, n)
 
 
 cdef inline void copy_padded(char *p, const char *text, Py_ssize_t n) noexcept nogil:
-    """Copy constants in steps of 16 bytes: they have room behind them, and so has p."""
+    """Copy constants in steps of 16 bytes: they are padded, and p has room."""
     cdef Py_ssize_t i = 0
     while i < n:
         memcpy(p + i, text + i, 16)
@@ -279,7 +279,7 @@ cdef inline void copy_padded(char *p, const char *text, Py_ssize_t n) noexcept n
 cdef char *put_value(
     Job *job, Cell *cell, Py_ssize_t row, const char *before, Py_ssize_t before_size, char *p
 ) noexcept nogil:
-    """Write constants and a value as one argument; NULL where it is left out."""
+    """Write constants and a value as one argument; return NULL if it is left out."""
     cdef Py_ssize_t n
     cdef const char *text = value(cell, row, &n)
     if text is NULL:
@@ -299,7 +299,7 @@ cdef char *put_large(
     Job *job, Cell *cell, const char *text, Py_ssize_t n, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
-    """Write constants and a large value: that from where it is, if it stays there."""
+    """Write constants and a large value; refer to its memory if that lasts."""
     if n > job.out.most:
         job.fault = ARGUMENT_TOO_LARGE
         return NULL
@@ -316,7 +316,7 @@ cdef char *put_large(
 
 
 cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
-    """Write an argument of several parts: they are looked up first, for the length of all."""
+    """Write an argument of several parts; look them up first for the total length."""
     cdef Py_ssize_t k, size = 0
     cdef Part *part
     for k in range(step.n_parts):
@@ -365,12 +365,12 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
                 p = put_item(job, &cell.children[0], at, p)
             if p is NULL:
                 return NULL
-    # Without any the command is left out, as it is without a list.
+    # An empty list leaves out the command, like a null list.
     return NULL if job.written == 0 and job.nulls == NULLS_SKIP else p
 
 
 cdef char *put_null(Job *job, int fault, char *p) noexcept nogil:
-    """Write an empty argument, or nothing, for a list that is null."""
+    """Write an empty argument, or nothing, for a null list."""
     if fault == IS_NULL and job.nulls == NULLS_EMPTY:
         job.written = 1
         return put_constant(job, b"$0\r\n\r\n", 6, p)
@@ -379,7 +379,7 @@ cdef char *put_null(Job *job, int fault, char *p) noexcept nogil:
 
 
 cdef char *put_item(Job *job, Cell *cell, Py_ssize_t at, char *p) noexcept nogil:
-    """Write one item of a list; the same p where it is left out."""
+    """Write one item of a list; return p unchanged if it is left out."""
     cdef char *end = put_value(job, cell, at, NULL, 0, p)
     if end is not NULL:
         job.written += 1
@@ -390,10 +390,10 @@ cdef char *put_item(Job *job, Cell *cell, Py_ssize_t at, char *p) noexcept nogil
 cdef char *put_pair(
     Job *job, Cell *names, Py_ssize_t at, Cell *values, Py_ssize_t row, char *p
 ) noexcept nogil:
-    """Write a name and its value; the same p where the value is left out.
+    """Write a field-value pair; return p unchanged if the value is left out.
 
     Args:
-        names: the names of a map's pairs; NULL for the name of a struct's field.
+        names: the names of a map's pairs; NULL for a struct's field.
     """
     cdef Py_ssize_t start = p - job.out.base, n = values.name_size
     cdef const char *name = values.name
@@ -421,7 +421,7 @@ cdef char *put_pair(
 
 
 cdef bint is_refused(Job *job, const char *command, const char *end) noexcept with gil:
-    """Whether a command is refused for its name, which came from the data."""
+    """Whether a command must be refused for its name, which came from the data."""
     try:
         check_command(command, end)
         return False

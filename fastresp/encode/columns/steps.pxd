@@ -8,16 +8,16 @@ cdef enum StepKind:
     STEP_VALUE      # a value, as one argument
     STEP_JOINED     # an argument of several parts
     STEP_ITEMS      # the items of a list, or the pairs of a map or struct
-    STEP_COPY       # nothing but what comes before it, the same for every row
-    STEP_GROUP      # nothing: the end of the pairs that {**} stands for
+    STEP_COPY       # nothing but the constant text before it
+    STEP_GROUP      # nothing: the end of the pairs of {**}
 
 
 cdef enum:
-    # Values shorter than this are what room is made for beforehand.
+    # Room is made in advance for values shorter than this.
     SHORT_BYTES = 4096
 
 
-# A part of an argument: bytes, or a value and, once it was looked up, its text.
+# A part of an argument: bytes, or a value and, once looked up, its text.
 cdef struct Part:
     Cell *cell              # NULL for bytes
     const char *text
@@ -27,29 +27,29 @@ cdef struct Part:
 cdef struct Step:
     StepKind kind
     bint pair               # a null leaves out the pair, not the command
-    const char *text        # what comes before, the same for every row,
+    const char *text        # the constant text before it,
     Py_ssize_t size
-    Py_ssize_t arguments    # and how many arguments that is
+    Py_ssize_t arguments    # and the arguments in that
     Cell *cell
     Part *parts             # owned
     Py_ssize_t n_parts
-    int digits              # of the length of all parts together, when it was last written
+    int digits              # digits of the total length when last written
 
 
 cdef struct Command:
     Step *steps             # owned
     Py_ssize_t n_steps
-    bint may_vary           # some rows may make more arguments of it than others
-    bint counted            # in this batch none do:
-    const char *counted_start   # the header, and what comes before the first value,
+    bint may_vary           # the number of arguments may differ between rows
+    bint counted            # in this batch it does not:
+    const char *counted_start   # the header and the text before the first value,
     Py_ssize_t counted_size
-    const char *start           # and that without the header
+    const char *start           # and the same without the header
     Py_ssize_t size
-    bint plain              # in this batch, and its name has not to be looked at
-    Py_ssize_t most         # bytes that it has if no value of it is long,
+    bint plain              # plain in this batch, and its name need not be checked
+    Py_ssize_t most         # its bytes if no value is long,
     Py_ssize_t longest      # and its longest argument
-    bint checked            # its name is fixed, and has been found harmless
-    int digits              # of the last number of arguments, where it is not counted
+    bint checked            # its name is fixed and passed the check
+    int digits              # digits of the last number of arguments, if not counted
 
 
 cdef class Steps(Columns):

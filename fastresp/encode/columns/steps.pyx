@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A template as steps over Arrow columns: for each placeholder its column, and how to write it."""
+"""Compile a template into steps over Arrow columns: for each placeholder a column and its form."""
 
 from libc.stdlib cimport calloc, free
 
@@ -20,7 +20,7 @@ from ..fields import Items, Pairs
 
 
 cdef class Steps(Columns):
-    """What to write for each row of columns with this schema.
+    """The commands to write for each row of columns with this schema.
 
     Args:
         plan: the template.
@@ -28,7 +28,7 @@ cdef class Steps(Columns):
         nulls: what a null does.
 
     Raises:
-        TemplateError: there is no such column, or what it holds can't be written so.
+        TemplateError: a column is missing, or its type does not fit the placeholder.
     """
 
     def __init__(self, plan, Schema schema not None, int nulls):
@@ -51,10 +51,10 @@ cdef class Steps(Columns):
         free(self.commands)
 
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1:
-        """Point all columns to a batch, and see which commands are alike for all its rows.
+        """Point all columns to a batch, and find the commands with the same shape for all its rows.
 
         Args:
-            most: bytes that an argument may have.
+            most: the largest argument allowed, in bytes.
         """
         cdef Py_ssize_t i, k
         cdef Command *command
@@ -77,7 +77,7 @@ cdef class Steps(Columns):
         return 0
 
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-        """Look at some more rows, and let the batch end before the first that is damaged."""
+        """Check more rows, and end the batch before the first damaged one."""
         cdef Py_ssize_t i, sound
         for i in range(self.n_columns + (self.document is not NULL)):
             sound = sound_rows(&self.columns[i], first, last)
@@ -85,7 +85,7 @@ cdef class Steps(Columns):
                 last = self.columns[i].length = self.root.length = sound
 
     cdef Cell *damaged(self) noexcept:
-        """The column of the first value that does not lie within its memory."""
+        """Return the column of the first value outside its memory."""
         cdef Py_ssize_t i
         for i in range(self.n_columns + (self.document is not NULL) if self.named else 0):
             if self.columns[i].length <= self.root.length:
@@ -93,7 +93,7 @@ cdef class Steps(Columns):
         return &self.root
 
     cdef int compile(self, Command *command, arguments) except -1:
-        """Make the steps of a command."""
+        """Compile the steps of a command."""
         planned = self.planned(arguments)
         cdef Py_ssize_t count = sum([n + (kind in (STEP_VALUE, STEP_JOINED))
                                      for kind, _, n, _, _ in planned])
@@ -124,7 +124,7 @@ cdef class Steps(Columns):
         command.digits = 1
         kinds = [kind for kind, *_ in planned]
         command.may_vary = STEP_ITEMS in kinds or count == 0 or (
-            # A group without any pairs leaves out the command.
+            # A group without pairs leaves out the command.
             STEP_GROUP in kinds and not any([pair for _, _, _, pair, _ in planned])
         )
         for i in range(command.n_steps):
@@ -142,7 +142,7 @@ cdef class Steps(Columns):
         return 0
 
     cdef list planned(self, arguments):
-        """The steps as tuples: kind, text before, arguments in it, whether a pair, and of what."""
+        """Return the steps as tuples: kind, text before, arguments in it, whether a pair, parts."""
         cdef list steps = []
         cdef bytes before = b""
         cdef Py_ssize_t n = 0

@@ -1,4 +1,4 @@
-"""Numbers where they lie in Arrow memory."""
+"""Read numbers from Arrow memory."""
 
 from libc.stdint cimport (
     int8_t,
@@ -15,7 +15,7 @@ from ...resp.floats cimport half_value
 
 
 cdef enum Storage:
-    STORAGE_OTHER           # no numbers
+    STORAGE_OTHER           # not a number
     STORAGE_INT8
     STORAGE_UINT8
     STORAGE_INT16
@@ -24,7 +24,7 @@ cdef enum Storage:
     STORAGE_UINT32
     STORAGE_INT64
     STORAGE_UINT64
-    STORAGE_HALF            # behind all integers
+    STORAGE_HALF            # after all integers
     STORAGE_SINGLE
     STORAGE_DOUBLE
 
@@ -34,7 +34,7 @@ cdef inline bint holds_integers(Storage storage) noexcept nogil:
 
 
 cdef inline int64_t integer_at(Storage storage, const void *values, Py_ssize_t i) noexcept nogil:
-    """An integer; one of 64 bits without a sign as if it had one."""
+    """Return an integer; an unsigned one of 64 bits as if it were signed."""
     if storage == STORAGE_INT8:
         return (<const int8_t *>values)[i]
     if storage == STORAGE_UINT8:
@@ -51,7 +51,7 @@ cdef inline int64_t integer_at(Storage storage, const void *values, Py_ssize_t i
 
 
 cdef inline double number_at(Storage storage, const void *values, Py_ssize_t i) noexcept nogil:
-    """Any number, as near as a double is."""
+    """Return any number as the nearest double."""
     if storage == STORAGE_DOUBLE:
         return (<const double *>values)[i]
     if storage == STORAGE_SINGLE:

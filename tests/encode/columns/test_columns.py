@@ -1,4 +1,4 @@
-"""Columns as commands: the text of every type, wherever it stands."""
+"""Columns as commands: the text of every type, at any place in a command."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def sliced(array: pa.Array) -> pa.Array:
-    """At an offset that is no multiple of 8."""
+    """Slice at an offset that is not a multiple of 8."""
     return pa.concat_arrays([array, pa.nulls(11, array.type), array])[11 + len(array) :]
 
 
@@ -220,7 +220,7 @@ def test_text_in_structs_and_maps(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in TEXTS if "binary" not in name])
 def test_text_as_json(name: str) -> None:
-    """Numbers and booleans as they are, all others as strings; infinite ones are refused."""
+    """Numbers and booleans stay as they are, others become strings; infinity is refused."""
     array, texts = TEXTS[name]
     rows = as_rows(pa.table({"v": array}), {"v": "json"}) if "_ns" not in name else []
     table = pa.table({"v": array, "l": pa.array([[1]] * len(array))})
@@ -271,7 +271,7 @@ ZONES = ["Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Apia", "A
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_offsets_of_zones(zone: str) -> None:
-    """As Python has them, over a thousand years and near each change."""
+    """Offsets equal Python's, over a thousand years and near each change."""
     seconds = [*range(-(10**10), 10**10, 9_999_991), *range(-(10**9), 2 * 10**9, 1_799_999)]
     table = pa.table({"t": stamps("s", list(seconds), zone)})
     assert dumped(table, "ECHO {t}") == dumped(as_rows(table), "ECHO {t}")
@@ -289,7 +289,7 @@ def test_names_that_are_not_utf_8() -> None:
         return Array(pa.StructArray.from_arrays([array], fields=[field]))
 
     assert dumped(table(pa.array([1])), "HSET k {**}") == pack("HSET", "k", b"caf\xe9", 1)
-    with pytest.raises(EncodeError, match="not UTF-8, and JSON has to be"):
+    with pytest.raises(EncodeError, match="not UTF-8, as JSON must be"):
         dumped(table(pa.array([1])), "SET k {*!json}")
     with pytest.raises(EncodeError, match=r"row 0, .* column 'caf\\\\xe9', argument 3: cannot"):
         dumped(table(pa.nulls(1)), "HSET k {**}")
@@ -347,7 +347,7 @@ def test_extension_types() -> None:
         }
     )
     for template in ("SET k {a}", "HSET k {**}", "SET k {*!json}"):
-        with pytest.raises(TemplateError, match=r"'a'.*arrow\.opaque, an ext|no form in JSON"):
+        with pytest.raises(TemplateError, match=r"'a'.*arrow\.opaque, an Arrow ext|no JSON form"):
             dumped(unknown, template)
 
 
@@ -357,9 +357,9 @@ def test_extension_types() -> None:
 def test_single_column(array: pa.Array) -> None:
     for data in (Array(array), array, pa.chunked_array([array])):
         assert dumped(data, "SADD k {0}", nulls="skip") == pack("SADD", "k", "a")
-        with pytest.raises(TemplateError, match="takes the names of columns, and this is a single"):
+        with pytest.raises(TemplateError, match="needs columns with names, and this is a single"):
             dumped(data, "HSET k {**}")
-        with pytest.raises(TemplateError, match="takes the names of columns, and this is a single"):
+        with pytest.raises(TemplateError, match="needs columns with names, and this is a single"):
             dumped(data, "SET k {*!json}")
         with pytest.raises(TemplateError, match=r"no column \{1\}: it is a single column"):
             dumped(data, "SET k {1}")

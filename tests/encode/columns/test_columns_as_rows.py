@@ -1,4 +1,4 @@
-"""Templates over columns: the same RESP as of the same data as rows, nulls, and bad columns."""
+"""Templates over columns: the same RESP as for rows, nulls, and bad columns."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def by_position(template: str, names: list[str]) -> str:
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
 @pytest.mark.parametrize(("columns", "template"), TEMPLATES, ids=lambda value: value)
 def test_same_as_rows(columns: str, template: str, nulls: Any) -> None:
-    """Byte by byte; and errors of the same type, at the same row, command and argument."""
+    """The bytes are equal; errors have the same type, row, command and argument."""
     names = columns.split()
     forms = {"*": "json"} if "!json}" in template else {}
     if "vector!" in template:
@@ -133,7 +133,7 @@ def test_empty_command(template: str) -> None:
         found = outcome(table, template)
         assert found == (pack("PING"), (EncodeError, 1, 1, 0))
         assert found == outcome(as_rows(table), template)
-        with pytest.raises(EncodeError, match="the command is empty; a command is at least a name"):
+        with pytest.raises(EncodeError, match="the command is empty; it needs at least a name"):
             dumped(table, template)
     elif template == "{**}":
         data = Array(pa.StructArray.from_arrays([], [], mask=None).from_buffers(
@@ -144,7 +144,7 @@ def test_empty_command(template: str) -> None:
         assert dumped(data, "PING") == pack("PING") * 3
 
 
-# Columns that a template can't have.
+# Columns that a template can't use.
 
 UNION = pa.UnionArray.from_sparse(pa.array([0], "int8"), [pa.array([1])])
 INTERVAL = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
@@ -175,19 +175,25 @@ ODD = pa.table(
             "SET {interval} 1",
             "the column 'interval' is of type interval, which is not one argument",
         ),
-        ("SET {list} 1", "'list' is of type list, which is not one argument: {*list} makes"),
-        ("SET a:{struct} 1", "'struct' is of type struct, which is not one argument: {*struct}"),
-        ("SET {map} 1", "'map' is of type map, which is not one argument: {*map} makes arguments"),
-        ("SET {coded} 1", "'coded' is of type dictionary, which is not one argument: {*coded}"),
-        ("SET k {*n}", "the column 'n' is of type int64, and {*n} takes a list; write {n}"),
-        ("SET k {*deep}", "'deep' is of type list, and what is in it is not one argument each"),
-        ("SET k {*unions}", "'unions' is of type list, and what is in it is not one argument each"),
-        ("SET k {bytes!json}", "'bytes' is of type binary, which has no form in JSON"),
-        ("SET k {union!json}", "'union' is of type union, which has no form in JSON: cast it"),
-        ("SET k {unions!json}", "'unions' is of type list, which has no form in JSON"),
-        ("SET k {*!json}", "the column 'bytes' is of type binary, which has no form in JSON"),
-        ("SET k {n!f32}", "the column 'n' is of type int64, and !f32 takes lists of numbers"),
-        ("SET k {deep!f32}", "'deep' is of type list, and !f32 takes lists of numbers"),
+        ("SET {list} 1", "'list' is of type list, which is not one argument: write {*list}"),
+        (
+            "SET a:{struct} 1",
+            "'struct' is of type struct, which is not one argument: write {*struct}",
+        ),
+        ("SET {map} 1", "'map' is of type map, which is not one argument: write {*map} for one"),
+        (
+            "SET {coded} 1",
+            "'coded' is of type dictionary, which is not one argument: write {*coded}",
+        ),
+        ("SET k {*n}", "the column 'n' is of type int64, and {*n} needs a list; write {n}"),
+        ("SET k {*deep}", "'deep' is of type list, whose items are not one argument each"),
+        ("SET k {*unions}", "'unions' is of type list, whose items are not one argument each"),
+        ("SET k {bytes!json}", "'bytes' is of type binary, which has no JSON form"),
+        ("SET k {union!json}", "'union' is of type union, which has no JSON form: cast it"),
+        ("SET k {unions!json}", "'unions' is of type list, which has no JSON form"),
+        ("SET k {*!json}", "the column 'bytes' is of type binary, which has no JSON form"),
+        ("SET k {n!f32}", "the column 'n' is of type int64, and !f32 needs lists of numbers"),
+        ("SET k {deep!f32}", "'deep' is of type list, and !f32 needs lists of numbers"),
         ("HSET k {**}", "the column 'union' is of type union, which is not one argument"),
         ("SET k {m}", "the data has no column {m}: its columns are n, bytes, union"),
         ("SET k {10}", "the data has no column {10}: its columns are n"),
@@ -201,7 +207,7 @@ def test_bad_column(template: str, words: str) -> None:
     assert template[caught.value.position] == "{"
 
 
-def test_odd_columns_that_no_placeholder_names() -> None:
+def test_unsupported_columns_that_no_placeholder_names() -> None:
     assert dumped(ODD, "SET {n} {bytes}") == pack("SET", 1, b"x")
     assert dumped(ODD, "SET {n} {deep!json}") == pack("SET", 1, "[[1]]")
 
@@ -235,6 +241,6 @@ def test_names_that_are_numbers() -> None:
     assert dumped(table, "MSET {10} {1} {0} {2}") == pack("MSET", "a", "b", "a", "c")
 
 
-def test_a_template_is_needed() -> None:
+def test_columns_need_a_template() -> None:
     with pytest.raises(TypeError, match="a Table has columns and needs a template"):
         fastresp.dump(BASE, None, "/dev/null")

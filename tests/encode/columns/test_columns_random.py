@@ -1,4 +1,4 @@
-"""Random tables of every type, nested, encoded, sliced, in batches: the same RESP as their rows."""
+"""Random tables of all types, nested, encoded, sliced, batched: the same RESP as their rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = 1000
 
 
 class Maker:
-    """Makes arrays, tables and templates by chance."""
+    """Make random arrays, tables and templates."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -54,7 +54,7 @@ class Maker:
         if self.maybe(0.2) and not types.is_null(kind):
             index = self.random.choice([pa.int8(), pa.uint16(), pa.int32(), pa.int64()])
             kind = pa.dictionary(index, kind)
-        # Of runs of dictionaries of halves pyarrow 26 crashes in to_pylist().
+        # pyarrow 26 crashes in to_pylist() of runs of dictionaries of halves.
         if self.maybe(0.15) and "halffloat, " not in str(kind):
             kind = pa.run_end_encoded(self.random.choice([pa.int16(), pa.int64()]), kind)
         return kind
@@ -120,7 +120,7 @@ class Maker:
         return pa.array([self.maybe(share) for _ in range(n)], pa.bool_())
 
     def array(self, kind: pa.DataType, n: int) -> pa.Array:
-        """An array of that length, often a slice of a longer one."""
+        """Return an array of that length, often a slice of a longer one."""
         before = self.random.choice([0, 0, 1, 7, 8, 13])
         whole = self.whole(kind, n + before + self.random.choice([0, 0, 3]))
         return whole.slice(before, n)
@@ -191,7 +191,7 @@ class Maker:
         )  # fmt: skip
 
     def table(self) -> tuple[pa.Table, dict[str, str]]:
-        """A table of several batches, and which of its columns are scalars, vectors, or neither."""
+        """Return a table of several batches, and each column's role: scalar, vector, or neither."""
         roles = {
             f"{role[0]}{i}": role
             for role, most in (("scalar", 4), ("nested", 2), ("vector", 1))
@@ -213,7 +213,7 @@ class Maker:
         return table, roles
 
     def path(self, name: str, kind: pa.DataType, form: str) -> str | None:
-        """A placeholder for a field within a struct, at any depth."""
+        """Return a placeholder for a field within a struct, at any depth."""
         path, kind = name, inside(kind)
         while types.is_struct(kind) and (path == name or self.maybe(0.8)):
             field = self.random.choice(list(kind))
@@ -227,7 +227,7 @@ class Maker:
         return f"{{{path}}}" if self.maybe(0.7) else f"x:{{{path}}}"
 
     def template(self, table: pa.Table, roles: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """A template that takes these columns, and in which form it has them."""
+        """Return a template for these columns, and the form in which it uses each."""
         scalars = [name for name, role in roles.items() if role == "scalar"]
         nested = [name for name, role in roles.items() if role == "nested"]
         if self.maybe(0.15) and all(has_json(field.type) for field in table.schema):
@@ -281,7 +281,7 @@ class Maker:
 
 
 def pairs(left_out: list[str], as_json: bool) -> str:
-    """A placeholder for all fields but these."""
+    """Return a placeholder for all fields except these."""
     return f"{{**{'-' if left_out else ''}{','.join(left_out)}{'!json' if as_json else ''}}}"
 
 

@@ -1,4 +1,4 @@
-"""Columns are let go of on every path: at the end, by errors, interruptions and other threads."""
+"""Columns are released on every path: at the end, after errors, interruptions, in threads."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from fastresp.server.local_server import LocalServer
 
 
 def assert_released(source: Counted) -> None:
-    """At once, not when the garbage is collected."""
+    """Check that all is released at once, not by a later garbage collection."""
     assert source.streams == source.streams_released == 1
     assert source.open == 0
 
 
 def wait_until_released(source: Counted) -> None:
-    """In asyncio the thread that took the last batch may hold it a moment longer than the loop."""
+    """Wait, since in asyncio the thread of the last batch may hold it longer than the loop."""
     gc.collect()
     deadline = time.monotonic() + 20
     while source.open and time.monotonic() < deadline:
@@ -99,7 +99,7 @@ def test_bad_template() -> None:
 
 @pytest.mark.parametrize("load", [*LOADS, dump])
 def test_value_that_cannot_be_sent(load: Any, server: LocalServer, client: redis.Redis) -> None:
-    """What came before is loaded; the batch goes at once, though the traceback is held."""
+    """Earlier rows are loaded; the batch is released at once though the traceback is kept."""
     parts = batches(3)
     parts.insert(2, pa.record_batch({"id": pa.array([8, None]), "v": ["a", "b"]}))
     source = Counted(parts)
@@ -125,7 +125,7 @@ def test_source_that_fails(
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_server_that_is_not_there(load: Any, port: int) -> None:
+def test_no_server(load: Any, port: int) -> None:
     source = Counted(batches())
     with pytest.raises(TransportError):
         load(source, f"redis://127.0.0.1:{port}")
@@ -133,7 +133,7 @@ def test_server_that_is_not_there(load: Any, port: int) -> None:
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_server_killed_in_mid_load(load: Any, start_server: Callable[..., LocalServer]) -> None:
+def test_server_killed_during_a_load(load: Any, start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
 
     def kill(index: int) -> None:
@@ -149,7 +149,7 @@ def test_server_killed_in_mid_load(load: Any, start_server: Callable[..., LocalS
 
 @pytest.mark.parametrize("load", [mass_insert, by_socket])
 def test_interrupted_by_progress(load: Any, server: LocalServer) -> None:
-    """As by a Ctrl-C between two chunks."""
+    """A KeyboardInterrupt arrives between two chunks."""
 
     def interrupt(report: fastresp.Report) -> None:
         raise KeyboardInterrupt
@@ -208,7 +208,7 @@ def test_ctrl_c_while_all_rows_are_left_out() -> None:
 
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2])
 def test_cancelled(after_s: float, server: LocalServer, client: redis.Redis) -> None:
-    """Between batches, and while the source lets wait for one, which goes on in its thread."""
+    """Cancel between batches, and while a thread waits for the next batch."""
     waits = threading.Event()
 
     def pause(index: int) -> None:
@@ -235,7 +235,7 @@ def test_cancelled(after_s: float, server: LocalServer, client: redis.Redis) -> 
 
 
 def test_aio_does_not_block_for_a_batch(server: LocalServer) -> None:
-    """Each batch comes only when others have had some turns."""
+    """Each batch arrives only after other tasks have run a few times."""
     turns = 0
 
     async def clock() -> None:
@@ -261,10 +261,10 @@ def test_aio_does_not_block_for_a_batch(server: LocalServer) -> None:
     assert report.replies == report.rows > 0
 
 
-def test_batches_go_before_one_that_is_waited_for(server: LocalServer, client: redis.Redis) -> None:
+def test_batches_are_sent_before_a_slow_one(server: LocalServer, client: redis.Redis) -> None:
     seen = []
 
-    # The first batch that is waited for has not yet shown that the source is slow.
+    # The first slow batch only shows that the source is slow.
     def pause(index: int) -> None:
         if index:
             time.sleep(0.3)
@@ -279,7 +279,7 @@ def test_batches_go_before_one_that_is_waited_for(server: LocalServer, client: r
     assert seen[-1] >= 4
 
 
-def test_execute_is_left(server: LocalServer) -> None:
+def test_execute_is_closed_early(server: LocalServer) -> None:
     source = Counted(batches(100, 1000))
     replies = fastresp.iter_replies(source, "SET {id} {v}", server=server.url)
     assert source.given == 0
@@ -303,7 +303,7 @@ def test_execute_is_left(server: LocalServer) -> None:
     assert_released(source)
 
 
-def test_chunks_are_left() -> None:
+def test_chunks_are_closed_early() -> None:
     source = Counted(batches(100, 1000))
     stream = ArrowStream(source)
     chunks = ColumnWriter(fastresp.Template("SET {id} {v}"), stream, chunk_bytes=100).chunks(stream)
@@ -312,7 +312,7 @@ def test_chunks_are_left() -> None:
     assert_released(source)
 
 
-def test_stream_is_released_only_after_the_batch_that_another_thread_waits_for() -> None:
+def test_stream_is_released_after_the_batch_that_another_thread_waits_for() -> None:
     began, go_on = threading.Event(), threading.Event()
 
     def wait(index: int) -> None:

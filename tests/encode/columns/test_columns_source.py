@@ -1,4 +1,4 @@
-"""Columns of any library, taken through the PyCapsule protocol, and what is refused."""
+"""Columns of any library through the PyCapsule protocol, and what is refused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ STORED = {b"u:1": b"ann", b"u:2": b"", b"u:3": "dä".encode()}
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_sources(name: str, server: LocalServer, client: redis.Redis) -> None:
-    """Of every library, everywhere that rows can go."""
+    """Columns of every library work wherever rows do."""
     template = "HSET u:{id} {**}"
     assert dumped(SOURCES[name](), template, nulls="empty") == EXPECTED
     for transport in ("redis-cli", "socket"):
@@ -117,7 +117,7 @@ def test_single_columns(name: str) -> None:
     assert dumped(SINGLE[name](), "GET {0}") == pack_many([("GET", 1), ("GET", 2)])
 
 
-def test_types_of_polars() -> None:
+def test_polars_types() -> None:
     frame = pl.DataFrame(
         {
             "c": pl.Series(["a", "b", None], dtype=pl.Categorical),
@@ -176,12 +176,12 @@ def test_without_pyarrow(dunder: str, make: str) -> None:
     assert done.stdout == "2\n", done.stderr
 
 
-# Sources that are not what they should be.
+# Sources that violate the protocol.
 
 
-def test_columns_that_were_already_taken() -> None:
+def test_columns_that_were_already_used() -> None:
     class Twice:
-        """Gives the same capsules again and again."""
+        """Return the same capsules for every call."""
 
         stream = TABLE.__arrow_c_stream__()
         array = TABLE.to_batches()[0].__arrow_c_array__()
@@ -198,7 +198,7 @@ def test_columns_that_were_already_taken() -> None:
     for kind in ("stream", "array"):
         data = Twice().give(kind)
         assert dumped(data, "HSET u:{id} {**}", nulls="empty") == EXPECTED
-        with pytest.raises(SourceError, match="already taken"):
+        with pytest.raises(SourceError, match="already used"):
             dumped(data, "HSET u:{id} {**}", nulls="empty")
 
 
@@ -242,7 +242,7 @@ def test_async_iterables_are_rows(server: LocalServer) -> None:
 
 
 def test_path(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """A path is read, everywhere that data can be given; so is a query."""
+    """A path or a query is read wherever data is accepted."""
     file = tmp_path / "users.parquet"
     pq.write_table(TABLE, file)
     query = f"SELECT id, name FROM '{file}' WHERE name IS NOT NULL"
@@ -271,7 +271,7 @@ TABLES_THAT_DIFFER: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", TABLES_THAT_DIFFER)
 def test_tables_that_differ(name: str, server: LocalServer, client: redis.Redis) -> None:
-    """What came before is loaded, and no value is converted."""
+    """Earlier tables are loaded, and no value is converted."""
     other, words = TABLES_THAT_DIFFER[name]
     with pytest.raises(SourceError, match=words):
         fastresp.mass_insert([TABLE, other], "SET {id} x", server=server.url)
@@ -279,7 +279,7 @@ def test_tables_that_differ(name: str, server: LocalServer, client: redis.Redis)
 
 
 def test_tables_are_streamed() -> None:
-    """The next chunk is read when the last was taken."""
+    """The next chunk is read only after the last one was used."""
     taken = []
 
     class Chunks:
@@ -302,7 +302,7 @@ def test_tables_are_streamed() -> None:
 
 
 @pytest.mark.parametrize("command", ["HSET u:{id} {**}", None])
-def test_tables_as_rows_are_advised(command: str | None) -> None:
-    """An iterator of tables can't be told from one of rows before it begins."""
-    with pytest.raises(EncodeError, match="a list of tables, or load them one by one"):
+def test_tables_as_rows_get_advice(command: str | None) -> None:
+    """An iterator of tables looks like one of rows until its first item."""
+    with pytest.raises(EncodeError, match="a list of tables, or load each by itself"):
         dumped((frame for frame in [FRAME]), command)

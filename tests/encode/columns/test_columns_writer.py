@@ -1,4 +1,4 @@
-"""ColumnWriter: large values left in place, memory that grows, many columns, few rows."""
+"""ColumnWriter: large values that are not copied, growing memory, many columns, few rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LARGE = {
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
 @pytest.mark.parametrize("name", LARGE)
 def test_large_values(name: str, nulls: str) -> None:
-    """Of a MiB and more: alone, several in a command, in commands that are taken back."""
+    """Values of 1 MiB and more: alone, several in a command, in commands that are rolled back."""
     values = LARGE[name]
     n = len(values)
     table = pa.table({"id": range(n), "v": values, "w": pa.array([BIG, None] * n).slice(0, n)})
@@ -65,7 +65,7 @@ def test_large_values(name: str, nulls: str) -> None:
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
 @pytest.mark.parametrize("count", [1, 9, 99])
 def test_large_items(nulls: str, count: int) -> None:
-    """Where the number of arguments has more digits than was foreseen, all is moved."""
+    """If the number of arguments has more digits than guessed, everything is moved."""
     items = [BIG, "a", None, BIG] + ["b"] * count
     lists = pa.array([["x"], items, ["y"], [None], [BIG, BIG], None, items[:2]])
     maps = pa.array(
@@ -83,7 +83,7 @@ def test_large_items(nulls: str, count: int) -> None:
 
 
 def test_large_values_are_not_copied() -> None:
-    """They outlive the stream and the batch, and go with their chunk."""
+    """They outlive the stream and the batch, and are released with their chunk."""
     before = pa.total_allocated_bytes()
     batches = [pa.record_batch({"v": pa.array(["a", "x" * 8 * MIB])}) for _ in range(3)]
     source = Counted(batches)
@@ -126,7 +126,7 @@ def test_huge_json() -> None:
 
 @pytest.mark.parametrize("chunk_bytes", [1, 64, 1000, 70_000])
 def test_small_chunks(chunk_bytes: int) -> None:
-    """Memory grows in the middle of everything."""
+    """Memory grows at any point of a command."""
     n = 3000
     words = [None if i % 7 == 3 else "w" * (i * 37 % 6000) for i in range(n)]
     table = pa.table(
@@ -193,7 +193,7 @@ def test_few_rows() -> None:
 
 
 def test_places_of_commands() -> None:
-    """Each command's end and row, over chunks, in spite of rows that are left out."""
+    """Each command has the right end and row, across chunks and skipped rows."""
     table = pa.table(
         {"a": [i if i % 3 else None for i in range(100)], "b": ["y" * i for i in range(100)]}
     )
@@ -224,8 +224,8 @@ def test_places_of_commands() -> None:
         ("SET k {i}{i}{i}{i}{i}{i}{i}{i}", 2), ("SET k {f!f64}", 2),
     ],
 )  # fmt: skip
-def test_argument_larger_than_the_server_takes(template: str, argument: int) -> None:
-    """Found by its size alone, which is below what is written in one go, and beyond that."""
+def test_argument_larger_than_the_server_accepts(template: str, argument: int) -> None:
+    """The size alone decides, below and above the size that is written at once."""
     for size in (100, 5000, 2 * MIB):
         table = pa.table(
             {
@@ -247,7 +247,7 @@ def test_argument_larger_than_the_server_takes(template: str, argument: int) -> 
         writer, stream = writer_of(data, template, nulls="skip")
         writer.max_bulk_bytes = size - 1
         assert writer.max_bulk_bytes == size - 1
-        with pytest.raises(EncodeError, match="bytes that the server takes") as caught:
+        with pytest.raises(EncodeError, match="bytes that the server accepts") as caught:
             list(writer.chunks(stream))
         assert (caught.value.row, caught.value.argument) == (2, argument)
         writer, stream = writer_of(data, template, nulls="skip")
@@ -263,8 +263,8 @@ def test_no_limit() -> None:
     assert writer.max_bulk_bytes is None
 
 
-def test_what_came_before_an_error() -> None:
-    """Whole rows in whole commands, also where an error comes behind large values."""
+def test_commands_before_an_error() -> None:
+    """Whole rows as whole commands remain, also after large values."""
     table = pa.table(
         {
             "a": [BIG, "b", BIG, "c"],
@@ -290,10 +290,10 @@ def test_what_came_before_an_error() -> None:
         )
 
 
-def test_the_source_uses_the_writer() -> None:
+def test_source_that_uses_the_writer() -> None:
     def reenter(_: int) -> None:
         for method in (writer.take, lambda: writer.fill(stream)):
-            with pytest.raises(RuntimeError, match="in the midst of a row"):
+            with pytest.raises(RuntimeError, match="is encoding a row"):
                 method()
         calls.append(1)
 
@@ -320,8 +320,8 @@ def test_struct_without_fields() -> None:
     assert dumped(pa.table({"s": rows}), "HSET k {*s}") == pack("HSET", "k") * 3
 
 
-def test_codes_of_runs_and_runs_of_codes() -> None:
-    """A dictionary whose values are in runs has more of them than runs."""
+def test_dictionaries_of_runs_and_runs_of_dictionaries() -> None:
+    """A dictionary whose values are run-end encoded has more values than runs."""
     encoded = pa.RunEndEncodedArray.from_arrays(pa.array([3, 7], pa.int16()), pa.array(["a", "b"]))
     coded = pa.DictionaryArray.from_arrays(pa.array([6, 0, None, 3], "int8"), encoded)
     assert dumped(Stream(pa.table({"v": coded})), "GET {v}", nulls="empty") == pack_many(
@@ -354,12 +354,12 @@ def test_index_outside_of_the_dictionary() -> None:
 
 
 def test_null_as_a_name() -> None:
-    """Not what Arrow allows in a map, and what no JSON can say."""
+    """Neither Arrow's maps nor JSON allow it."""
     names = pa.DictionaryArray.from_arrays(pa.array([0, 1], "int8"), pa.array(["a", None]))
     maps = pa.MapArray.from_arrays([0, 1, 2], names, pa.array([1, 2]))
     for template, argument in (("HSET k {*v}", 2), ("SET k {v!json}", 2)):
         with pytest.raises(
-            EncodeError, match=r"row 1, .*'v'.*: the name of a pair is null"
+            EncodeError, match=r"row 1, .*'v'.*: the field of a field-value pair is null"
         ) as caught:
             dumped(pa.table({"v": maps}), template, nulls="skip")
         assert caught.value.argument == argument
@@ -384,7 +384,7 @@ print(peak() - before)
 
 
 def test_batches_in_bounded_memory() -> None:
-    """200 batches of a MiB each in 16 MiB."""
+    """200 batches of 1 MiB each need at most 16 MiB."""
     done = subprocess.run(
         [sys.executable, "-c", MEMORY_CODE], capture_output=True, text=True, check=True
     )

@@ -1,6 +1,6 @@
-"""Columns whose offsets, indices or lengths lie: an error with row and column, never other bytes.
+"""Columns with wrong offsets, indices or lengths: an error with row and column, no other bytes.
 
-The arrays are made from buffers, without validation, and given through the PyCapsule protocol, as
+The arrays are made from buffers, without validation, and passed through the PyCapsule protocol, as
 any library could.
 """
 
@@ -50,7 +50,7 @@ def runs(*ends: int, length: int, values: Raw = WORDS) -> Raw:
     return Raw("+r", length, children=[Raw("i", len(ends), None, int32(*ends)), values])
 
 
-# For each: the array, and its first row that can't be sent.
+# Each array, and its first row that can't be sent.
 ONE: dict[str, tuple[Raw, int]] = {
     "string": (BACKWARDS, 1),
     "string, below 0": (strings(-8, 2, 4, data=TEXT), 0),
@@ -102,7 +102,7 @@ MANY: dict[str, tuple[Raw, int]] = {
 
 
 def outcome(data: Any, template: str) -> tuple[int, EncodeError]:
-    """How many commands were written before the error, and the error."""
+    """Return the number of commands written before the error, and the error."""
     with pytest.raises(EncodeError) as caught:
         fastresp.dump(data, template, io.BytesIO())
     before = written(data, template)
@@ -114,13 +114,13 @@ def outcome(data: Any, template: str) -> tuple[int, EncodeError]:
 
 
 def refused(array: Raw, row: int, template: str) -> None:
-    """All rows before this one are written, and then comes the error."""
+    """Check that all rows before this one are written, then the error is raised."""
     ids = Raw("l", array.length, None, int64(*range(array.length)))
     commands, error = outcome(frame(array.length, id=ids, value=array), template)
     assert (commands, error.row) == (row, row)
     assert "damaged" in str(error) and f"row {row}, " in str(error)
     assert "column 'value'" in str(error)
-    if row > 0:  # of a batch that begins within its arrays, too
+    if row > 0:  # also for a batch that begins within its arrays
         commands, error = outcome(frame(array.length - 1, 1, id=ids, value=array), template)
         assert (commands, error.row) == (row - 1, row - 1)
 
@@ -150,13 +150,13 @@ def test_damaged_vector(name: str, form: str) -> None:
     array, _ = MANY[name]
     if "struct" in name or "map" in name or "dictionary" in name or "items" in name.split():
         return
-    # The first vector may be sound, and the second have another length.
-    with pytest.raises(EncodeError, match=r"damaged|another length"):
+    # The first vector may be valid, and the second have another length.
+    with pytest.raises(EncodeError, match=r"damaged|length differs"):
         fastresp.dump(frame(array.length, v=array), f"SET k {{v!{form}}}", io.BytesIO())
 
 
 def test_rows_before_the_damage_are_sent(server: LocalServer) -> None:
-    """The error comes in its place: what is before it is written, answered and counted."""
+    """Rows before the error are sent, answered and counted."""
     count = 100_000
     offsets = [*range(count + 1)]
     offsets[70_000] = 10
@@ -170,7 +170,7 @@ def test_rows_before_the_damage_are_sent(server: LocalServer) -> None:
 
 
 def test_damage_in_a_column_that_is_not_sent() -> None:
-    """It ends the load as well: what else is wrong with such a batch nobody knows."""
+    """It ends the load too: the rest of such a batch can't be trusted."""
     refused(BACKWARDS, 1, "SET {id} v")
 
 
@@ -197,7 +197,7 @@ def test_single_column() -> None:
 
 
 def test_null_may_have_any_index_and_any_view() -> None:
-    """Nobody looks at what stands where a null is."""
+    """The data of a null is never read."""
     valid = b"\x05"
     kept = list_views("+vl", (0, 50, 2), (2, 7, 2))
     for array in (
@@ -212,7 +212,7 @@ def test_null_may_have_any_index_and_any_view() -> None:
 
 
 class Changed:
-    """An array whose C structs are changed by a function before they are given away."""
+    """An array whose C structs a function changes before they are exported."""
 
     def __init__(self, data: Any, change: Any) -> None:
         self.data, self.change = data, change
@@ -227,7 +227,7 @@ class Changed:
 
 
 def only(struct: Any) -> Any:
-    """The C struct of the only column."""
+    """Return the C struct of the only column."""
     return type(struct).from_address(c.c_void_p.from_address(struct.children).value or 0)
 
 
@@ -252,7 +252,7 @@ SHAPES: dict[str, tuple[Raw, Any]] = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_array_that_does_not_fit_its_schema(name: str) -> None:
     array, change = SHAPES[name]
-    with pytest.raises(SourceError, match="does not fit its type"):
+    with pytest.raises(SourceError, match="does not match its type"):
         fastresp.dump(Changed(frame(1, a=array), change), "SET k {a!json}", io.BytesIO())
 
 
@@ -264,7 +264,7 @@ def test_shorter_column_than_the_batch() -> None:
 @pytest.mark.parametrize(
     "kind", ["d:1", "d:5,2,4096", "d:5,2,-8", "d:a,b", "ts", "tt", "tD?", "w:-4", "w:x", "?"]
 )
-def test_type_that_is_none(kind: str) -> None:
+def test_invalid_type(kind: str) -> None:
     data = frame(1, a=Raw(kind, 1, None, int64(1)))
     for template in ("SET k {a}", "SET k {a!json}"):
         with pytest.raises(TemplateError, match="column 'a'"):
@@ -272,7 +272,7 @@ def test_type_that_is_none(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["+l", "+L", "+w:-4", "+w:x", "+w:2", "+m", "+vl", "+r"])
-def test_nested_type_of_the_wrong_children(kind: str) -> None:
+def test_nested_type_with_the_wrong_children(kind: str) -> None:
     array = Raw(kind, 1, None, int64(0, 0), int64(0, 0), children=PAIRS.children)
     for template in ("SADD k {*a}", "SET k {a!json}", "SET k {a!f32}"):
         with pytest.raises(TemplateError, match="column 'a'"):
@@ -280,8 +280,8 @@ def test_nested_type_of_the_wrong_children(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["arrow.uuid", "arrow.bool8", "arrow.json"])
-def test_known_extension_of_another_storage(name: str) -> None:
-    """A UUID is 16 bytes: of a storage of 4 it would read 12 that are not its own."""
+def test_known_extension_with_another_storage(name: str) -> None:
+    """A UUID has 16 bytes; with a storage of 4 it would read 12 foreign ones."""
     field = pa.field("a", pa.binary(4), metadata={"ARROW:extension:name": name})
     batch = pa.RecordBatch.from_arrays(
         [pa.array([b"abcd"], pa.binary(4))], schema=pa.schema([field])
@@ -290,8 +290,8 @@ def test_known_extension_of_another_storage(name: str) -> None:
         fastresp.dump(Array(batch), "SET k {a}", io.BytesIO())
 
 
-def test_sound_columns_still_pass() -> None:
-    """Offsets that do not begin with 0, nulls, slices, arrays without memory."""
+def test_valid_columns_still_pass() -> None:
+    """Offsets that don't start at 0, nulls, slices, arrays without memory."""
     words = pa.array(["a", None, "", "bcd"])
     for array in (
         words, words.slice(1), words.slice(3, 0), pa.array([], pa.string()), pa.array(["", ""]),

@@ -1,4 +1,4 @@
-"""Columns of values that Arrow does not know: refused by name, never sent as what they are not."""
+"""Columns of types unknown to Arrow: refused by name, never sent as something else."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ FRAME = pl.DataFrame({"id": [1, 2], "it's": pl.Series(OBJECTS, dtype=pl.Object)}
     ["SET {id} {it's}", "SET k:{it's} {id}", "HSET {id} {**}", "SET {id} {*!json}",
      "SET {id} {it's!json}", "SET {id} {1}"],
 )  # fmt: skip
-def test_objects_of_polars(template: str) -> None:
+def test_polars_objects(template: str) -> None:
     with pytest.raises(TemplateError, match=r"column \"it's\" is of type Object, .*addresses"):
         fastresp.dump(FRAME, template, io.BytesIO())
 
 
-def test_objects_that_are_not_sent_do_not_matter() -> None:
+def test_objects_that_are_not_sent_are_allowed() -> None:
     file = io.BytesIO()
     fastresp.dump(FRAME, "SET {id} v", file)
     assert file.getvalue() == fastresp.pack_many([("SET", 1, "v"), ("SET", 2, "v")])
 
 
-def test_objects_in_an_array_of_polars() -> None:
+def test_objects_in_a_polars_array() -> None:
     frame = FRAME.select(a=pl.col("it's").reshape((1, 2)))
     for template in ("RPUSH k {*a}", "SET k {a!json}", "SET k {a!f32}"):
         with pytest.raises(TemplateError, match=r"'a' is of type Object"):
@@ -47,10 +47,10 @@ def test_objects_in_an_array_of_polars() -> None:
 
 def test_series_of_objects(server: LocalServer) -> None:
     series = FRAME["it's"]
-    with pytest.raises(SourceError, match="Series holds Python objects"):
+    with pytest.raises(SourceError, match="Series contains Python objects"):
         fastresp.dump(series, "SET {0} v", io.BytesIO())
     with ListBuffer("list", server=server.url) as buffer:
-        with pytest.raises(SourceError, match="Series holds Python objects"):
+        with pytest.raises(SourceError, match="Series contains Python objects"):
             buffer.push(series)
         assert len(buffer) == 0
 
@@ -61,10 +61,10 @@ def test_series_of_objects(server: LocalServer) -> None:
      [{"a": 1}, {"a": pathlib.Path("/")}], [np.array([1]), np.array([[2]])]],
     ids=["path", "mixed", "large", "complex", "sparse", "nested", "arrays"],
 )  # fmt: skip
-def test_objects_of_pandas(values: Any) -> None:
-    """What pyarrow raises comes as an error of ours that names the column, where it does."""
+def test_pandas_objects(values: Any) -> None:
+    """pyarrow's error becomes a SourceError that names the column if pyarrow does."""
     frame = pd.DataFrame({"name": pd.Series(values)})
-    with pytest.raises(SourceError, match=r"this DataFrame have no form in Arrow: .*convert"):
+    with pytest.raises(SourceError, match=r"this DataFrame can't be converted to Arrow: .*convert"):
         fastresp.dump(frame, "SET k {name}", io.BytesIO())
 
 

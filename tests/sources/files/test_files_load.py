@@ -92,9 +92,9 @@ def test_paths_as_data(
     fastresp.dump(kind(paths), "SET {id} {name}", tmp_path / "x.resp")
     assert b"n1" in (tmp_path / "x.resp").read_bytes()
     # A list of str is rows, not paths.
-    with pytest.raises(fastresp.TemplateError, match=r"give read\(\['.*a.csv', ...\]\)"):
+    with pytest.raises(fastresp.TemplateError, match=r"pass read\(\['.*a.csv', ...\]\)"):
         insert([str(path) for path in paths], "SET {id} {name}", server=server.url)
-    with pytest.raises(fastresp.TemplateError, match=r"which is \{0\}\n"):
+    with pytest.raises(fastresp.TemplateError, match=r"write \{0\} for it\n"):
         insert(["none.csv"], "SET {id} {name}", server=server.url)
 
 
