@@ -159,14 +159,6 @@ def test_version():
     assert (done.returncode, done.stdout) == (0, "fastresp 0.1.0\n")
 
 
-def test_help():
-    assert run("--help").returncode == 0
-    done = run("demo", "--help")
-    assert done.returncode == 0
-    assert "--rows" in done.stdout
-    assert "{**}" in done.stdout
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -229,11 +221,3 @@ def test_no_such_server():
 
 def test_server_that_does_not_start():
     assert "/bin/false did not start" in failure("demo", code=3, FASTRESP_SERVER="/bin/false")
-
-
-def test_import_is_light():
-    """Only redis-py is imported, for the exceptions that are also its own."""
-    heavy = ("rich", "typer", "click", "pydantic", "numpy", "pyarrow", "duckdb", "pandas")
-    code = f"import fastresp, sys; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

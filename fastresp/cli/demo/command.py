@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
+import click
 import redis
-import typer
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -17,7 +16,9 @@ from rich.table import Table
 
 from ...encode.template import Template
 from ...outcome.errors import FastrespError
-from ..exit_codes import Exit, ending, fail
+from ..command_line import argument, command, option
+from ..ending import ending
+from ..exit_codes import Exit, fail
 from .comparison import compare_push, compare_rows, read_rows
 from .methods import (
     FASTRESP,
@@ -32,37 +33,41 @@ __all__ = ["demo"]
 SHORT_S = 0.1
 
 
-def demo(
-    template: Annotated[
-        str | None,
-        typer.Argument(help="With --rows: the command for each row.", show_default=False),
-    ] = None,
-    rows: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv", help="Load this file instead; its first line names the fields."
-        ),
-    ] = None,
-    commands: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="How many LPUSH commands to load.", show_default="1,000,000"
-        ),
-    ] = None,
-) -> None:
-    """Compare ways to load data into a server that is started for it and removed afterwards.
+@command("demo")
+@argument(
+    "template",
+    metavar="[TEMPLATE]",
+    required=False,
+    help="With --rows: the command for each row.",
+)
+@option(
+    "--rows",
+    metavar="FILE.csv",
+    type=click.Path(path_type=Path),
+    help="Load this CSV file instead; its first line names the fields.",
+)
+@option(
+    "--commands",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Number of LPUSH commands to load.",
+    show_default="1,000,000",
+)
+def demo(template: str | None, rows: Path | None, commands: int | None) -> None:
+    """Compare ways to load data on a temporary server.
 
-    Without arguments: a million LPUSH of 129 bytes. With a file of your own:
+    The server is started for the comparison and removed afterwards. By default each way loads
+    1,000,000 LPUSH commands of 129 bytes. To load a file of your own:
 
-        fastresp demo --rows flights.csv "HSET flight:{id} {**}"
+    fastresp demo --rows flights.csv "HSET flight:{id} {**}"
     """
     if (rows is None) != (template is None):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "--rows FILE.csv and a template go together: fastresp demo --rows FILE.csv "
             '"HSET user:{id} {**}"'
         )
     if rows is not None and commands is not None:
-        raise typer.BadParameter("--commands goes without --rows: the file says how many")
+        raise click.BadParameter("--commands goes without --rows: the file says how many")
     with _failures_as_sentences():
         if rows is None or template is None:
             _demo_push(commands or 1_000_000)
