@@ -1,157 +1,181 @@
-"""Write docs/reference/cli.md from the command line's own options: python docs/make_cli.py."""
+"""Write docs/reference/cli.md and exit-codes.md: python docs/make_cli.py."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
-from typer.models import ArgumentInfo, OptionInfo
+import click
 
 from fastresp.cli.app import app
-from fastresp.cli.exit_codes import EPILOG
+from fastresp.cli.exit_codes import MEANINGS
 
 # An option in a help text.
 OPTION = re.compile(r"(--[a-z][a-z-]*(?: stop)?)")
-PAGE = Path(__file__).parent / "reference" / "cli.md"
+REFERENCE = Path(__file__).parent / "reference"
 
 HEAD = """\
 # The command line
 
 <!-- Made by docs/make_cli.py: change the help texts in fastresp/cli, not this page. -->
 
-`fastresp COMMAND --help` shows the same on your terminal.
+`fastresp COMMAND --help` shows the same in your terminal.
 `fastresp --install-completion` sets up completion for bash, zsh or fish.
 
 The server is `--server`, else `REDIS_URL` of the environment, else
-`redis://localhost:6379/0`. A password in `REDIS_URL` stays out of the list
-of processes.
+`redis://localhost:6379/0`. A password in `REDIS_URL` does not show in the
+list of processes.
 
-What is for people goes to stderr: the progress bar (only on a terminal), the
-report, errors. What is for programs goes to stdout: `--json`, and the RESP of
-`pack`.
+The progress bar (only on a terminal), the report and errors go to stderr.
+Data for programs goes to stdout: `--json`, the RESP of `pack`, and the rows
+of `unload` and `pop`.
+
+[Exit codes](exit-codes.md) tell a script what happened.
+"""
+
+EXIT_CODES_HEAD = """\
+# Exit codes
+
+<!-- Made by docs/make_cli.py: change fastresp/cli/exit_codes.py, not this page. -->
+
+Every command of `fastresp` exits with one of these codes:
+
+"""
+
+EXIT_CODES_TAIL = """
+With `--json`, the field `exit_code` is the same number, and `error` says what went wrong.
+
+## In a shell script
+
+Stop unless everything was loaded:
+
+```sh
+cat > users.csv <<'END'
+id,name
+1,Ann
+2,Bo
+END
+set -e
+fastresp load users.csv "HSET user:{id} {**}" --json > report.json
+```
+
+Handle some codes, and pass the others on:
+
+```sh
+cat > load.sh <<'END'
+fastresp load users.csv "HSET user:{id} {**}" --rejects rejects.jsonl 2> load.log
+code=$?
+case $code in
+  0) echo "everything is loaded" ;;
+  1) echo "rejected: $(wc -l < rejects.jsonl)" ;;
+  3) echo "no server; try again later" ;;
+  *) exit $code ;;
+esac
+END
+```
+
+Here `user:2` is a string, and the load expects a hash:
+
+```console
+$ redis-cli set user:2 x
+OK
+$ bash load.sh
+rejected: 1
+```
 """
 
 DRY_RUN = """\
-## The JSON of a dry run
+## JSON of a dry run
 
-`load` and `send` with `--dry-run --json` print one object with these fields; `null` is not known.
+`load` and `send` with `--dry-run --json` print one object with these fields; `null` means unknown.
 
 | Field | |
 |---|---|
 | `dry_run` | `true`. |
-| `exit_code`, `error` | As of each command: the exit code, and what ended it. |
-| `bad_rows` | Rows that `--bad-rows` left out; only with that option. |
-| `sample_rows` | How many rows were looked at. |
-| `rows`, `commands`, `bytes` | How many there are in all, `bytes` to send. |
-| `exact` | Whether these are counted, and not estimated. |
+| `exit_code`, `error` | As for every command: the exit code, and the error that ended it. |
+| `bad_rows` | Rows that `--bad-rows` skipped; only with that option. |
+| `sample_rows` | Number of rows in the sample. |
+| `rows`, `commands`, `bytes` | Totals of the whole source; `bytes` to send. |
+| `exact` | `true` if the totals are counted, `false` if they are estimated. |
 | `shown` | The first commands, as redis-cli would show them. |
-| `keys`, `memory` | Keys, and bytes of memory, that the data takes in the server. |
-| `memory_without` | Commands for which there is no formula. |
-| `used_memory`, `maxmemory`, `maxmemory_policy` | Of the server, in bytes. |
-| `user` | Who the load would be. |
-| `allowed` | Whether the ACL lets that user run the commands of the sample. |
-| `rights_unknown` | `true` where the server was asked, and did not say whether they are allowed. |
-| `refused` | The ACL's words about commands that are not allowed. |
-| `unknown_commands` | Names of commands that the server does not have. |
+| `keys`, `memory` | Estimated keys, and bytes of memory, in the server. |
+| `memory_without` | Commands that the estimate leaves out, since it has no formula for them. |
+| `used_memory`, `maxmemory`, `maxmemory_policy` | Settings of the server, in bytes. |
+| `user` | The ACL user that the load would run as. |
+| `allowed` | Whether the ACL allows that user to run the commands of the sample. |
+| `rights_unknown` | `true` if the server was asked, and did not say whether they are allowed. |
+| `refused` | The server's messages about commands that are not allowed. |
+| `unknown_commands` | Commands that the server does not have. |
 | `wrong_arity` | Commands with too many or too few arguments. |
 | `wrong_types` | Keys that hold another type than the command expects. |
-| `checked_keys` | How many keys were looked at. |
-| `problems` | All that was found wrong, a sentence each; empty with exit code 0. |
-| `asked` | What the load would ask about first, if anything: commands that delete. |
+| `checked_keys` | Number of keys checked. |
+| `problems` | Every problem found, one sentence each; empty with exit code 0. |
+| `asked` | What the load would ask about first, such as commands that delete; else `null`. |
 """
 
 
 def page() -> str:
-    """The whole page."""
-    pieces = [HEAD, _exit_codes()]
-    pieces += [_command(command) for command in app.registered_commands]
-    assert app.registered_callback is not None
-    pieces.append(DRY_RUN)
-    pieces += ["## Options of all commands\n", "Before the name of the command:\n"]
-    pieces += [_table("Option", _rows(app.registered_callback.callback)["Options"])]
+    """Return cli.md."""
+    ctx = click.Context(app, info_name="fastresp")
+    pieces = [HEAD]
+    for name in app.list_commands(ctx):
+        command = app.get_command(ctx, name)
+        assert command is not None
+        pieces.append(_command(click.Context(command, ctx, name)))
+    pieces += [DRY_RUN, "## Options of all commands\n", "They go before the name of the command:\n"]
+    pieces += [_table("Option", _rows(ctx)["Options"])]
     return "\n".join(pieces)
 
 
-def _exit_codes() -> str:
-    """The exit codes as a table, from the text that --help ends with."""
-    words = EPILOG.removeprefix("Exit codes: ").removesuffix(".")
-    rows = [part.split(" ", 1) for part in words.split("; ")]
-    assert all(number.isdigit() for number, _ in rows), EPILOG
-    lines = [f"| {number} | {_cell(meaning)} |" for number, meaning in rows]
-    return "\n".join(["## Exit codes\n", "| Code | Meaning |", "|---:|---|", *lines, ""])
+def exit_codes_page() -> str:
+    """Return exit-codes.md."""
+    lines = [f"| {code} | {_cell(meaning)} |" for code, meaning in MEANINGS.items()]
+    table = "\n".join(["| Code | Meaning |", "|---:|---|", *lines, ""])
+    return EXIT_CODES_HEAD + table + EXIT_CODES_TAIL
 
 
-def _command(command: Any) -> str:
-    name = command.name or command.callback.__name__
-    text = inspect.cleandoc(command.callback.__doc__)
+PAGES = {REFERENCE / "cli.md": page, REFERENCE / "exit-codes.md": exit_codes_page}
+
+
+def _command(ctx: click.Context) -> str:
+    text = inspect.cleandoc(ctx.command.help or "")
     paragraphs = []
     for paragraph in text.split("\n\n"):
-        if paragraph.lstrip().startswith("fastresp "):
-            paragraphs.append(f"```sh\n{inspect.cleandoc(paragraph)}\n```")
+        if paragraph.startswith("fastresp "):
+            paragraphs.append(f"```sh\n{paragraph}\n```")
+        elif paragraph.startswith(" "):
+            lines = [line.strip() for line in paragraph.splitlines()]
+            paragraphs.append("\n".join(["```text", *lines, "```"]))
         else:
             paragraphs.append(_cell(paragraph))
-    panels = _rows(command.callback)
-    arguments = panels.pop("Arguments", [])
-    usage = " ".join(["fastresp", name, "[OPTIONS]", *(row[0].strip("`") for row in arguments)])
-    pieces = [f"## fastresp {name}\n", paragraphs[0] + "\n", f"```text\n{usage}\n```\n"]
+    usage = ctx.get_usage().removeprefix("Usage: ")
+    pieces = [f"## {ctx.command_path}\n", paragraphs[0] + "\n", f"```text\n{usage}\n```\n"]
     pieces += [paragraph + "\n" for paragraph in paragraphs[1:]]
-    if arguments:
-        pieces.append(_table("Argument", arguments))
-    # What concerns the command itself comes last, as it is the least of it.
-    for panel in sorted(panels, key="Options".__eq__):
-        pieces.append(_table(panel, panels[panel]))
+    pieces += [_table(section, rows) for section, rows in _rows(ctx).items()]
     return "\n".join(pieces)
 
 
-def _rows(function: Any) -> dict[str, list[tuple[str, str]]]:
-    """What a function of typer's takes, by panel: how it is written, and what it does."""
-    panels: dict[str, list[tuple[str, str]]] = {}
-    hints = get_type_hints(function, include_extras=True)
-    for name, parameter in inspect.signature(function).parameters.items():
-        kind, info = get_args(hints[name])
-        if isinstance(info, ArgumentInfo):
-            written = info.metavar or name.upper()
-            if parameter.default is not parameter.empty:
-                written = f"[{written}]"
-            panels.setdefault("Arguments", []).append((_code(written), info.help or ""))
-            continue
-        assert isinstance(info, OptionInfo)
-        # With Annotated the first name stands where else the default would.
-        given = [info.default, *(info.param_decls or ())]
-        names = [each for each in given if isinstance(each, str)]
-        names = names or ["--" + name.replace("_", "-")]
-        value = _value(kind, info)
-        written = ", ".join(_code(f"{each} {value}".strip()) for each in names)
-        panel = info.rich_help_panel
-        panels.setdefault(panel if isinstance(panel, str) else "Options", []).append(
-            (written, _with_default(info, parameter.default))
-        )
-    return panels
+def _rows(ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+    """Return the parameters of a command by section: how each is written, and what it does."""
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for parameter in ctx.command.params:
+        section = getattr(parameter, "section", "Options")
+        sections.setdefault(section, []).append(_row(parameter, ctx))
+    sections["Options"] = sections.pop("Options")
+    return {section: rows for section, rows in sections.items() if rows}
 
 
-def _value(kind: Any, info: OptionInfo) -> str:
-    """What stands behind the name of an option."""
-    if kind is bool:
-        return ""
-    if info.metavar:
-        return info.metavar
-    kinds = [each for each in get_args(kind) if each is not NoneType]
-    if get_origin(kind) is Literal:
-        return "|".join(kinds)
-    return (kinds[0] if kinds else kind).__name__.upper()
-
-
-def _with_default(info: OptionInfo, default: Any) -> str:
-    text = info.help or ""
-    if isinstance(info.show_default, str):
-        return f"{text} Default: {info.show_default}."
-    missing = default in (None, False, inspect.Parameter.empty)
-    if missing or info.show_default is False:
-        return text
-    return f"{text} Default: `{default}`."
+def _row(parameter: Any, ctx: click.Context) -> tuple[str, str]:
+    if isinstance(parameter, click.Argument):
+        return _code(parameter.make_metavar(ctx)), parameter.help
+    assert isinstance(parameter, click.Option)
+    value = "" if parameter.is_flag else f" {parameter.make_metavar(ctx)}"
+    written = ", ".join(_code(f"{name}{value}") for name in parameter.opts)
+    default = parameter.get_help_extra(ctx).get("default")
+    text = parameter.help or ""
+    return written, text if default is None else f"{text} Default: {default}."
 
 
 def _table(title: str, rows: list[tuple[str, str]]) -> str:
@@ -175,4 +199,5 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for path, made in PAGES.items():
+        path.write_text(made())

@@ -1,48 +1,39 @@
 """COPY for Redis: Python data into Redis and Valkey at the speed of the server."""
 
-from typing import TYPE_CHECKING
-
-from .encode.row_writer import Writer, pack_many
-from .encode.script import Script
-from .encode.template import Template
-from .lists import ListBuffer, Pushed
-from .load.mass_insert import dump, mass_insert
-from .outcome.errors import (
-    CommandError,
-    DecodeError,
-    EncodeError,
-    FastrespError,
-    LeaseError,
-    LoadErrors,
-    ProtocolError,
-    SourceError,
-    TemplateError,
-    TransportError,
-    TransportTimeout,
-)
-from .outcome.report import Report
-from .replies.arrow_out import StringColumn
-from .replies.fetch_hashes import Hashes, fetch_hashes
-from .replies.iter_replies import execute, iter_replies
-from .resp.buffer import Chunk
-from .resp.values import pack
-from .sources.files import Table, read
-from .sources.files.rejects import read_rejects
-from .sources.files.resp import RespFile
-from .transports.redis_cli import RedisCli
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .encode.row_writer import Writer, pack_many
+    from .encode.script import Script
+    from .encode.template import Template
+    from .lists import ListBuffer, Pushed
+    from .load.mass_insert import dump, mass_insert
+    from .outcome.errors import (
+        CommandError,
+        DecodeError,
+        EncodeError,
+        FastrespError,
+        LeaseError,
+        LoadErrors,
+        ProtocolError,
+        SourceError,
+        TemplateError,
+        TransportError,
+        TransportTimeout,
+    )
+    from .outcome.report import Report
+    from .replies.arrow_out import StringColumn
+    from .replies.fetch_hashes import Hashes, fetch_hashes
+    from .replies.iter_replies import execute, iter_replies
+    from .resp.buffer import Chunk
+    from .resp.values import pack
+    from .sources.files import Table, read
+    from .sources.files.rejects import read_rejects
+    from .sources.files.resp import RespFile
+    from .transports.redis_cli import RedisCli
+
     __version__: str
-
-
-def __getattr__(name: str) -> str:
-    """Look up the version on first use: importing ``importlib.metadata`` takes 15 ms."""
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("fastresp")
-    raise AttributeError(f"module 'fastresp' has no attribute {name!r}")
-
 
 __all__ = [
     # load
@@ -83,3 +74,43 @@ __all__ = [
     "TransportTimeout",
     "LeaseError",
 ]
+
+# The module of each public name. To import them all takes 150 ms, most of it for redis-py, and
+# `fastresp --help` needs none of them.
+MODULES = {
+    "encode.row_writer": "Writer pack_many",
+    "encode.script": "Script",
+    "encode.template": "Template",
+    "lists": "ListBuffer Pushed",
+    "load.mass_insert": "dump mass_insert",
+    "outcome.errors": "CommandError DecodeError EncodeError FastrespError LeaseError LoadErrors "
+    "ProtocolError SourceError TemplateError TransportError TransportTimeout",
+    "outcome.report": "Report",
+    "replies.arrow_out": "StringColumn",
+    "replies.fetch_hashes": "Hashes fetch_hashes",
+    "replies.iter_replies": "execute iter_replies",
+    "resp.buffer": "Chunk",
+    "resp.values": "pack",
+    "sources.files": "Table read",
+    "sources.files.rejects": "read_rejects",
+    "sources.files.resp": "RespFile",
+    "transports.redis_cli": "RedisCli",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("fastresp")
+        for module, names in MODULES.items():
+            if name in names.split():
+                value = getattr(import_module(f".{module}", __name__), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module 'fastresp' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,52 +1,100 @@
-"""The command line, ``fastresp``: loads, the way back, files of RESP, and the demo."""
+"""The command line, ``fastresp``: its commands, its own options, and how it exits."""
 
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import suppress
-from importlib.metadata import version
-from typing import Annotated, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
-import typer
+import click
 
 from ..sources.blocking import blocking_text
-from . import (
-    doctor,
-    load,
-    pop,
-    unload,
-)
-from . import (
-    resp_files as resp,
-)
-from .demo import command as demo
-from .exit_codes import (
-    EPILOG,
-    CommonOptions,
-    Ended,
-    Exit,
-    say,
-)
+from .command_line import Group, Listed, option
+from .exit_codes import MEANINGS, CommonOptions, Ended, Exit, say
 
 __all__ = ["app", "main"]
 
-HELP = "COPY for Redis: files and Python data into Redis and Valkey at the speed of the server."
-# How typer ends for bad usage.
-TYPER_USAGE = 2
+HELP = "Load files and Python data into Redis and Valkey at the speed of the server."
+LOAD, RESP, READ, TRY = "Load", "RESP files", "Read back", "Diagnose and compare"
+COMMANDS = {
+    "load": Listed(LOAD, "load:load", "Load a file into a server: one or more commands per row."),
+    "send": Listed(LOAD, "load:send", "Send a RESP file, such as one written by fastresp pack."),
+    "pack": Listed(RESP, "resp_files:pack", "Write the RESP that fastresp load would send."),
+    "check": Listed(RESP, "resp_files:check", "Check a RESP file and summarize its commands."),
+    "unload": Listed(READ, "unload:unload", "Write keys to a file that fastresp load can reload."),
+    "pop": Listed(READ, "pop:pop", "Pop items from a list and write them to stdout, one a line."),
+    "doctor": Listed(TRY, "doctor:diagnose", "Find what limits the throughput of a server."),
+    "demo": Listed(TRY, "demo.command:demo", "Compare ways to load data on a temporary server."),
+}
+# How click ends for bad usage.
+CLICK_USAGE = 2
+# pyarrow imports these where they are installed, in 0.3 s, and no command needs them.
+UNUSED = ("numpy", "pandas")
 
-app = typer.Typer(
-    help=HELP, epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)  # fmt: skip
-app.command(rich_help_panel="Load")(load.load)
-app.command(rich_help_panel="Load")(load.send)
-app.command(rich_help_panel="Files of RESP")(resp.pack)
-app.command(rich_help_panel="Files of RESP")(resp.check)
-app.command(rich_help_panel="Read back")(unload.unload)
-app.command(rich_help_panel="Read back")(pop.pop)
-app.command("doctor", rich_help_panel="What limits you")(doctor.diagnose)
-app.command(rich_help_panel="Try it")(demo.demo)
+
+def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        print(f"fastresp {version('fastresp')}")
+        ctx.exit()
+
+
+def _show_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> Any:
+    from . import completion
+
+    return completion.show(ctx, parameter, shell)
+
+
+def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> Any:
+    from . import completion
+
+    return completion.install(ctx, parameter, shell)
+
+
+@click.group(
+    "fastresp",
+    cls=Group,
+    listed=COMMANDS,
+    exit_codes=MEANINGS,
+    help=HELP,
+    no_args_is_help=True,
+)
+@option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+@option("--traceback", is_flag=True, help="Show a Python traceback after a failure.")
+@option(
+    "--install-completion",
+    metavar="[SHELL]",
+    is_flag=False,
+    flag_value="",
+    is_eager=True,
+    expose_value=False,
+    callback=_install_completion,
+    help="Install tab completion for bash, zsh or fish.",
+    show_default="$SHELL",
+)
+@option(
+    "--show-completion",
+    metavar="[SHELL]",
+    is_flag=False,
+    flag_value="",
+    is_eager=True,
+    expose_value=False,
+    callback=_show_completion,
+    help="Print the completion script.",
+    show_default="$SHELL",
+)
+def app(traceback: bool) -> None:
+    """Keep the options of all commands."""
+    CommonOptions.traceback = traceback
 
 
 def main() -> NoReturn:
@@ -56,23 +104,26 @@ def main() -> NoReturn:
     sys.stderr = blocking_text(sys.stderr)
     if sys.stdout is not None:
         sys.stdout = blocking_text(sys.stdout)
+    for package in UNUSED:
+        if package not in sys.modules:
+            sys.modules[package] = None  # type: ignore[assignment]
+    code: int = Exit.OK
     try:
-        app()
-        code = 0
+        app(prog_name="fastresp")
     except Ended as end:
         code = end.code
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
-        code = Exit.USAGE if code == TYPER_USAGE else code
+        code = Exit.USAGE if code == CLICK_USAGE else code
     except OSError as error:
         code = Exit.ERRORS
-        _output_is_lost(error)
+        _report_lost_output(error)
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
         code = code or Exit.ERRORS
-        _output_is_lost(error)
+        _report_lost_output(error)
     try:
         sys.stderr.flush()
     except OSError:
@@ -80,33 +131,14 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-def _output_is_lost(error: OSError) -> None:
-    """Say so, unless its reader has gone; Python would complain of it at its end, too."""
+def _report_lost_output(error: OSError) -> None:
+    """Report an error of standard output, unless its reader has only closed it."""
     if not isinstance(error, BrokenPipeError):
         say(f"standard output: {error.strerror}", failed=True)
-    _discard(sys.stdout)
+    _discard(sys.stdout)  # else Python would report it again at exit
 
 
 def _discard(stream: TextIO) -> None:
-    """Let what is left in a stream go nowhere."""
+    """Drop what a stream still has in its buffer."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"fastresp {version('fastresp')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
-    ] = False,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", help="After a failure show where it came from.")
-    ] = False,
-) -> None:
-    CommonOptions.traceback = traceback

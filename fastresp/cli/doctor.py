@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-import typer
+import click
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -29,12 +29,9 @@ from ..doctor import (
 from ..doctor.measure import PIPELINE
 from ..outcome.report import size_text
 from . import options
-from .exit_codes import (
-    Ending,
-    Exit,
-    ending,
-    say,
-)
+from .command_line import argument, command, option
+from .ending import Ending, ending
+from .exit_codes import Exit, say
 
 __all__ = ["diagnose"]
 
@@ -47,40 +44,38 @@ COMMANDS_SHOWN = 5
 Row: TypeAlias = tuple[str, str, str]
 
 
-def diagnose(
-    url: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="URL",
-            help="redis://, rediss://, valkey://, valkeys:// or unix://; default: REDIS_URL.",
-            show_default=False,
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--watch",
-            metavar="S",
-            min=0.5,
-            help="Send nothing but questions: watch a server in use for so many seconds.",
-        ),
-    ] = None,
-    server: options.Url = None,
-    as_json: options.Json = False,
-) -> None:
-    """Say what limits the throughput of a server and its clients, and what to change first.
+@command("doctor")
+@argument(
+    "url",
+    metavar="[URL]",
+    required=False,
+    help="URL of the server, as for --server; default: REDIS_URL.",
+)
+@option(
+    "--watch",
+    "seconds",
+    metavar="S",
+    type=click.FloatRange(min=0.5),
+    help="Only watch the server for S seconds, while it is in use; measure nothing.",
+)
+@options.as_json
+@options.server
+def diagnose(url: str | None, seconds: float | None, server: str | None, as_json: bool) -> None:
+    """Find what limits the throughput of a server.
 
     fastresp doctor redis://db:6379/0
 
     fastresp doctor --watch 10 redis://db:6379/0
 
-    It measures for a few seconds, with harmless commands on keys of its own; with --watch it
-    only looks on. Exit code 0: nothing to change; 5: there is something to gain; 1: there is a
+    It measures for 1 to 5 seconds with harmless commands on its own keys, and says what to change
+    first, in the server and in its clients. With --watch it sends only INFO and similar commands.
+
+    The exit code is 0 if there is nothing to change, 5 if there is advice, and 1 if there is a
     problem.
     """
     with ending(as_json=as_json) as end:
         if url is not None and server is not None:
-            raise typer.BadParameter("the server is given twice; leave out --server")
+            raise click.BadParameter("the server is given twice; leave out --server")
         where = url or server
         plan = PLAN if seconds is None else f"Watching for {seconds:g} s.\n{WATCH_PLAN}"
         say(f"{plan}\n")

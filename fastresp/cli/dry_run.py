@@ -6,11 +6,8 @@ from typing import Any, NoReturn
 
 from ..load.dry_run import DryRun, Inquiry
 from ..outcome.report import size_text
-from .exit_codes import (
-    Ending,
-    Exit,
-    say,
-)
+from .ending import Ending
+from .exit_codes import Exit, say
 from .messages import in_options
 
 __all__ = ["show_dry_run"]

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeAlias
 
-import typer
+import click
 
 from ..encode.template import Template
 from ..load.command_info import deleting
 from ..load.command_names import command_names
-from ..load.dry_run import dry_run
 from ..load.mass_insert import mass_insert
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message
@@ -30,13 +29,9 @@ from ..sources.files.resp import RespFile
 from ..transports.choice import beyond_any_cli
 from ..transports.error_policy import ErrorPolicy, reject_line
 from . import options
-from .dry_run import show_dry_run
-from .exit_codes import (
-    Ending,
-    Exit,
-    ending,
-    standard_output,
-)
+from .command_line import command
+from .ending import Ending, ending, standard_output
+from .exit_codes import Exit
 
 __all__ = [
     "How",
@@ -51,6 +46,10 @@ __all__ = [
 ]
 
 
+Transport: TypeAlias = Literal["auto", "redis-cli", "socket"]
+Nulls: TypeAlias = Literal["error", "skip", "empty"]
+OnError: TypeAlias = Literal["collect", "stop"]
+
 STDOUT = Path("-")
 # The template that sends the field of a reject that is its command.
 ARGUMENTS = "{*arguments}"
@@ -61,9 +60,9 @@ class How:
     """How to load: the options that ``load`` and ``send`` have in common."""
 
     server: str | None
-    transport: Literal["auto", "redis-cli", "socket"]
-    nulls: Literal["error", "skip", "empty"]
-    on_error: Literal["collect", "stop"]
+    transport: Transport
+    nulls: Nulls
+    on_error: OnError
     max_errors: str | None
     rejects: Path | None
     rate_limit: float | None
@@ -74,42 +73,70 @@ class How:
     as_json: bool
 
 
+@command("load")
+@options.source
+@options.templates
+@options.format
+@options.delimiter
+@options.no_header
+@options.columns
+@options.encoding
+@options.null_values
+@options.nulls
+@options.bad_rows
+@options.null
+@options.sql
+@options.limit
+@options.skip_truncated
+@options.server
+@options.connections
+@options.rate_limit
+@options.timeout
+@options.transport
+@options.on_error
+@options.max_errors
+@options.rejects
+@options.retry
+@options.dry_run
+@options.yes
+@options.as_json
 def load(
-    source: options.Source,
-    templates: options.Templates = None,
-    server: options.Url = None,
-    transport: options.Carrier = "socket",
-    sql: options.Sql = None,
-    format: options.Format = None,  # noqa: A002
-    delimiter: options.Delimiter = None,
-    no_header: options.NoHeader = False,
-    columns: options.Columns = None,
-    encoding: options.Encoding = None,
-    null_values: options.NullValues = None,
-    bad_rows: options.BadRows = "error",
-    null: options.Null = False,
-    nulls: options.Nulls = "error",
-    on_error: options.OnError = "collect",
-    max_errors: options.MaxErrors = None,
-    rejects: options.Rejects = None,
-    retry: options.Retry = False,
-    rate_limit: options.RateLimit = None,
-    connections: options.Connections = 1,
-    limit: options.Limit = None,
-    skip_truncated: options.SkipTruncated = False,
-    timeout: options.Timeout = 30.0,
-    dry_run: options.DryRun = False,
-    yes: options.Yes = False,
-    as_json: options.Json = False,
+    source: str,
+    templates: tuple[str, ...],
+    server: str | None,
+    transport: Transport,
+    sql: str | None,
+    format: Format | None,  # noqa: A002
+    delimiter: str | None,
+    no_header: bool,
+    columns: str | None,
+    encoding: str | None,
+    null_values: str | None,
+    bad_rows: str,
+    null: bool,
+    nulls: Nulls,
+    on_error: OnError,
+    max_errors: str | None,
+    rejects: Path | None,
+    retry: bool,
+    rate_limit: float | None,
+    connections: int,
+    limit: int | None,
+    skip_truncated: bool,
+    timeout: float,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Load a file into a server: each row becomes a command.
+    """Load a file into a server: one or more commands per row.
 
     fastresp load users.csv "HSET user:{id} {**}" --server redis://db:6379/0
 
-    Several templates make several commands a row. A .resp file takes none: it holds commands.
-    Nor does a file of rejects: fastresp load rejects.jsonl --retry.
-    Commands that delete data, such as DEL, are asked about first; where nobody can be asked
-    they need --yes.
+    Several templates make several commands per row. A .resp file needs no template, since it
+    holds whole commands. Nor does a file that --rejects wrote: fastresp load FILE --retry.
+
+    Before commands that delete data, such as DEL, you are asked; without a terminal to ask on,
+    --yes is required.
     """
     how = How(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
@@ -128,28 +155,43 @@ def load(
     _run(data, templates, how)
 
 
+@command("send")
+@options.resp_source
+@options.limit
+@options.skip_truncated
+@options.server
+@options.connections
+@options.rate_limit
+@options.timeout
+@options.transport
+@options.on_error
+@options.max_errors
+@options.rejects
+@options.dry_run
+@options.yes
+@options.as_json
 def send(
-    source: options.RespSource,
-    server: options.Url = None,
-    transport: options.Carrier = "socket",
-    skip_truncated: options.SkipTruncated = False,
-    on_error: options.OnError = "collect",
-    max_errors: options.MaxErrors = None,
-    rejects: options.Rejects = None,
-    rate_limit: options.RateLimit = None,
-    connections: options.Connections = 1,
-    limit: options.Limit = None,
-    timeout: options.Timeout = 30.0,
-    dry_run: options.DryRun = False,
-    yes: options.Yes = False,
-    as_json: options.Json = False,
+    source: str,
+    server: str | None,
+    transport: Transport,
+    skip_truncated: bool,
+    on_error: OnError,
+    max_errors: str | None,
+    rejects: Path | None,
+    rate_limit: float | None,
+    connections: int,
+    limit: int | None,
+    timeout: float,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Send a file of RESP, as fastresp pack writes it, after a check of the whole file.
+    """Send a RESP file, such as one written by fastresp pack.
 
     fastresp send users.resp --server redis://db:6379/0
 
-    Standard input can't be read twice: it is checked while it is sent, and nobody is asked about
-    commands that delete.
+    The whole file is checked before anything is sent. Standard input can't be read twice: it is
+    checked while it is sent, and you are not asked before commands that delete data.
     """
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
@@ -158,7 +200,7 @@ def send(
     data = opened(
         source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
     )
-    _run(data, None, how)
+    _run(data, (), how)
 
 
 @dataclass(frozen=True)
@@ -236,7 +278,7 @@ def standard_input() -> IO[bytes]:
         return sys.stdin.buffer
 
 
-def template_for(source: Any, texts: list[str] | None) -> Template | None:
+def template_for(source: Any, texts: Sequence[str]) -> Template | None:
     """The template of the command line, which all but RESP needs."""
     if isinstance(source, (RespFile, RejectsFile)):
         if texts:
@@ -249,7 +291,7 @@ def template_for(source: Any, texts: list[str] | None) -> Template | None:
     return Template(*texts)
 
 
-def check_templates(texts: list[str]) -> None:
+def check_templates(texts: Sequence[str]) -> None:
     """Refuse the name of a file, whose words would be a command of every row."""
     for text in texts:
         if os.path.exists(text):
@@ -269,7 +311,7 @@ def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
             end.bad_rows = data.bad_rows
 
 
-def _run(source: AbstractContextManager[Any], texts: list[str] | None, how: How) -> None:
+def _run(source: AbstractContextManager[Any], texts: Sequence[str], how: How) -> None:
     with ending(as_json=how.as_json) as end:
         # What is wrong with the command line itself comes first.
         _check_options(how)
@@ -281,6 +323,9 @@ def _run(source: AbstractContextManager[Any], texts: list[str] | None, how: How)
         with source as data, counted_bad_rows(data, end):
             template = template_for(data, texts)
             if how.dry_run:
+                from ..load.dry_run import dry_run
+                from .dry_run import show_dry_run
+
                 found = dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout)
                 asked = "" if found.inquiry.unreachable else _deletes(data, template, how)
                 show_dry_run(found, asked, end)
@@ -351,5 +396,5 @@ def _ask_about_deleting(data: Any, template: Template | None, how: How, end: End
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or how.as_json:
         end.end(Exit.USAGE, f"{what}; give --yes if that is what you want")
-    if not typer.confirm(f"{what}: go on?", err=True):
+    if not click.confirm(f"{what}: go on?", err=True):
         end.end(Exit.USAGE, "nothing was sent")

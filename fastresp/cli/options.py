@@ -1,225 +1,171 @@
-"""The options that several commands share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
 
-import typer
+import click
 
-Source: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE", help="A file, a pattern such as 'part-*.csv', or - for standard input."
-    ),
-]
-RespSource: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="A file of RESP, or - for standard input.")
-]
-Templates: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="TEMPLATE...",
-        help="The command for each row, such as 'HSET user:{id} {**}'; several for several.",
-        show_default=False,
-    ),
-]
-Url: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="URL",
-        rich_help_panel="Server",
-        help="redis://, rediss://, valkey://, valkeys:// or unix://; default: REDIS_URL.",
-        show_default="REDIS_URL, else redis://localhost:6379/0",
-    ),
-]
-Carrier: TypeAlias = Annotated[
-    Literal["auto", "redis-cli", "socket"],
-    typer.Option(
-        "--transport",
-        rich_help_panel="Server",
-        help="What carries the load. The socket knows which row an error belongs to; auto takes "
-        "redis-cli where that can do all that is asked for.",
-    ),
-]
-Sql: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--sql",
-        metavar="QUERY",
-        rich_help_panel="Data",
-        help="Load what this query over 'source' gives.",
-    ),
-]
-Format: TypeAlias = Annotated[
-    Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp"] | None,
-    typer.Option(
-        "--format",
-        metavar="F",
-        rich_help_panel="Data",
-        help="Input format, such as csv; overrides the file extension.",
-    ),
-]
-Delimiter: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--delimiter",
-        metavar="C",
-        rich_help_panel="Data",
-        help="The character between the fields of CSV, such as ';'.",
-        show_default="a comma",
-    ),
-]
-NoHeader: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--no-header",
-        rich_help_panel="Data",
-        help="The first line of CSV is a row: use {0}, {1}, or {column_1}, {column_2}.",
-    ),
-]
-Columns: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="A,B",
-        rich_help_panel="Data",
-        help="Column names for CSV without a header line.",
-    ),
-]
-Encoding: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--encoding",
-        metavar="E",
-        rich_help_panel="Data",
-        help="Encoding of a text file, such as latin-1 or utf-16.",
-        show_default="UTF-8",
-    ),
-]
-NullValues: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--null-values",
-        metavar="X,Y",
-        rich_help_panel="Data",
-        help="Unquoted fields of CSV that are nulls besides empty ones, such as 'NULL,\\N'.",
-    ),
-]
-BadRows: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--bad-rows",
-        metavar="error|skip|FILE",
-        rich_help_panel="Data",
-        help="Fail at a row that can't be read, skip and count it, or also write it to FILE.",
-    ),
-]
-Null: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--null",
-        "-0",
-        rich_help_panel="Data",
-        help="Lines end with a NUL byte, as fastresp pop --null writes them.",
-    ),
-]
-Nulls: TypeAlias = Annotated[
-    Literal["error", "skip", "empty"],
-    typer.Option(
-        "--nulls",
-        rich_help_panel="Data",
-        help="Fail at a null, leave it out, or send an empty string.",
-    ),
-]
-OnError: TypeAlias = Annotated[
-    Literal["collect", "stop"],
-    typer.Option(
-        "--on-error",
-        rich_help_panel="Errors",
-        help="collect goes on to the end, reports all error replies and exits with 1; stop ends at "
-        "the first one. What is in flight by then still runs, up to 8 MiB of commands.",
-    ),
-]
-MaxErrors: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--max-errors",
-        metavar="N|N%",
-        rich_help_panel="Errors",
-        help="Stop when there are more error replies; a percentage from the 100th reply on.",
-    ),
-]
-Rejects: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--rejects",
-        metavar="FILE",
-        rich_help_panel="Errors",
-        help="Write failed commands there, as JSON lines; - for standard output.",
-    ),
-]
-Retry: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--retry",
-        rich_help_panel="Errors",
-        help="The source is what --rejects wrote: send its commands again, exactly as they were.",
-    ),
-]
-RateLimit: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        "--rate-limit",
-        metavar="N",
-        rich_help_panel="Server",
-        help="Send at most N commands per second.",
-    ),
-]
-Connections: TypeAlias = Annotated[
-    int,
-    typer.Option(
-        "--connections",
-        metavar="N",
-        rich_help_panel="Server",
-        help="How many connections to use; with several, rows arrive in no fixed order.",
-    ),
-]
-Limit: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        metavar="N",
-        min=0,
-        rich_help_panel="Data",
-        help="Take only so many rows from the beginning.",
-    ),
-]
-Timeout: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        metavar="S",
-        rich_help_panel="Server",
-        help="Give up after S seconds without progress; 0 for never.",
-    ),
-]
-DryRun: TypeAlias = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Send nothing; say what would be sent, and whether it fits."),
-]
-Yes: TypeAlias = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask before commands that delete data.")
-]
-Json: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")
-]
-SkipTruncated: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--skip-truncated",
-        rich_help_panel="Data",
-        help="Of RESP: send what comes before an end in the midst of a command.",
-    ),
-]
+from .command_line import argument, option
+
+DATA, ERRORS, SERVER = "Data", "Errors", "Server"
+
+source = argument(
+    "source", metavar="SOURCE", help="A file, a pattern such as 'part-*.csv', or - for stdin."
+)
+resp_source = argument("source", metavar="SOURCE", help="A file of RESP, or - for stdin.")
+templates = argument(
+    "templates",
+    metavar="[TEMPLATE]...",
+    nargs=-1,
+    help="The command for each row, such as 'HSET user:{id} {**}'.",
+)
+server = option(
+    "--server",
+    metavar="URL",
+    section=SERVER,
+    help="redis://, rediss:// (TLS), valkey://, valkeys:// or unix://.",
+    show_default="$REDIS_URL, else redis://localhost:6379/0",
+)
+transport = option(
+    "--transport",
+    type=click.Choice(["auto", "redis-cli", "socket"]),
+    default="socket",
+    metavar="T",
+    section=SERVER,
+    help="socket, redis-cli, or auto: redis-cli where it supports all the options given.",
+    show_default=True,
+)
+sql = option(
+    "--sql", metavar="QUERY", section=DATA, help="Load the result of this SQL query over 'source'."
+)
+format = option(  # noqa: A001
+    "--format",
+    type=click.Choice(["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp"]),
+    metavar="F",
+    section=DATA,
+    help="Input format; overrides the file extension: csv, tsv, jsonl, lines, parquet, arrow or "
+    "resp.",
+)
+delimiter = option(
+    "--delimiter",
+    metavar="C",
+    section=DATA,
+    help="Field separator of CSV, such as ';'.",
+    show_default="a comma",
+)
+no_header = option(
+    "--no-header",
+    is_flag=True,
+    section=DATA,
+    help="CSV without a header line; name the fields {0}, {1} or {column_1}, {column_2}.",
+)
+columns = option(
+    "--columns", metavar="A,B", section=DATA, help="Column names for CSV without a header line."
+)
+encoding = option(
+    "--encoding",
+    metavar="E",
+    section=DATA,
+    help="Encoding of a text file, such as latin-1.",
+    show_default="UTF-8",
+)
+null_values = option(
+    "--null-values",
+    metavar="X,Y",
+    section=DATA,
+    help="Unquoted CSV fields that mean null, besides empty ones, such as 'NULL,\\N'.",
+)
+bad_rows = option(
+    "--bad-rows",
+    metavar="HOW",
+    default="error",
+    section=DATA,
+    help="Rows that can't be read: error (stop), skip, or a FILE to write them to.",
+    show_default=True,
+)
+null = option(
+    "--null",
+    "-0",
+    is_flag=True,
+    section=DATA,
+    help="Lines end with a NUL byte, as fastresp pop --null writes them.",
+)
+nulls = option(
+    "--nulls",
+    type=click.Choice(["error", "skip", "empty"]),
+    default="error",
+    metavar="HOW",
+    section=DATA,
+    help="Null values: error (stop), skip the field, or send an empty string.",
+    show_default=True,
+)
+on_error = option(
+    "--on-error",
+    type=click.Choice(["collect", "stop"]),
+    default="collect",
+    metavar="HOW",
+    section=ERRORS,
+    help="Error replies: collect and go on, or stop (up to 8 MiB of commands may be in flight).",
+    show_default=True,
+)
+max_errors = option(
+    "--max-errors",
+    metavar="N|N%",
+    section=ERRORS,
+    help="Stop after more than N error replies; N% counts from the 100th reply on.",
+)
+rejects = option(
+    "--rejects",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    section=ERRORS,
+    help="Write failed commands to FILE as JSON lines; - for stdout.",
+)
+retry = option(
+    "--retry",
+    is_flag=True,
+    section=ERRORS,
+    help="SOURCE is a --rejects file: send its commands again, unchanged.",
+)
+rate_limit = option(
+    "--rate-limit",
+    metavar="N",
+    type=float,
+    section=SERVER,
+    help="Send at most N commands per second.",
+)
+connections = option(
+    "--connections",
+    metavar="N",
+    type=int,
+    default=1,
+    section=SERVER,
+    help="Number of connections; above 1, rows arrive in no fixed order.",
+    show_default=True,
+)
+limit = option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=0),
+    section=DATA,
+    help="Load only the first N rows.",
+)
+timeout = option(
+    "--timeout",
+    metavar="S",
+    type=float,
+    default=30.0,
+    section=SERVER,
+    help="Fail after S seconds without progress; 0 waits for ever.",
+    show_default=True,
+)
+skip_truncated = option(
+    "--skip-truncated",
+    is_flag=True,
+    section=DATA,
+    help="RESP that ends within a command: send the whole commands before it.",
+)
+dry_run = option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+yes = option("--yes", "-y", is_flag=True, help="Don't ask before commands that delete data.")
+as_json = option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
+import click
 
 from ..lists import ListBuffer
 from . import options
-from .exit_codes import ending, say, standard_output
+from .command_line import argument, command, option
+from .ending import ending, standard_output
+from .exit_codes import say
 
 __all__ = ["pop"]
 
@@ -19,52 +21,68 @@ MOST_ITEMS = 1000
 PIPE_BYTES = 65_536
 
 
+@command("pop")
+@argument("key", metavar="KEY", help="Key of the list.")
+@option(
+    "--count",
+    "-n",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Pop at most N items.",
+    show_default="all",
+)
+@option(
+    "--order",
+    metavar="ORDER",
+    type=click.Choice(["fifo", "lifo"]),
+    default="fifo",
+    help="fifo pops from the left end, where RPUSH leaves the oldest; lifo from the right.",
+    show_default=True,
+)
+@option(
+    "--block",
+    metavar="S",
+    type=click.FloatRange(min=0.0),
+    default=0.0,
+    help="Wait up to S seconds for more items.",
+    show_default=True,
+)
+@option("--null", "-0", is_flag=True, help="End each item with a NUL byte, not a newline.")
+@option(
+    "--lease",
+    metavar="S",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    help="Seconds until another pop may take over a batch that is not written.",
+    show_default=True,
+)
+@options.server
+@options.timeout
 def pop(
-    key: Annotated[str, typer.Argument(help="The key of the list.")],
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--count", "-n", metavar="N", min=0, help="At most so many.", show_default="all"
-        ),
-    ] = None,
-    server: options.Url = None,
-    order: Annotated[
-        Literal["fifo", "lifo"],
-        typer.Option(
-            "--order", help="From the left end, where RPUSH has the oldest, or from the right."
-        ),
-    ] = "fifo",
-    block: Annotated[
-        float,
-        typer.Option("--block", metavar="S", min=0.0, help="Wait so long for more items."),
-    ] = 0.0,
-    null: Annotated[
-        bool,
-        typer.Option("--null", "-0", help="A NUL byte behind each item, and not a line end."),
-    ] = False,
-    lease: Annotated[
-        float,
-        typer.Option(
-            "--lease",
-            metavar="S",
-            min=0.1,
-            help="How long the reader may take for a batch before another pop may get its items.",
-        ),
-    ] = 30.0,
-    timeout: options.Timeout = 30.0,
+    key: str,
+    count: int | None,
+    server: str | None,
+    order: Literal["fifo", "lifo"],
+    block: float,
+    null: bool,
+    lease: float,
+    timeout: float,
 ) -> None:
-    """Pop items of a list, and write them to standard output, a line each.
+    """Pop items from a list and write them to stdout, one a line.
 
     fastresp pop queue -n 1000 > items.txt
 
+    Push them back with fastresp load, unless an item contains a newline; --null keeps such items
+    apart.
+
     fastresp load items.txt "RPUSH queue {line}" --format lines
 
-    The second brings them back, where no item holds a line end; --null keeps such items apart.
+    An item leaves the server only after it was written. Items that could not be written, for
+    example to a closed pipe, go back to the list. Items that a killed pop held are popped again by
+    the next one, once their lease has expired.
 
-    An item leaves the server only after it was written: what could not be, as into a pipe that
-    was closed, is put back; what a killed one held comes back with the next, once its lease is
-    over. Items are taken as many as a pipe holds: a reader that lets them wait for longer than the
-    lease may see them come again, by another pop.
+    Items are popped in batches of up to 64 KiB. If the reader takes longer than the lease for a
+    batch, another pop may get the same items.
     """
     with ending():
         file = standard_output()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import click
 
 from ..load.mass_insert import dump
 from ..outcome.errors import ProtocolError
+from ..sources.files import Format
 from ..sources.files.resp import RespFile, RespSummary
 from . import options
-from .exit_codes import Exit, ending, say
+from .command_line import command, option
+from .ending import ending
+from .exit_codes import Exit, say
 from .load import (
+    Nulls,
     TextOptions,
     check_templates,
     counted_bad_rows,
@@ -25,40 +26,63 @@ from .load import (
     template_for,
 )
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 __all__ = ["check", "pack"]
 
 NAMES_SHOWN = 20
 
 
+@command("pack")
+@options.source
+@options.templates
+@option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write to FILE instead of stdout.",
+)
+@options.format
+@options.delimiter
+@options.no_header
+@options.columns
+@options.encoding
+@options.null_values
+@options.nulls
+@options.bad_rows
+@options.null
+@options.sql
+@options.limit
 def pack(
-    source: options.Source,
-    templates: options.Templates = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there, and not to stdout."),
-    ] = None,
-    sql: options.Sql = None,
-    format: options.Format = None,  # noqa: A002
-    delimiter: options.Delimiter = None,
-    no_header: options.NoHeader = False,
-    columns: options.Columns = None,
-    encoding: options.Encoding = None,
-    null_values: options.NullValues = None,
-    bad_rows: options.BadRows = "error",
-    null: options.Null = False,
-    nulls: options.Nulls = "error",
-    limit: options.Limit = None,
+    source: str,
+    templates: tuple[str, ...],
+    output: Path | None,
+    sql: str | None,
+    format: Format | None,  # noqa: A002
+    delimiter: str | None,
+    no_header: bool,
+    columns: str | None,
+    encoding: str | None,
+    null_values: str | None,
+    bad_rows: str,
+    null: bool,
+    nulls: Nulls,
+    limit: int | None,
 ) -> None:
-    """Write the RESP that load would send, for fastresp send or redis-cli --pipe.
+    """Write the RESP that fastresp load would send.
 
     fastresp pack users.csv "HSET user:{id} {**}" > users.resp
+
+    Load it later with fastresp send, or with redis-cli --pipe.
     """
     with ending() as end:
         if output is None and sys.stdout is None:
             end.end(Exit.USAGE, "standard output is closed; give -o FILE")
         if output is None and sys.stdout.isatty():
             end.end(Exit.USAGE, "RESP is not for a terminal: write '> FILE' behind it, or -o FILE")
-        check_templates(templates or [])
+        check_templates(templates)
         text = TextOptions(delimiter, no_header, columns, encoding, null_values, bad_rows, null)
         with (
             opened(source, sql=sql, format=format, text=text, limit=limit) as data,
@@ -69,15 +93,15 @@ def pack(
         say(f"{commands:,} commands written" + (f" to {output}" if output else ""))
 
 
-def check(
-    source: options.RespSource,
-    as_json: options.Json = False,
-) -> None:
-    """Say what a file of RESP holds, and whether fastresp send would take it.
+@command("check")
+@options.resp_source
+@options.as_json
+def check(source: str, as_json: bool) -> None:
+    """Check a RESP file and summarize its commands.
 
     fastresp check users.resp
 
-    Exit code 1 for a file that is cut off, or that is not RESP.
+    The exit code is 1 if the file is truncated or is not RESP, so fastresp send would refuse it.
     """
     with ending(as_json=as_json) as end:
         file = RespFile(standard_input() if source == "-" else source)
@@ -85,12 +109,17 @@ def check(
         if as_json:
             end.fields = _fields(summary)
         else:
+            from rich.console import Console
+
             Console(highlight=False).print(_table(file.name, summary))
         if summary.fault is not None:
             end.end(Exit.ERRORS, str(summary.fault))
 
 
 def _table(name: str, summary: RespSummary) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=Text(name), title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")

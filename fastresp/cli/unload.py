@@ -6,14 +6,14 @@ import csv
 import os
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from secrets import token_hex
 from stat import S_IMODE
-from typing import IO, Annotated, Literal, TypeAlias
+from typing import IO
 
-import typer
+import click
 
 from ..load.progress import counting
 from ..outcome.report import size_text
@@ -27,104 +27,93 @@ from ..replies.unload import (
 from ..sources.files import SUFFIXES
 from ..sources.files.packages import imported
 from . import options
-from .exit_codes import ending, say, standard_output
+from .command_line import argument, command, option
+from .ending import ending, standard_output
+from .exit_codes import say
 
 __all__ = ["unload"]
 
 FORMATS = ("csv", "jsonl", "parquet")
 
-Output: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write there; its name tells the format. - or nothing for stdout.",
-    ),
-]
-Format: TypeAlias = Annotated[
-    Literal["csv", "jsonl", "parquet"] | None,
-    typer.Option(
-        "--format",
-        metavar="csv|jsonl|parquet",
-        help="The format, where the name of the file does not tell.",
-        show_default="csv for stdout",
-    ),
-]
-Type: TypeAlias = Annotated[
-    Literal["hash", "string", "set", "zset", "list", "json"] | None,
-    typer.Option(
-        "--type",
-        metavar="TYPE",
-        help="Which keys: hash, string, set, zset, list or json.",
-        show_default="hash; of a single key its own",
-    ),
-]
-Names: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fields",
-        metavar="F,G",
-        help="Of hashes only these fields, each a column; once for all, or one by one. A line of "
-        "CSV: 'a,\"b,c\"' are two.",
-        show_default="all; their names are read first",
-    ),
-]
-Binary: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--binary",
-        metavar="F,G",
-        help="Columns whose values are any bytes, or '*' for all; for CSV and Parquet.",
-    ),
-]
 
-
+@command("unload")
+@argument(
+    "pattern", metavar="PATTERN", help="'user:{id}', with a column id; 'user:*'; or a single key."
+)
+@option(
+    "--type",
+    metavar="TYPE",
+    type=click.Choice(["hash", "string", "set", "zset", "list", "json"]),
+    help="Type of the keys: hash, string, set, zset, list or json.",
+    show_default="hash; for a single key, its own type",
+)
+@option(
+    "--fields",
+    metavar="F,G",
+    multiple=True,
+    help="Fields of hashes to write, as a line of CSV; can be repeated.",
+    show_default="all, found by a first scan",
+)
+@option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write to FILE instead of stdout; its extension sets the format.",
+)
+@option(
+    "--format",
+    metavar="F",
+    type=click.Choice(list(FORMATS)),
+    help="Output format; overrides the file extension: csv, jsonl or parquet.",
+    show_default="csv for stdout",
+)
+@option(
+    "--binary",
+    metavar="F,G",
+    multiple=True,
+    help="Columns that are not UTF-8, or '*' for all; for CSV and Parquet.",
+)
+@option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a summary as JSON on stdout, or on stderr if the rows go to stdout.",
+)
+@options.server
+@options.timeout
 def unload(
-    pattern: Annotated[
-        str,
-        typer.Argument(help="Which keys: 'user:{id}', with a column id; 'user:*'; or one key."),
-    ],
-    type: Type = None,  # noqa: A002
-    fields: Names = None,
-    output: Output = None,
-    format: Format = None,  # noqa: A002
-    binary: Binary = None,
-    server: options.Url = None,
-    timeout: options.Timeout = 30.0,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print a summary as JSON on stdout, or on stderr if the rows go there."
-        ),
-    ] = False,
+    pattern: str,
+    type: str | None,  # noqa: A002
+    fields: tuple[str, ...],
+    output: Path | None,
+    format: str | None,  # noqa: A002
+    binary: tuple[str, ...],
+    server: str | None,
+    timeout: float,
+    as_json: bool,
 ) -> None:
-    """Write keys of a type to a file, as rows that fastresp load brings back.
+    """Write keys to a file that fastresp load can reload.
 
     fastresp unload "user:{id}" -o users.parquet
 
     fastresp load users.parquet "HSET user:{id} {**}" --nulls skip
 
-    A hash is a row, with a column for each field. A field that is not there is a null: nothing in
-    CSV, where an empty string is "". Other types have a row for each value; behind each of these
-    commands stands the template that loads its file:
+    Each hash is one row, with one column per field. A missing field is null: empty in CSV, where
+    an empty string is "". Other types have one row per value. These templates reload them:
 
-    fastresp unload "page:{id}" --type string -o pages.csv   # "SET page:{id} {value}"
+        --type string    "SET page:{id} {value}"
+        --type json      "JSON.SET doc:{id} $ {value}"
+        --type set       "SADD tags:{id} {member}"
+        --type zset      "ZADD top:{id} {score} {member}"
+        --type list      "RPUSH jobs:{id} {item}"
 
-    fastresp unload "doc:{id}" --type json -o docs.jsonl     # "JSON.SET doc:{id} $ {value}"
+    Columns are UTF-8 text; with --binary, columns of CSV and Parquet can hold any bytes. Times to
+    live are not written. Keys that change during the scan may be missing, members of a set may
+    appear twice, and items of a list may be missing or appear twice.
 
-    fastresp unload "tags:{id}" --type set -o tags.csv       # "SADD tags:{id} {member}"
-
-    fastresp unload "top:{id}" --type zset -o top.csv        # "ZADD top:{id} {score} {member}"
-
-    fastresp unload "jobs:{id}" --type list -o jobs.csv      # "RPUSH jobs:{id} {item}"
-
-    Columns hold text; with --binary those of CSV and Parquet hold any bytes. Times to live are
-    not written. What is changed meanwhile may be in the file or not, a member may be there twice,
-    and a list that is changed may lack items or have some twice.
-
-    The file gets its name when it is whole; after an error or a Ctrl-C there is none, or the one
-    that was there.
+    FILE is replaced only when the new one is complete; after an error or Ctrl-C the old one, if
+    any, is unchanged.
     """
     with ending(as_json=as_json) as end:
         path = None if output is None or str(output) == "-" else output
@@ -132,8 +121,8 @@ def unload(
             end.json_file = sys.stderr
         kind = _kind(path, format)
         target = as_target(pattern)
-        names = None if fields in (None, ["*"]) else _split(fields or [], "--fields")
-        columns = binary == ["*"] or _split(binary or [], "--binary")
+        names = None if fields in ((), ("*",)) else _split(fields, "--fields")
+        columns = binary == ("*",) or _split(binary, "--binary")
         if columns and kind == "jsonl":
             raise ValueError(
                 "JSON lines hold text, and --binary is any bytes: write CSV or Parquet"
@@ -160,7 +149,7 @@ def unload(
             )
 
 
-def _split(names: list[str], option: str) -> list[str]:
+def _split(names: Sequence[str], option: str) -> list[str]:
     """The fields that an option names.
 
     Raises:

@@ -84,34 +84,38 @@ def test_database_that_is_no_number(server) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell: str) -> None:
-    done = run(_FASTRESP_COMPLETE=f"source_{shell}")
-    assert done.returncode == 0
-    assert "_FASTRESP_COMPLETE=complete_" in done.stdout
-    done = run(
-        _FASTRESP_COMPLETE="complete_fish",
-        _TYPER_COMPLETE_FISH_ACTION="get-args",
-        _TYPER_COMPLETE_ARGS="fastresp load --rej",
-    )
-    assert "--rejects" in done.stdout
-    if (program := shutil.which(shell)) is None:
-        pytest.skip(f"{shell} is not installed")
-    command = f"{' '.join(PROGRAM)} --show-completion; true"
-    done = subprocess.run([program, "-c", command], capture_output=True, text=True, timeout=200)
-    assert "_FASTRESP_COMPLETE=complete_" in done.stdout
+class TestCompletion:
+    def test_script(self, shell: str) -> None:
+        done = run("--show-completion", shell)
+        assert done.returncode == 0
+        assert f"_FASTRESP_COMPLETE={shell}_complete" in done.stdout
+        assert run("--show-completion", SHELL=f"/bin/{shell}").stdout == done.stdout
+        if (program := shutil.which(shell)) is None:
+            pytest.skip(f"{shell} is not installed")
+        checked = subprocess.run([program, "-n"], input=done.stdout, capture_output=True, text=True)
+        assert (checked.returncode, checked.stderr) == (0, "")
+
+    def test_options_and_commands(self, shell: str) -> None:
+        for line, expected in (("fastresp load --rej", "--rejects"), ("fastresp un", "unload")):
+            last = line.split()[-1] if shell == "fish" else str(len(line.split()) - 1)
+            done = run(_FASTRESP_COMPLETE=f"{shell}_complete", COMP_WORDS=line, COMP_CWORD=last)
+            assert (done.returncode, expected in done.stdout) == (0, True), done
+
+    def test_install(self, shell: str, tmp_path: Path) -> None:
+        for _ in range(2):
+            done = run("--install-completion", shell, HOME=str(tmp_path))
+            assert done.returncode == 0
+        [script] = [path for path in tmp_path.rglob("[!.]*") if path.is_file()]
+        assert "_FASTRESP_COMPLETE" in script.read_text()
+        assert str(script) in done.stdout
+        if shell != "fish":
+            assert (tmp_path / f".{shell}rc").read_text() == f'. "{script}"\n'
 
 
-@pytest.mark.parametrize("command", ["load", "send", "pack", "check", "demo"])
-def test_help(command: str) -> None:
-    done = run(command, "--help")
-    assert done.returncode == 0
-    assert f"fastresp {command} " in done.stdout.partition("Options")[0].replace("Usage:", "", 1)
-
-
-def test_exit_codes_are_in_the_help() -> None:
-    words = " ".join(run("--help").stdout.split())
-    for code in Exit:
-        assert f" {code.value} " in words
+def test_completion_for_another_shell() -> None:
+    done = run("--show-completion", "csh")
+    assert done.returncode == Exit.USAGE
+    assert "'csh' is not one of bash, zsh, fish" in done.stderr
 
 
 def test_broken_pipe(server, resp) -> None:

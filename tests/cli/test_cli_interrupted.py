@@ -47,13 +47,13 @@ class TestInterruptions:
     def test_at_any_time(self, server, resp, wait: float) -> None:
         """From our first line on, while Python still imports, there is no traceback.
 
-        What Python says of its imports tells when that is: the first of typer is ours.
+        What Python says of its imports tells when that is: the first of click is ours.
         """
         path = resp([("SET", f"key:{i}", "x" * 100) for i in range(300_000)])
         command = [sys.executable, "-X", "importtime", "-m", "fastresp", "send", str(path)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
-            while "typer" not in (line := process.stderr.readline()):
+            while "click" not in (line := process.stderr.readline()):
                 assert line
             time.sleep(wait)
             process.send_signal(signal.SIGINT)
@@ -125,8 +125,8 @@ class TestInterruptions:
             subprocess.Popen(command, stdin=reader, stderr=file) as process,
         ):
             before = ""
-            # Our handler is there from typer on; and it waits when it imports no more.
-            while "typer" not in before or before != said.read_text():
+            # Our handler is there from click on; and it waits when it imports no more.
+            while "click" not in before or before != said.read_text():
                 before = said.read_text()
                 time.sleep(1)
             process.send_signal(signal.SIGINT)

@@ -8,7 +8,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 import fastresp
 from fastresp.cli.app import app

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from loads import Insert
-from typer.testing import CliRunner, Result
 
 import fastresp
 from fastresp import CommandError, EncodeError, SourceError

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from click.testing import CliRunner
 from loads import Insert
-from typer.testing import CliRunner
 
 import fastresp
 from fastresp.cli.app import app

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 from loads import Insert
-from typer.testing import CliRunner
 
 import fastresp
 from fastresp import CommandError, TransportError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 import fastresp
 from fastresp.cli.app import app

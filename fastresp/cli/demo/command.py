@@ -1,14 +1,13 @@
-"""``fastresp demo``: ways to load data, compared."""
+"""``fastresp demo``: compare ways to load data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
+import click
 import redis
-import typer
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -17,52 +16,69 @@ from rich.table import Table
 
 from ...encode.template import Template
 from ...outcome.errors import FastrespError
-from ..exit_codes import Exit, ending, fail
-from .comparison import compare_push, compare_rows, read_rows
-from .methods import (
-    FASTRESP,
-    READY_FILE,
-    Announce,
-    Comparison,
+from ..command_line import argument, command, option
+from ..ending import ending
+from ..exit_codes import Exit, fail
+from .comparison import (
+    BY_CLI,
+    BY_COLUMNS,
+    BY_SOCKET,
+    PIPELINE,
+    compare_push,
+    compare_rows,
+    read_rows,
 )
+from .methods import READY_FILE, Announce, Client, Comparison
 
 __all__ = ["demo"]
 
-# Loads shorter than this say little: to start redis-cli and connect takes about 5 ms.
+# Shorter loads show little: starting redis-cli and connecting takes about 5 ms.
 SHORT_S = 0.1
+OURS = (BY_CLI, BY_SOCKET, BY_COLUMNS)
+# How redis-cli gets its RESP: from Python code, or from a file written beforehand.
+HOW = {
+    "format": "Python format()",
+    "concatenation +": "Python +",
+    "substitution %": "Python %",
+    READY_FILE: "ready file",
+}
 
 
-def demo(
-    template: Annotated[
-        str | None,
-        typer.Argument(help="With --rows: the command for each row.", show_default=False),
-    ] = None,
-    rows: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv", help="Load this file instead; its first line names the fields."
-        ),
-    ] = None,
-    commands: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="How many LPUSH commands to load.", show_default="1,000,000"
-        ),
-    ] = None,
-) -> None:
-    """Compare ways to load data into a server that is started for it and removed afterwards.
+@command("demo")
+@argument(
+    "template",
+    metavar="[TEMPLATE]",
+    required=False,
+    help="With --rows: the command for each row.",
+)
+@option(
+    "--rows",
+    metavar="FILE.csv",
+    type=click.Path(path_type=Path),
+    help="Load this CSV file instead; its first line names the fields.",
+)
+@option(
+    "--commands",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Number of LPUSH commands to load.",
+    show_default="1,000,000",
+)
+def demo(template: str | None, rows: Path | None, commands: int | None) -> None:
+    """Compare ways to load data on a temporary server.
 
-    Without arguments: a million LPUSH of 129 bytes. With a file of your own:
+    The server is started for the comparison and removed afterwards. By default each way loads
+    1,000,000 LPUSH commands of 129 bytes. To load a file of your own:
 
-        fastresp demo --rows flights.csv "HSET flight:{id} {**}"
+    fastresp demo --rows flights.csv "HSET flight:{id} {**}"
     """
     if (rows is None) != (template is None):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "--rows FILE.csv and a template go together: fastresp demo --rows FILE.csv "
             '"HSET user:{id} {**}"'
         )
     if rows is not None and commands is not None:
-        raise typer.BadParameter("--commands goes without --rows: the file says how many")
+        raise click.BadParameter("--commands goes without --rows: the file says how many")
     with _failures_as_sentences():
         if rows is None or template is None:
             _demo_push(commands or 1_000_000)
@@ -91,47 +107,69 @@ def _demo_rows(path: Path, text: str) -> None:
     notes = [
         "After each load the server's DEBUG DIGEST was the same as after a load by redis-py.",
         "Timed: encoding and loading, from the client's start to the last reply. Not timed: "
-        "reading the CSV file; and, for all but fastresp, filling in the template: they got ready "
-        "lists of arguments, fastresp got the rows as dicts.",
+        "reading the CSV file. fastresp is given dicts, or Arrow columns, and fills in the "
+        "template while it is timed; the others are given complete lists of arguments.",
     ]
-    title = f"{comparison.commands:,} commands from {len(rows):,} rows of {path.name}"
-    _print_table(title, comparison, notes)
+    commands, count = _counted(comparison.commands, "command"), _counted(len(rows), "row")
+    _print_table(f"{commands} from {count} of {path.name}", comparison, notes)
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
     table = Table(title=escape(title), title_justify="left", title_style="bold")
-    table.add_column("method")
-    for column in ("seconds", "commands/s", "ratio", "server CPU s"):
+    table.add_column("method", no_wrap=True)
+    for column in ("seconds", "commands/s", "speed-up", "server CPU"):
         table.add_column(column, justify="right")
+    client = comparison.client
     for method in comparison.timings:
         seconds = comparison.seconds(method)
         table.add_row(
-            method if method == FASTRESP or "redis-py" in method else f"redis-cli, {method}",
+            _shown(method, client),
             f"{seconds:.3f}",
             f"{comparison.commands / seconds:,.0f}",
-            f"{comparison.seconds(READY_FILE) / seconds:.2f}x",
+            f"{comparison.seconds(PIPELINE) / seconds:.2f}x",
             f"{comparison.server_seconds(method):.3f}",
-            style="bold green" if method == FASTRESP else "dim" if method == READY_FILE else None,
+            style="bold green" if method in OURS else None,
         )
+    if client.from_wheel:
+        notes.append(
+            f"* {client.name} {client.version} comes from a wheel and is slower than redis-cli "
+            "from a package; for a comparison with that, install it (Debian: apt install "
+            "redis-tools; macOS: brew install redis)."
+        )
+    if BY_COLUMNS not in comparison.timings:
+        notes.append("Columns need pyarrow: pip install 'fastresp[files]'.")
     if comparison.seconds(READY_FILE) < SHORT_S:
-        notes = [*notes, "Loads as short as these time mostly the start of a process."]
+        notes.append("Loads this short measure mostly the start of a process.")
     rounds = comparison.rounds
-    how = f"medians of {rounds} rounds in turn" if rounds > 1 else "one round"
+    how = f"medians of {rounds} rounds, in turn" if rounds > 1 else "1 round"
     console = Console()
     console.print()
     console.print(table)
     console.print(
-        f"{comparison.server} on a unix socket; {how}. Ratio: the rate by that of 'no generation', "
-        "which is redis-cli fed a file written beforehand.",
+        f"{comparison.server} on a unix socket; client: {client.name} {client.version}; {how}.",
+        f"Speed-up: commands/s relative to the {PIPELINE}.",
         *notes,
         sep="\n",
         highlight=False,
+        markup=False,
     )
+
+
+def _shown(method: str, client: Client) -> str:
+    """Return the name of a method with that of the client, marked if it is a slow one."""
+    name = f"{client.name}{'*' if client.from_wheel else ''}"
+    if method in HOW:
+        return f"{name}, {HOW[method]}"
+    return f"fastresp, {name}" if method == BY_CLI else method
 
 
 @contextmanager
 def _status() -> Iterator[Announce]:
-    """Show on stderr what goes on; only between the timed parts, so that it costs them nothing."""
+    """Show progress on stderr; only between the timed parts, so that it costs them nothing."""
     console = Console(stderr=True)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield lambda text: live.update(Spinner("dots", escape(text)), refresh=True)

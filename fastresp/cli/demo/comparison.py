@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...encode.row_writer import Writer
 from ...encode.template import Template
@@ -15,28 +15,41 @@ from ...load.mass_insert import dump, mass_insert
 from ...outcome.errors import FastrespError
 from .generators import PAYLOAD
 from .methods import (
-    FASTRESP,
+    READY_FILE,
     Announce,
     Comparison,
     Methods,
     Workbench,
 )
 
-__all__ = ["PIPELINE", "compare_push", "compare_rows", "read_rows"]
+__all__ = [
+    "BY_CLI",
+    "BY_COLUMNS",
+    "BY_SOCKET",
+    "PIPELINE",
+    "compare_push",
+    "compare_rows",
+    "read_rows",
+]
 
 PIPELINE = "redis-py pipeline"
+BY_CLI = "fastresp, redis-cli"
+BY_SOCKET = "fastresp, socket"
+BY_COLUMNS = "fastresp, columns"
+# Rows of the column that all columns of the push share.
+COLUMN_ROWS = 10_000
 PIPELINE_COMMANDS = 1_000
 KEY = "demo"
 LRANGE_VALUES = 10_000
 NO_DATA = "0" * 40
-# Single loads of a second scatter by 10 %, so the demo shows medians; and it shall take less
-# than a minute on slower machines too.
+# Loads of a second vary by 10%, so the demo shows medians. It should end within a minute, also on
+# a slower machine.
 ROUNDS = 3
 BUDGET_S = 45.0
 
 
 def compare_push(commands: int, announce: Announce) -> Comparison:
-    """Load the report's LPUSH of 129 bytes by each method of its push table.
+    """Load LPUSH commands of 129 bytes by each method.
 
     Args:
         commands: how many.
@@ -49,17 +62,22 @@ def compare_push(commands: int, announce: Announce) -> Comparison:
     with Workbench.open() as workbench:
         announce("writing the ready file")
         dump(repeat(command, commands), None, workbench.ready_file)
-        methods = workbench.plain_methods(lambda: repeat(command, commands))
-        methods[FASTRESP] = lambda: mass_insert(
-            repeat(command, commands), server=workbench.server.url
-        )
+        url = workbench.server.url
+        methods: Methods = {
+            PIPELINE: lambda: _load_by_pipeline(workbench.client, repeat(command, commands))
+        }
+        methods |= workbench.plain_methods(lambda: repeat(command, commands))
+        methods |= _fastresp(url, lambda: repeat(command, commands), None)
+        if (column := _payload_column(commands)) is not None:
+            methods[BY_COLUMNS] = lambda: _load(column, f"LPUSH {KEY} {{value}}", url, "socket")
 
         def check(method: str) -> None:
             _check_list(workbench.client, commands, method)
 
         return workbench.compare(
-            methods, commands, ROUNDS, check=check, announce=announce, budget_s=BUDGET_S
-        )
+            methods, commands, ROUNDS,
+            check=check, announce=announce, budget_s=BUDGET_S, warm_up=READY_FILE,
+        )  # fmt: skip
 
 
 def compare_rows(rows: list[dict[str, Any]], template: Template, announce: Announce) -> Comparison:
@@ -76,10 +94,13 @@ def compare_rows(rows: list[dict[str, Any]], template: Template, announce: Annou
     with Workbench.open() as workbench:
         announce("writing the ready file")
         dump(rows, template, workbench.ready_file)
+        url = workbench.server.url
         # This one first: an error reply is clearer from redis-py than from redis-cli.
         methods: Methods = {PIPELINE: lambda: _load_by_pipeline(workbench.client, commands)}
         methods |= workbench.plain_methods(lambda: commands)
-        methods[FASTRESP] = lambda: mass_insert(rows, template, server=workbench.server.url)
+        methods |= _fastresp(url, lambda: rows, template)
+        if (columns := _columns_of(rows)) is not None:
+            methods[BY_COLUMNS] = lambda: _load(columns, template, url, "socket")
         digests: list[str] = []
 
         def check(method: str) -> None:
@@ -94,6 +115,40 @@ def compare_rows(rows: list[dict[str, Any]], template: Template, announce: Annou
         return workbench.compare(
             methods, len(commands), ROUNDS, check=check, announce=announce, budget_s=BUDGET_S
         )
+
+
+def _fastresp(url: str, rows: Callable[[], Any], template: Template | None) -> Methods:
+    """Return fastresp's methods for data that is not in columns."""
+    return {
+        BY_CLI: lambda: _load(rows(), template, url, "redis-cli"),
+        BY_SOCKET: lambda: _load(rows(), template, url, "socket"),
+    }
+
+
+def _load(
+    data: Any, template: Template | str | None, url: str, transport: Literal["redis-cli", "socket"]
+) -> None:
+    mass_insert(data, template, server=url, transport=transport)
+
+
+def _payload_column(rows: int) -> Any:
+    """Return a table with the payload in each row, or None without pyarrow."""
+    try:
+        import pyarrow as pa
+    except ImportError:
+        return None
+    chunk = pa.repeat(PAYLOAD, COLUMN_ROWS)
+    chunks = [chunk] * (rows // COLUMN_ROWS) + [chunk[: rows % COLUMN_ROWS]]
+    return pa.table({"value": pa.chunked_array(chunks)})
+
+
+def _columns_of(rows: list[dict[str, Any]]) -> Any:
+    """Return the rows as a table of text columns, or None without pyarrow."""
+    try:
+        import pyarrow as pa
+    except ImportError:
+        return None
+    return pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in rows[0]})
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

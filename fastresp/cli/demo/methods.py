@@ -33,6 +33,7 @@ __all__ = [
     "Methods",
     "PlainCli",
     "Announce",
+    "Client",
     "Workbench",
     "Timing",
 ]
@@ -61,6 +62,21 @@ class Timing:
     client_seconds: float
 
 
+@dataclass(frozen=True)
+class Client:
+    """A command-line client.
+
+    Attributes:
+        name: ``redis-cli`` or ``valkey-cli``.
+        version: such as ``7.0.15``; empty if unknown.
+        from_wheel: whether it comes from a wheel, since there is none on the PATH.
+    """
+
+    name: str
+    version: str
+    from_wheel: bool
+
+
 @dataclass
 class Comparison:
     """The timings of all methods, in rounds: each round has one load by each method.
@@ -69,11 +85,13 @@ class Comparison:
         server: name and version of the server.
         commands: commands in each load.
         timings: by method, one for each round.
+        client: the program that ``PlainCli`` runs.
     """
 
     server: str
     commands: int
     timings: dict[str, list[Timing]] = field(default_factory=dict)
+    client: Client = field(default_factory=lambda: Client("redis-cli", "", False))
 
     @property
     def rounds(self) -> int:
@@ -112,6 +130,14 @@ class PlainCli:
         self.command = [self.program, *where, "--pipe"]
         # In a file, unlike in a pipe, a storm of error replies can't block redis-cli.
         self.output = server.folder / "redis-cli-output"
+
+    def identity(self) -> Client:
+        """Ask the program which one it is."""
+        words = words_of(self.program, "--version").decode(errors="replace")
+        said = re.search(r"((?:redis|valkey)-cli) (\d[\w.]*)", words)
+        name, version = said.groups() if said else (Path(self.program).name, "")
+        from_wheel = find_program("cli", "FASTRESP_CLI", wheels=False) is None
+        return Client(name, version, from_wheel)
 
     def feed(self, pieces: Iterable[bytes]) -> None:
         """Write RESP to its standard input, then wait for the last reply."""
@@ -209,6 +235,7 @@ class Workbench:
         check: Callable[[str], None] = lambda method: None,
         announce: Announce = lambda text: None,
         budget_s: float = float("inf"),
+        warm_up: str | None = None,
     ) -> Comparison:
         """Time the methods in turn, in rounds, each time into an empty server.
 
@@ -220,11 +247,12 @@ class Workbench:
             check: is called with the method's name after each load, to look at the data.
             announce: is told what goes on, between the timed parts.
             budget_s: no round is begun that would end later than this after the start.
+            warm_up: the method to run first, untimed; None for the first one.
         """
-        comparison = Comparison(self._server_name(), commands)
+        comparison = Comparison(self._server_name(), commands, client=self.cli.identity())
         comparison.timings = {method: [] for method in methods}
         start = time.monotonic()
-        first = next(iter(methods))
+        first = warm_up or next(iter(methods))
         announce(f"warming up: loading {commands:,} commands by {first}, untimed")
         # The first load pays for the memory that the others find ready.
         self.timed(methods[first], before)

@@ -19,7 +19,6 @@ from .damage import checked
 from .delimited import header_of, open_delimited
 from .input import Input
 from .ipc import IPC_FILE, IpcFile, ipc_stream
-from .json_lines import open_json
 from .lines import open_lines
 from .reading import (
     NAMES,
@@ -121,6 +120,8 @@ def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) 
     if (words := unfit(kind, reading.options)) is not None:
         raise SourceError(words)
     if kind == "jsonl":
+        from .json_lines import open_json  # which imports pyarrow.compute: 30 ms
+
         return open_json(data, reading, schema)
     if kind == "lines":
         return open_lines(data, reading)

@@ -1,0 +1,191 @@
+"""The parts of the command line that click does not have: lazy commands, sections of options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["Command", "Group", "Listed", "argument", "command", "option"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+ARGUMENTS, OPTIONS = "Arguments", "Options"
+# How paragraphs begin that are not wrapped.
+EXAMPLE = ("fastresp ", "  ")
+# textwrap breaks lines at spaces and hyphens, also within --on-error, but not at these.
+FIXED = {"-": "\N{NON-BREAKING HYPHEN}", " ": "\N{NO-BREAK SPACE}"}
+UNBROKEN = re.compile(r"-|\[default: |\bfastresp (?=[a-z])")
+
+
+class Formatter(click.HelpFormatter):
+    """Help that keeps examples, and the names of options, in one piece."""
+
+    def write_text(self, text: str) -> None:
+        for number, paragraph in enumerate(re.split(r"\n(?:[ ]*\n)+", text)):
+            if number:
+                self.write_paragraph()
+            if paragraph.startswith(EXAMPLE):
+                self.write("".join(f"    {line.strip()}\n" for line in paragraph.splitlines()))
+            else:
+                super().write_text(_unbroken(paragraph))
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 24, col_spacing: int = 2
+    ) -> None:
+        fixed = [(first, _unbroken(second)) for first, second in rows]
+        super().write_dl(fixed, col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        text = super().getvalue()
+        for plain, fixed in FIXED.items():
+            text = text.replace(fixed, plain)
+        return text
+
+
+def _unbroken(text: str) -> str:
+    """Keep names of options and commands on one line."""
+    table = str.maketrans(FIXED)
+    return UNBROKEN.sub(lambda found: found[0].translate(table), text)
+
+
+class _Context(click.Context):
+    formatter_class = Formatter
+
+
+class Option(click.Option):
+    """An option, and the section of the help that it is in."""
+
+    def __init__(self, *args: Any, section: str = OPTIONS, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.section = section
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        if isinstance(self.show_default, str):
+            extra["default"] = self.show_default
+        elif isinstance(self.default, float) and self.show_default:
+            extra["default"] = f"{self.default:g}"
+        return extra
+
+
+class Argument(click.Argument):
+    """An argument, and what it is for."""
+
+    section = ARGUMENTS
+
+    def __init__(self, *args: Any, help: str, **settings: Any) -> None:  # noqa: A002
+        super().__init__(*args, **settings)
+        self.help = help
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        return self.make_metavar(ctx), self.help or ""
+
+
+class Command(click.Command):
+    """A command whose help lists its arguments, and its options by section."""
+
+    context_class = _Context
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        self.format_options(ctx, formatter)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], OPTIONS: []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                section = getattr(parameter, "section", OPTIONS)
+                sections.setdefault(section, []).append(record)
+        sections[OPTIONS] = sections.pop(OPTIONS)  # last: they matter least
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A command as ``fastresp --help`` lists it.
+
+    Attributes:
+        place: module and name of the command, as in ``load:load``, within this package.
+        summary: the first paragraph of its help.
+    """
+
+    section: str
+    place: str
+    summary: str
+
+
+class Group(click.Group):
+    """Commands whose modules are imported only when they run."""
+
+    context_class = _Context
+
+    def __init__(
+        self,
+        *args: Any,
+        listed: dict[str, Listed],
+        exit_codes: Mapping[int, str],
+        **settings: Any,
+    ) -> None:
+        super().__init__(*args, **settings)
+        self.listed = listed
+        self.exit_codes = exit_codes
+        # Where click looks for names like a mistyped one.
+        self.commands = {name: click.Command(name) for name in listed}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.listed)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.listed:
+            return None
+        module, _, attribute = self.listed[name].place.partition(":")
+        found: click.Command = getattr(import_module(f".{module}", __package__), attribute)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, listed in self.listed.items():
+            sections.setdefault(listed.section, []).append((name, listed.summary))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(f"{code}", words) for code, words in self.exit_codes.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=listed.summary)
+            for name, listed in self.listed.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def command(name: str) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command of a function; its docstring is the help."""
+    return click.command(name, cls=Command)
+
+
+def argument(name: str, **settings: Any) -> Callable[[Function], Function]:
+    """Declare an argument of a command."""
+    return click.argument(name, cls=Argument, **settings)
+
+
+def option(*names: str, **settings: Any) -> Callable[[Function], Function]:
+    """Declare an option of a command."""
+    return click.option(*names, cls=Option, **settings)

@@ -1,0 +1,162 @@
+"""How a command ends: a report, an error message or JSON, and an exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NoReturn
+
+import click
+
+from ..outcome.errors import (
+    EncodeError,
+    FastrespError,
+    LoadErrors,
+    ProtocolError,
+    TemplateError,
+    TransportError,
+)
+from ..outcome.messages import message_of, message_with_file
+from ..outcome.report import Report
+from ..transports.error_policy import error_fields
+from .exit_codes import CommonOptions, Ended, Exit, say
+from .interruption import end_in_order
+from .messages import in_options
+
+__all__ = ["Ending", "ending", "standard_output"]
+
+
+class Ending:
+    """What is known of a command when it ends.
+
+    Attributes:
+        report: of the load, as soon as there is one.
+        fields: the JSON of a command that is not a load.
+        bad_rows: how many rows were left out; None where none are.
+        json_file: where JSON goes, where that is not stdout.
+    """
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.report: Report | None = None
+        self.fields: dict[str, Any] | None = None
+        self.bad_rows: int | None = None
+        self.json_file: IO[str] | None = None
+
+    def end(self, code: Exit, error: str = "") -> NoReturn:
+        """Print the report, and what went wrong; end the program."""
+        error = in_options(error)
+        if self.as_json:
+            fields = _report_fields(self.report) if self.fields is None else self.fields
+            if self.bad_rows is not None:
+                fields = fields | {"bad_rows": self.bad_rows}
+            text = json.dumps(fields | {"exit_code": int(code), "error": error or None})
+            print(text, file=self.json_file)
+        else:
+            if self.report is not None:
+                say(in_options(self.report.message))
+            if self.bad_rows is not None:
+                say(f"{self.bad_rows:,} bad row{'' if self.bad_rows == 1 else 's'} skipped")
+            if error:
+                say(error, failed=True)
+        raise Ended(int(code))
+
+    def end_well(self) -> NoReturn:
+        """End with the code that the report calls for."""
+        report = self.report
+        if report is not None and report.stopped:
+            self.end(Exit.STOPPED)
+        self.end(Exit.ERRORS if report is not None and report.failed else Exit.OK)
+
+
+@contextmanager
+def ending(*, as_json: bool = False) -> Iterator[Ending]:
+    """End a command in order, whatever happens in it."""
+    end = Ending(as_json)
+    try:
+        with end_in_order():
+            yield end
+    except (Ended, BrokenPipeError, click.exceptions.Exit):
+        raise
+    except LoadErrors as error:
+        end.report = error.report
+    except BaseException as error:
+        if isinstance(error, (SystemExit, click.ClickException)):
+            raise
+        if CommonOptions.traceback:
+            import traceback
+
+            traceback.print_exception(error)
+        end.report = getattr(error, "report", None) or end.report
+        end.end(_code(error, end.report), _words(error))
+    end.end_well()
+
+
+# What is wrong with the command line, and not with a disk.
+WRONG_PATH = (
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+
+
+def _code(error: BaseException, report: Report | None) -> Exit:
+    match error:
+        case KeyboardInterrupt() | click.Abort():
+            return Exit.INTERRUPTED
+        case TransportError():
+            return Exit.LOST
+        case TemplateError():
+            return Exit.USAGE
+        case EncodeError() | ProtocolError() | FastrespError():
+            return Exit.ERRORS
+        case OSError() if not isinstance(error, WRONG_PATH):
+            return Exit.ERRORS
+        case OSError() | ValueError() | TypeError() | ImportError() if report is None:
+            return Exit.USAGE
+    return Exit.ERRORS
+
+
+def _words(error: BaseException) -> str:
+    """What happened, in a sentence."""
+    match error:
+        case KeyboardInterrupt() | click.Abort():
+            return "interrupted"
+        case TransportError():
+            message: str = error.args[0]  # its report is printed anyway
+            return message
+        case OSError(filename=name, strerror=words) if name and words:
+            return f"{name}: {words}; check the path"
+        case EncodeError():
+            return message_with_file(error)
+        case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
+            return message_of(error)
+    return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"
+
+
+def _report_fields(report: Report | None) -> dict[str, Any]:
+    """A report for JSON; one of nothing where there is none, so that the fields are the same."""
+    report = report or Report("")
+    names = [each.name for each in dataclasses.fields(report) if not each.name.startswith("_")]
+    fields = {name: getattr(report, name) for name in names}
+    return fields | {
+        "in_doubt": report.in_doubt,
+        "commands_per_second": report.commands_per_second,
+        "errors": [error_fields(error) for error in report.errors],
+    }
+
+
+def standard_output() -> IO[bytes]:
+    """Where rows and items go.
+
+    Raises:
+        OSError: it was closed before the program began.
+    """
+    if sys.stdout is None:
+        raise OSError("standard output is closed")
+    return sys.stdout.buffer
