@@ -132,10 +132,10 @@ def test_a_script_that_hangs(
     assert not psutil.pid_exists(int(capfd.readouterr().out.split()[0]))
 
 
-@pytest.mark.parametrize("heeded", [True, False])
-def test_ctrl_c(tmp_path: Path, heeded: bool) -> None:
-    """The scripts get it; one that ignores it is killed, with its server."""
-    ignore = "" if heeded else "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+@pytest.mark.parametrize("obeyed", [True, False])
+def test_ctrl_c(tmp_path: Path, obeyed: bool) -> None:
+    """The scripts get the signal; one that ignores it is killed with its server."""
+    ignore = "" if obeyed else "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     code = f"""
 import sys
 sys.path.insert(0, {str(BENCH)!r})
