@@ -62,7 +62,7 @@ async def mass_insert(
         others: as ``fastresp.mass_insert``.
     """
     if transport not in ("auto", "socket"):
-        raise ValueError(f"transport is 'auto' or 'socket' in asyncio, not {transport!r}")
+        raise ValueError(f"transport must be 'auto' or 'socket' in asyncio, not {transport!r}")
     options = Options(
         server=server,
         transport=transport,

@@ -381,7 +381,7 @@ cdef Nulls nulls_policy(object name) except *:
         return NULLS_SKIP
     if name == "empty":
         return NULLS_EMPTY
-    raise ValueError(f"nulls is 'error', 'skip' or 'empty', not {shown(name)}")
+    raise ValueError(f"nulls must be 'error', 'skip' or 'empty', not {shown(name)}")
 
 
 cdef object locate(

@@ -92,7 +92,7 @@ def test_bad_template() -> None:
     source = Counted(batches())
     with pytest.raises(TemplateError):
         fastresp.dump(source, "SET {id", io.BytesIO())
-    with pytest.raises(ValueError, match="nulls is"):
+    with pytest.raises(ValueError, match="nulls must be"):
         fastresp.dump(source, "SET {id} 1", io.BytesIO(), nulls="no")  # type: ignore[arg-type]
     wait_until_released(source)
 

@@ -305,7 +305,7 @@ def test_source_that_uses_the_writer() -> None:
 
 
 def test_bad_options() -> None:
-    with pytest.raises(ValueError, match="nulls is 'error', 'skip' or 'empty', not 'drop'"):
+    with pytest.raises(ValueError, match="nulls must be 'error', 'skip' or 'empty', not 'drop'"):
         fastresp.dump(pa.table({"a": [1]}), "PING {a}", "/dev/null", nulls="drop")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="ArrowStream"):
         ColumnWriter(Template("PING"), [])  # type: ignore[arg-type]
