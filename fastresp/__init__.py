@@ -75,7 +75,7 @@ __all__ = [
     "LeaseError",
 ]
 
-# The module of each public name. To import them all takes 150 ms, most of it for redis-py, and
+# The module of each public name. Importing them all takes 150 ms, most of it for redis-py, and
 # `fastresp --help` needs none of them.
 MODULES = {
     "encode.row_writer": "Writer pack_many",

@@ -34,7 +34,7 @@ def texts(kind: pa.DataType, values: Iterable[int]) -> list[str]:
 
 
 def text_of(kind: pa.DataType, value: int) -> str | None:
-    """Return the text of one value; None if it has none."""
+    """Return the text of one value, or None."""
     try:
         [text] = texts(kind, [value])
     except fastresp.EncodeError:
