@@ -95,7 +95,7 @@ def test_partial_and_silent_writes(kind: Any) -> None:
 
 @pytest.mark.parametrize("file", [io.StringIO(), io.TextIOWrapper(io.BytesIO())])
 def test_text_file(file: Any) -> None:
-    with pytest.raises(TypeError, match="open the file in binary mode"):
+    with pytest.raises(TypeError, match="open the file with mode 'wb'"):
         fastresp.dump(ROWS, TEMPLATE, file)
 
 

@@ -142,7 +142,7 @@ def test_delimiter_is_for_csv(tmp_path: Path) -> None:
         for sql in (None, "SELECT * FROM source"):
             with pytest.raises(ValueError, match="delimiter= is for CSV and lines, but this is"):
                 fastresp.read(path, delimiter=";", sql=sql)
-    with pytest.raises(ValueError, match="delimiter= is for a file"):
+    with pytest.raises(ValueError, match="delimiter= is for files"):
         fastresp.read("SELECT 1 AS a", delimiter=";")
     (tmp_path / "x.resp").write_bytes(b"")
     with pytest.raises(ValueError, match="this is a file of RESP"):
@@ -279,7 +279,10 @@ def test_json_later_in_the_file() -> None:
         ),
         ('{"a":1.5}', "row 60,000 (line 60,001): Column(/a): Failed to parse string: '1.5' as"),
         ('{"a":1', "row 60,000 (line 60,001): the line ends inside its JSON object; fix it"),
-        ('{"a":1,}', "row 60,000 (line 60,001): Missing a name for object member; fix it: a line"),
+        (
+            '{"a":1,}',
+            "row 60,000 (line 60,001): Missing a name for object member; fix it: each line",
+        ),
         ("nonsense", "row 60,000 (line 60,001): not a JSON object; fix it: each line must be one"),
         ('{"b":"' + "x" * (5 << 20) + '"}', "from row 60,000 on: a row is larger than 2 MiB"),
     ],

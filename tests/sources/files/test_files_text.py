@@ -307,7 +307,7 @@ def test_options_that_a_format_does_not_have(
         fastresp.read(path, **options)
     if suffix == "jsonl":
         assert words in failure(io.BytesIO(Path(path).read_bytes()), **options)
-    with pytest.raises(ValueError, match="is for a file; in a query the options of read_csv"):
+    with pytest.raises(ValueError, match="is for files; in a query, use the options of read_csv"):
         fastresp.read("SELECT 1 AS a", **options)
     (tmp_path / "x.resp").write_bytes(b"")
     with pytest.raises(ValueError, match="is for text files, but this is a RESP file"):
@@ -323,5 +323,5 @@ def test_the_error_names_columns_rather_than_header(tmp_path: Path, kind: Any) -
         fastresp.read(path, format=kind, columns=["x"])
     with pytest.raises(ValueError, match=r"^header= is for "):
         fastresp.read(path, format=kind, header=False)
-    with pytest.raises(ValueError, match=r"^columns= is for a file"):
+    with pytest.raises(ValueError, match=r"^columns= is for files"):
         fastresp.read("SELECT 1", columns=["x"])
