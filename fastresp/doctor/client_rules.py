@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .findings import Findings, Rule, counted, gain_of
+from ..outcome.report import counted
+from .findings import Findings, Rule, gain_of
 from .measure import PIPELINE, UNIX_DEPTH
 from .verdict import Verdict
 from .watch import Use

@@ -11,7 +11,7 @@ from .measure import Measured
 from .verdict import Verdict
 from .watch import Use
 
-__all__ = ["Findings", "Rule", "counted", "gain_of"]
+__all__ = ["Findings", "Rule", "gain_of"]
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,6 @@ class Findings:
 
 
 Rule: TypeAlias = Callable[[Findings], Verdict | None]
-
-
-def counted(count: int, one: str) -> str:
-    """Return a number with its noun, singular or plural: "1 core", "2 cores"."""
-    return f"{count:,} {one if count == 1 else one + 's'}"
 
 
 def gain_of(rate: float | None, other: float | None) -> float | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ..outcome.report import size_text
+from ..outcome.report import counted, size_text
 from .facts import Facts
-from .findings import Findings, Rule, counted, gain_of
+from .findings import Findings, Rule, gain_of
 from .logs import Slow
 from .verdict import Grade, Verdict
 from .watch import Use

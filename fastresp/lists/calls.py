@@ -8,6 +8,7 @@ from threading import get_ident
 from typing import Any, TypeVar
 
 from ..outcome.errors import EncodeError, FastrespError, TransportError
+from ..outcome.report import counted
 from ..server.forks import own
 from ..server.settings import Server
 from ..transports.base import UNAWAITED
@@ -18,7 +19,7 @@ from .async_batches import AsyncBatches
 from .connection import ListConnection
 from .held import Held
 from .push import Push, Pushed, checked_items
-from .settings import Settings, counted_items
+from .settings import Settings
 from .with_acknowledgement import AtLeastOnce
 from .without_acknowledgement import AtMostOnce
 
@@ -156,13 +157,13 @@ class Calls:
         """Add notes to an exception about items that could not be put back."""
         if self.held:
             error.add_note(
-                f"fastresp: the buffer still holds {counted_items(len(self.held))} popped but not "
-                "returned; pop() returns them, and close() retries to put them back"
+                f"fastresp: the buffer still holds {counted(len(self.held), 'item')} popped but "
+                "not returned; pop() returns them, and close() retries to put them back"
             )
         doubtful, self.items.doubtful = self.items.doubtful, 0
         if doubtful:
             error.add_note(
-                f"fastresp: {counted_items(doubtful)} in doubt: back in the list, or lost; check "
+                f"fastresp: {counted(doubtful, 'item')} in doubt: back in the list, or lost; check "
                 "the list to find out"
             )
 

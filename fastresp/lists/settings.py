@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from ..outcome.messages import Hint, Message, above_zero
 
-__all__ = ["BATCH_BYTES", "Delivery", "Order", "Settings", "checked_count", "counted_items"]
+__all__ = ["BATCH_BYTES", "Delivery", "Order", "Settings", "checked_count"]
 
 Order: TypeAlias = Literal["fifo", "lifo"]
 Delivery: TypeAlias = Literal["at-most-once", "at-least-once"]
@@ -76,8 +76,3 @@ def checked_count(n: object) -> int:
     if not isinstance(n, int) or n < 0:
         raise ValueError(f"n must be a whole number of items, 0 or more, not {n!r}")
     return min(n, sys.maxsize)
-
-
-def counted_items(count: int) -> str:
-    """Return a number of items as text: "1 item", "2 items"."""
-    return f"{count:,} item{'' if count == 1 else 's'}"

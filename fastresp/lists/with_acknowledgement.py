@@ -7,12 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 from ..outcome.errors import CommandError, LeaseError
+from ..outcome.report import counted
 from ..transports.driver import Steps
 from .connection import Command, ListConnection
 from .consumer import Consumer
 from .held import Held
 from .popping import Popping
-from .settings import Settings, counted_items
+from .settings import Settings
 
 __all__ = ["AtLeastOnce"]
 
@@ -95,7 +96,9 @@ class AtLeastOnce(Popping):
         given = self.held.given
         count = given if n is None else n
         if not 0 <= count <= given:
-            raise ValueError(f"can't acknowledge {counted_items(count)}; unacknowledged: {given:,}")
+            raise ValueError(
+                f"can't acknowledge {counted(count, 'item')}; unacknowledged: {given:,}"
+            )
         yield from self.settling()
         yield from self._acknowledging(count)
         return self.held.given
