@@ -44,7 +44,7 @@ def test_no_header_and_columns(client: redis.Redis) -> None:
     assert client.hgetall("b:2") == {b"name": b"Bo"}
     assert client.get("c:1") == b"Ann"
     said = invoke("load", "x.csv", "SET {a} {b}", "--columns", "a,b,c")
-    assert "--columns names 3, and the first row has 2 fields" in said.output
+    assert "--columns has 3 names, but the first row has 2 fields" in said.output
 
 
 @pytest.mark.parametrize("null", [[], ["--null"]])
@@ -69,7 +69,7 @@ def test_encoding_and_null_values(client: redis.Redis) -> None:
     assert done.exit_code == 0
     assert (client.get("1"), client.get("2")) == ("Zoë".encode(), None)
     done = invoke("load", "x.csv", "SET {id} {name}", "--encoding", "latin-99")
-    assert "--encoding is one that Python knows" in done.output
+    assert "--encoding must be one that Python knows" in done.output
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])

@@ -78,7 +78,7 @@ class TestLoad:
         assert done.returncode == Exit.ERRORS
         assert done.stderr.startswith(f"{client.dbsize():,} commands (")
         assert "row 1,000,000: 3 fields" in done.stderr
-        assert "--format as one of" in run("load", __file__, HSET).stderr
+        assert "set --format to one of" in run("load", __file__, HSET).stderr
 
     def test_json(self, users: Path) -> None:
         done = run("load", users, HSET, "--json")
