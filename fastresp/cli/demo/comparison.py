@@ -107,9 +107,8 @@ def compare_rows(rows: list[dict[str, Any]], template: Template, announce: Annou
             digests.append(_digest(workbench.client))
             if digests[-1] != digests[0]:
                 raise FastrespError(
-                    f"after the load by {method} the server does not hold the same as after the "
-                    f"first by {PIPELINE}; commands that depend on time or chance, such as "
-                    "'XADD key *', can't be compared"
+                    f"{method} loaded other data than {PIPELINE}; commands that depend on time or "
+                    "chance, such as 'XADD key *', can't be compared"
                 )
 
         return workbench.compare(
@@ -240,5 +239,5 @@ def _check_list(client: Any, commands: int, method: str) -> None:
         if held != commands or values != expected[: commands - first]:
             raise FastrespError(
                 f"the server does not hold what {method} sent: {held:,} values for {commands:,} "
-                "commands, or other bytes; please report this"
+                "commands, or different bytes; please report this as a bug"
             )

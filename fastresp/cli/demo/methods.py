@@ -174,7 +174,7 @@ class PlainCli:
             end_group(process)
         if process.returncode:
             words = self.output.read_bytes()[-500:].decode(errors="replace").strip()
-            why = words or "it said nothing"
+            why = words or "it printed nothing"
             if time.monotonic() >= end:
                 why = f"it did not end within {STUCK_S:g} s, and was killed: {why}"
             raise TransportError(f"{self.program} --pipe failed: {why}")
