@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 import click
 
@@ -41,16 +41,20 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
         ctx.exit()
 
 
-def _show_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> Any:
-    from . import completion
+def _show_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> None:
+    if shell is not None and not ctx.resilient_parsing:
+        from .completion import script
 
-    return completion.show(ctx, parameter, shell)
+        print(script(app, shell))
+        ctx.exit()
 
 
-def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> Any:
-    from . import completion
+def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> None:
+    if shell is not None and not ctx.resilient_parsing:
+        from .completion import install
 
-    return completion.install(ctx, parameter, shell)
+        print(install(app, shell))
+        ctx.exit()
 
 
 @click.group(

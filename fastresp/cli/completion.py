@@ -4,56 +4,52 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import click
 from click.shell_completion import get_completion_class
 
-__all__ = ["install", "show"]
+__all__ = ["install", "script"]
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_FASTRESP_COMPLETE"
-# The line that loads the script, and the file that it is written to.
-STARTUP_FILES = {"bash": ".bashrc", "zsh": ".zshrc"}
-Parameter: TypeAlias = click.Parameter
 
 
-def show(ctx: click.Context, parameter: Parameter, shell: str | None) -> Any:
-    """Print the completion script of a shell."""
-    if shell is not None and not ctx.resilient_parsing:
-        print(_script(ctx, shell or _users_shell()))
-        ctx.exit()
+def script(command: click.Command, shell: str) -> str:
+    """Return the completion script.
 
-
-def install(ctx: click.Context, parameter: Parameter, shell: str | None) -> Any:
-    """Write the completion script of a shell to a file that the shell reads at its start."""
-    if shell is None or ctx.resilient_parsing:
-        return
-    shell = shell or _users_shell()
-    home = Path.home()
-    if shell == "fish":
-        script = home / ".config" / "fish" / "completions" / "fastresp.fish"
-    else:
-        script = home / ".config" / "fastresp" / f"completion.{shell}"
-    script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text(_script(ctx, shell))
-    if shell in STARTUP_FILES:
-        startup = home / STARTUP_FILES[shell]
-        line = f'. "{script}"'
-        before = startup.read_text() if startup.exists() else ""
-        if line not in before.splitlines():
-            with startup.open("a") as file:
-                file.write(("" if before.endswith("\n") or not before else "\n") + line + "\n")
-    print(f"Completion for {shell} is installed in {script}; it works in new shells.")
-    ctx.exit()
-
-
-def _script(ctx: click.Context, shell: str) -> str:
-    made = get_completion_class(shell)
-    if made is None:
+    Args:
+        shell: bash, zsh or fish; empty for the user's login shell.
+    """
+    shell = shell or _login_shell()
+    found = get_completion_class(shell)
+    if found is None:
         raise click.BadParameter(f"'{shell}' is not one of {', '.join(SHELLS)}.")
-    return made(ctx.command, {}, "fastresp", VARIABLE).source()
+    return found(command, {}, "fastresp", VARIABLE).source()
 
 
-def _users_shell() -> str:
+def install(command: click.Command, shell: str) -> str:
+    """Write the completion script to a file that the shell reads; return what was done."""
+    shell = shell or _login_shell()
+    text = script(command, shell)
+    config = Path.home() / ".config"
+    if shell == "fish":  # which reads this folder itself
+        path = config / "fish" / "completions" / "fastresp.fish"
+    else:
+        path = config / "fastresp" / f"completion.{shell}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    if shell != "fish":
+        _add_line(Path.home() / f".{shell}rc", f'. "{path}"')
+    return f"Completion for {shell} is installed in {path}; it works in new shells."
+
+
+def _add_line(path: Path, line: str) -> None:
+    """Add a line to a file, unless it is there."""
+    before = path.read_text() if path.exists() else ""
+    if line not in before.splitlines():
+        with path.open("a") as file:
+            file.write(("" if before.endswith("\n") or not before else "\n") + line + "\n")
+
+
+def _login_shell() -> str:
     return Path(os.environ.get("SHELL") or "bash").name

@@ -1,4 +1,4 @@
-"""The dry run of ``fastresp load`` and ``fastresp send``: what it found, as lines or as JSON."""
+"""Print the result of --dry-run, as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NoReturn
 from ..load.dry_run import DryRun, Inquiry
 from ..outcome.report import size_text
 from .ending import Ending
-from .exit_codes import Exit, say
+from .exit_codes import Exit, counted, say
 from .messages import in_options
 
 __all__ = ["show_dry_run"]
 
 
 def show_dry_run(found: DryRun, asked: str, end: Ending) -> NoReturn:
-    """Show what a load would do; end with OK only when no problem was found.
+    """Print what a load would do; exit with OK only if no problem was found.
 
     Args:
         asked: what the load would ask about first; empty for nothing.
@@ -35,8 +35,8 @@ def _lines(found: DryRun, asked: str) -> list[str]:
     lines.append("")
     if found.commands is None or found.size is None:
         lines.append(
-            f"The first {sample.rows:,} rows: {len(sample.commands):,} commands, "
-            f"{size_text(sample.size)}; how many there are in all is not known beforehand"
+            f"First {counted(sample.rows, 'row')}: {counted(len(sample.commands), 'command')}, "
+            f"{size_text(sample.size)}; the total is unknown"
         )
     else:
         about = "" if sample.whole else "about "
@@ -46,19 +46,20 @@ def _lines(found: DryRun, asked: str) -> list[str]:
         )
     scope = " for these rows" if found.commands is None else ""
     memory = (
-        f"Memory in the server{scope}: about {size_text(estimate.memory)} in {estimate.keys:,} keys"
+        f"Memory in the server{scope}: about {size_text(estimate.memory)} in "
+        f"{counted(estimate.keys, 'key')}"
     )
     if estimate.unknown:
-        memory += f", without {', '.join(estimate.unknown)}, for which there is no formula"
+        memory += f", not counting {', '.join(estimate.unknown)} (no formula)"
     lines.append(memory)
     if not found.inquiry.unreachable:
         lines += _server_lines(found.inquiry)
     if asked:
-        lines.append(f"Asked about before the load, or allowed by --yes: {asked}")
+        lines.append(f"You will be asked first, unless you give --yes: {asked}")
     if found.problems:
         lines += ["", "Problems found:", *_problems(found)]
     else:
-        part = "" if sample.whole else f" in its first {sample.rows:,} rows"
+        part = "" if sample.whole else f" in the first {counted(sample.rows, 'row')}"
         but = "; rights could not be checked" if found.rights_unknown else ""
         lines.append(f"No problems found{part}{but}.")
     return [*lines, "This was a dry run: nothing was sent."]
@@ -70,17 +71,16 @@ def _problems(found: DryRun) -> list[str]:
 
 def _server_lines(inquiry: Inquiry) -> list[str]:
     if inquiry.used_memory is None:
-        used = "the server does not tell"
+        used = "unknown"
     else:
-        most = f"of {size_text(inquiry.maxmemory)}" if inquiry.maxmemory else "without a maxmemory"
+        most = f"of {size_text(inquiry.maxmemory)}" if inquiry.maxmemory else "with no maxmemory"
         used = f"{size_text(inquiry.used_memory)} {most} ({inquiry.policy})"
     allowed = {True: "yes", False: "no", None: "could not be checked"}
     user = f" as user {inquiry.user}" if inquiry.user else ""
     return [
-        f"Memory in use there: {used}",
+        f"Memory in use: {used}",
         f"Allowed by the ACL{user}: {allowed[inquiry.allowed]}",
-        f"Keys of the sample with another type: {len(inquiry.wrong_types):,} "
-        f"of {inquiry.checked_keys:,} looked at",
+        f"Keys of another type: {len(inquiry.wrong_types):,} of {inquiry.checked_keys:,} checked",
     ]
 
 

@@ -22,7 +22,7 @@ from ..outcome.errors import (
 from ..outcome.messages import message_of, message_with_file
 from ..outcome.report import Report
 from ..transports.error_policy import error_fields
-from .exit_codes import CommonOptions, Ended, Exit, say
+from .exit_codes import CommonOptions, Ended, Exit, counted, say
 from .interruption import end_in_order
 from .messages import in_options
 
@@ -30,13 +30,13 @@ __all__ = ["Ending", "ending", "standard_output"]
 
 
 class Ending:
-    """What is known of a command when it ends.
+    """Collects what a command prints at its end.
 
     Attributes:
         report: of the load, as soon as there is one.
         fields: the JSON of a command that is not a load.
-        bad_rows: how many rows were left out; None where none are.
-        json_file: where JSON goes, where that is not stdout.
+        bad_rows: number of rows skipped; None unless --bad-rows skips them.
+        json_file: where to print JSON; None for stdout.
     """
 
     def __init__(self, as_json: bool) -> None:
@@ -47,7 +47,7 @@ class Ending:
         self.json_file: IO[str] | None = None
 
     def end(self, code: Exit, error: str = "") -> NoReturn:
-        """Print the report, and what went wrong; end the program."""
+        """Print the report and the error; exit with a code."""
         error = in_options(error)
         if self.as_json:
             fields = _report_fields(self.report) if self.fields is None else self.fields
@@ -59,13 +59,13 @@ class Ending:
             if self.report is not None:
                 say(in_options(self.report.message))
             if self.bad_rows is not None:
-                say(f"{self.bad_rows:,} bad row{'' if self.bad_rows == 1 else 's'} skipped")
+                say(f"{counted(self.bad_rows, 'bad row')} skipped")
             if error:
                 say(error, failed=True)
         raise Ended(int(code))
 
     def end_well(self) -> NoReturn:
-        """End with the code that the report calls for."""
+        """Exit with the code that follows from the report."""
         report = self.report
         if report is not None and report.stopped:
             self.end(Exit.STOPPED)
@@ -74,7 +74,7 @@ class Ending:
 
 @contextmanager
 def ending(*, as_json: bool = False) -> Iterator[Ending]:
-    """End a command in order, whatever happens in it."""
+    """Turn the end of a command, by success or any exception, into output and an exit code."""
     end = Ending(as_json)
     try:
         with end_in_order():
@@ -95,7 +95,7 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
     end.end_well()
 
 
-# What is wrong with the command line, and not with a disk.
+# These mean a mistake on the command line, other OSErrors a problem of the system.
 WRONG_PATH = (
     FileNotFoundError,
     FileExistsError,
@@ -123,12 +123,12 @@ def _code(error: BaseException, report: Report | None) -> Exit:
 
 
 def _words(error: BaseException) -> str:
-    """What happened, in a sentence."""
+    """Return an error message for an exception."""
     match error:
         case KeyboardInterrupt() | click.Abort():
             return "interrupted"
         case TransportError():
-            message: str = error.args[0]  # its report is printed anyway
+            message: str = error.args[0]  # the report is printed anyway
             return message
         case OSError(filename=name, strerror=words) if name and words:
             return f"{name}: {words}; check the path"
@@ -140,7 +140,7 @@ def _words(error: BaseException) -> str:
 
 
 def _report_fields(report: Report | None) -> dict[str, Any]:
-    """A report for JSON; one of nothing where there is none, so that the fields are the same."""
+    """Return a report as JSON; without a report, the same fields with zeros."""
     report = report or Report("")
     names = [each.name for each in dataclasses.fields(report) if not each.name.startswith("_")]
     fields = {name: getattr(report, name) for name in names}
@@ -152,10 +152,10 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
 
 
 def standard_output() -> IO[bytes]:
-    """Where rows and items go.
+    """Return standard output, for bytes.
 
     Raises:
-        OSError: it was closed before the program began.
+        OSError: it was closed before the program started.
     """
     if sys.stdout is None:
         raise OSError("standard output is closed")

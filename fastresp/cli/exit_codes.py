@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-__all__ = ["MEANINGS", "CommonOptions", "Ended", "Exit", "fail", "say"]
+__all__ = ["MEANINGS", "CommonOptions", "Ended", "Exit", "counted", "fail", "say"]
 
 
 class Exit(IntEnum):
@@ -59,6 +59,11 @@ def say(text: str, *, failed: bool = False) -> None:
         if failed and sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
             prefix = click.style(prefix, fg="red", bold=True)
         print(prefix + text.translate(CONTROL_CHARACTERS), file=sys.stderr)
+
+
+def counted(count: int, thing: str) -> str:
+    """Return "1 row" or "2 rows"."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def fail(message: str, code: Exit = Exit.USAGE) -> NoReturn:

@@ -1,7 +1,6 @@
-"""Ctrl-C, and a kill, at the command line: the end at once while nothing has begun, then in order.
+"""Ctrl-C and SIGTERM: exit at once until a command starts, then with a report.
 
-An exception would come in the midst of imports and of the parsing of options, where libraries
-turn it into others, or swallow it.
+During imports and option parsing a KeyboardInterrupt would be swallowed or replaced by libraries.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import NoReturn
 __all__ = ["end_at_once", "end_in_order"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-INTERRUPTED = 4  # Exit.INTERRUPTED, whose module takes long to import
+INTERRUPTED = 4  # Exit.INTERRUPTED, whose module is slow to import
 
 
 def end_at_once() -> None:
-    """End the program when it is interrupted; what it was started to ignore stays ignored."""
+    """Exit at once on a signal. A signal that was ignored at the start stays ignored."""
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
@@ -28,14 +27,14 @@ def end_at_once() -> None:
 
 @contextmanager
 def end_in_order() -> Iterator[None]:
-    """Raise KeyboardInterrupt instead, so that the report is printed, and folders cleaned up."""
+    """Raise KeyboardInterrupt on a signal, so that the report is printed and folders removed."""
     ours = [number for number in SIGNALS if signal.getsignal(number) is _end]
     for number in ours:
         signal.signal(number, _raise)
     try:
         yield
     finally:
-        # What is left to do is to say what came of it.
+        # Only the report is left to print.
         for number in ours:
             signal.signal(number, signal.SIG_IGN)
 

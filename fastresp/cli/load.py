@@ -1,4 +1,4 @@
-"""``fastresp load`` and ``fastresp send``: a source into a server, and the report of it."""
+"""``fastresp load`` and ``fastresp send``: load a source into a server, and report on it."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ Nulls: TypeAlias = Literal["error", "skip", "empty"]
 OnError: TypeAlias = Literal["collect", "stop"]
 
 STDOUT = Path("-")
-# The template that sends the field of a reject that is its command.
+# The template that sends a reject's command, for rejects that are loaded as JSON lines.
 ARGUMENTS = "{*arguments}"
 
 
 @dataclass(frozen=True)
 class How:
-    """How to load: the options that ``load`` and ``send`` have in common."""
+    """The options that ``load`` and ``send`` share."""
 
     server: str | None
     transport: Transport
@@ -205,7 +205,7 @@ def send(
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What the command line says of files of text."""
+    """The options for text files."""
 
     delimiter: str | None = None
     no_header: bool = False
@@ -218,13 +218,13 @@ class TextOptions:
 
 @contextmanager
 def _retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterator[RejectsFile]:
-    """The rejects of an earlier load as a source."""
+    """Open the rejects of an earlier load as a source."""
     if source == "-":
         raise ValueError("--retry reads its source twice; give the path of a file")
     if any(option is not None for option in beyond):
         raise ValueError(
-            "--retry is for what --rejects wrote; leave out --sql, --format, --skip-truncated and "
-            "the options of text files"
+            "--retry reads a file that --rejects wrote; leave out --sql, --format, "
+            "--skip-truncated and the options for text files"
         )
     yield read_rejects(source, limit=limit)
 
@@ -239,10 +239,10 @@ def opened(
     limit: int | None = None,
     skip_truncated: bool = False,
 ) -> Iterator[Any]:
-    """Open what the command line names as a source, and end its reading afterwards."""
+    """Open the source that the command line names; close it afterwards."""
     where = standard_input() if source == "-" else source
     if text.null and format != "lines":
-        raise ValueError("--null is for lines: give --format lines")
+        raise ValueError("--null is for lines; add --format lines")
     data = read(
         where,
         sql=sql,
@@ -264,46 +264,46 @@ def opened(
 
 
 def _names(text: str | None) -> list[str] | None:
-    """A list as the command line has it: as a line of CSV."""
+    """Split the value of an option, a line of CSV."""
     return None if text is None else next(csv.reader([text]), [])
 
 
 def standard_input() -> IO[bytes]:
-    """Standard input without a buffer, whose lock would not let a Ctrl-C end us while it waits."""
+    """Return standard input, unbuffered: Ctrl-C could not end a read that holds a buffer's lock."""
     try:
         if sys.stdin is None:
-            raise ValueError("standard input is closed; give the path of a file")
+            raise ValueError("standard input is closed; use the path of a file")
         return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
-    except OSError:  # in a test it may be no file
+    except OSError:  # in a test, stdin may not be a file
         return sys.stdin.buffer
 
 
 def template_for(source: Any, texts: Sequence[str]) -> Template | None:
-    """The template of the command line, which all but RESP needs."""
+    """Return the template, which every source except RESP and rejects needs."""
     if isinstance(source, (RespFile, RejectsFile)):
         if texts:
             raise TypeError(f"{source.name} contains whole commands; leave out the template")
         return None
     if not texts:
         raise ValueError(
-            "a template is missing: the command for each row, such as 'HSET user:{id} {**}'"
+            "a template is missing; add the command for each row, such as 'HSET user:{id} {**}'"
         )
     return Template(*texts)
 
 
 def check_templates(texts: Sequence[str]) -> None:
-    """Refuse the name of a file, whose words would be a command of every row."""
+    """Refuse a template that is the name of a file: it would be sent as a command per row."""
     for text in texts:
         if os.path.exists(text):
             raise ValueError(
-                f"{text} is a file, and a template is expected here; for several files give one "
+                f"{text} is a file, but a template is expected here; for several files, use one "
                 "pattern in quotes, such as 'part-*.csv'"
             )
 
 
 @contextmanager
 def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
-    """Say at the end how many rows were left out."""
+    """Report at the end how many rows were skipped."""
     try:
         yield
     finally:
@@ -313,7 +313,7 @@ def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
 
 def _run(source: AbstractContextManager[Any], texts: Sequence[str], how: How) -> None:
     with ending(as_json=how.as_json) as end:
-        # What is wrong with the command line itself comes first.
+        # Mistakes on the command line are reported before a missing file or server.
         _check_options(how)
         if texts:
             check_templates(texts)
@@ -356,9 +356,9 @@ def _rejected(error: CommandError) -> None:
 
 
 def _check_options(how: How) -> None:
-    """Refuse what the transport would refuse, or can't do, before anything is opened."""
+    """Refuse bad options, and those that the transport lacks, before anything is opened."""
     if how.rejects == STDOUT and how.as_json:
-        raise ValueError("--json prints on standard output, and so does --rejects -; name a file")
+        raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")
     policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)
     asked = Options(connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit)
     try:
@@ -371,30 +371,30 @@ def _check_options(how: How) -> None:
 
 
 def _deletes(data: Any, template: Template | None, how: How) -> str:
-    """What is to be asked about: that commands delete, or that nobody knows it."""
+    """Describe what to ask about: commands that delete, or whose names are not known yet."""
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):
         return ""  # it can be read only once
     if names is None and template is not None and template.text == ARGUMENTS:
         return (
-            "the name of a command comes from the data, and may delete (of a file of rejects give "
-            "--retry, and no template)"
+            "the command names come from the data, and may delete data (for a file of rejects, use "
+            "--retry and no template)"
         )
     if names is None:
         return (
-            "the name of a command comes from the data, and may delete (a template is one "
-            "argument, so put quotes around the whole of it)"
+            "the command names come from the data, and may delete data (a template is one "
+            "argument, so put quotes around all of it)"
         )
     found = deleting(names, how.server, timeout=how.timeout)
     return f"{', '.join(found)} may delete or overwrite data" if found else ""
 
 
 def _ask_about_deleting(data: Any, template: Template | None, how: How, end: Ending) -> None:
-    """Ask before commands that delete; without a terminal to ask on, refuse them."""
+    """Ask before commands that delete; without a terminal, refuse them."""
     what = "" if how.yes else _deletes(data, template, how)
     if not what:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or how.as_json:
-        end.end(Exit.USAGE, f"{what}; give --yes if that is what you want")
-    if not click.confirm(f"{what}: go on?", err=True):
+        end.end(Exit.USAGE, f"{what}; add --yes if that is what you want")
+    if not click.confirm(f"{what}. Continue?", err=True):
         end.end(Exit.USAGE, "nothing was sent")

@@ -1,4 +1,4 @@
-"""Messages of the library in the words of the command line."""
+"""Error messages that name options as the command line does."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from ..outcome.messages import Hint, Message
 
 __all__ = ["in_options"]
 
-# The arguments whose option has another name.
+# Arguments whose option has another name.
 OPTIONS = {"header": "--no-header"}
-# Those that only Python has.
+# Arguments without an option.
 NO_OPTIONS = frozenset(("default",))
-# Those that are given once for each value.
+# Options that can be repeated.
 REPEATED = frozenset(("binary",))
 
 
 def in_options(text: str) -> str:
-    """Say --nulls skip where the library says nulls='skip'."""
+    """Replace Python arguments by options: nulls='skip' becomes --nulls skip."""
     return text.worded(_option) if isinstance(text, Message) else text
 
 
 def _option(hint: Hint) -> str:
-    """An option as it is typed, with its value."""
+    """Return an option as it is typed, with its value."""
     if hint.option in NO_OPTIONS:
         return str(hint)
     words = OPTIONS.get(hint.option) or f"--{hint.option.replace('_', '-')}"
     if isinstance(hint.value, str):
-        # Such as a semicolon, which a shell would take for itself.
+        # Quoted, since a shell would interpret a character such as a semicolon.
         words += f" {hint.value if hint.value.isalpha() else repr(hint.value)}"
     preposition = "after" if hint.option in REPEATED and hint.preposition else hint.preposition
     return f"{preposition} {words}".lstrip()

@@ -1,4 +1,4 @@
-"""``fastresp pop``: items of a list to standard output."""
+"""``fastresp pop``: pop items of a list to standard output."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..lists import ListBuffer
 from . import options
 from .command_line import argument, command, option
 from .ending import ending, standard_output
-from .exit_codes import say
+from .exit_codes import counted, say
 
 __all__ = ["pop"]
 
-# How many items are taken at once: few as long as nothing is known of their size, and then what a
-# pipe holds, for the lease of the others goes on while the reader takes the first.
+# Items per batch: few until their size is known, then as many as fit a pipe. The lease of a whole
+# batch runs while the reader reads its first items.
 FIRST_ITEMS = 16
 MOST_ITEMS = 1000
 PIPE_BYTES = 65_536
@@ -97,7 +97,7 @@ def pop(
             lease=lease,
             timeout=timeout or None,
         ) as buffer:
-            buffer.recover()  # what one held that was killed
+            buffer.recover()  # the items of a pop that was killed
             while count is None or written < count:
                 wanted = most if count is None else min(most, count - written)
                 items = buffer.pop(wanted) or list(buffer.consume(1, block=block))
@@ -114,15 +114,14 @@ def pop(
             left = len(buffer)
         if several:
             say(_advice(several, null))
-        items_written = f"{written:,} item{'' if written == 1 else 's'}"
-        say(f"{items_written} popped, {left:,} left in {key}")
+        say(f"{counted(written, 'item')} popped, {left:,} left in {key}")
 
 
 def _advice(several: int, null: bool) -> str:
-    """What to do about items that hold what stands behind each of them."""
+    """Return advice about items that contain the separator."""
     if null:
-        return f"{several:,} of them hold NUL bytes, which also stand behind each item"
+        return f"{counted(several, 'item')} contained NUL bytes, which also end each item"
     return (
-        f"{several:,} of them hold line ends, so they are several lines; --null keeps such items "
-        "apart"
+        f"{counted(several, 'item')} contained newlines and so became several lines; use --null to "
+        "keep such items apart"
     )

@@ -1,4 +1,4 @@
-"""``fastresp pack`` and ``fastresp check``: files of RESP, written and looked at."""
+"""``fastresp pack`` and ``fastresp check``: write and check RESP files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..sources.files.resp import RespFile, RespSummary
 from . import options
 from .command_line import command, option
 from .ending import ending
-from .exit_codes import Exit, say
+from .exit_codes import Exit, counted, say
 from .load import (
     Nulls,
     TextOptions,
@@ -79,9 +79,9 @@ def pack(
     """
     with ending() as end:
         if output is None and sys.stdout is None:
-            end.end(Exit.USAGE, "standard output is closed; give -o FILE")
+            end.end(Exit.USAGE, "standard output is closed; use -o FILE")
         if output is None and sys.stdout.isatty():
-            end.end(Exit.USAGE, "RESP is not for a terminal: write '> FILE' behind it, or -o FILE")
+            end.end(Exit.USAGE, "RESP is not for a terminal; add '> FILE' or -o FILE")
         check_templates(templates)
         text = TextOptions(delimiter, no_header, columns, encoding, null_values, bad_rows, null)
         with (
@@ -90,7 +90,7 @@ def pack(
         ):
             template = template_for(data, templates)
             commands = dump(data, template, output or sys.stdout.buffer, nulls=nulls)
-        say(f"{commands:,} commands written" + (f" to {output}" if output else ""))
+        say(f"{counted(commands, 'command')} written" + (f" to {output}" if output else ""))
 
 
 @command("check")
@@ -124,7 +124,7 @@ def _table(name: str, summary: RespSummary) -> Table:
     table.add_column()
     table.add_column(justify="right")
     table.add_row("whole commands", f"{summary.commands:,}")
-    table.add_row("their bytes", f"{summary.size:,}")
+    table.add_row("bytes", f"{summary.size:,}")
     largest = f"{summary.largest:,} bytes"
     if summary.commands:
         largest += f", in command {summary.largest_command:,}"

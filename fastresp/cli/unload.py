@@ -1,4 +1,4 @@
-"""``fastresp unload``: keys of a server into a file."""
+"""``fastresp unload``: write keys of a server to a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..sources.files.packages import imported
 from . import options
 from .command_line import argument, command, option
 from .ending import ending, standard_output
-from .exit_codes import say
+from .exit_codes import counted, say
 
 __all__ = ["unload"]
 
@@ -125,7 +125,7 @@ def unload(
         columns = binary == ("*",) or _split(binary, "--binary")
         if columns and kind == "jsonl":
             raise ValueError(
-                "JSON lines hold text, and --binary is any bytes: write CSV or Parquet"
+                "JSON lines can't hold the bytes that --binary allows; write CSV or Parquet"
             )
         rows = open_target(
             target, type, names, server=server, binary=columns, timeout=timeout or None
@@ -144,45 +144,45 @@ def unload(
         if not as_json:
             where = "" if path is None else f" to {path}"
             say(
-                f"{rows.rows:,} rows written{where}: {size_text(rows.nbytes)} of replies in "
-                f"{time.monotonic() - start:,.2f} s"
+                f"{counted(rows.rows, 'row')} written{where}: {size_text(rows.nbytes)} of replies "
+                f"in {time.monotonic() - start:,.2f} s"
             )
 
 
 def _split(names: Sequence[str], option: str) -> list[str]:
-    """The fields that an option names.
+    """Return the names that an option lists.
 
     Raises:
-        ValueError: one has no name, or they are no CSV.
+        ValueError: a name is empty, or a value is not a line of CSV.
     """
     fields: list[str] = []
     for text in names:
         try:
             line = next(csv.reader([text], skipinitialspace=True, strict=True)) or [""]
         except csv.Error as error:
-            raise ValueError(f"{option} is no line of CSV: {error}") from error
-        # Blanks count where somebody quotes.
+            raise ValueError(f"{option} is not a line of CSV: {error}") from error
+        # Spaces belong to a name only where the line has quotes.
         fields += line if '"' in text else map(str.strip, line)
     if not all(fields):
-        raise ValueError(f"a field of {option} has no name; give them as in {option} name,email")
+        raise ValueError(f"{option} has an empty name; write {option} name,email")
     return fields
 
 
 def _kind(path: Path | None, kind: str | None) -> str:
-    """The format to write.
+    """Return the output format.
 
     Raises:
-        ValueError: nothing tells it; or it is Parquet, which is for a file.
+        ValueError: it is unknown, or it is Parquet without a file.
     """
     if path is None:
         if kind == "parquet":
-            raise ValueError("Parquet is for a file: name one after -o")
+            raise ValueError("Parquet needs a file; add -o FILE")
         return kind or "csv"
     kind = kind or SUFFIXES.get(path.suffix.lower())
     if kind not in FORMATS:
         raise ValueError(
-            f"the name of {path} does not tell a format that can be written; give --format "
-            "csv, --format jsonl or --format parquet"
+            f"the extension of {path} is not a format that can be written; add --format csv, "
+            "--format jsonl or --format parquet"
         )
     return kind
 
@@ -204,14 +204,14 @@ def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) ->
 
 @contextmanager
 def _opened(path: Path | None) -> Iterator[IO[bytes]]:
-    """Standard output; or a file that gets its name when it is whole."""
+    """Open standard output, or a file that replaces ``path`` when it is complete."""
     if path is None:
         file = standard_output()
         yield file
         file.flush()
         return
     if path.exists() and not path.is_file():
-        with open(path, "wb") as file:  # a pipe, or a device
+        with open(path, "wb") as file:  # a pipe or a device
             yield file
         return
     path = path.resolve()

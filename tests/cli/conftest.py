@@ -1,4 +1,4 @@
-"""What many tests of the command line load, and where."""
+"""Fixtures for the tests of the command line: a server, and files to load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import fastresp
 
 @pytest.fixture
 def url_in_environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server comes from the environment, where a test has one."""
+    """Set REDIS_URL to the server of the test, if it has one."""
     if "server" in request.fixturenames:
         monkeypatch.setenv("REDIS_URL", request.getfixturevalue("server").url)
 
@@ -26,7 +26,7 @@ def users(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def resp(tmp_path: Path):
-    """A function that writes a file of RESP."""
+    """Return a function that writes a RESP file."""
 
     def write(commands: object = None) -> Path:
         path = tmp_path / "x.resp"

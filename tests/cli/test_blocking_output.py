@@ -1,4 +1,4 @@
-"""Output that does not block, or that takes a part of a write: no byte is lost unnoticed."""
+"""Output that does not block, or accepts part of a write: no byte is lost silently."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def slow(*values: object) -> Any:
 
 
 def slowly_read(*command: object, stream: str = "stdout", **environment: str) -> Any:
-    """Run the program with a small pipe that does not block, and is read slowly at first."""
+    """Run the program with a small non-blocking pipe that is read slowly at first."""
     out, into = os.pipe()
     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     os.set_blocking(into, False)
@@ -96,7 +96,7 @@ def test_pack(unbuffered: str, tmp_path: Path) -> None:
 
 @UNBUFFERED
 def test_text(unbuffered: str, tmp_path: Path) -> None:
-    """What is printed, as JSON, goes the same way."""
+    """Text such as JSON is written the same way."""
     path = tmp_path / "x.resp"
     fastresp.dump([(f"NAME{i:04}" + "x" * 30, i) for i in range(1000)], None, path)
     code, data, _ = slowly_read("check", path, "--json", PYTHONUNBUFFERED=unbuffered)
@@ -106,7 +106,7 @@ def test_text(unbuffered: str, tmp_path: Path) -> None:
 
 @UNBUFFERED
 def test_errors_of_a_report(unbuffered: str, client: redis.Redis) -> None:
-    """Standard error has all that it should say."""
+    """Standard error is complete."""
     client.rpush("q", *["x"] * 10)
     for i in range(100):
         client.set(f"text:{i}", "x" * 100)
@@ -117,7 +117,7 @@ def test_errors_of_a_report(unbuffered: str, client: redis.Redis) -> None:
 
 
 def test_output_that_stops_to_block_on_the_way(client: redis.Redis) -> None:
-    """Any holder of a pipe can set it so, at any time."""
+    """Any process that shares a pipe can make it non-blocking, at any time."""
     client.rpush("q", *(b"%d" % i for i in range(100_000)))
     out, into = os.pipe()
     with (
@@ -143,7 +143,7 @@ def test_output_that_stops_to_block_on_the_way(client: redis.Redis) -> None:
     ],
 )
 def test_output_that_fails(output: str, unbuffered: str, client: redis.Redis) -> None:
-    """Items that were not written are still in the list, and the exit code says so."""
+    """Items that were not written are still in the list, and the exit code is not 0."""
     client.rpush("q", *range(3000))
     client.hset("user:1", "name", "Ann")
     for command in ("pop q", "unload user:* --fields name", "unload user:* --fields name -o -"):
@@ -165,7 +165,7 @@ def test_output_that_fails(output: str, unbuffered: str, client: redis.Redis) ->
 
 
 def test_pop_that_ends_while_it_waits_for_room(client: redis.Redis) -> None:
-    """It does not spin, and what was not written whole goes back."""
+    """It does not spin, and items that were not written completely go back."""
     client.rpush("q", *("x" * 1000 for _ in range(1000)))
     out, into = os.pipe()
     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -188,14 +188,14 @@ def test_pop_that_ends_while_it_waits_for_room(client: redis.Redis) -> None:
 
 
 def used(pid: int) -> float:
-    """Seconds of CPU time of a process."""
+    """Return the CPU time of a process, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("what", ["dump", "rejects", "unload"])
 def test_disk_that_becomes_full(what: str, server: LocalServer, tmp_path: Path) -> None:
-    """The write before the failing one is short: what fits is written whole, or not at all."""
+    """The write before the failing one is short: a command is written completely or not at all."""
     path = tmp_path / "out"
     code = f"""
 import sys, fastresp

@@ -74,7 +74,7 @@ def test_streams_that_are_closed(server, users: Path) -> None:
     for how in ("load - 'SET {id} 1' <&-", f"pack {users} 'SET {{id}} 1' >&-"):
         command = f"{' '.join(PROGRAM)} {how}"
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=200)
-        assert (done.returncode, "is closed; give" in done.stderr) == (Exit.USAGE, True), done
+        assert (done.returncode, "is closed; use" in done.stderr) == (Exit.USAGE, True), done
 
 
 def test_database_that_is_no_number(server) -> None:

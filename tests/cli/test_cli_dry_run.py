@@ -1,4 +1,4 @@
-"""``--dry-run``: what it says, in words and as JSON."""
+"""``--dry-run``: its text and its JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TestDryRun:
             'HSET "user:1" "name" "Ann" "mail" "a@x"',
             "Rows: 3; commands: 3; bytes to send: ",
             "Memory in the server: about ",
-            "without a maxmemory",
+            "with no maxmemory",
             "No problems found.",
             "nothing was sent",
         ):
@@ -90,10 +90,10 @@ class TestDryRun:
 def test_dry_run_says_what_is_asked_about(server, users: Path) -> None:
     done = run("load", users, "DEL user:{id}", "--dry-run")
     assert done.returncode == 0
-    assert "or allowed by --yes: DEL may delete or overwrite data" in done.stderr
+    assert "unless you give --yes: DEL may delete or overwrite data" in done.stderr
     done = run("load", users, "HSET", "user:{id}", "{**}", "--json")
     assert done.returncode == Exit.USAGE
-    assert "put quotes around the whole of it" in json.loads(done.stdout)["error"]
+    assert "put quotes around all of it" in json.loads(done.stdout)["error"]
 
 
 def test_dry_run_counts_lines(server, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line where commands fail or the server is lost: its words and its exit codes."""
+"""Failed commands and lost servers: messages and exit codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestErrors:
         assert client.get("b") == b"1"
 
     def test_policies(self) -> None:
-        """The program raises nothing: it goes on to the end, or stops."""
+        """The load continues to the end, or stops."""
         done = run("send", "-", "--on-error", "raise")
         assert done.returncode == Exit.USAGE
         for command in ("load", "send"):

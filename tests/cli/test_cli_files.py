@@ -1,4 +1,4 @@
-"""The command line's options for files: what they name, refuse and count."""
+"""The options for files: what they select, refuse and count."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_file_in_the_place_of_a_template(
     options = ["-o", "out.resp"] if command == "pack" else []
     said = invoke(command, "h1.csv", "h2.csv", "SET user:{id} x", *options)
     assert said.exit_code == Exit.USAGE
-    assert "h2.csv is a file, and a template is expected here; for several files" in said.output
+    assert "h2.csv is a file, but a template is expected here; for several files" in said.output
     assert client.dbsize() == 0
     assert not Path("out.resp").exists()
 

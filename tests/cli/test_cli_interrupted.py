@@ -45,9 +45,9 @@ class TestInterruptions:
 
     @pytest.mark.parametrize("wait", [0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5])
     def test_at_any_time(self, server, resp, wait: float) -> None:
-        """From our first line on, while Python still imports, there is no traceback.
+        """There is no traceback, even while Python still imports.
 
-        What Python says of its imports tells when that is: the first of click is ours.
+        -X importtime shows when our handler is installed: before click is imported.
         """
         path = resp([("SET", f"key:{i}", "x" * 100) for i in range(300_000)])
         command = [sys.executable, "-X", "importtime", "-m", "fastresp", "send", str(path)]
@@ -64,7 +64,7 @@ class TestInterruptions:
         assert (words[-1] == "fastresp: interrupted") == (process.returncode == Exit.INTERRUPTED)
 
     def test_under_a_rate_limit(self, server, client, resp) -> None:
-        """What is made by then goes at that rate, so it is little."""
+        """Little is sent after the signal, since the rest of a chunk goes at the limited rate."""
         path = resp([("SET", f"key:{i}", "x") for i in range(100_000)])
         command = [*PROGRAM, "send", str(path), "--rate-limit", "500"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -90,7 +90,7 @@ class TestInterruptions:
         assert words.startswith(f"{client.dbsize()} command")
 
     def test_twice(self, server, client, start_server) -> None:
-        """The second waits for nothing, and there still is a report."""
+        """The second Ctrl-C ends the wait; the report is still printed."""
         server = start_server()
         with Endless("send", "-", "--server", server.url) as process:
             wait_for_keys(server.url)
@@ -105,7 +105,7 @@ class TestInterruptions:
         assert words.endswith("fastresp: interrupted\n")
 
     def test_ignored(self, server, client, resp) -> None:
-        """What a shell started it to ignore, as with nohup, it ignores."""
+        """A signal that was ignored at the start, as by nohup, stays ignored."""
         path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
         command = ["nohup", *PROGRAM, "send", str(path), "--rate-limit", "1000"]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -115,7 +115,7 @@ class TestInterruptions:
         assert (process.returncode, client.dbsize()) == (Exit.OK, 1000)
 
     def test_silent_input(self, server, tmp_path) -> None:
-        """Nothing has come yet, and nothing will: there is no read to be waited for."""
+        """Ctrl-C ends a load that waits for input that never comes."""
         reader, writer = os.pipe()
         said = tmp_path / "said"
         command = [sys.executable, "-X", "importtime", "-m", "fastresp"]
@@ -125,7 +125,7 @@ class TestInterruptions:
             subprocess.Popen(command, stdin=reader, stderr=file) as process,
         ):
             before = ""
-            # Our handler is there from click on; and it waits when it imports no more.
+            # Our handler is installed before click is imported; no more imports: it waits.
             while "click" not in before or before != said.read_text():
                 before = said.read_text()
                 time.sleep(1)

@@ -1,4 +1,4 @@
-"""``fastresp load``: what it loads and prints, its bar, and what it asks before it deletes."""
+"""``fastresp load``: what it loads and prints, its progress bar, and its question before DEL."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TestLoad:
         assert done.returncode == Exit.ERRORS
         assert done.stderr.startswith(f"{client.dbsize():,} commands (")
         assert "row 1,000,000: 3 fields" in done.stderr
-        assert "--format to one of" in run("load", __file__, HSET).stderr
+        assert "set --format to one of" in run("load", __file__, HSET).stderr
 
     def test_json(self, users: Path) -> None:
         done = run("load", users, HSET, "--json")
@@ -123,7 +123,7 @@ class TestLoad:
 
 
 def on_terminal(*arguments: object, answer: bytes = b"") -> tuple[int, bytes, bytes]:
-    """Run it with a terminal for stdin and stderr; give its code, its stdout, and the screen."""
+    """Run it with a terminal for stdin and stderr; return its exit code, stdout, and the screen."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*PROGRAM, *map(str, arguments)], stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
@@ -150,7 +150,7 @@ def on_terminal(*arguments: object, answer: bytes = b"") -> tuple[int, bytes, by
 
 
 def test_bar_under_a_rate_limit(server, client, resp) -> None:
-    """It moves with every tenth of a second, not only at the end."""
+    """It moves every 0.1 s, not only at the end."""
     path = resp([("SET", f"key:{i}", "x") for i in range(2000)])
     code, _, screen = on_terminal("send", path, "--rate-limit", 1000)
     assert (code, client.dbsize()) == (Exit.OK, 2000)
@@ -170,7 +170,7 @@ class TestDeleting:
         client.set("user:1", 1)
         done = run("load", users, template)
         assert done.returncode == Exit.USAGE
-        assert "give --yes if that is what you want" in done.stderr
+        assert "add --yes if that is what you want" in done.stderr
         assert client.dbsize() == 1
 
     def test_names_the_commands(self, users: Path) -> None:
@@ -200,7 +200,7 @@ class TestDeleting:
         client.set("user:1", 1)
         code, _, screen = on_terminal("load", users, self.DELETE, answer=b"n\n")
         assert (code, client.dbsize()) == (Exit.USAGE, 1)
-        assert b"DEL may delete or overwrite data: go on? [y/N]" in screen
+        assert b"DEL may delete or overwrite data. Continue? [y/N]" in screen
         assert b"nothing was sent" in screen
         code, _, screen = on_terminal("load", users, self.DELETE, answer=b"y\n")
         assert (code, client.dbsize()) == (0, 0)

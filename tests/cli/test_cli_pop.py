@@ -1,4 +1,4 @@
-"""``fastresp pop``: items to standard output, and nothing lost on the way."""
+"""``fastresp pop``: items go to standard output, and none is lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_wait(client: redis.Redis) -> None:
 
 
 def test_reader_that_goes(client: redis.Redis) -> None:
-    """What it has not taken is put back, in order."""
+    """Items that the reader did not read go back, in order."""
     client.rpush("q", *range(100_000))
     with subprocess.Popen([*PROGRAM, "pop", "q"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -61,7 +61,7 @@ def test_reader_that_goes(client: redis.Redis) -> None:
 
 
 def test_reader_that_waits(client: redis.Redis) -> None:
-    """What a slow reader keeps from others is little more than what a pipe holds."""
+    """A slow reader holds little more than fits a pipe."""
     client.rpush("q", *("x" * 10_000 for _ in range(1000)))
     command = [*PROGRAM, "pop", "q", "--lease", "20"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""Programs that are called redis-cli and are none: they lie, flood, or never end; no load hangs."""
+"""Fake redis-cli programs that lie, flood, or never end: no load hangs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Fake = Callable[[str], str]
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    """A function that makes a shell script the redis-cli of the loads."""
+    """Return a function that makes a shell script the redis-cli of the loads."""
 
     def write(script: str) -> str:
         path = tmp_path / "redis-cli"
@@ -50,7 +50,7 @@ def load(server: LocalServer, timeout: float = 30.0) -> fastresp.Report:
 
 
 def failed_load(server: LocalServer, timeout: float = 30.0) -> fastresp.TransportError:
-    """The error of a load whose account can't be more than was sent."""
+    """Return the error of a load; check that its counts do not exceed what was sent."""
     started = time.monotonic()
     with pytest.raises(fastresp.TransportError) as caught:
         load(server, timeout)
@@ -79,7 +79,7 @@ def test_counts_that_cannot_be_right(
 
 
 def test_errors_and_no_count(server: LocalServer, fake: Fake) -> None:
-    """An error is a reply, also where redis-cli does not come to count it."""
+    """An error counts as a reply, even if redis-cli does not get to count it."""
     fake("cat > /dev/null; echo WRONGTYPE one >&2; exit 1")
     report = failed_load(server).report
     assert report is not None
@@ -112,7 +112,7 @@ def test_outputs_closed_while_it_is_written_to(server: LocalServer, fake: Fake) 
 def test_all_counted_and_no_end(
     server: LocalServer, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The count is what matters; a wrapper that does not end is ended."""
+    """The count decides; a wrapper that does not end is killed."""
     monkeypatch.setattr("fastresp.transports.redis_cli.END_S", 0.2)
     fake("cat > /dev/null; echo errors: 0, replies: 3; exec sleep 600 >&- 2>&-")
     assert load(server).replies == COMMANDS
@@ -141,7 +141,7 @@ def test_program_that_left_its_group(server: LocalServer, fake: Fake) -> None:
     ids=["errors", "own words", "stdout", "stdout without lines", "stderr without lines"],
 )
 def test_flood_of_words(server: LocalServer, fake: Fake, flood: str) -> None:
-    """They are no progress, and are not kept."""
+    """Such lines are not progress, and are not kept."""
     fake(f"cat > /dev/null; {flood}")
     code = f"""
 import fastresp
@@ -163,7 +163,7 @@ except fastresp.TransportTimeout as error:
 def test_help_that_does_not_end(
     fake: Fake, tls: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it knows TLS is asked of the program."""
+    """The program is asked whether it supports TLS."""
     monkeypatch.setattr(programs, "WORDS_TIMEOUT_S", 0.3)
     program = fake("sleep 600")
     with pytest.raises(fastresp.TransportError, match="did not end within") as caught:
@@ -205,7 +205,7 @@ def test_wrapper_of_the_real_one(server: LocalServer, client: redis.Redis, fake:
 
 
 def test_closing_echo_not_allowed_any_more(server: LocalServer, client: redis.Redis) -> None:
-    """Every command before it was answered: nothing is in doubt."""
+    """Every command before it was acknowledged: nothing is in doubt."""
     client.acl_setuser("loader", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
     client.lpush("key:7", 1)
 
@@ -229,7 +229,7 @@ def test_closing_echo_not_allowed_any_more(server: LocalServer, client: redis.Re
 
 
 def test_server_busy_at_the_closing_echo(start_server: Callable[..., LocalServer]) -> None:
-    """Nobody can know whether it was the ECHO's: said, and the commands stay in doubt."""
+    """It may be the reply to the ECHO: the message says so, and the commands stay in doubt."""
     server = start_server("--busy-reply-threshold", "1")
     with redis.Redis.from_url(server.url) as client, redis.Redis.from_url(server.url) as other:
         try:

@@ -1,4 +1,4 @@
-"""``fastresp pack``, ``check`` and ``send``: files of RESP made, looked at and sent."""
+"""``fastresp pack``, ``check`` and ``send``: RESP files written, checked and sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: the demo's loads and tables, its exit codes, and that it leaves nothing."""
+"""``fastresp demo``: its loads and tables, its exit codes, and that it leaves nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ lines"
 
 
 def traces(folder: Path) -> list[str]:
-    """Files of a demo that has ended, and processes that work there."""
+    """Return files and processes that a demo left behind."""
     words = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -60,7 +60,7 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 
 
 def failure(*arguments: object, code: int = 1, **environment: str) -> str:
-    """Run it; give the words on stderr of a failure."""
+    """Run it; return the error message."""
     done = run(*arguments, **environment)
     assert done.returncode == code, done
     assert "Traceback" not in done.stderr
@@ -77,7 +77,7 @@ def odd_csv(tmp_path):
 
 @pytest.fixture
 def csv_file(tmp_path):
-    """A function that writes a CSV file."""
+    """Return a function that writes a CSV file."""
 
     def write(content: bytes) -> Path:
         path = tmp_path / "rows.csv"
@@ -88,7 +88,7 @@ def csv_file(tmp_path):
 
 
 def rows_of(table: str) -> dict[str, list[str]]:
-    """The cells of a printed table by the method's name, with CLI for that of the client."""
+    """Return the cells of a printed table by method; CLI stands for the client's name."""
     table = re.sub(r"(redis|valkey)-cli\*?", "CLI", table)
     lines = [line.strip("│ ").split("│") for line in table.splitlines() if line.startswith("│")]
     return {line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines}

@@ -1,4 +1,4 @@
-"""The report's generators, put right: the bytes that ``pack`` makes, for any text."""
+"""The corrected generators of the report make the same bytes as ``pack``, for any text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start imports, and what it must not: imports are most of the time of a short command."""
+"""What a command must not import: imports are most of the time of a short one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELP = {"redis", "hiredis", "asyncio", "rich", "pyarrow", "duckdb", "numpy", "pa
 
 
 def imported(code: str, *arguments: str, **environment: str) -> set[str]:
-    """Run code, and return the modules that it has imported at its end."""
+    """Run code; return the modules that it imported."""
     program = f"{PRINT}; sys.argv[0] = 'fastresp'; {code}"
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -37,7 +37,7 @@ def command(*arguments: str, **environment: str) -> set[str]:
 
 
 def test_package() -> None:
-    """Its names are imported when they are used."""
+    """Importing fastresp imports none of its modules."""
     modules = imported("import fastresp")
     assert {name for name in modules if name.startswith("fastresp")} == {"fastresp"}
     assert not modules & (HELP | {"click"})

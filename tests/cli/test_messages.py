@@ -1,4 +1,4 @@
-"""Messages name options in Python's words, or in the shell's, and leave what others say alone."""
+"""Messages name options as Python or the shell does; the words of others stay unchanged."""
 
 from __future__ import annotations
 
@@ -107,4 +107,4 @@ def test_rejects_that_are_loaded_as_data_are_advised_of_retry(
     path.write_text(json.dumps({"row": 0, "arguments": ["LPUSH", "k", "v"]}) + "\n")
     done = run("load", path, "{*arguments}", REDIS_URL=server.url)
     assert done.exit_code == 64
-    assert "of a file of rejects give --retry, and no template" in done.output
+    assert "for a file of rejects, use --retry and no template" in done.output

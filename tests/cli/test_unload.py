@@ -1,4 +1,4 @@
-"""``fastresp unload``: hashes into files that ``fastresp load`` reads back."""
+"""``fastresp unload``: writes hashes to files that ``fastresp load`` reloads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _url(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def users() -> list[dict[str, Any]]:
-    """Every text with every other, and an identity for each row."""
+    """Return every pair of texts, with an id for each row."""
     pairs = [(a, b) for a in TEXTS for b in TEXTS if a is not None or b is not None]
     return [{"id": str(i), "name": a, "note": b} for i, (a, b) in enumerate(pairs)]
 
@@ -85,7 +85,7 @@ def test_stdout(client: redis.Redis) -> None:
     client.hset("user:1", mapping={"name": "Ann", "city": ""})
     done = run("unload", "user:*", "--fields", "name,city,age")
     assert done.stdout == '"key","name","city","age"\n"user:1","Ann","",\n'
-    assert done.stderr.startswith("1 rows written: ")
+    assert done.stderr.startswith("1 row written: ")
     done = run("unload", "user:{id}", "--fields", "name,age", "-o", "-", "--format", "jsonl")
     assert done.stdout == '{"id": "1", "name": "Ann", "age": null}\n'
     done = run("unload", "none:*", "--fields", "name")
@@ -137,13 +137,13 @@ def test_json(client: redis.Redis, tmp_path: Path) -> None:
     ("arguments", "code", "words"),
     [
         (["user:1", "-o", "x.csv"], Exit.ERRORS, "there is no key user:1"),
-        (["user:*", "-o", "x.data"], Exit.USAGE, "give --format csv"),
-        (["user:*", "--format", "parquet"], Exit.USAGE, "name one after -o"),
+        (["user:*", "-o", "x.data"], Exit.USAGE, "add --format csv"),
+        (["user:*", "--format", "parquet"], Exit.USAGE, "add -o FILE"),
         (["user:*", "--binary", "name", "--format", "jsonl"], Exit.USAGE, "write CSV or Parquet"),
         (["user:*", "-o", "x.parquet", "--binary", "age"], Exit.USAGE, "--binary names 'age'"),
         (["user:*", "-o", "none/x.csv"], Exit.USAGE, "none/x.csv: No such file"),
-        (["user:*", "-o", "."], Exit.USAGE, "give --format"),
-        (["user:*", "--timeout", "-1"], Exit.USAGE, "--timeout is"),
+        (["user:*", "-o", "."], Exit.USAGE, "add --format"),
+        (["user:*", "--timeout", "-1"], Exit.USAGE, "--timeout must be"),
         (["user:*", "-o", "x.csv", "--server", "redis://127.0.0.1:1"], Exit.LOST, "refused"),
         (["bad:*", "-o", "x.csv"], Exit.ERRORS, "name 'name' after --binary"),
     ],
@@ -156,7 +156,7 @@ def test_failures(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each with its exit code; and no file is left, nor one that was there touched."""
+    """Each has its exit code; no file is created, and an existing one is unchanged."""
     monkeypatch.chdir(tmp_path)
     client.hset("bad:1", "name", b"\xff")
     Path("x.csv").write_text("old")
@@ -202,7 +202,7 @@ def test_progress_on_a_terminal(client: redis.Redis, tmp_path: Path) -> None:
     shown = os.read(ours, 65536).decode()
     os.close(ours)
     assert "1 rows  0.0 MB" in shown
-    assert "1 rows written to" in shown
+    assert "1 row written to" in shown
 
 
 def test_output_may_be_a_device(client: redis.Redis) -> None:
@@ -215,7 +215,7 @@ def test_fields_with_spaces_and_without_a_name(server: LocalServer) -> None:
     for fields in ("", "name,", ","):
         done = run("unload", "user:*", "--fields", fields, "--server", server.url)
         assert done.returncode == Exit.USAGE
-        assert "a field of --fields has no name" in done.stderr
+        assert "--fields has an empty name" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -236,11 +236,11 @@ def test_fields_are_lines_of_csv(fields: list[str], names: list[str], client: re
 
 def test_fields_that_are_no_csv() -> None:
     done = run("unload", "user:*", "--fields", 'a,"b')
-    assert (done.returncode, "--fields is no line of CSV" in done.stderr) == (Exit.USAGE, True)
+    assert (done.returncode, "--fields is not a line of CSV" in done.stderr) == (Exit.USAGE, True)
 
 
 def test_mode_of_the_file(client: redis.Redis, tmp_path: Path) -> None:
-    """That of the file that was there, else what umask says."""
+    """The mode is that of the old file, else that of the umask."""
     client.hset("user:1", "name", "Ann")
     new, old = tmp_path / "new.csv", tmp_path / "old.csv"
     old.touch()
@@ -260,7 +260,7 @@ def test_mode_of_the_file(client: redis.Redis, tmp_path: Path) -> None:
 def test_file_of_one_that_was_killed(
     client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which may have had the same number, as in a container."""
+    """Its process may have had the same id, as in a container."""
     client.hset("user:1", "name", "Ann")
     path = tmp_path / "users.csv"
     (tmp_path / f".users.csv.{os.getpid()}.part").touch()

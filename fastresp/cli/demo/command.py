@@ -18,7 +18,7 @@ from ...encode.template import Template
 from ...outcome.errors import FastrespError
 from ..command_line import argument, command, option
 from ..ending import ending
-from ..exit_codes import Exit, fail
+from ..exit_codes import Exit, counted, fail
 from .comparison import (
     BY_CLI,
     BY_COLUMNS,
@@ -74,11 +74,11 @@ def demo(template: str | None, rows: Path | None, commands: int | None) -> None:
     """
     if (rows is None) != (template is None):
         raise click.BadParameter(
-            "--rows FILE.csv and a template go together: fastresp demo --rows FILE.csv "
+            "--rows and TEMPLATE need each other: fastresp demo --rows FILE.csv "
             '"HSET user:{id} {**}"'
         )
     if rows is not None and commands is not None:
-        raise click.BadParameter("--commands goes without --rows: the file says how many")
+        raise click.BadParameter("--commands can't be used with --rows, which loads the whole file")
     with _failures_as_sentences():
         if rows is None or template is None:
             _demo_push(commands or 1_000_000)
@@ -110,12 +110,8 @@ def _demo_rows(path: Path, text: str) -> None:
         "reading the CSV file. fastresp is given dicts, or Arrow columns, and fills in the "
         "template while it is timed; the others are given complete lists of arguments.",
     ]
-    commands, count = _counted(comparison.commands, "command"), _counted(len(rows), "row")
+    commands, count = counted(comparison.commands, "command"), counted(len(rows), "row")
     _print_table(f"{commands} from {count} of {path.name}", comparison, notes)
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
@@ -160,7 +156,7 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
 
 
 def _shown(method: str, client: Client) -> str:
-    """Return the name of a method with that of the client, marked if it is a slow one."""
+    """Return the name of a method with the client's, marked if that is a slow one."""
     name = f"{client.name}{'*' if client.from_wheel else ''}"
     if method in HOW:
         return f"{name}, {HOW[method]}"
@@ -180,7 +176,7 @@ def _failures_as_sentences() -> Iterator[None]:
     with ending():
         try:
             yield
-        except FastrespError:  # some of which are redis-py's, too
+        except FastrespError:  # some are also redis.RedisError
             raise
         except redis.RedisError as error:
             raise FastrespError(

@@ -1,4 +1,4 @@
-"""The demo: the same data by each method into a server of its own, and what it holds checked."""
+"""The demo: load the same data by each method, and check what the server holds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PIPELINE = "redis-py pipeline"
 BY_CLI = "fastresp, redis-cli"
 BY_SOCKET = "fastresp, socket"
 BY_COLUMNS = "fastresp, columns"
-# Rows of the column that all columns of the push share.
+# Rows of the Arrow array that is repeated.
 COLUMN_ROWS = 10_000
 PIPELINE_COMMANDS = 1_000
 KEY = "demo"
@@ -53,7 +53,7 @@ def compare_push(commands: int, announce: Announce) -> Comparison:
 
     Args:
         commands: how many.
-        announce: is told what goes on, between the timed parts.
+        announce: called with the progress, between the timed parts.
 
     Raises:
         FastrespError: a program is missing or failed, or the server holds other data than sent.
@@ -107,9 +107,8 @@ def compare_rows(rows: list[dict[str, Any]], template: Template, announce: Annou
             digests.append(_digest(workbench.client))
             if digests[-1] != digests[0]:
                 raise FastrespError(
-                    f"after the load by {method} the server does not hold the same as after the "
-                    f"first by {PIPELINE}; commands that depend on time or chance, such as "
-                    "'XADD key *', can't be compared"
+                    f"{method} loaded other data than {PIPELINE}; commands that depend on time or "
+                    "chance, such as 'XADD key *', can't be compared"
                 )
 
         return workbench.compare(
@@ -187,7 +186,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _expanded(rows: Iterable[Any], template: Template) -> Iterator[list[str]]:
-    """The arguments of every command that the template makes, read back from its RESP."""
+    """Yield the arguments of every command that the template makes, read back from its RESP."""
     import hiredis
 
     reader = hiredis.Reader(encoding="utf-8")
@@ -204,7 +203,7 @@ def _expanded(rows: Iterable[Any], template: Template) -> Iterator[list[str]]:
 
 
 def _load_by_pipeline(client: Any, commands: Iterable[Sequence[str]]) -> None:
-    """Load commands as redis-py's documentation does, in pipelines."""
+    """Load commands in pipelines, as redis-py's documentation does."""
     import redis
 
     source = iter(commands)
@@ -221,7 +220,7 @@ def _load_by_pipeline(client: Any, commands: Iterable[Sequence[str]]) -> None:
 
 
 def _digest(client: Any) -> str:
-    """The server's digest of all it holds."""
+    """Return the server's digest of its data."""
     digest = str(client.execute_command("DEBUG", "DIGEST"), "ascii")
     if digest == NO_DATA:
         raise FastrespError(
@@ -232,7 +231,7 @@ def _digest(client: Any) -> str:
 
 
 def _check_list(client: Any, commands: int, method: str) -> None:
-    """Compare the whole list with what was sent."""
+    """Raise unless the list holds exactly what was sent."""
     held = client.llen(KEY)
     expected = [PAYLOAD.encode()] * LRANGE_VALUES
     for first in range(0, max(held, commands), LRANGE_VALUES):
@@ -240,5 +239,5 @@ def _check_list(client: Any, commands: int, method: str) -> None:
         if held != commands or values != expected[: commands - first]:
             raise FastrespError(
                 f"the server does not hold what {method} sent: {held:,} values for {commands:,} "
-                "commands, or other bytes; please report this"
+                "commands, or different bytes; please report this as a bug"
             )

@@ -1,9 +1,9 @@
-"""The three pure-Python RESP generators of the 2018 benchmark report, put right, to compare with.
+"""The three pure-Python RESP generators of the 2018 benchmark report, corrected, to compare with.
 
-The report's listings count characters where RESP counts bytes, take no more than three arguments,
-and the one for ``%`` leaves out the ``*`` and ``$``. These take any text and any number of
-arguments; for three, the report's case, each is the fastest form of its style that we know. The
-slower forms of the report's own listings, put right, are here as well.
+The report's listings count characters where RESP counts bytes, accept at most three arguments, and
+the one for ``%`` leaves out the ``*`` and ``$``. These accept any text and any number of arguments;
+for three, the report's case, each is the fastest form of its style that we know. The slower forms
+of the report's own listings, corrected, are here as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
     "chunks",
 ]
 
-# The message that every benchmark of the report pushes: 129 bytes.
+# The message of 129 bytes that every benchmark of the report pushes.
 PAYLOAD = (
     '{"origin": null, "channel": 0, "content": '
     '"redis@tshark_save:53619abd-a27c-432c-8f8d-1d059aab5f24", "size": 54, "redirect": true}'
@@ -46,8 +46,8 @@ def by_format(command: Sequence[str]) -> str:
     """Write a command with ``str.format``."""
     if len(command) == 3:
         name, key, value = command
-        # Asking for ASCII first is 5 % faster than to encode each argument for its length, and
-        # a function for it would cost more than that.
+        # Checking for ASCII first is 5% faster than encoding each argument for its length; a
+        # function for it would cost more than that.
         return FORMAT_3.format(
             len(name) if name.isascii() else len(name.encode()),
             name,
@@ -57,7 +57,7 @@ def by_format(command: Sequence[str]) -> str:
             value,
         )
     count = len(command)
-    # Slices fill in lengths and arguments in turn in two thirds of the time of a loop.
+    # Filling in lengths and arguments by slices takes two thirds of the time of a loop.
     values: list[Any] = [count] * (2 * count + 1)
     values[1::2] = [len(arg) if arg.isascii() else len(arg.encode()) for arg in command]
     values[2::2] = command
@@ -106,7 +106,7 @@ Generator: TypeAlias = Callable[[Sequence[str]], str] | Callable[[Sequence[str]]
 
 
 def by_named_format(command: Sequence[str]) -> str:
-    """Write a command of three arguments with ``str.format`` and named fields, as the report."""
+    """Write a command of three arguments with ``str.format`` and named fields, as in the report."""
     name, key, value = command
     return NAMED_FORMAT_3.format(
         name_bytes=len(name) if name.isascii() else len(name.encode()),
@@ -119,7 +119,7 @@ def by_named_format(command: Sequence[str]) -> str:
 
 
 def by_text_substitution(command: Sequence[str]) -> str:
-    """Write a command of three arguments with ``%`` on str, as the report."""
+    """Write a command of three arguments with ``%`` on str, as in the report."""
     name, key, value = command
     return TEXT_SUBSTITUTE_3 % (
         len(name) if name.isascii() else len(name.encode()),
@@ -131,14 +131,14 @@ def by_text_substitution(command: Sequence[str]) -> str:
     )
 
 
-# By the name of each in the report's table.
+# By their names in the report's table.
 GENERATORS: dict[str, Generator] = {
     "format": by_format,
     "concatenation +": by_concatenation,
     "substitution %": by_substitution,
 }
 
-# The slower forms that the report's listings have.
+# The slower forms of the report's listings.
 AS_LISTED: dict[str, Generator] = {
     "format, named fields": by_named_format,
     "substitution %, on str": by_text_substitution,
@@ -146,10 +146,10 @@ AS_LISTED: dict[str, Generator] = {
 
 
 def chunks(generate: Callable[[Any], Any], commands: Iterable[Any]) -> Iterator[bytes]:
-    """Join what a generator makes of each command into chunks of about 1 MiB.
+    """Join the RESP of a generator into chunks of about 1 MiB.
 
-    Counting commands, by the size of the chunk before, costs nothing; adding up bytes would cost
-    each command 30 ns.
+    The number of commands per chunk follows from the size of the previous chunk; adding up bytes
+    would cost 30 ns per command.
     """
     made = map(generate, commands)
     count = FIRST_COMMANDS

@@ -1,4 +1,4 @@
-"""Where methods of loading are compared: an own server, a plain redis-cli, a clock and a check."""
+"""Compare methods of loading: a temporary server, a plain redis-cli, a clock and a check."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 READY_FILE = "no generation"
 FASTRESP = "fastresp"
-# Nothing that is compared, and no look at what it left, takes as long as this.
+# Longer than any load or check takes.
 STUCK_S = 300.0
 
 Announce: TypeAlias = Callable[[str], object]
@@ -49,11 +49,11 @@ Methods: TypeAlias = dict[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Timing:
-    """What one load took.
+    """The times of one load.
 
     Attributes:
         seconds: wall time, from the start of the client to the last reply.
-        server_seconds: CPU time of the server meanwhile, user and system.
+        server_seconds: CPU time of the server during the load, user and system.
         client_seconds: CPU time of this process and of those it started and waited for.
     """
 
@@ -79,7 +79,7 @@ class Client:
 
 @dataclass
 class Comparison:
-    """The timings of all methods, in rounds: each round has one load by each method.
+    """The timings of all methods, in rounds of one load by each.
 
     Attributes:
         server: name and version of the server.
@@ -98,25 +98,25 @@ class Comparison:
         return min(map(len, self.timings.values()), default=0)
 
     def seconds(self, method: str) -> float:
-        """Median of the wall times of a method."""
+        """Return the median wall time of a method."""
         return median(timing.seconds for timing in self.timings[method])
 
     def server_seconds(self, method: str) -> float:
-        """Median of the server's CPU times of a method."""
+        """Return the median CPU time of the server for a method."""
         return median(timing.server_seconds for timing in self.timings[method])
 
     def client_seconds(self, method: str) -> float:
-        """Median of the clients' CPU times of a method."""
+        """Return the median CPU time of the client for a method."""
         return median(timing.client_seconds for timing in self.timings[method])
 
     def ratios(self, method: str, base: str = READY_FILE) -> list[float]:
-        """The rate of a method by that of another, round by round."""
+        """Return the speed of a method relative to another, round by round."""
         pairs = zip(self.timings[base], self.timings[method], strict=False)
         return [ours.seconds / theirs.seconds for ours, theirs in pairs]
 
 
 class PlainCli:
-    """A ``redis-cli --pipe`` as a script would run it, with nothing added.
+    """A plain ``redis-cli --pipe``, as a script would run it.
 
     Raises:
         TransportError: it was not found, failed, or the server answered with errors.
@@ -128,7 +128,7 @@ class PlainCli:
         if port is not None:
             where = ["-h", "127.0.0.1", "-p", str(port)]
         self.command = [self.program, *where, "--pipe"]
-        # In a file, unlike in a pipe, a storm of error replies can't block redis-cli.
+        # A file, since many error replies would fill a pipe and block redis-cli.
         self.output = server.folder / "redis-cli-output"
 
     def identity(self) -> Client:
@@ -153,7 +153,7 @@ class PlainCli:
 
     @contextmanager
     def _running(self, stdin: int | IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-        """Run it; wait for its end behind the block, and end it if it takes too long."""
+        """Run it during the block, then wait for it; kill it if it takes too long."""
         with (
             needed_for(f"{self.program} can't be started"),
             open(self.output, "wb") as output,
@@ -166,7 +166,7 @@ class PlainCli:
         stuck.daemon = True
         stuck.start()
         try:
-            with suppress(BrokenPipeError):  # its own words, looked at below, say why
+            with suppress(BrokenPipeError):  # its own error message is read below
                 yield process
             process.wait()
         finally:
@@ -174,17 +174,17 @@ class PlainCli:
             end_group(process)
         if process.returncode:
             words = self.output.read_bytes()[-500:].decode(errors="replace").strip()
-            why = words or "it said nothing"
+            why = words or "it printed nothing"
             if time.monotonic() >= end:
                 why = f"it did not end within {STUCK_S:g} s, and was killed: {why}"
             raise TransportError(f"{self.program} --pipe failed: {why}")
 
 
 class Workbench:
-    """A server of our own, a plain redis-cli for it, and a redis-py client to look into it.
+    """A temporary server, a plain redis-cli for it, and a redis-py client to check it.
 
     Attributes:
-        url: where a load goes: the server's unix socket, or its TCP port.
+        url: the server's unix socket, or its TCP port.
     """
 
     def __init__(self, server: LocalServer, client: Any, port: int | None = None) -> None:
@@ -211,13 +211,13 @@ class Workbench:
         listening = [] if port is None else ["--port", str(port)]
         with (
             LocalServer(*listening, *_debug_options()) as server,
-            # To look through a large data set takes long.
+            # DEBUG DIGEST of much data takes long.
             redis.Redis.from_url(server.url, socket_timeout=STUCK_S) as client,
         ):
             yield cls(server, client, port)
 
     def plain_methods(self, commands: Callable[[], Iterable[Sequence[str]]]) -> Methods:
-        """The report's methods: each generator, and the file made beforehand, into redis-cli."""
+        """Return the methods of redis-cli: fed by each generator, and with the ready file."""
 
         def feeding(generate: Callable[[Any], Any]) -> Callable[[], None]:
             return lambda: self.cli.feed(chunks(generate, commands()))
@@ -242,10 +242,10 @@ class Workbench:
         Args:
             methods: by name, what loads the data; among them the ready file.
             commands: commands in each load.
-            rounds: at most so many; the first is always run.
+            rounds: the most rounds to run; the first is always run.
             before: is called before each load, in the emptied server.
             check: is called with the method's name after each load, to look at the data.
-            announce: is told what goes on, between the timed parts.
+            announce: called with the progress, between the timed parts.
             budget_s: no round is begun that would end later than this after the start.
             warm_up: the method to run first, untimed; None for the first one.
         """
@@ -254,7 +254,7 @@ class Workbench:
         start = time.monotonic()
         first = warm_up or next(iter(methods))
         announce(f"warming up: loading {commands:,} commands by {first}, untimed")
-        # The first load pays for the memory that the others find ready.
+        # The first load makes the server allocate memory that the others reuse.
         self.timed(methods[first], before)
         for index in range(rounds):
             for method, load in methods.items():
@@ -297,8 +297,9 @@ class Workbench:
 
 
 def _client_seconds() -> float:
-    """CPU time of this process, and of its children that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    """Return the CPU time of this process and of its children that have ended."""
+    scopes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    used = [resource.getrusage(scope) for scope in scopes]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
@@ -310,9 +311,9 @@ def _free_port() -> int:
 
 
 def _debug_options() -> list[str]:
-    """What a server has to be told, since Redis 7.0, before it answers DEBUG."""
+    """Return the options that allow DEBUG, which servers since Redis 7.0 need."""
     program = find_program("server", "FASTRESP_SERVER")
     if program is None:
-        return []  # LocalServer says so better
+        return []  # LocalServer raises a clearer error
     major = re.search(rb"v=(\d+)", words_of(program, "--version"))
     return ["--enable-debug-command", "yes"] if major and int(major[1]) >= 7 else []
