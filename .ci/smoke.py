@@ -1,6 +1,6 @@
-"""Try an installed fastresp: encode, and, where there is a server program, load and read back.
+"""Test an installed fastresp: encode and, if there is a server program, load and read back.
 
-With --server it fails where there is no server program.
+With --server it fails if there is no server program.
 """
 
 import sys
