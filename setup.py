@@ -9,7 +9,7 @@ from setuptools import Extension, setup
 
 HERE = Path(__file__).parent
 compile_args = [] if sys.platform == "win32" else ["-O3"]
-# Python's own flags include -g, which makes the files four times as large. CFLAGS=-g keeps it.
+# Python's own flags include -g, which makes the files 4 times as large. CFLAGS=-g keeps it.
 if compile_args and "-g" not in os.environ.get("CFLAGS", "").split():
     compile_args.append("-g0")
 
@@ -24,7 +24,7 @@ setup(
             )
             for path in sorted(found.relative_to(HERE) for found in HERE.glob("fastresp/**/*.pyx"))
         ],
-        # Of every module; docs/reference/threads.md says why it is true.
+        # docs/reference/threads.md says why this holds for every module.
         compiler_directives={"freethreading_compatible": True},
     ),
 )

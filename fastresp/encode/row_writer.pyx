@@ -80,7 +80,7 @@ cdef class Writer(ChunkWriter):
         try:
             for row in source:
                 encoding = True
-                # Its values are borrowed: without a GIL another thread could take them out.
+                # Its values are borrowed: without a GIL another thread could free them.
                 with cython.critical_section(row):
                     if self.plan is None:
                         if put_arguments(b, row, self.nulls, self.default):

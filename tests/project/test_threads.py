@@ -67,7 +67,7 @@ def test_a_writer_refuses_to_be_used_while_it_writes() -> None:
     writer = Writer(Template("SET {id} {text}"))
 
     def rows() -> object:
-        with ThreadPoolExecutor(1) as thread, pytest.raises(RuntimeError, match="midst of a row"):
+        with ThreadPoolExecutor(1) as thread, pytest.raises(RuntimeError, match="encoding a row"):
             thread.submit(writer.take).result()
         yield ROWS[0]
 
