@@ -9,6 +9,7 @@ from statistics import median
 from time import perf_counter
 
 from pages.goals import quotient
+from pages.tables import times
 from results import Result, save
 from rich.console import Console
 from rich.table import Table
@@ -62,9 +63,9 @@ def print_ratios(title: str, results: Sequence[Result], base: Result) -> None:
         table.add_column(column, justify="right")
     for result in results:
         ratio = quotient(result, base)
-        spread = "" if result is base else f"{ratio.low:.1f} - {ratio.high:.1f}"
+        spread = "" if result is base else f"{times(ratio.low)} to {times(ratio.high)}"
         nanoseconds = f"{median(result.values) * 1e9:,.1f}"
-        table.add_row(result.row, nanoseconds, f"{ratio.figure:.1f}x", spread)
+        table.add_row(result.row, nanoseconds, times(ratio.figure), spread)
     console = Console()
     console.print()
     console.print(table)

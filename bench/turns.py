@@ -74,7 +74,8 @@ def cpu_seconds(server: psutil.Process | None) -> tuple[float, float]:
 
     Only children that have ended count.
     """
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own, children = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    used = [resource.getrusage(process) for process in (own, children)]
     clients = sum(each.ru_utime + each.ru_stime for each in used)
     return (0.0 if server is None else server_seconds(server)), clients
 

@@ -238,7 +238,7 @@ def _bars(chart: BarChart) -> Figure:
     if any(bar.then for bar in chart.bars):
         keys.append((INK, f"the source, {chart.then}"))
     if any(bar.most for bar in chart.bars):
-        keys.append((TRACK, "if the server never waited (by its CPU time)"))
+        keys.append((TRACK, "limit if the server never waited"))
     labels = [textwrap.fill(bar.label, 40 if bar.ours else 46) for bar in chart.bars]
     lines = [label.count("\n") for label in labels]
     top = 8 + 19 * len(keys)

@@ -324,7 +324,7 @@ def _absent(
 ) -> list[Row]:
     """Return a row for each expected one that has neither values nor a reason."""
     there = {(row.row, row.parser) for row in rows}
-    # The source names a parser for redis-cli, which has none here.
+    # The source names a parser for redis-cli, which has no parser here.
     there |= {(row.row, "HiredisParser") for row in rows if row.row.startswith("redis-cli")}
     if files[0] not in results:
         return []  # the section says so
