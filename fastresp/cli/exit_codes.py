@@ -34,8 +34,10 @@ MEANINGS = {
     Exit.ADVICE: "fastresp doctor has advice, but found no problem (which is 1)",
     Exit.USAGE: "wrong usage: an option, the template, a missing file",
 }
-# Those that would move the cursor or ring the bell.
-CONTROL_CHARACTERS = dict.fromkeys(map(ord, "\a\b\v\f\r"))
+# A server's words are untrusted: escape sequences would command the terminal. Shown as \x1b.
+CONTROL_CHARACTERS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
+}
 
 
 class CommonOptions:
