@@ -109,7 +109,7 @@ def test_wrong_use(server: LocalServer, tmp_path: Path, arguments: list[str]) ->
     assert (done.exit_code, done.stdout) == (64, "")
     with pytest.raises(TypeError, match="leave out the template"):
         fastresp.mass_insert(fastresp.read_rejects(path), "SET a b", server=server.url)
-    with pytest.raises(ValueError, match="limit is a number"):
+    with pytest.raises(ValueError, match="limit must be"):
         fastresp.read_rejects(path, limit=-1)
 
 
