@@ -42,7 +42,7 @@ class TestDryRun:
         assert fields["rights_unknown"] is False
         assert client.dbsize() == 1
         page = ROOT / "docs" / "reference" / "cli.md"
-        rows = page.read_text().partition("## The JSON of a dry run")[2].partition("\n## ")[0]
+        rows = page.read_text().partition("## JSON of a dry run")[2].partition("\n## ")[0]
         names = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", rows, re.MULTILINE)))
         assert set(names) == {*fields, "bad_rows"}
 

@@ -40,7 +40,7 @@ class TestErrors:
         assert done.returncode == Exit.USAGE
         for command in ("load", "send"):
             words = " ".join(run(command, "--help", COLUMNS="300").stdout.split())
-            assert "collect|stop" in words and "[default: collect]" in words
+            assert "--on-error HOW" in words and "[default: collect]" in words
 
     def test_rejects_to_standard_output(self, resp) -> None:
         done = run("send", resp(self.WRONG), "--rejects", "-")
@@ -50,7 +50,7 @@ class TestErrors:
         assert not Path("-").exists()
         done = run("send", resp(self.WRONG), "--rejects", "-", "--json")
         assert done.returncode == Exit.USAGE
-        assert "name a file" in done.stdout
+        assert "use --rejects FILE" in done.stdout
         done = run("send", "-", "--rejects", "-", stdin=resp(self.WRONG).read_bytes())
         assert len(done.stdout.splitlines()) == 2
 

@@ -201,7 +201,7 @@ def test_progress_on_a_terminal(client: redis.Redis, tmp_path: Path) -> None:
     assert done.returncode == Exit.OK
     shown = os.read(ours, 65536).decode()
     os.close(ours)
-    assert "1 rows  0.0 MB" in shown
+    assert "1 row  0.0 MB" in shown
     assert "1 row written to" in shown
 
 
