@@ -31,7 +31,7 @@ UNBUFFERED = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "
 
 
 def slow(*values: object) -> Any:
-    return pytest.param(*values, marks=pytest.mark.slow)
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 def slowly_read(*command: object, stream: str = "stdout", **environment: str) -> Any:

@@ -276,7 +276,7 @@ print(interrupted)
 
 @pytest.mark.parametrize(
     "count",
-    [8, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+    [8, pytest.param(150, marks=[pytest.mark.long, pytest.mark.timeout(900)])],
 )
 def test_interrupted_at_random(start_server: Callable[..., LocalServer], count: int) -> None:
     """At whatever moment, no key of the doctor's stays in the server."""

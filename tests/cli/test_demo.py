@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from cases import most_slow
 
 from fastresp.cli.demo.command import HOW
 from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, PIPELINE
@@ -167,7 +168,7 @@ class TestLoads:
         assert "/bin/false --pipe failed" in failure("demo", code=3, FASTRESP_CLI="/bin/false")
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    @pytest.mark.parametrize("pause", [0.2, 0.6, 1.2])
+    @pytest.mark.parametrize("pause", most_slow([0.2, 0.6, 1.2], 1))
     def test_stopped(self, number, pause):
         process = subprocess.Popen(
             [sys.executable, "-m", "fastresp", "demo"], stderr=subprocess.PIPE, text=True

@@ -98,7 +98,7 @@ def run(url: str, seconds: float) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["bulk", *(pytest.param(k, marks=pytest.mark.slow) for k in FLOODS if k != "bulk")]
+    "kind", ["bulk", *(pytest.param(k, marks=pytest.mark.long) for k in FLOODS if k != "bulk")]
 )
 def test_flood(server: LocalServer, tmp_path: Path, kind: str) -> None:
     with flooding(server, tmp_path / "socket", *FLOODS[kind]) as url:

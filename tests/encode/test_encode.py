@@ -368,6 +368,7 @@ def commands_of(arguments: list[object]) -> Iterator[tuple[object, ...]]:
             yield ("SET", *arguments[start : start + size])
 
 
+@pytest.mark.slow
 def test_equal_to_hiredis() -> None:
     compared = 0
 

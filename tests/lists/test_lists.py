@@ -211,7 +211,7 @@ with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=20
 """
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.long)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_killed_consumers(
     server: LocalServer, client: redis.Redis, tmp_path: Path, delivery: str, seconds: int
@@ -271,7 +271,7 @@ def test_killed_consumers(
     assert client.keys("*processing*") == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_ten_million_in_little_memory(server: LocalServer) -> None:
     """Push and drain with at most 64 MiB of memory; count and checksum agree."""

@@ -111,7 +111,7 @@ class Producer(threading.Thread):
         buffer.close()
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [3, pytest.param(12, marks=pytest.mark.long)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_kills(
     start_server: Callable[..., LocalServer], tmp_path: Path, delivery: str, seconds: int

@@ -202,7 +202,7 @@ for megabytes in range(0, 12, 3):
     assert {each["error"] for each in answers} <= MEMORY_ERRORS | {"SourceError"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("load", MEMORY_LOADS)
 def test_each_amount_of_memory(load: str, server: LocalServer, client: redis.Redis) -> None:

@@ -242,6 +242,7 @@ print(peak() - before)
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ten_million_commands_in_little_memory(server: LocalServer) -> None:
     """Peak memory at most 32 MiB above the start, for a load of 1.6 GB."""
@@ -252,6 +253,7 @@ def test_ten_million_commands_in_little_memory(server: LocalServer) -> None:
     assert int(done.stdout) * 1024 <= 32 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_flights(flights_csv: bytes, server: LocalServer, client: redis.Redis) -> None:
     """336,776 rows of real data as hashes, read back equal."""

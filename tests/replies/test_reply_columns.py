@@ -78,6 +78,7 @@ def cut_up(stream: bytes, cuts: list[int]) -> list[bytes]:
     return pieces_of(stream, [cut % (len(stream) + 1) for cut in cuts])
 
 
+@pytest.mark.slow
 @settings(max_examples=800)
 @given(st.data(), st.integers(1, 4), CUTS, st.integers(1, 5))
 def test_rows_as_hiredis_has_them(data: st.DataObject, n: int, cuts: list[int], step: int) -> None:
@@ -100,6 +101,7 @@ def test_rows_as_hiredis_has_them(data: st.DataObject, n: int, cuts: list[int], 
     assert not columns.pending
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.data(), st.integers(1, 3), CUTS)
 def test_items_of_any_number(data: st.DataObject, n: int, cuts: list[int]) -> None:

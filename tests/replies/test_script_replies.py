@@ -33,7 +33,9 @@ def execute(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
     return request.param
 
 
-@pytest.mark.parametrize(("rows", "pause"), [(ROWS, 0.01), (2 * KEYS, 0)])
+@pytest.mark.parametrize(
+    ("rows", "pause"), [pytest.param(ROWS, 0.01, marks=pytest.mark.slow), (2 * KEYS, 0)]
+)
 def test_replies_in_order(
     execute: Callable[..., list[Any]], server: LocalServer, client: redis.Redis, rows: int,
     pause: float,

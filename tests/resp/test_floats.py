@@ -95,7 +95,7 @@ def test_bit_patterns_of_singles() -> None:
     assert texts(list(powers)) == [narrow(value) for value in powers]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_million_bit_patterns_of_singles() -> None:
     check_singles(1_000_000)
 

@@ -73,6 +73,7 @@ REPLIES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(REPLIES, max_size=10), st.lists(st.integers(0, 400)), st.sampled_from([None, "utf-8"])
 )
@@ -208,6 +209,7 @@ def test_wrong_first_byte(kind: bytes) -> None:
         reader.feed(kind)
 
 
+@pytest.mark.slow
 @given(st.lists(REPLIES, max_size=4), st.binary(max_size=12), st.lists(st.integers(0, 200)))
 @settings(max_examples=500)
 def test_faults_in_pieces(replies: list[bytes], noise: bytes, cuts: list[int]) -> None:

@@ -129,16 +129,17 @@ def agree(stream: bytes, cuts: list[int]) -> None:
     assert len(found) == len(scanner.errors)
 
 
+@pytest.mark.slow
 @settings(max_examples=1_500)
 @given(STREAMS, CUTS)
 def test_hiredis_agrees(stream: bytes, cuts: list[int]) -> None:
     agree(stream, cuts)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_hiredis_agrees_on_100_000_streams() -> None:
-    """Run it with ``pytest -m slow tests/resp/test_scan_hiredis.py``: about 5 minutes."""
+    """Run it with ``pytest -m long tests/resp/test_scan_hiredis.py``: about 5 minutes."""
     seen = set()
     rounds = 0
     while len(seen) < SLOW_STREAMS and rounds < 2 * SLOW_STREAMS // ROUND_STREAMS:
@@ -172,6 +173,7 @@ PIECES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1_500)
 @given(st.lists(PIECES, max_size=15).map(b"".join), CUTS)
 def test_model_agrees(stream: bytes, cuts: list[int]) -> None:

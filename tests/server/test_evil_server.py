@@ -188,7 +188,7 @@ SLOW = (
     "nonsense for CLIENT",
 )
 CASES = [
-    pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
+    pytest.param(name, marks=pytest.mark.long if name in SLOW else ())
     for name in EVILS
     if name != "honest"
 ]
@@ -218,7 +218,7 @@ def test_doctor_that_watches(
     assert not complaints
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("evil", [name for name in EVILS if name not in ENDLESS])
 def test_doctor(
     filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
@@ -239,7 +239,7 @@ COMMANDS = {
 SOME = [
     "array",
     *(
-        pytest.param(name, marks=pytest.mark.slow)
+        pytest.param(name, marks=pytest.mark.long)
         for name in ("frozen", "garbage", "endless errors", "integer", "bytes", "words in INFO",
                      "one reply more", "long error")
     ),
@@ -302,7 +302,7 @@ MORE_MEMORY = [
 
 @pytest.mark.parametrize(
     ("evil", "caller"),
-    [*MEMORY, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_MEMORY)],
+    [*MEMORY, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE_MEMORY)],
 )
 def test_memory(filled: LocalServer, tmp_path: Path, evil: str, caller: str) -> None:
     """With the default limits; announced elements that never arrive need no memory."""

@@ -21,7 +21,7 @@ SCENARIOS = (
     "aio_source", "iter_replies", "iter_replies_taken", "aio_iter_replies", "fetch_hashes",
     "aio_fetch_hashes", "aio_fetch_hashes_slowly", "pop", "pop_safely", "aio_pop", "push",
     "aio_push", "processes", "table", "aio_table", "resp_file", "local_server",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("doctor", "query")),
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("doctor", "query")),
 )  # fmt: skip
 ALL_RIGHT = "exception right\nexit right\nat once right\non right\n"
 

@@ -194,7 +194,7 @@ def terminal() -> Iterator[tuple[int, int]]:
         pytest.param(
             ["load", "-", "SADD s {id}", "--format", "jsonl"],
             b'{"id": 1}\n{"id": 2}\n',
-            marks=pytest.mark.slow,
+            marks=pytest.mark.long,
         ),
         (["load", "-", "SADD s {id}", "--sql", "FROM source"], b"id\n1\n2\n"),
         (["send", "-"], b"*3\n$4\nSADD\n$1\ns\n$1\n1\n*3\n$4\nSADD\n$1\ns\n$1\n2\n"),

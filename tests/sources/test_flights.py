@@ -21,7 +21,7 @@ TEMPLATE = "HSET flight:{row} {**}"
 ROWS = 30_000
 
 
-@pytest.fixture(scope="module", params=[ROWS, pytest.param(336_776, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[ROWS, pytest.param(336_776, marks=pytest.mark.long)])
 def frame(request: pytest.FixtureRequest, flights_csv: bytes) -> pd.DataFrame:
     """Return the flights with numbers, nulls and text, and a number for each row."""
     frame = pd.read_csv(io.BytesIO(flights_csv), nrows=request.param)

@@ -127,7 +127,7 @@ CASES = [
     pytest.param(
         caller,
         answer,
-        marks=pytest.mark.slow if answer is silent and caller not in SILENT else (),
+        marks=pytest.mark.long if answer is silent and caller not in SILENT else (),
     )
     for answer in (silent, trickle)
     for caller in CALLERS

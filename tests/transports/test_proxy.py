@@ -166,7 +166,7 @@ def test_fault(caller: str, kind: str, server: LocalServer) -> None:
     check(caller, chosen(kind, way, 1), server, str(server.socket))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("caller", CALLERS)
@@ -185,7 +185,7 @@ def test_fault_under_tls(tls: Callable[..., str], tls_server: LocalServer, port:
         check("socket", chosen(kind, DOWN, 1), tls_server, port, url)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("caller", ["socket", "4 sockets", "asyncio", "iter_replies"])

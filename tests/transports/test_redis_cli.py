@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 import redis
+from cases import most_slow
 from loads import VALUE, interrupted, running_load, whole_prefix
 
 import fastresp
@@ -232,7 +233,7 @@ def wait_until_gone(children: list[psutil.Process]) -> None:
     assert not alive
 
 
-@pytest.mark.parametrize("attempt", range(10))
+@pytest.mark.parametrize("attempt", most_slow(range(10)))
 def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     """SIGINT to the whole process group, as a terminal sends it."""
     child = running_load(server.url, "redis-cli", 10_000 + 7919 * attempt)
@@ -258,7 +259,7 @@ def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -
     wait_until_gone(started)
 
 
-@pytest.mark.parametrize("attempt", range(10))
+@pytest.mark.parametrize("attempt", most_slow(range(10)))
 def test_killed_without_warning(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     """kill -9 of the loading process: the server got whole commands only, and redis-cli ends."""
     child = running_load(server.url, "redis-cli", 10_000 + 7919 * attempt)

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from cases import most_slow
 from loads import Insert, insert_sync
 from scripts import ADD, KEYS, ROWS, data, expected, flushing, sums
 from server_programs import WHEEL_SERVERS, located
@@ -47,7 +48,7 @@ def test_transport(server: LocalServer) -> None:
         fastresp.mass_insert(data(10), command, server=server.url, transport="redis-cli")
 
 
-@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("connections", most_slow([1, 3], 1))
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 def test_forgotten_again_and_again(
     insert: Insert, server: LocalServer, client: redis.Redis, columns: bool, connections: int,

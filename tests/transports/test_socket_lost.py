@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import redis
+from cases import most_slow
 from loads import Insert, commands, in_the_background, insert_asyncio, insert_sync, lost
 
 import fastresp
@@ -24,12 +25,12 @@ from fastresp.transports.socket import SocketTransport
 from fastresp.transports.window import Window
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", most_slow(range(20)))
 def test_killed_server_sync(start_server: Callable[..., LocalServer], seed: int) -> None:
     kill_at_random(insert_sync, start_server, seed)
 
 
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.parametrize("seed", most_slow(range(100, 106), 2))
 def test_killed_server_asyncio(start_server: Callable[..., LocalServer], seed: int) -> None:
     kill_at_random(insert_asyncio, start_server, seed)
 

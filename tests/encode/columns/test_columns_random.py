@@ -307,6 +307,7 @@ def flat(kind: pa.DataType) -> bool:
     return not any(types.is_nested(inside(child)) for child in children(kind))
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES)
 @given(st.integers(0, 2**64))
 def test_random_columns(seed: int) -> None:
@@ -321,7 +322,7 @@ def test_random_columns(seed: int) -> None:
             assert written(table, template, nulls, chunk_bytes=64) == found[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=5 * EXAMPLES)
 @given(st.integers(0, 2**64))
 def test_more_random_columns(seed: int) -> None:

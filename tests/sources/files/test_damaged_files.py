@@ -158,7 +158,7 @@ def test_damaged_files(tmp_path: Path, kind: str) -> None:
     assert damage(kind, 200, tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_damaged_files(tmp_path: Path, kind: str) -> None:

@@ -268,6 +268,7 @@ def test_documents_of_several_files(tmp_path: Path) -> None:
     assert values(both, "SET event:{id} {*!json}") == ['{"id":3}', '{"id":5}']
 
 
+@pytest.mark.slow
 def test_unused_fields_may_be_anything() -> None:
     rows = [*MANY, '{"a": 5, "b": {"x": 1}, "late": 1}']
     assert values(lines(*rows), "SET k {a}")[-1] == "5"

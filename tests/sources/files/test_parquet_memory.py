@@ -55,7 +55,7 @@ def write(path: Path, rows: int) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("transport", ["socket", "redis-cli"])
-@pytest.mark.parametrize("rows", [300_000, pytest.param(5_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [300_000, pytest.param(5_000_000, marks=pytest.mark.long)])
 def test_memory(
     rows: int, transport: str, tmp_path: Path, server: LocalServer, client: redis.Redis
 ) -> None:

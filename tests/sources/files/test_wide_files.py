@@ -28,6 +28,7 @@ print(cost(40_000) / cost(5_000))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", ["HSET k {**}", "SET k {*!json}"])
 def test_cost_of_columns_is_linear(template: str) -> None:
     """With 8 times the columns, comparing each with all others would be 64 times the work."""
@@ -35,6 +36,7 @@ def test_cost_of_columns_is_linear(template: str) -> None:
     assert ratio < 30
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_columns(tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
     path.write_text(",".join(f"c{i}" for i in range(100_000)) + "\n" + ",".join("1" * 100_000))
