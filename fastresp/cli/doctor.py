@@ -31,7 +31,7 @@ from ..outcome.report import size_text
 from . import options
 from .command_line import argument, command, option
 from .ending import Ending, ending
-from .exit_codes import Exit, say
+from .exit_codes import Exit, say, visible
 
 __all__ = ["diagnose"]
 
@@ -94,13 +94,18 @@ def _finish(found: Diagnosis, plan: str, end: Ending) -> None:
     end.end(EXITS.get(found.worst or "", Exit.OK))
 
 
+def _text(words: str, style: str = "") -> Text:
+    """Return text to print; parts of it come from the server."""
+    return Text(visible(words), style)
+
+
 def _print(found: Diagnosis) -> None:
     console = Console(highlight=False)
     facts = found.facts
     version = f"{facts.product} {facts.version}".strip()
     here = ", on this machine" if facts.local and facts.way != "unix" else ""
     way = {"unix": "a unix socket", "tcp": "TCP", "tls": "TLS"}[facts.way]
-    console.print(Text(f"{version} at {facts.place}, over {way}{here}", style="bold"))
+    console.print(_text(f"{version} at {facts.place}, over {way}{here}", style="bold"))
     console.print()
     if found.measured is not None:
         _print_measured(console, found.measured)
@@ -108,19 +113,19 @@ def _print(found: Diagnosis) -> None:
         _print_use(console, found.use)
     _print_verdicts(console, found.verdicts)
     for name, words in facts.unread.items():
-        console.print(Text(f"The server refused {name} ({words})", style="dim"))
+        console.print(_text(f"The server refused {name} ({words})", style="dim"))
 
 
 def _print_measured(console: Console, measured: Measured) -> None:
     _print_rows(console, "Measured", _measured_rows(measured))
     if measured.reading_only:
-        console.print(Text(f"Nothing was written: {measured.reading_only}.\n"))
+        console.print(_text(f"Nothing was written: {measured.reading_only}.\n"))
     for what, words in measured.refused.items():
-        console.print(Text(f"Not measured: {what} ({words})"))
+        console.print(_text(f"Not measured: {what} ({words})"))
     if measured.refused:
         console.print()
     if measured.leftover:
-        console.print(Text(f"Not removed: {measured.leftover}\n"))
+        console.print(_text(f"Not removed: {measured.leftover}\n"))
     if measured.depths:
         _print_depths(console, measured)
 
@@ -151,10 +156,10 @@ def _print_depths(console: Console, measured: Measured) -> None:
     """Print the rate of PINGs by the number in flight, as bars."""
     bar = "█" if console.encoding.startswith("utf") else "#"
     most = max(measured.depths.values())
-    console.print(Text("PINGs over a bare socket, by the number in flight", style="bold"))
+    console.print(_text("PINGs over a bare socket, by the number in flight", style="bold"))
     for depth, rate in measured.depths.items():
         cells = max(1, round(BAR_CELLS * rate / most))
-        console.print(Text(f"  {depth:>5,}  {_rate(rate):>12}  {bar * cells}"))
+        console.print(_text(f"  {depth:>5,}  {_rate(rate):>12}  {bar * cells}"))
     console.print()
 
 
@@ -194,13 +199,13 @@ def _use_rows(use: Use) -> list[Row]:
 
 
 def _print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
-    console.print(Text(title, style="bold"))
+    console.print(_text(title, style="bold"))
     table = Table.grid(padding=(0, 2))
     table.add_column(min_width=24)
     table.add_column(justify="right", min_width=12)
     table.add_column(style="dim")
     for row in rows:
-        table.add_row(*(Text(each) for each in row))
+        table.add_row(*(_text(each) for each in row))
     console.print(Padding(table, (0, 0, 0, 2)))
     console.print()
 
@@ -208,22 +213,22 @@ def _print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
 def _print_verdicts(console: Console, found: Sequence[Verdict]) -> None:
     changes = [verdict for verdict in found if verdict.grade != "note"]
     if not changes:
-        console.print(Text("No problems found.", style="bold green"))
+        console.print(_text("No problems found.", style="bold green"))
         console.print()
     else:
-        console.print(Text("What to change, largest gain first", style="bold"))
+        console.print(_text("What to change, largest gain first", style="bold"))
     for number, verdict in enumerate(changes, 1):
         _print_verdict(console, f"{number}. ", verdict)
     notes = [verdict for verdict in found if verdict.grade == "note"]
     if notes:
-        console.print(Text("Good to know", style="bold"))
+        console.print(_text("Good to know", style="bold"))
     for verdict in notes:
         _print_verdict(console, "", verdict)
 
 
 def _print_verdict(console: Console, number: str, verdict: Verdict) -> None:
     console.print(
-        Text.assemble(number, (verdict.grade, STYLES[verdict.grade]), f": {verdict.title}")
+        Text.assemble(number, (verdict.grade, STYLES[verdict.grade]), f": {visible(verdict.title)}")
     )
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
@@ -235,10 +240,10 @@ def _print_verdict(console: Console, number: str, verdict: Verdict) -> None:
         ("gain", verdict.expected),
         ("source", source),
     ):
-        table.add_row(name, Text(words))
+        table.add_row(name, _text(words))
     console.print(Padding(table, (0, 0, 0, 3)))
     if address:  # unwrapped, so that terminals link it
-        console.print(Text(f"           http{address}"), soft_wrap=True)
+        console.print(_text(f"           http{address}"), soft_wrap=True)
     console.print()
 
 

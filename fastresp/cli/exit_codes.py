@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-__all__ = ["MEANINGS", "CommonOptions", "Ended", "Exit", "counted", "fail", "say"]
+__all__ = ["MEANINGS", "CommonOptions", "Ended", "Exit", "counted", "fail", "say", "visible"]
 
 
 class Exit(IntEnum):
@@ -60,7 +60,12 @@ def say(text: str, *, failed: bool = False) -> None:
     with suppress(OSError):  # a full disk, or a reader that has gone
         if failed and sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
             prefix = click.style(prefix, fg="red", bold=True)
-        print(prefix + text.translate(CONTROL_CHARACTERS), file=sys.stderr)
+        print(prefix + visible(text), file=sys.stderr)
+
+
+def visible(text: str) -> str:
+    """Replace control characters by their escapes."""
+    return text.translate(CONTROL_CHARACTERS)
 
 
 def counted(count: int, thing: str) -> str:

@@ -15,7 +15,7 @@ from ..sources.files.resp import RespFile, RespSummary
 from . import options
 from .command_line import command, option
 from .ending import ending
-from .exit_codes import Exit, counted, say
+from .exit_codes import Exit, counted, say, visible
 from .load import (
     Nulls,
     TextOptions,
@@ -120,7 +120,9 @@ def _table(name: str, summary: RespSummary) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(name), title_justify="left", title_style="bold", show_header=False)
+    table = Table(
+        title=Text(visible(name)), title_justify="left", title_style="bold", show_header=False
+    )
     table.add_column()
     table.add_column(justify="right")
     table.add_row("whole commands", f"{summary.commands:,}")
@@ -130,7 +132,7 @@ def _table(name: str, summary: RespSummary) -> Table:
         largest += f", in command {summary.largest_command:,}"
     table.add_row("largest argument", largest, end_section=True)
     for word, count in sorted(summary.names.items(), key=lambda item: -item[1])[:NAMES_SHOWN]:
-        table.add_row(Text(word), f"{count:,}")
+        table.add_row(Text(visible(word)), f"{count:,}")
     return table
 
 

@@ -67,6 +67,15 @@ class TestErrors:
         }
         assert fields["errors"][1]["arguments"][2] == {"base64": "/w=="}
 
+    def test_words_of_a_server_cannot_command_the_terminal(self, resp) -> None:
+        lua = "return redis.error_reply('BAD \\27[2J\\7')"
+        done = run("send", resp([("EVAL", lua, 0)]), "--transport", "socket")
+        assert "BAD \\x1b[2J\\x07, first for row 0" in done.stderr
+        assert "\x1b" not in done.stderr
+        done = run("check", resp([("\x1b[2J", "key")]))
+        assert "\\X1B[2J" in done.stdout.upper()
+        assert "\x1b" not in done.stdout
+
     @pytest.mark.parametrize(
         "options", [("--on-error", "stop"), ("--max-errors", "1"), ("--max-errors", "10%")]
     )
