@@ -156,7 +156,7 @@ def test_vector_of_another_length(vector: Any) -> None:
     message = "row 1, .*: the vector's length differs from the first one's"
     with pytest.raises(EncodeError, match=f"{message}, 1; .* \\(this one has 3\\)"):
         fill("f32", [0.5], vector)
-    with pytest.raises(EncodeError, match=f"{message} 3: .* \\(it has 1\\)"):
+    with pytest.raises(EncodeError, match=f"{message}, 3; .* \\(this one has 1\\)"):
         fill("f32", vector, [0.5])
 
 

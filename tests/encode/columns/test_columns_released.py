@@ -36,9 +36,10 @@ def assert_released(source: Counted) -> None:
 
 def wait_until_released(source: Counted) -> None:
     """Wait, since in asyncio the thread of the last batch may hold it longer than the loop."""
-    gc.collect()
     deadline = time.monotonic() + 20
     while source.open and time.monotonic() < deadline:
+        # Every time: what the thread held may be in a cycle with its exception.
+        gc.collect()
         time.sleep(0.01)
     assert source.open == 0
 

@@ -145,7 +145,7 @@ def test_delimiter_is_for_csv(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="delimiter= is for files"):
         fastresp.read("SELECT 1 AS a", delimiter=";")
     (tmp_path / "x.resp").write_bytes(b"")
-    with pytest.raises(ValueError, match="this is a file of RESP"):
+    with pytest.raises(ValueError, match="this is a RESP file"):
         fastresp.read(tmp_path / "x.resp", delimiter=";")
     assert "delimiter= is for CSV" in failure(io.BytesIO(b'{"a": 1}\n'), delimiter=";")
 
@@ -198,7 +198,7 @@ def test_csv_need_not_be_utf8() -> None:
         ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16; use encoding='utf-16'"),
         (b'a,b\n\n1,"2\n"\n\n3,4,5\n', "row 1 has 3 fields for 2 columns: '3,4,5'"),
         (b'"a\nb",c\n1\n', "row 0 has 1 field for 2 columns: '1'"),
-        (b"a,b\n" + b"1,2\n" * 900_000 + b"3\n", "row 900,000: 1 fields"),
+        (b"a,b\n" + b"1,2\n" * 900_000 + b"3\n", "row 900,000 has 1 field for 2 columns"),
         (b"a,b\n1,2\n3," + b"x" * (5 << 20), "from row 1 on: a row is larger than 2 MiB"),
     ],
 )
