@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,6 +124,15 @@ def test_blocks_are_found() -> None:
         assert len(fences) % 2 == 0, page.name
         if page in PAGES:
             assert len(fences) == 2 * len(BLOCK.findall(page.read_text())), page.name
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_tables_follow_a_blank_line(page: Path) -> None:
+    """Otherwise Markdown shows them as text."""
+    lines = ["", *page.read_text().splitlines()]
+    for before, line in pairwise(lines):
+        if line.startswith("|") and not before.startswith("|"):
+            assert not before, line
 
 
 def table_rows(heading: str) -> list[list[str]]:
