@@ -230,6 +230,7 @@ MEMORY_CODE = (
     PEAK
     + """
 import sys, fastresp
+from fastresp import *
 url, count, value = sys.argv[1], int(sys.argv[2]), "x" * 129
 def load(n):
     report = fastresp.mass_insert((("SET", f"key:{i % 1000}", value) for i in range(n)), server=url)

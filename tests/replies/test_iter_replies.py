@@ -319,6 +319,7 @@ MEMORY_CODE = (
     PEAK
     + """
 import sys, fastresp
+from fastresp import *
 replies = fastresp.iter_replies(range(1000), "ECHO {0}", server=sys.argv[1])
 assert sum(1 for _ in replies) == 1000
 before = peak()

@@ -270,6 +270,7 @@ def test_command_line(filled: LocalServer, tmp_path: Path, evil: str) -> None:
 
 CODE = """
 import sys, fastresp
+from fastresp import *
 url = sys.argv[1]
 calls = {
     "mass_insert": lambda: fastresp.mass_insert([("SET", "a", "b")] * 1000, server=url,
