@@ -11,7 +11,7 @@ import click
 
 from ..sources.blocking import blocking_text
 from .command_line import Group, Listed, option
-from .exit_codes import MEANINGS, CommonOptions, Ended, Exit, say
+from .exit_codes import MEANINGS, CommonOptions, Ended, Exit, fail, say
 
 __all__ = ["app", "main"]
 
@@ -53,7 +53,12 @@ def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: s
     if shell is not None and not ctx.resilient_parsing:
         from .completion import install
 
-        print(install(app, shell))
+        try:
+            done = install(app, shell)
+        except OSError as error:
+            words = f"{error.filename}: {error.strerror}; --show-completion prints the script"
+            fail(words, Exit.ERRORS)
+        print(done)
         ctx.exit()
 
 

@@ -112,6 +112,15 @@ class TestCompletion:
             assert (tmp_path / f".{shell}rc").read_text() == f'. "{script}"\n'
 
 
+def test_completion_that_cannot_be_written(tmp_path: Path) -> None:
+    home = tmp_path / "file"
+    home.touch()
+    done = run("--install-completion", "bash", HOME=str(home))
+    assert (done.returncode, done.stdout) == (Exit.ERRORS, "")
+    assert f"{home}/.config" in done.stderr
+    assert "Not a directory; --show-completion prints the script" in done.stderr
+
+
 def test_completion_for_another_shell() -> None:
     done = run("--show-completion", "csh")
     assert done.returncode == Exit.USAGE
