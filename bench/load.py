@@ -1,24 +1,30 @@
-"""Time to load files and columns into a real server, whole.
+"""Time to load files and columns into a real server, whole, and to start the command line.
 
-Two loads, each into a server started for it on a unix socket:
+Loads, each into a server started for it on a unix socket:
 
 - ``parquet``: a file of 5,000,000 rows and 10 columns (integers, floats, text, times, booleans),
   which the script makes, loaded by ``fastresp load`` into a hash per row. It prints wall time /
   server CPU time, and the peak memory of the command with all processes that it starts.
 - ``embedding``: a column of vectors of 384 float32 into hashes, with ``mass_insert`` from an Arrow
   table, and with a redis-py pipeline of 1,000 and ``tobytes()``, in turn.
+- ``csv``: a file of 1,000,000 SETs of 129 bytes, by ``fastresp load``; whole processes.
+- ``start``: a load of one row, ``fastresp --help`` and ``python -c pass``, in turn: whole
+  processes, the median of 5.
 
-    python bench/load.py
+    python bench/load.py                       # about 5 minutes
     python bench/load.py --rows 200000 --vectors 5000 --rounds 1 -o load.json
 """
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -30,6 +36,7 @@ from results import Result
 from turns import Contender, arguments, finish, measure, show, take
 
 from fastresp import mass_insert
+from fastresp.cli.demo.generators import PAYLOAD
 from fastresp.server.local_server import LocalServer
 
 ROWS = 5_000_000
@@ -37,6 +44,9 @@ VECTORS = 100_000
 DIMENSIONS = 384
 PIPELINE = 1_000
 BATCH = 250_000
+LINES = 1_000_000
+# Processes that one value of ``start`` is the median of.
+STARTS = 5
 TEMPLATE = "HSET row:{id} {**}"
 # How often the memory is sampled.
 SAMPLE_S = 0.02
@@ -163,15 +173,80 @@ def load_embeddings(count: int, rounds: int) -> list[Result]:
     return [result for result, _ in made]
 
 
+def loading(path: Path, server: LocalServer) -> list[str]:
+    """Return the command line that loads a file of keys and values."""
+    command = [sys.executable, "-m", "fastresp", "load", str(path), "SET {key} {value}"]
+    return [*command, "--server", server.url]
+
+
+def run(command: list[str]) -> None:
+    """Run a process to its end."""
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+
+
+def load_csv(rows: int, rounds: int) -> Result:
+    """Load a CSV file with the command, once per round."""
+    result = Result("load", "csv", "", rows)
+    with tempfile.TemporaryDirectory() as folder, LocalServer() as server:
+        path = Path(folder) / "rows.csv"
+        with open(path, "w", newline="") as file:
+            lines = csv.writer(file)
+            lines.writerow(("key", "value"))
+            lines.writerows((f"key:{number:08}", PAYLOAD) for number in range(rows))
+        client = flush(server)
+
+        def check(row: Result) -> None:
+            if (held := client.dbsize()) != rows:
+                raise SystemExit(f"the server has {held:,} of {rows:,} rows")
+
+        process = psutil.Process(server.process.pid)
+        made = [(result, lambda: run(loading(path, server)))]
+        measure(made, rounds, process, between=lambda: flush(server).close(), after=check)
+    return result
+
+
+def start(rounds: int) -> list[Result]:
+    """Start the command line for one row and for its help, and Python for nothing, in turn."""
+    with tempfile.TemporaryDirectory() as folder, LocalServer() as server:
+        path = Path(folder) / "row.csv"
+        path.write_text("key,value\nk,v\n")
+        commands = {
+            "python -c pass": [sys.executable, "-c", "pass"],
+            "fastresp --help": [sys.executable, "-m", "fastresp", "--help"],
+            "fastresp load, one row": loading(path, server),
+        }
+
+        def starting(command: list[str]) -> Contender:
+            def several() -> float:
+                seconds = []
+                for _ in range(STARTS):
+                    begun = perf_counter()
+                    run(command)
+                    seconds.append(perf_counter() - begun)
+                return median(seconds)
+
+            return several
+
+        made = [
+            (Result("load start", f"start, {name}"), starting(command))
+            for name, command in commands.items()
+        ]
+        measure(made, rounds)
+    return [result for result, _ in made]
+
+
 def main() -> None:
     """Measure, print, write the results."""
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=3)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the Parquet file")
+    parser.add_argument("--lines", type=int, default=LINES, help="lines of the CSV file")
     parser.add_argument("--vectors", type=int, default=VECTORS, help="rows of embeddings")
     parser.add_argument("--transport", default="socket", help="transport of fastresp load")
     args = parsed()
-    parquet_rows = load_parquet(args.rows, args.rounds, args.transport)
-    finish([parquet_rows, *load_embeddings(args.vectors, args.rounds)], args.output)
+    results = [load_parquet(args.rows, args.rounds, args.transport)]
+    results += load_embeddings(args.vectors, args.rounds)
+    results += [load_csv(args.lines, args.rounds), *start(args.rounds)]
+    finish(results, args.output)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ __all__ = [
 STYLE = Path(__file__).with_name("page.css")
 
 WIDTH = 330
+# The width of a chart that is a file of its own, in CSS pixels.
+PICTURE_PX = 400
 FONT = 12.5
 SMALL = 12
 # Placeholder colours, and the variables that replace them.
@@ -158,7 +160,12 @@ def picture(chart: Chart) -> str:
     # The part of the style sheet before the first rule for elements.
     colours = STYLE.read_text().partition("* {")[0]
     style = f"<style>\n{colours}text {{ font-family: system-ui, sans-serif; }}\n</style>\n"
-    head, title, rest = svg(chart, "picture").partition("<title>")
+    drawing = svg(chart, "picture")
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)
+    assert box is not None
+    # Without a size a browser makes it as wide as the text, and what follows is off the screen.
+    size = f'<svg width="{PICTURE_PX}" height="{PICTURE_PX * float(box[2]) / float(box[1]):.0f}" '
+    head, title, rest = drawing.replace("<svg ", size, 1).partition("<title>")
     return head + style + title + rest + "\n"
 
 

@@ -112,6 +112,13 @@ def faster(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
     return measure
 
 
+def longer(file: str, table: str, ours: str, other: str) -> Callable[[Results], Measured]:
+    """Return what computes our time / another's time."""
+    return lambda results: quotient(
+        results.find(file, ours, table=table), results.find(file, other, table=table)
+    )
+
+
 def peak(file: str, row: str, detail: str = "") -> Callable[[Results], Measured]:
     """Return what finds the greatest of all rounds, in MiB: of the values or of a detail."""
 
@@ -274,6 +281,27 @@ GOALS: tuple[Goal, ...] = (
     ),
     Goal("Load", f"{_PARQUET}, peak memory", "load", _PEAK, 256, "MiB", True, 5_000_000),
     Goal("Load", "embeddings of 384 float32, against a redis-py pipeline", "load", _EMBEDDINGS, 4),
+    Goal(
+        "Load",
+        "CSV, 1,000,000 rows by the command line, wall time / server CPU time",
+        "load",
+        by_server_cpu("load", "csv"),
+        1.15,
+        at_most=True,
+        operations=1_000_000,
+    ),
+    # 0.15 s and 0.25 s where ``python -c pass`` takes 0.02 s.
+    *(
+        Goal(
+            "Start",
+            f"`{what}`, against `python -c pass`",
+            "load",
+            longer("load", "load start", f"start, {what}", "start, python -c pass"),
+            bound,
+            at_most=True,
+        )
+        for what, bound in (("fastresp --help", 7.5), ("fastresp load, one row", 12.5))
+    ),
     *lists_goals(),
     Goal(
         "Users",

@@ -324,10 +324,28 @@ def peers(over: str, table: str) -> Section:
     )
 
 
+def ways(kind: str, each: str) -> Section:
+    """Return a table of ways.py."""
+    title = f"Ways to load rows with {kind}"
+    pipeline = against("rate / redis-py", row_named(f"{kind} redis-py pipeline"))
+    return Section(
+        title,
+        ("ways",),
+        listing("ways", ["ways"], [*TURNS, pipeline], prefix=f"{kind} ", parser=False),
+        bars(title, "ways", ("ways",), prefix=f"{kind} ", axis="rows per second", value=speed,
+             server=True),
+        f"300,000 rows become {each}, over a unix socket. The first is a redis-py pipeline of "
+        "1,000; then `redis-cli --pipe` fed by Python, and reading a ready file (`no generation`); "
+        "fastresp from dicts through redis-cli, from dicts over a socket, and from Arrow columns.",
+    )  # fmt: skip
+
+
 OTHERS = Group(
     "Other clients, and memory",
     "The same load with other Python clients for Redis, and the memory that loads need.",
     sections=(
+        ways("SET", "a SET of 129 bytes"),
+        ways("HSET", "a hash of 5 fields"),
         peers("a unix socket", "peers SET"),
         peers("TCP", "peers SET, TCP"),
         Section(

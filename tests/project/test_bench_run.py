@@ -187,7 +187,7 @@ def test_a_noisy_row_is_measured_again(
     script.write_text(TWICE.format(bench=str(BENCH), folder=str(tmp_path)))
     command, results = ["python", str(script), end], tmp_path / "twice.json"
     assert bench_run.run_into(command, results) == 0
-    bench_run.measure_noisy_again("twice", command, results)
+    assert bench_run.measure_noisy_again("twice", command, results) is (not end)
     rows = {row.row: row for row in load(results)}
     assert rows["noisy"].values == noisy
     assert rows["quiet"].values == [2, 2, 2]
@@ -202,7 +202,15 @@ def test_a_noisy_row_is_measured_again(
 def test_only_a_full_run_measures_again(
     scripts: Run, monkeypatch: pytest.MonkeyPatch, mode: str, looked_at: list[str]
 ) -> None:
+    """At its end; what failed is looked at again by the next run, and only that."""
     found: list[str] = []
-    monkeypatch.setattr(bench_run, "measure_noisy_again", lambda name, *_: found.append(name))
+
+    def again(name: str, *_: object) -> bool:
+        found.append(name)
+        return name == "one"
+
+    monkeypatch.setattr(bench_run, "measure_noisy_again", again)
     assert scripts("1", "2", *mode.split()) == ""
     assert found == looked_at
+    assert scripts("1", "2", *mode.split()) == ""
+    assert found == looked_at + looked_at[1:]

@@ -221,6 +221,8 @@ def test_the_first_chart_has_its_own_colours(tmp_path: Path) -> None:
     assert first == "![SETs of 129 bytes per second, over a unix socket](benchmarks.svg)"
     assert sentence.endswith(": 10x and 12.2x (12x to 12.5x) the rate of a redis-py pipeline.")
     assert "fastresp mass_insert, socket" in "".join(ElementTree.fromstring(picture).itertext())
+    # The findings below it are on the first screen.
+    assert re.search(r'<svg width="400" height="\d{3}" ', picture)
     used = set(re.findall(r"var\((--[\w-]+)\)", picture))
     assert "--ours" in used
     assert used <= set(re.findall(r"(--[\w-]+):", picture))

@@ -123,14 +123,19 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
     for method in comparison.timings:
         seconds = comparison.seconds(method)
         table.add_row(
-            _shown(method, client),
+            method if client is None else _shown(method, client),
             f"{seconds:.3f}",
             f"{comparison.commands / seconds:,.0f}",
             f"{comparison.seconds(PIPELINE) / seconds:.2f}x",
             f"{comparison.server_seconds(method):.3f}",
             style="bold green" if method in OURS else None,
         )
-    if client.from_wheel:
+    if client is None:
+        notes.append(
+            "Rows with redis-cli are left out: there is none. Install it (Debian: apt install "
+            "redis-tools; macOS: brew install redis)."
+        )
+    elif client.from_wheel:
         notes.append(
             f"* {client.name} {client.version} comes from a wheel and is slower than redis-cli "
             "from a package; for a comparison with that, install it (Debian: apt install "
@@ -138,15 +143,16 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
         )
     if BY_COLUMNS not in comparison.timings:
         notes.append("Columns need pyarrow: pip install 'fastresp[files]'.")
-    if comparison.seconds(READY_FILE) < SHORT_S:
+    if comparison.seconds(BY_SOCKET) < SHORT_S:
         notes.append("Loads this short measure mostly the start of a process.")
     rounds = comparison.rounds
+    named = f"{client.name} {client.version}" if client else "none"
     how = f"medians of {rounds} rounds, in turn" if rounds > 1 else "1 round"
     console = Console()
     console.print()
     console.print(table)
     console.print(
-        f"{comparison.server} on a unix socket; client: {client.name} {client.version}; {how}.",
+        f"{comparison.server} on a unix socket; client: {named}; {how}.",
         f"Speed-up: commands/s relative to the {PIPELINE}.",
         *notes,
         sep="\n",

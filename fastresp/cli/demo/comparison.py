@@ -59,31 +59,47 @@ def compare_push(commands: int, announce: Announce) -> Comparison:
         FastrespError: a program is missing or failed, or the server holds other data than sent.
     """
     command = ("LPUSH", KEY, PAYLOAD)
-    with Workbench.open() as workbench:
+    with Workbench.open(need_cli=False) as workbench:
         announce("writing the ready file")
         dump(repeat(command, commands), None, workbench.ready_file)
-        url = workbench.server.url
         methods: Methods = {
             PIPELINE: lambda: _load_by_pipeline(workbench.client, repeat(command, commands))
         }
         methods |= workbench.plain_methods(lambda: repeat(command, commands))
-        methods |= _fastresp(url, lambda: repeat(command, commands), None)
+        methods |= _fastresp(workbench, lambda: repeat(command, commands), None)
         if (column := _payload_column(commands)) is not None:
-            methods[BY_COLUMNS] = lambda: _load(column, f"LPUSH {KEY} {{value}}", url, "socket")
+            methods[BY_COLUMNS] = lambda: _load(
+                column, f"LPUSH {KEY} {{value}}", workbench.url, "socket"
+            )
 
         def check(method: str) -> None:
             _check_list(workbench.client, commands, method)
 
         return workbench.compare(
             methods, commands, ROUNDS,
-            check=check, announce=announce, budget_s=BUDGET_S, warm_up=READY_FILE,
+            check=check, announce=announce, budget_s=BUDGET_S,
+            warm_up=READY_FILE if workbench.cli else None,
         )  # fmt: skip
 
 
-def compare_rows(rows: list[dict[str, Any]], template: Template, announce: Announce) -> Comparison:
+def compare_rows(
+    rows: list[dict[str, Any]],
+    template: Template,
+    announce: Announce,
+    *,
+    rounds: int = ROUNDS,
+    budget_s: float = BUDGET_S,
+) -> Comparison:
     """Load rows through a template by each method, and by a redis-py pipeline.
 
     Only fastresp fills in the template while it is timed: the others get ready lists of arguments.
+
+    Args:
+        rows: what to load.
+        template: the commands of each row.
+        announce: called with the progress, between the timed parts.
+        rounds: the most rounds to run; the first is always run.
+        budget_s: no round is begun that would end later than this after the start.
 
     Raises:
         EncodeError, TemplateError: a row has no value for the template, or lacks a field.
@@ -91,16 +107,15 @@ def compare_rows(rows: list[dict[str, Any]], template: Template, announce: Annou
     """
     announce("filling in the template for the other methods")
     commands = list(_expanded(rows, template))
-    with Workbench.open() as workbench:
+    with Workbench.open(need_cli=False) as workbench:
         announce("writing the ready file")
         dump(rows, template, workbench.ready_file)
-        url = workbench.server.url
         # This one first: an error reply is clearer from redis-py than from redis-cli.
         methods: Methods = {PIPELINE: lambda: _load_by_pipeline(workbench.client, commands)}
         methods |= workbench.plain_methods(lambda: commands)
-        methods |= _fastresp(url, lambda: rows, template)
+        methods |= _fastresp(workbench, lambda: rows, template)
         if (columns := _columns_of(rows)) is not None:
-            methods[BY_COLUMNS] = lambda: _load(columns, template, url, "socket")
+            methods[BY_COLUMNS] = lambda: _load(columns, template, workbench.url, "socket")
         digests: list[str] = []
 
         def check(method: str) -> None:
@@ -112,16 +127,16 @@ def compare_rows(rows: list[dict[str, Any]], template: Template, announce: Annou
                 )
 
         return workbench.compare(
-            methods, len(commands), ROUNDS, check=check, announce=announce, budget_s=BUDGET_S
+            methods, len(commands), rounds, check=check, announce=announce, budget_s=budget_s
         )
 
 
-def _fastresp(url: str, rows: Callable[[], Any], template: Template | None) -> Methods:
+def _fastresp(workbench: Workbench, rows: Callable[[], Any], template: Template | None) -> Methods:
     """Return fastresp's methods for data that is not in columns."""
-    return {
-        BY_CLI: lambda: _load(rows(), template, url, "redis-cli"),
-        BY_SOCKET: lambda: _load(rows(), template, url, "socket"),
-    }
+    methods: Methods = {}
+    if workbench.cli:
+        methods[BY_CLI] = lambda: _load(rows(), template, workbench.url, "redis-cli")
+    return methods | {BY_SOCKET: lambda: _load(rows(), template, workbench.url, "socket")}
 
 
 def _load(

@@ -85,13 +85,13 @@ class Comparison:
         server: name and version of the server.
         commands: commands in each load.
         timings: by method, one for each round.
-        client: the program that ``PlainCli`` runs.
+        client: the program that ``PlainCli`` runs; None if there is none.
     """
 
     server: str
     commands: int
     timings: dict[str, list[Timing]] = field(default_factory=dict)
-    client: Client = field(default_factory=lambda: Client("redis-cli", "", False))
+    client: Client | None = None
 
     @property
     def rounds(self) -> int:
@@ -185,25 +185,31 @@ class Workbench:
 
     Attributes:
         url: the server's unix socket, or its TCP port.
+        cli: the plain redis-cli; None if there is none and it is not needed.
     """
 
-    def __init__(self, server: LocalServer, client: Any, port: int | None = None) -> None:
+    def __init__(
+        self, server: LocalServer, client: Any, port: int | None = None, *, need_cli: bool = True
+    ) -> None:
         self.server = server
         self.url = server.url if port is None else f"redis://127.0.0.1:{port}"
         self.client = client
-        self.cli = PlainCli(server, port)
+        self.cli: PlainCli | None = None
+        if need_cli or find_program("cli", "FASTRESP_CLI"):
+            self.cli = PlainCli(server, port)
         self.ready_file = server.folder / "ready.resp"
 
     @classmethod
     @contextmanager
-    def open(cls, *, tcp: bool = False) -> Iterator[Workbench]:
+    def open(cls, *, tcp: bool = False, need_cli: bool = True) -> Iterator[Workbench]:
         """Start the server; end it and remove its folder afterwards.
 
         Args:
             tcp: let loads go over TCP, on a free port of the loopback, not over a unix socket.
+            need_cli: raise an error if there is no redis-cli.
 
         Raises:
-            TransportError: there is no server or no redis-cli, or the server did not start.
+            TransportError: there is no server or no needed redis-cli, or the server did not start.
         """
         import redis
 
@@ -214,16 +220,19 @@ class Workbench:
             # DEBUG DIGEST of much data takes long.
             redis.Redis.from_url(server.url, socket_timeout=STUCK_S) as client,
         ):
-            yield cls(server, client, port)
+            yield cls(server, client, port, need_cli=need_cli)
 
     def plain_methods(self, commands: Callable[[], Iterable[Sequence[str]]]) -> Methods:
         """Return the methods of redis-cli: fed by each generator, and with the ready file."""
+        cli = self.cli
+        if cli is None:
+            return {}
 
         def feeding(generate: Callable[[Any], Any]) -> Callable[[], None]:
-            return lambda: self.cli.feed(chunks(generate, commands()))
+            return lambda: cli.feed(chunks(generate, commands()))
 
         methods: Methods = {name: feeding(generate) for name, generate in GENERATORS.items()}
-        return methods | {READY_FILE: lambda: self.cli.load_file(self.ready_file)}
+        return methods | {READY_FILE: lambda: cli.load_file(self.ready_file)}
 
     def compare(
         self,
@@ -240,7 +249,7 @@ class Workbench:
         """Time the methods in turn, in rounds, each time into an empty server.
 
         Args:
-            methods: by name, what loads the data; among them the ready file.
+            methods: by name, what loads the data.
             commands: commands in each load.
             rounds: the most rounds to run; the first is always run.
             before: is called before each load, in the emptied server.
@@ -249,7 +258,8 @@ class Workbench:
             budget_s: no round is begun that would end later than this after the start.
             warm_up: the method to run first, untimed; None for the first one.
         """
-        comparison = Comparison(self._server_name(), commands, client=self.cli.identity())
+        comparison = Comparison(self._server_name(), commands)
+        comparison.client = self.cli.identity() if self.cli else None
         comparison.timings = {method: [] for method in methods}
         start = time.monotonic()
         first = warm_up or next(iter(methods))
