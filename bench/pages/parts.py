@@ -185,7 +185,7 @@ PARTS = Group(
                 "Files and embeddings", "load", ("load",), axis="rows per second",
                 value=speed, server=True,
             ),
-            "`fastresp load`, a process: a Parquet file of 10 columns into hashes, a CSV file of SETs. "
+            "`fastresp load`, a process: a Parquet file of 10 columns into hashes, CSV into SETs. "
             "Vectors of 384 float32: `mass_insert` and a redis-py pipeline.",
         ),
         Section(
