@@ -17,7 +17,7 @@ OPTION = re.compile(r"(--[a-z][a-z-]*(?: stop)?)")
 REFERENCE = Path(__file__).parent / "reference"
 
 HEAD = """\
-# The command line
+# Command line
 
 <!-- Made by docs/make_cli.py: change the help texts in fastresp/cli, not this page. -->
 
