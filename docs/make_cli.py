@@ -17,22 +17,22 @@ OPTION = re.compile(r"(--[a-z][a-z-]*(?: stop)?)")
 REFERENCE = Path(__file__).parent / "reference"
 
 HEAD = """\
-# The command line
+# Command line
 
 <!-- Made by docs/make_cli.py: change the help texts in fastresp/cli, not this page. -->
 
-`fastresp COMMAND --help` shows the same in your terminal.
-`fastresp --install-completion` sets up completion for bash, zsh or fish.
+All commands and their options. `fastresp COMMAND --help` shows the same in your
+terminal. `fastresp --install-completion` sets up completion for bash, zsh or fish.
 
-The server is `--server`, else `REDIS_URL` of the environment, else
+The server is `--server`, else the environment variable `REDIS_URL`, else
 `redis://localhost:6379/0`. A password in `REDIS_URL` does not show in the
 list of processes.
 
 The progress bar (only on a terminal), the report and errors go to stderr.
-Data for programs goes to stdout: `--json`, the RESP of `pack`, and the rows
-of `unload` and `pop`.
+Data for programs goes to stdout: the object of `--json`, the RESP of `pack`, and
+the rows of `unload` and `pop`.
 
-[Exit codes](exit-codes.md) tell a script what happened.
+[Exit codes](exit-codes.md) list how a command can end.
 """
 
 EXIT_CODES_HEAD = """\

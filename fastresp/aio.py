@@ -51,8 +51,8 @@ async def mass_insert(
     Like ``fastresp.mass_insert``, with these differences:
 
     Args:
-        data: may also be an async iterable. The loop is blocked for at most the time to encode one
-            chunk (512 KiB, or 2 ms and one row); columns are encoded in another thread.
+        data: may also be an async iterable. The event loop is blocked at most while one chunk is
+            encoded (512 KiB, or 2 ms plus one row); columns are encoded in another thread.
         server: may also be a ``redis.asyncio.Redis`` client.
         transport: ``"socket"``; ``"auto"`` is the same here.
 

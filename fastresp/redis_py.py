@@ -165,7 +165,7 @@ def speed_up(client: Client) -> Client:
         The same client.
 
     Raises:
-        TypeError: it is no such client, or its connections are not redis-py's.
+        TypeError: it is not one of these, or its connections are not redis-py's.
     """
     other = sys.modules.get("redis.asyncio")
     if isinstance(client, redis.Redis):

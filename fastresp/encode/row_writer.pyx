@@ -35,10 +35,10 @@ cdef class Writer(ChunkWriter):
     Args:
         plan: a Plan (such as a Template) to run for each row; None when each row is itself a
             command, a list or tuple of arguments.
-        nulls: what a None does: ``"error"``, ``"skip"`` (leave out the command, pair or item) or
-            ``"empty"`` (send an empty string).
-        default: a function that converts an object of another type to str, bytes, int or float;
-            see ``pack``.
+        nulls: what to do with None: ``"error"``, ``"skip"`` (leave out the command, field-value
+            pair or item) or ``"empty"`` (send an empty string).
+        default: a function that converts objects of other types to str, bytes, int or float, as
+            for ``pack``.
         chunk_bytes: a chunk ends with the row that reaches this size.
         chunk_seconds: a chunk also ends with the first row after this time.
 
@@ -131,7 +131,7 @@ cdef class Writer(ChunkWriter):
 def pack_many(commands, *, default=None):
     """Encode commands, each a list or tuple of arguments, as one bytes object.
 
-    Arguments and errors are those of ``pack``; an error also has the command's index.
+    Arguments and errors are those of ``pack``; an error also has the index of its command.
     """
     out = BytesIO()
     for chunk in Writer(default=default).chunks(commands):

@@ -71,7 +71,7 @@ class Template(Plan):
             ``Script.command()`` sets them.
 
     Raises:
-        TemplateError: a text can't be parsed; the message has a caret under the place.
+        TemplateError: a text can't be parsed; the message has a caret under the mistake.
     """
 
     def __new__(cls, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> Self:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ListBuffer(BaseBuffer):
-    """Push items to a Redis list, and pop them, in asyncio; see ``fastresp.ListBuffer``.
+    """Use a Redis list as a queue, in asyncio; see ``fastresp.ListBuffer``.
 
     Use it in an ``async with`` statement, and only from one task at a time. ``length()`` replaces
     ``len()``; use ``consume()`` and ``drain()`` with ``async for``.
@@ -36,11 +36,11 @@ class ListBuffer(BaseBuffer):
         await run(self._calls.closing(after=error))
 
     async def close(self) -> None:
-        """As ``fastresp.ListBuffer.close``."""
+        """Put unused items back, and close the connection; see ``fastresp.ListBuffer.close``."""
         await run(self._calls.closing())
 
     async def push(self, items: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
-        """As ``fastresp.ListBuffer.push``; items may also be an async iterable.
+        """Push items, like ``fastresp.ListBuffer.push``; they may also be an async iterable.
 
         A cancellation closes the connection; items of the batch being gathered are lost.
         """
@@ -49,36 +49,36 @@ class ListBuffer(BaseBuffer):
         return await run(self._calls.pushing(source, Push(self._calls.settings)))
 
     async def pop(self, n: int) -> list[bytes]:
-        """As ``fastresp.ListBuffer.pop``."""
+        """Pop up to n items; fewer only if the list has no more."""
         n = checked_count(n)
         await self._call(self._calls.items.popping(n))
         return self._calls.held.give(n)
 
     async def pop_arrow(self, n: int) -> StringColumn:
-        """As ``fastresp.ListBuffer.pop_arrow``."""
+        """Pop up to n items as an Arrow array; see ``fastresp.ListBuffer.pop_arrow``."""
         await self._call(self._calls.items.popping_column(checked_count(n)))
         return self._calls.held.give_column()
 
     async def consume(
         self, max_items: int | None = None, block: float = 0.0
     ) -> AsyncIterator[bytes]:
-        """As ``fastresp.ListBuffer.consume``."""
+        """Yield items one at a time, like ``fastresp.ListBuffer.consume``."""
         items = Consuming(self._calls, max_items, block)
         while await run(items.more()):
             for item in items:
                 yield item
 
     async def drain(self) -> AsyncIterator[list[bytes]]:
-        """As ``fastresp.ListBuffer.drain``."""
+        """Yield all items in batches, while more are in flight."""
         while await self._call(self._calls.items.holding(None)):
             yield self._calls.held.give()
 
     async def ack(self, n: int | None = None) -> int:
-        """As ``fastresp.ListBuffer.ack``."""
+        """Acknowledge the first n popped items, or all; see ``fastresp.ListBuffer.ack``."""
         return await self._call(self._calls.items.acknowledging(n))
 
     async def recover(self) -> int:
-        """As ``fastresp.ListBuffer.recover``."""
+        """Put back the items of consumers whose lease has expired; return their number."""
         return await self._call(self._calls.items.recovering())
 
     async def length(self) -> int:

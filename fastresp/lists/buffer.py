@@ -21,7 +21,7 @@ Given = TypeVar("Given", list[bytes], StringColumn)
 
 
 class ListBuffer(BaseBuffer):
-    """Push items to a Redis list, and pop them, in bulk; for many producers and consumers.
+    """Use a Redis list as a queue: push and pop items in bulk, from any number of processes.
 
     Use it in a ``with`` statement, or call ``close()``. The first call connects, and so does the
     first call after a lost connection. Only one thread at a time may use a ListBuffer.
@@ -34,7 +34,7 @@ class ListBuffer(BaseBuffer):
     Args:
         key: the key of the list.
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
-        batch: the most items that one command pushes or pops, from 1 to 65,534.
+        batch: push or pop at most this many items per command, from 1 to 65,534.
         order: ``"fifo"`` pops the oldest items first, ``"lifo"`` the newest. Items are always
             pushed at the right end (RPUSH).
         delivery: ``"at-most-once"``: popping an item removes it from the server; it is lost if this
@@ -45,8 +45,8 @@ class ListBuffer(BaseBuffer):
         maxlen: keep only this many of the newest items; each push trims the list in one
             transaction.
         lease: with at-least-once, how many seconds this consumer may be silent before another
-            one's ``recover()`` puts its items back.
-        timeout: give up after this many seconds without progress; None for never.
+            consumer's ``recover()`` puts its items back.
+        timeout: give up after this many seconds without progress; None to wait forever.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -118,7 +118,7 @@ class ListBuffer(BaseBuffer):
 
         Args:
             max_items: stop after this many items; None for no limit.
-            block: seconds to wait for an item when the list is empty, before it stops.
+            block: seconds to wait for an item when the list is empty, before the iteration ends.
 
         If you stop iterating early, the next call uses the items in flight, or ``close()`` puts
         them back.

@@ -97,7 +97,7 @@ def mass_insert(
             rows arrive in no fixed order (the commands of a row stay together). This helps if one
             connection is the limit: high latency, or a server with several I/O threads.
         nulls: what to do with None, or a key missing from a dict: ``"error"`` raises; ``"skip"``
-            leaves out its pair, item or command; ``"empty"`` sends an empty string.
+            leaves out its field-value pair, item or command; ``"empty"`` sends an empty string.
         timeout: give up after this many seconds without progress; None to wait forever.
         progress: True for a progress bar on the terminal, or a callable that is called with the
             Report so far.

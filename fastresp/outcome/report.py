@@ -35,12 +35,12 @@ class Report:
         rows: source rows whose commands were sent.
         commands: whole commands sent. A command that was sent again after NOSCRIPT counts once.
         replies: replies known to have arrived, including error replies.
-        failed: error replies, and replies that contain one, as EXEC's may.
+        failed: error replies, and replies that contain one, such as EXEC's.
         errors: the first 100 errors.
         errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors inside
             a reply are counted one by one. After 100 codes, further ones count as ``"(other)"``.
         skipped: commands left out because of a null (``nulls="skip"``), in the rows encoded so
-            far. A pair or item left out of a command is not counted.
+            far. A field-value pair or item left out of a command is not counted.
         unsent: commands that were encoded but not sent, for example because the load failed.
         stopped: why the load was stopped early; empty if it was not.
         bytes_sent: bytes of RESP sent.

@@ -43,8 +43,8 @@ def held():
 cdef class StringColumn:
     """A column of strings or bytes, with nulls, as an Arrow array.
 
-    ``len()`` is the number of values, ``nbytes`` their bytes. Iterating yields str or bytes, and
-    None for a null.
+    ``len()`` is the number of values, ``nbytes`` their size in bytes. Iterating yields str or
+    bytes, and None for a null.
     """
 
     def __cinit__(self, maker=None):

@@ -55,8 +55,8 @@ def fetch_hashes(
         server: as for ``mass_insert``.
         binary: True for bytes in all columns, or the names of columns to read as bytes; the others
             are UTF-8 text.
-        timeout: give up after this many seconds without progress; None for never.
-        batch_rows: the most rows per batch; a batch also ends at 32 MiB.
+        timeout: give up after this many seconds without progress; None to wait forever.
+        batch_rows: at most this many rows per batch; a batch also ends at 32 MiB.
         max_reply_bytes: a larger row ends the reading with an error; None for 512 MiB.
 
     A missing field is a null, and a missing key a row of nulls. A pattern finds only hashes, in no
@@ -72,8 +72,9 @@ def fetch_hashes(
 
     While the rows are read:
 
-        CommandError: a given key is not a hash, or the server refuses the command; names the key.
-        DecodeError: a value is not UTF-8; names the key and the column.
+        CommandError: a given key is not a hash, or the server refuses the command; the message
+            names the key.
+        DecodeError: a value is not UTF-8; the message names the key and the column.
         TransportError, TransportTimeout: the server can't be used, or the connection was lost.
         SourceError, EncodeError: the keys can't be read, have several columns, or one of them
             can't be encoded.

@@ -145,7 +145,7 @@ cdef class Chunk:
         return memoryview(Part.of(self, self.data + start - before, end - start))
 
     def pieces(self):
-        """Yield all bytes, in consecutive pieces."""
+        """Return all bytes as a list of consecutive pieces."""
         cdef Py_ssize_t at = 0
         cdef list pieces = []
         while at < self.total():

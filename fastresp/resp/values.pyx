@@ -79,8 +79,8 @@ def pack(*args, default=None):
             UUID, or a one-dimensional buffer of bytes, such as bytearray, memoryview or mmap;
             subclasses and NumPy scalars by their value. Any other array is refused: pass its
             ``.tobytes()``, or use ``!f32`` in a template.
-        default: a function that converts any other object, and any from Decimal to UUID in this
-            list, to str, bytes, int or float.
+        default: a function that converts every other object, and Decimal, date, time, datetime,
+            timedelta and UUID objects, too, to str, bytes, int or float.
 
     Returns:
         The command as an array of bulk strings.

@@ -69,7 +69,7 @@ class RedisCli(Transport):
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
         timeout: seconds without progress after which to kill the process and raise; None waits
             for ever.
-        answers: what the server said about itself, if it was asked just now.
+        answers: the result of a check of the server that was just made; None to check it.
 
     Raises:
         TransportError: the server or redis-cli can't be used, or was lost.

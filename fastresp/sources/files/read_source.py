@@ -136,7 +136,7 @@ def read(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: an option is invalid, or the format of a file can't be told from its name.
+        ValueError: an option is invalid, or the format of a file can't be recognized by its name.
         SourceError: later, when the table is loaded: the file is not in its format, a row has too
             many or too few fields, the columns of files differ, or the query fails.
         ImportError: pyarrow, or DuckDB for a query, is not installed.

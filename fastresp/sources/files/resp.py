@@ -109,7 +109,7 @@ class RespFile:
         return self._summary.commands if self._summary and self._start is not None else None
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the commands to send that was read, from 0 to 1; None if unknown.
+        """Return how much of the commands to send has been read, from 0 to 1; None if unknown.
 
         Args:
             rows: if given and the total is known, return the share of this many commands instead.

@@ -76,7 +76,7 @@ class Table:
         return NotImplemented if rows is None else rows
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the files in the first ``rows`` rows, from 0 to 1; None if unknown.
+        """Return the fraction of the files that the first ``rows`` rows make up; None if unknown.
 
         Args:
             rows: number of rows, which must not decrease from call to call; None for all rows
