@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import hypothesis
 import pytest
@@ -38,6 +40,22 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as with nohup
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow all cases of a test but the first few, in the order of their names' checksums.
+
+    ``@pytest.mark.few(3)`` leaves three, which are then spread over all parameters.
+    """
+    cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        other = item.get_closest_marker("slow") or item.get_closest_marker("long")
+        if (mark := item.get_closest_marker("few")) and not other:
+            cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    for (_, count), found in cases.items():
+        for item in sorted(found, key=lambda item: crc32(item.name.encode()))[count:]:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

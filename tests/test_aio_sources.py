@@ -160,6 +160,7 @@ def test_closed_coroutine(server: LocalServer, client: redis.Redis) -> None:
     assert asyncio.run(main()) == 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["load", "replies"])
 @pytest.mark.parametrize("pause", [0, 0.05])
 def test_a_loaded_source_is_released(server: LocalServer, kind: str, pause: float) -> None:

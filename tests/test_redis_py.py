@@ -192,6 +192,7 @@ def cluster(start_server: Callable[..., LocalServer], port: int) -> int:
     return port
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("by_url", [False, True])
 def test_cluster(cluster: int, by_url: bool) -> None:
     if by_url:

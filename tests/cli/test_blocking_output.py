@@ -60,6 +60,7 @@ def slowly_read(*command: object, stream: str = "stdout", **environment: str) ->
         return process.wait(60), data, words
 
 
+@pytest.mark.few(1)
 @UNBUFFERED
 def test_pop(unbuffered: str, client: redis.Redis) -> None:
     items = [f"{i}:" + "x" * 90 for i in range(4000)]
@@ -70,6 +71,7 @@ def test_pop(unbuffered: str, client: redis.Redis) -> None:
     assert client.keys("*") == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "unbuffered"),
     [("csv", ""), ("jsonl", "1"), slow("csv", "1"), slow("jsonl", "")],
@@ -84,6 +86,7 @@ def test_unload(kind: str, unbuffered: str, client: redis.Redis) -> None:
     assert {row["name"] for row in rows} == {"x" * 90}
 
 
+@pytest.mark.few(1)
 @UNBUFFERED
 def test_pack(unbuffered: str, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
@@ -94,6 +97,7 @@ def test_pack(unbuffered: str, tmp_path: Path) -> None:
     assert data == fastresp.pack_many(("SET", str(i), "v") for i in range(20_000))
 
 
+@pytest.mark.few(1)
 @UNBUFFERED
 def test_text(unbuffered: str, tmp_path: Path) -> None:
     """Text such as JSON is written the same way."""
@@ -104,6 +108,7 @@ def test_text(unbuffered: str, tmp_path: Path) -> None:
     assert len(json.loads(data)["names"]) == 1000
 
 
+@pytest.mark.few(1)
 @UNBUFFERED
 def test_errors_of_a_report(unbuffered: str, client: redis.Redis) -> None:
     """Standard error is complete."""
@@ -133,6 +138,7 @@ def test_output_that_stops_to_block_on_the_way(client: redis.Redis) -> None:
     assert data.split() == [b"%d" % i for i in range(100_000)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("output", "unbuffered"),
     [
@@ -193,6 +199,7 @@ def used(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("what", ["dump", "rejects", "unload"])
 def test_disk_that_becomes_full(what: str, server: LocalServer, tmp_path: Path) -> None:
     """The write before the failing one is short: a command is written completely or not at all."""

@@ -14,6 +14,7 @@ from fastresp.cli.exit_codes import Exit
 pytestmark = pytest.mark.usefixtures("url_in_environment")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "arguments",
     [

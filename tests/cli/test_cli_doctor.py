@@ -234,6 +234,7 @@ def late_replies(server: LocalServer, seconds: float) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_before_the_first_reply(
     start_server: Callable[..., LocalServer], number: int

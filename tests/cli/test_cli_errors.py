@@ -23,6 +23,7 @@ class TestErrors:
         ("SET", "b", 1),
     )
 
+    @pytest.mark.few(1)
     @TRANSPORTS
     def test_done_with_errors(self, client, resp, transport: str) -> None:
         for policy in ([], ["--on-error", "collect"]):
@@ -76,6 +77,7 @@ class TestErrors:
         assert "\\X1B[2J" in done.stdout.upper()
         assert "\x1b" not in done.stdout
 
+    @pytest.mark.few(1)
     @pytest.mark.parametrize(
         "options", [("--on-error", "stop"), ("--max-errors", "1"), ("--max-errors", "10%")]
     )
@@ -118,6 +120,7 @@ class TestTransportErrors:
         assert "Connection refused" in fields["error"]
         assert (fields["commands"], fields["transport"]) == (0, "")
 
+    @pytest.mark.few(1)
     @TRANSPORTS
     def test_wrong_password(self, start_server, resp, transport: str) -> None:
         server = start_server("--requirepass", "right")

@@ -47,6 +47,7 @@ def test_no_header_and_columns(client: redis.Redis) -> None:
     assert "--columns has 3 names, but the first row has 2 fields" in said.output
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("null", [[], ["--null"]])
 def test_lines_are_the_inverse_of_pop(client: redis.Redis, null: list[str]) -> None:
     items = [b"a b", b"", b"\xff\xfe\r", b'{"x": "}"}', b"last"] + ([b"two\nlines"] if null else [])

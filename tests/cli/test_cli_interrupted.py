@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("url_in_environment")
 
 
 class TestInterruptions:
+    @pytest.mark.few(2)
     @TRANSPORTS
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_load(self, server, client, transport: str, number: signal.Signals) -> None:
@@ -43,6 +44,7 @@ class TestInterruptions:
         assert fields["commands"] == fields["replies"] == client.dbsize()
         assert fields["error"] == "interrupted"
 
+    @pytest.mark.few(3)
     @pytest.mark.parametrize("wait", [0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5])
     def test_at_any_time(self, server, resp, wait: float) -> None:
         """There is no traceback, even while Python still imports.

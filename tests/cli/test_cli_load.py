@@ -162,6 +162,7 @@ def test_bar_under_a_rate_limit(server, client, resp) -> None:
 class TestDeleting:
     DELETE = "DEL user:{id}"
 
+    @pytest.mark.few(4)
     @pytest.mark.parametrize(
         "template",
         ["DEL user:{id}", "SET a {id}; unlink b", "FLUSHALL", "RESTORE {id} 0 x", "{name} {id}"],

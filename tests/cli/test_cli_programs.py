@@ -91,6 +91,7 @@ def test_count_of_thousands_of_digits(server: LocalServer, fake: Fake) -> None:
     assert "redis-cli lost the connection" in str(failed_load(server))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("reads", ["", "cat > /dev/null; "], ids=["deaf", "reading"])
 def test_outputs_closed_and_no_end(server: LocalServer, fake: Fake, reads: str) -> None:
     fake(f"{reads}exec sleep 600 >&- 2>&-")
@@ -129,6 +130,7 @@ def test_program_that_left_its_group(server: LocalServer, fake: Fake) -> None:
     assert isinstance(failed_load(server, 1.0), fastresp.TransportTimeout)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "flood",
     [
@@ -267,6 +269,7 @@ def _is_busy(client: redis.Redis) -> bool:
 # A server that closes what is idle
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("transport", ["socket", "redis-cli"])
 def test_idle_timeout_of_the_server_is_named(
     start_server: Callable[..., LocalServer], transport: str

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cases import most_slow
 
 from fastresp.cli.demo.command import HOW
 from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, PIPELINE
@@ -181,8 +180,9 @@ class TestLoads:
     def test_cli_that_fails(self):
         assert "/bin/false --pipe failed" in failure("demo", code=3, FASTRESP_CLI="/bin/false")
 
+    @pytest.mark.few(1)
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    @pytest.mark.parametrize("pause", most_slow([0.2, 0.6, 1.2], 1))
+    @pytest.mark.parametrize("pause", [0.2, 0.6, 1.2])
     def test_stopped(self, number, pause):
         process = subprocess.Popen(
             [sys.executable, "-m", "fastresp", "demo"], stderr=subprocess.PIPE, text=True
@@ -203,6 +203,7 @@ def test_version():
     assert (done.returncode, done.stdout) == (0, "fastresp 0.1.0\n")
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -232,6 +233,7 @@ def test_template_error_has_a_caret():
     assert words.endswith("\n    HSET user:{id\n              ^\n")
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("content", "template", "words"),
     [

@@ -21,6 +21,7 @@ def help_of(*command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_help_fits_80_columns_without_a_broken_word(name: str) -> None:
     text = help_of(*name.split())
@@ -42,6 +43,7 @@ def options_of(name: str) -> set[str]:
     return {option for option in found if option.startswith("--")} | {"--help"}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_lists_all_parameters(name: str) -> None:
     text = help_of(name)

@@ -167,6 +167,7 @@ def test_failures(
     assert Path("x.csv").read_text() == "old"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(
     number: signal.Signals, start_server: Callable[..., LocalServer], tmp_path: Path
@@ -218,6 +219,7 @@ def test_fields_with_spaces_and_without_a_name(server: LocalServer) -> None:
         assert "--fields has an empty name" in done.stderr
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("fields", "names"),
     [
@@ -268,6 +270,7 @@ def test_file_of_one_that_was_killed(
     assert path.read_text().splitlines()[1:] == ['"user:1","Ann"']
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("where", ["file", "/dev/full"])
 def test_failure_in_the_midst(kind: str, where: str, client: redis.Redis, tmp_path: Path) -> None:

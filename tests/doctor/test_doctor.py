@@ -27,6 +27,7 @@ from fastresp.server.settings import Server
 class TestMeasured:
     """``doctor()`` finds the planted fault, and nothing else if nothing else is wrong."""
 
+    @pytest.mark.few(2)
     @SERVERS
     def test_healthy(self, program: str) -> None:
         with LocalServer(program=located(program, WHEEL_SERVERS)) as server:

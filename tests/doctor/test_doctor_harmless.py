@@ -91,6 +91,7 @@ class TestRights:
 
 
 class TestHarmless:
+    @pytest.mark.few(1)
     @pytest.mark.parametrize("watching", [False, True])
     def test_the_plan_names_every_command(self, watching: bool, port: int) -> None:
         """It names exactly the commands that the server counted."""
@@ -133,6 +134,7 @@ class TestHarmless:
             assert 0 < changed <= WRITES and 10 <= opened <= 70
             assert sent < 7e6
 
+    @pytest.mark.few(1)
     @pytest.mark.parametrize(
         ("save", "own", "written"),
         [

@@ -22,6 +22,7 @@ from fastresp.server.local_server import LocalServer
 class TestWatched:
     """``watch()`` with one client in its own process."""
 
+    @pytest.mark.few(1)
     @pytest.mark.parametrize(
         ("program", "manner", "code", "grade"),
         [
@@ -106,6 +107,7 @@ class TestWatched:
                 break
         assert "connections-refused" in changes(found[-1])
 
+    @pytest.mark.few(1)
     @SERVERS
     def test_healthy(self, program: str) -> None:
         with (
@@ -122,6 +124,7 @@ class TestWatched:
         if program in ("redis-8.2", "valkey-8.1", "valkey-9.1"):
             assert use.busiest and use.busiest > 1000
 
+    @pytest.mark.few(1)
     @SERVERS
     def test_queue(self, program: str) -> None:
         """Commands that come one at a time, from clients that rarely wait for a reply."""
@@ -145,6 +148,7 @@ class TestWatched:
         assert use.active == 2 and use.senders == 1
         assert use.busiest is None or use.busiest_name == "producer"
 
+    @pytest.mark.few(1)
     @SERVERS
     def test_commands_that_set_up_connections(self, program: str, port: int) -> None:
         """redis-py's first commands over TCP are not counted, nor errors of those unknown."""
@@ -159,6 +163,7 @@ class TestWatched:
         assert use is not None and use.connections and use.errors == 0
         assert use.commands_per_read is not None and use.commands_per_read > 10
 
+    @pytest.mark.few(2)
     @SERVERS
     def test_our_own_commands_are_not_counted(self, program: str) -> None:
         with LocalServer(program=located(program, WHEEL_SERVERS)) as server:

@@ -27,6 +27,7 @@ from fastresp.server.local_server import LocalServer
 # Items pushed are popped
 
 
+@pytest.mark.few(28)
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("order", ["fifo", "lifo"])
 @pytest.mark.parametrize("batch", [1, 7, 1000, 65_534])

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import redis
 from buffers import DELIVERIES, Open
-from cases import most_slow
 
 import fastresp
 import fastresp.aio
@@ -136,8 +135,9 @@ print(got == [b"%d" % i for i in range(made)], interruptions)
 """
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("where", ["main", "idle"])
-@pytest.mark.parametrize("way", most_slow(["pop", "consume", "pop_arrow", "push", "len"], 2))
+@pytest.mark.parametrize("way", ["pop", "consume", "pop_arrow", "push", "len"])
 def test_interruptions_at_random_lose_nothing(
     server: LocalServer, client: redis.Redis, way: str, where: str
 ) -> None:

@@ -111,6 +111,7 @@ class Producer(threading.Thread):
         buffer.close()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seconds", [3, pytest.param(12, marks=pytest.mark.long)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_kills(

@@ -61,6 +61,7 @@ def settled_memory(client: redis.Redis) -> int:
     return used
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", CASES)
 def test_estimate_matches_a_real_server(start_server, name: str) -> None:
     commands = CASES[name]

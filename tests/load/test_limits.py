@@ -79,6 +79,7 @@ def answers_of(code: str, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("load", LOADS)
 def test_descriptors(load: str, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     """With any number of descriptors left, from 0: the load works or raises TransportError."""
@@ -168,12 +169,14 @@ MEMORY_LOADS = ["socket", "8 sockets", "redis-cli", "asyncio", "iter_replies"]
 MEMORY_ERRORS = {None, "MemoryError", "TransportError", "TransportTimeout"}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("load", MEMORY_LOADS)
 @pytest.mark.parametrize("megabytes", [0, 25])
 def test_memory(megabytes: int, load: str, server: LocalServer, client: redis.Redis) -> None:
     assert limited(load, megabytes, server, client) in MEMORY_ERRORS - {None}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
 def test_memory_for_a_file(suffix: str, server: LocalServer, tmp_path: Path) -> None:
     """A thread that can't start for lack of memory must not be waited for forever."""
@@ -210,6 +213,7 @@ def test_each_amount_of_memory(load: str, server: LocalServer, client: redis.Red
         assert limited(load, megabytes, server, client) in MEMORY_ERRORS
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("limit", [0, 1, 100, 5_000, 50_000])
 def test_file_size(limit: int, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     """On a full disk, dump() leaves whole commands and rejects= whole lines."""

@@ -132,6 +132,7 @@ def test_a_script_that_hangs(
     assert not psutil.pid_exists(int(capfd.readouterr().out.split()[0]))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("obeyed", [True, False])
 def test_ctrl_c(tmp_path: Path, obeyed: bool) -> None:
     """The scripts get the signal; one that ignores it is killed with its server."""
@@ -198,6 +199,7 @@ def test_a_noisy_row_is_measured_again(
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["twice.json"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("mode", "looked_at"), [("", ["one", "two"]), ("--fast", [])])
 def test_only_a_full_run_measures_again(
     scripts: Run, monkeypatch: pytest.MonkeyPatch, mode: str, looked_at: list[str]

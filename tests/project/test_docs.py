@@ -83,6 +83,7 @@ def check_console(shell: Shell, block: Block, where: str) -> None:
         )
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page(
     page: Path,

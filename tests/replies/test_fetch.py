@@ -336,6 +336,7 @@ def test_server_killed(pattern: bool, start_server: Callable[..., LocalServer]) 
         list(batches)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("pattern", [True, False])
 def test_server_frozen(pattern: bool, start_server: Callable[..., LocalServer]) -> None:
     server = start_server()

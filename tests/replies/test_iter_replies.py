@@ -54,6 +54,7 @@ def test_as_redis_py_has_it(execute: Execute, server: LocalServer, client: redis
     ]  # fmt: skip
 
 
+@pytest.mark.few(1)
 def test_many(execute: Execute, server: LocalServer) -> None:
     fastresp.mass_insert(((i, i) for i in range(200_000)), "SET k{0} {1}", server=server.url)
     got = execute(range(200_000), "GET k{0}", server=server.url)
@@ -261,6 +262,7 @@ def test_server_killed(execute: Execute, start_server: Callable[..., LocalServer
     assert 0 < report.replies <= report.commands < 300_000
 
 
+@pytest.mark.few(1)
 def test_server_frozen(execute: Execute, start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
     os.kill(server.process.pid, signal.SIGCONT)

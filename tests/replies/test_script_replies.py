@@ -33,6 +33,7 @@ def execute(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
     return request.param
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("rows", "pause"), [pytest.param(ROWS, 0.01, marks=pytest.mark.slow), (2 * KEYS, 0)]
 )
@@ -51,6 +52,7 @@ def test_replies_in_order(
     assert sums(client) == expected(rows)
 
 
+@pytest.mark.few(1)
 def test_errors_in_their_place(execute: Callable[..., list[Any]], server: LocalServer) -> None:
     script = Script("""
         if redis.call('INCR', KEYS[1]) % 10 == 0 then return redis.error_reply('TEN of them') end
@@ -83,6 +85,7 @@ def test_error_raised_in_its_place(server: LocalServer, client: redis.Redis) -> 
     assert got == [b"%d" % i for i in range(500)]
 
 
+@pytest.mark.few(1)
 def test_replies_over_tls(
     execute: Callable[..., list[Any]], tls: Callable[..., str], tls_server: LocalServer
 ) -> None:
@@ -101,6 +104,7 @@ def test_script_returns_noscript(execute: Callable[..., list[Any]], server: Loca
     assert [(error.row, error.index) for error in replies[1::2]] == [(0, 1), (1, 3), (2, 5)]
 
 
+@pytest.mark.few(1)
 def test_large_replies(execute: Callable[..., list[Any]], server: LocalServer) -> None:
     script = Script("return string.rep('x', 100000) .. ARGV[1]")
     with flushing(server, 0.005):

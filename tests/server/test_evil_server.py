@@ -95,6 +95,7 @@ def against(evil: str, filled: LocalServer, folder: Path, *late: bool) -> dict[s
     return {name: result for (name, _), (_, result) in zip(cases, outcomes, strict=True)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("evil", ["honest", "one byte at a time"])
 def test_right_results(
     filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
@@ -194,6 +195,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("evil", CASES)
 def test_all_callers(filled: LocalServer, tmp_path: Path, evil: str) -> None:
     against(evil, filled, tmp_path, False, True)
@@ -207,6 +209,7 @@ READ_BY_DOCTOR = [
 ]
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("evil", READ_BY_DOCTOR)
 def test_doctor_that_watches(
@@ -301,6 +304,7 @@ MORE_MEMORY = [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("evil", "caller"),
     [*MEMORY, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE_MEMORY)],

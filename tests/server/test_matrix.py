@@ -37,6 +37,7 @@ def client_version(program: str) -> str:
     return " ".join(done.stdout.split()[:2])
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("cli_name", ["redis-cli", *WHEEL_CLIS])
 @pytest.mark.parametrize("server_name", ["redis-server", *WHEEL_SERVERS])
 def test_load(

@@ -91,6 +91,7 @@ def test_send_from_a_non_blocking_pipe(client: redis.Redis) -> None:
         assert client.dbsize() == (0 if command == "check -" else 300)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_load_from_a_non_blocking_pipe(kind: str, client: redis.Redis) -> None:
     with Late(SOURCES[kind]) as stdin:
@@ -145,6 +146,7 @@ FILES: dict[str, Callable[[int], Any]] = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("kind", ["csv", "arrow", "resp", "gzip"])
 def test_non_blocking_file_objects(kind: str, file: str) -> None:

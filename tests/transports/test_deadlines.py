@@ -134,6 +134,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("caller", "answer"), CASES)
 def test_server_that_never_finishes_a_reply(short: None, caller: str, answer: Answer) -> None:
     started = time.monotonic()
@@ -143,6 +144,7 @@ def test_server_that_never_finishes_a_reply(short: None, caller: str, answer: An
     assert caught.value.report is None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("answer", "words"),
     [(trickle, "incomplete reply"), (slow_answers, "could not be opened within 0.6 s")],
@@ -154,6 +156,7 @@ def test_dry_run_when_a_reply_never_ends(short: None, answer: Answer, words: str
     assert words in found.inquiry.unreachable
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("answer", [silent, trickle])
 def test_server_that_answers_the_first_connection_only(
     short: None, server: LocalServer, answer: Answer
@@ -207,6 +210,7 @@ def test_opening_is_cancelled(short: None) -> None:
     assert "0 commands" in error.__notes__[0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("connections", [1, 64])
 def test_frozen_server(
     insert: Insert, start_server: Callable[..., LocalServer], connections: int

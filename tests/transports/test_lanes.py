@@ -162,6 +162,7 @@ def test_server_is_killed(insert: Insert, start_server: Callable[..., LocalServe
     assert 0 < report.acknowledged <= report.acknowledged + report.in_doubt < ROWS
 
 
+@pytest.mark.few(1)
 def test_frozen_server(insert: Insert, start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
     freeze = lambda: os.kill(server.process.pid, signal.SIGSTOP)  # noqa: E731
@@ -220,6 +221,7 @@ def test_cancelled(server: LocalServer, client: redis.Redis) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("rate", "count", "connections"), [(2000, 3000, 3), (500, 500, 40)])
 def test_rate_limit(
     insert: Insert, server: LocalServer, rate: int, count: int, connections: int
@@ -232,6 +234,7 @@ def test_rate_limit(
     assert 0.9 * count / rate < report.seconds < 8 * count / rate
 
 
+@pytest.mark.few(1)
 def test_connections_that_the_server_closes_unused(
     insert: Insert, start_server: Callable[..., LocalServer]
 ) -> None:

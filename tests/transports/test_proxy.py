@@ -158,6 +158,7 @@ def others(client: redis.Redis) -> bool:
     return len(client.client_list()) > 1
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("caller", CALLERS)
 def test_fault(caller: str, kind: str, server: LocalServer) -> None:

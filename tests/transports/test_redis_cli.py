@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 import redis
-from cases import most_slow
 from loads import VALUE, interrupted, running_load, whole_prefix
 
 import fastresp
@@ -92,6 +91,7 @@ def test_redis_cli_killed(server: LocalServer, client: redis.Redis) -> None:
     assert caught.value.report is not None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [10, 500_000], ids=["in-the-pipe", "pipe-full"])
 def test_frozen_server(start_server: Callable[..., LocalServer], count: int) -> None:
     server = start_server()
@@ -233,7 +233,8 @@ def wait_until_gone(children: list[psutil.Process]) -> None:
     assert not alive
 
 
-@pytest.mark.parametrize("attempt", most_slow(range(10)))
+@pytest.mark.few(2)
+@pytest.mark.parametrize("attempt", range(10))
 def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     """SIGINT to the whole process group, as a terminal sends it."""
     child = running_load(server.url, "redis-cli", 10_000 + 7919 * attempt)
@@ -259,7 +260,8 @@ def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -
     wait_until_gone(started)
 
 
-@pytest.mark.parametrize("attempt", most_slow(range(10)))
+@pytest.mark.few(1)
+@pytest.mark.parametrize("attempt", range(10))
 def test_killed_without_warning(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     """kill -9 of the loading process: the server got whole commands only, and redis-cli ends."""
     child = running_load(server.url, "redis-cli", 10_000 + 7919 * attempt)

@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from cases import most_slow
 from loads import Insert, insert_sync
 from scripts import ADD, KEYS, ROWS, data, expected, flushing, sums
 from server_programs import WHEEL_SERVERS, located
@@ -48,7 +47,8 @@ def test_transport(server: LocalServer) -> None:
         fastresp.mass_insert(data(10), command, server=server.url, transport="redis-cli")
 
 
-@pytest.mark.parametrize("connections", most_slow([1, 3], 1))
+@pytest.mark.few(1)
+@pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 def test_forgotten_again_and_again(
     insert: Insert, server: LocalServer, client: redis.Redis, columns: bool, connections: int,
@@ -71,6 +71,7 @@ def test_forgotten_again_and_again(
     assert report.bytes_sent > once
 
 
+@pytest.mark.few(1)
 def test_forgotten_all_the_time(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
     with flushing(server, 0):
         report = insert(data(), ADD.command("u:{id}", "{n}"), server=server.url)
@@ -78,6 +79,7 @@ def test_forgotten_all_the_time(insert: Insert, server: LocalServer, client: red
     assert sums(client) == expected()
 
 
+@pytest.mark.few(1)
 def test_only_the_script_is_resent(
     insert: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
@@ -125,6 +127,7 @@ def test_errors_of_the_script(insert: Insert, server: LocalServer, tmp_path: Pat
     ]
 
 
+@pytest.mark.few(1)
 def test_stopped_while_it_is_forgotten(insert: Insert, server: LocalServer) -> None:
     """Commands that were not run count as unsent."""
     script = Script("redis.call('INCR', 'ran') return redis.call('LPUSH', KEYS[1], 1)")
@@ -139,6 +142,7 @@ def test_stopped_while_it_is_forgotten(insert: Insert, server: LocalServer) -> N
         assert report.commands == report.replies
 
 
+@pytest.mark.few(1)
 def test_lost_while_it_is_forgotten(
     insert: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
@@ -198,6 +202,7 @@ def test_large_arguments(server: LocalServer, client: redis.Redis) -> None:
         assert client.strlen(f"k{key}") == sum(len(text) for k, text in rows if k == key)
 
 
+@pytest.mark.few(1)
 def test_over_tls(insert: Insert, tls: Callable[..., str], tls_server: LocalServer) -> None:
     with flushing(tls_server), redis.Redis.from_url(tls_server.url) as client:
         report = insert(data(100_000), ADD.command("u:{id}", "{n}"), server=tls())
@@ -205,6 +210,7 @@ def test_over_tls(insert: Insert, tls: Callable[..., str], tls_server: LocalServ
     assert (report.commands, report.replies, report.failed) == (100_000, 100_000, 0)
 
 
+@pytest.mark.few(1)
 def test_rate_limit(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
     with flushing(server, 0.02):
         report = insert(data(2000), ADD.command("u", "{n}"), server=server.url, rate_limit=4000)
@@ -238,6 +244,7 @@ def test_rights(insert: Insert, start_server: Callable[..., LocalServer], right:
         assert client.hget("u:9", "n") == b"10"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("server_name", ["redis-server", *WHEEL_SERVERS])
 def test_error_replies_of_servers(server_name: str) -> None:
     with LocalServer(program=located(server_name, WHEEL_SERVERS)) as server:

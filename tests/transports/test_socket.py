@@ -131,6 +131,7 @@ def test_sentinel(insert: Insert, start_server: Callable[..., LocalServer], port
 # Rates and memory
 
 
+@pytest.mark.few(1)
 def test_rate_limit(insert: Insert, server: LocalServer) -> None:
     """It is never exceeded, and it is reached unless other processes use the CPU."""
     best = 0.0
@@ -146,6 +147,7 @@ def test_rate_limit(insert: Insert, server: LocalServer) -> None:
     assert best > 2000
 
 
+@pytest.mark.few(1)
 def test_no_burst_after_a_pause(insert: Insert, server: LocalServer) -> None:
     """After a pause of the source the rate stays the same."""
     resumed = 0.0
@@ -161,6 +163,7 @@ def test_no_burst_after_a_pause(insert: Insert, server: LocalServer) -> None:
     assert time.monotonic() - resumed > 0.85
 
 
+@pytest.mark.few(1)
 def test_slow_rate_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
     assert insert(commands(3), server=server.url, rate_limit=2, timeout=0.3).replies == 3
 
@@ -194,6 +197,7 @@ print(peak() - before)
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
 @pytest.mark.parametrize("what", ["many", "large"])
 def test_memory(server: LocalServer, client: redis.Redis, kind: str, what: str) -> None:

@@ -135,6 +135,7 @@ def test_source_raises_when_the_server_is_gone_too(
     assert "lost the connection" in "".join(caught.value.__notes__)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("attempt", range(10))
 def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     child = running_load(server.url, "socket", 10_000 + 7919 * attempt)

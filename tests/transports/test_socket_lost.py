@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import redis
-from cases import most_slow
 from loads import Insert, commands, in_the_background, insert_asyncio, insert_sync, lost
 
 import fastresp
@@ -25,12 +24,14 @@ from fastresp.transports.socket import SocketTransport
 from fastresp.transports.window import Window
 
 
-@pytest.mark.parametrize("seed", most_slow(range(20)))
+@pytest.mark.few(1)
+@pytest.mark.parametrize("seed", range(20))
 def test_killed_server_sync(start_server: Callable[..., LocalServer], seed: int) -> None:
     kill_at_random(insert_sync, start_server, seed)
 
 
-@pytest.mark.parametrize("seed", most_slow(range(100, 106), 2))
+@pytest.mark.few(1)
+@pytest.mark.parametrize("seed", range(100, 106))
 def test_killed_server_asyncio(start_server: Callable[..., LocalServer], seed: int) -> None:
     kill_at_random(insert_asyncio, start_server, seed)
 
@@ -80,6 +81,7 @@ def test_killed_connection(insert: Insert, server: LocalServer, client: redis.Re
     assert 0 < report.acknowledged <= client.dbsize() <= report.acknowledged + report.in_doubt
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [10, 500_000], ids=["in-the-buffers", "buffers-full"])
 def test_frozen_server(
     insert: Insert, start_server: Callable[..., LocalServer], count: int
@@ -100,6 +102,7 @@ def test_frozen_server(
     assert report.in_doubt + report.unsent > 0
 
 
+@pytest.mark.few(1)
 def test_slow_source_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
     data = commands(100_000, 50_000, lambda: time.sleep(1.5))
     assert insert(data, server=server.url, timeout=1.0).replies == 100_000
@@ -113,6 +116,7 @@ while now() < start + 0.1 do end
 """
 
 
+@pytest.mark.few(1)
 def test_slow_server_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
     """Commands of 0.1 s each, all in the server's buffers from the start.
 
@@ -217,6 +221,7 @@ class Proxy:
         self.listener.close()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("bad", "words"),
     [

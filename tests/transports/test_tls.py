@@ -39,6 +39,7 @@ def commands(count: int) -> Iterator[tuple[str, str, str]]:
         yield "SET", f"key:{i}", VALUE
 
 
+@pytest.mark.few(1)
 def test_load(insert: Callable[..., fastresp.Report], tls: Callable[..., str]) -> None:
     report = insert(commands(200_000), server=tls())
     assert (report.commands, report.replies, report.failed) == (200_000, 200_000, 0)
@@ -66,6 +67,7 @@ def test_auto_chooses_the_socket_for_a_client(tls: Callable[..., str]) -> None:
     assert fastresp.mass_insert(commands(10), server=tls()).transport == "redis-cli"
 
 
+@pytest.mark.few(1)
 def test_replies_and_commands_at_once(
     insert: Callable[..., fastresp.Report], tls: Callable[..., str]
 ) -> None:
@@ -105,6 +107,7 @@ def test_errors_have_their_rows(
     assert [error.row for error in report.errors] == list(range(999, 50_000, 1000))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("at", [30_000, 90_000, 170_000])
 def test_server_killed(
     insert: Callable[..., fastresp.Report],
@@ -125,6 +128,7 @@ def test_server_killed(
     assert 0 < report.acknowledged <= report.commands < 300_000
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("attempt", range(5))
 def test_ctrl_c(tls: Callable[..., str], attempt: int) -> None:
     """Even during a TLS call nothing is sent twice, and the report is right."""

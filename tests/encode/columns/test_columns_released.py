@@ -207,6 +207,7 @@ def test_ctrl_c_while_all_rows_are_left_out() -> None:
     assert errors.splitlines()[-1] == "KeyboardInterrupt"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2])
 def test_cancelled(after_s: float, server: LocalServer, client: redis.Redis) -> None:
     """Cancel between batches, and while a thread waits for the next batch."""

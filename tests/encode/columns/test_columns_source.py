@@ -156,6 +156,7 @@ NANOARROW = "import nanoarrow as na; source = na.Array(['a', None, 'b'], na.stri
 ARRO3 = "import arro3.core as a; source = a.Array(['a', None, 'b'], a.DataType.string())"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("dunder", "make"),
     [

@@ -44,6 +44,7 @@ LARGE = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
 @pytest.mark.parametrize("name", LARGE)
 def test_large_values(name: str, nulls: str) -> None:
@@ -62,6 +63,7 @@ def test_large_values(name: str, nulls: str) -> None:
             )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
 @pytest.mark.parametrize("count", [1, 9, 99])
 def test_large_items(nulls: str, count: int) -> None:
@@ -124,6 +126,7 @@ def test_huge_json() -> None:
     assert dumped(table, "SET k {*!json}") == dumped(as_rows(table), "SET k {*!json}")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("chunk_bytes", [1, 64, 1000, 70_000])
 def test_small_chunks(chunk_bytes: int) -> None:
     """Memory grows at any point of a command."""

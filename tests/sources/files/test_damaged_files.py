@@ -153,6 +153,7 @@ def damage(kind: str, count: int, folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files(tmp_path: Path, kind: str) -> None:
     assert damage(kind, 200, tmp_path) == []

@@ -35,6 +35,7 @@ class Endless(io.RawIOBase):
         return (self.line * (size // len(self.line) + 2))[start : start + size]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", LINES)
 def test_reading_ahead_is_bounded(kind: str) -> None:
     source = Endless(kind)

@@ -127,6 +127,7 @@ def test_rows_that_cannot_be_encoded_name_the_file(
     assert client.llen("list") == 3
 
 
+@pytest.mark.few(1)
 def test_exceptions_of_the_source_propagate_unchanged(
     insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:

@@ -194,6 +194,7 @@ def test_no_lines(tmp_path: Path) -> None:
 # Encodings.
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "cp1252", "utf-8-sig"])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_encodings(encoding: str, pack: Any) -> None:
