@@ -116,7 +116,7 @@ max_errors = option(
     "--max-errors",
     metavar="N|N%",
     section=ERRORS,
-    help="Stop above N errors, or N% of at least 100 replies.",
+    help="Stop after more than N errors, or N% of 100+ replies.",
 )
 rejects = option(
     "--rejects",
