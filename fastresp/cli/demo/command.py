@@ -132,7 +132,7 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
         )
     if client.from_wheel:
         notes.append(
-            f"* {client.name} {client.version} comes from a wheel, and is slower than a redis-cli "
+            f"* {client.name} {client.version} comes from a wheel, and is slower than redis-cli "
             "from a package. To compare with that one, install it (Debian: apt install "
             "redis-tools; macOS: brew install redis)."
         )
