@@ -15,7 +15,14 @@ from .exit_codes import MEANINGS, CommonOptions, Ended, Exit, fail, say
 
 __all__ = ["app", "main"]
 
-HELP = "Load files and Python data into Redis and Valkey at the speed of the server."
+HELP = """\
+Load files and Python data into Redis and Valkey as fast as the server can execute commands.
+
+fastresp load users.csv "HSET user:{id} {**}" --server redis://db:6379/0
+
+See fastresp load --help for bad rows and lost connections. In Python, load rows and DataFrames
+with fastresp.mass_insert().
+"""
 LOAD, RESP, READ, TRY = "Load", "RESP files", "Read back", "Diagnose and compare"
 COMMANDS = {
     "load": Listed(LOAD, "load:load", "Load a file into a server: one or more commands per row."),
@@ -23,7 +30,7 @@ COMMANDS = {
     "pack": Listed(RESP, "resp_files:pack", "Write the RESP that fastresp load would send."),
     "check": Listed(RESP, "resp_files:check", "Check a RESP file and summarize its commands."),
     "unload": Listed(READ, "unload:unload", "Write keys to a file that fastresp load can reload."),
-    "pop": Listed(READ, "pop:pop", "Pop items from a list and write them to stdout, one a line."),
+    "pop": Listed(READ, "pop:pop", "Pop items from a list and write them to stdout, one per line."),
     "doctor": Listed(TRY, "doctor:diagnose", "Find what limits the throughput of a server."),
     "demo": Listed(TRY, "demo.command:demo", "Compare ways to load data on a temporary server."),
 }
@@ -87,8 +94,7 @@ def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: s
     is_eager=True,
     expose_value=False,
     callback=_install_completion,
-    help="Install tab completion for bash, zsh or fish.",
-    show_default="$SHELL",
+    help="Install tab completion; default: for $SHELL.",
 )
 @option(
     "--show-completion",
@@ -98,8 +104,7 @@ def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: s
     is_eager=True,
     expose_value=False,
     callback=_show_completion,
-    help="Print the completion script.",
-    show_default="$SHELL",
+    help="Print its script, for bash, zsh or fish.",
 )
 def app(traceback: bool) -> None:
     """Keep the options of all commands."""

@@ -35,7 +35,7 @@ class Formatter(click.HelpFormatter):
                 super().write_text(_unbroken(paragraph))
 
     def write_dl(
-        self, rows: Iterable[tuple[str, str]], col_max: int = 24, col_spacing: int = 2
+        self, rows: Iterable[tuple[str, str]], col_max: int = 28, col_spacing: int = 2
     ) -> None:
         fixed = [(first, _unbroken(second)) for first, second in rows]
         super().write_dl(fixed, col_max, col_spacing)

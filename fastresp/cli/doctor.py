@@ -49,14 +49,14 @@ Row: TypeAlias = tuple[str, str, str]
     "url",
     metavar="[URL]",
     required=False,
-    help="URL of the server, as for --server; default: REDIS_URL.",
+    help="The server, as for --server.",
 )
 @option(
     "--watch",
     "seconds",
     metavar="S",
     type=click.FloatRange(min=0.5),
-    help="Only watch the server for S seconds, while it is in use; measure nothing.",
+    help="Watch S seconds of normal use; send no test commands.",
 )
 @options.as_json
 @options.server

@@ -55,7 +55,7 @@ def _lines(found: DryRun, asked: str) -> list[str]:
     if not found.inquiry.unreachable:
         lines += _server_lines(found.inquiry)
     if asked:
-        lines.append(f"You will be asked first, unless you give --yes: {asked}")
+        lines.append(f"fastresp will ask first, unless you add --yes: {asked}")
     if found.problems:
         lines += ["", "Problems found:", *_problems(found)]
     else:

@@ -12,6 +12,7 @@ from typing import IO, Any, NoReturn
 import click
 
 from ..outcome.errors import (
+    CommandError,
     EncodeError,
     FastrespError,
     LoadErrors,
@@ -134,9 +135,17 @@ def _words(error: BaseException) -> str:
             return f"{name}: {words}; check the path"
         case EncodeError():
             return message_with_file(error)
+        case CommandError():
+            return _with_notes(error)
         case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
             return message_of(error)
     return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"
+
+
+def _with_notes(error: CommandError) -> str:
+    """Return the server's words, and what fastresp says about them."""
+    notes = [note.removeprefix("fastresp: ") for note in getattr(error, "__notes__", ())]
+    return f"{error} ({'; '.join(notes)})" if notes else str(error)
 
 
 def _report_fields(report: Report | None) -> dict[str, Any]:

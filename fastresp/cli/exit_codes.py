@@ -27,11 +27,11 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "success",
-    Exit.ERRORS: "error replies, or data that can't be read or sent; what came before is loaded",
+    Exit.ERRORS: "error replies, or data that can't be read or sent",
     Exit.STOPPED: "stopped by --max-errors or --on-error stop",
     Exit.LOST: "the server can't be used, or the connection was lost",
-    Exit.INTERRUPTED: "interrupted, as by Ctrl-C",
-    Exit.ADVICE: "fastresp doctor has advice, but found no problem (which is 1)",
+    Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",
+    Exit.ADVICE: "fastresp doctor has advice (1: it found a problem)",
     Exit.USAGE: "wrong usage: an option, the template, a missing file",
 }
 # A server's words are untrusted: escape sequences would command the terminal. Shown as \x1b.

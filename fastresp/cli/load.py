@@ -132,10 +132,19 @@ def load(
 
     fastresp load users.csv "HSET user:{id} {**}" --server redis://db:6379/0
 
-    Several templates make several commands per row. A .resp file needs no template, since it
-    holds whole commands. Nor does a file that --rejects wrote: fastresp load FILE --retry.
+    In a template, {id} is a column, and {**} is all other columns as field-value pairs. Several
+    templates make several commands per row. A .resp file has whole commands and needs no template.
 
-    Before commands that delete data, such as DEL, you are asked; without a terminal to ask on,
+    An error reply does not end the load. --rejects FILE saves the failed commands, and fastresp
+    load FILE --retry sends them again.
+
+    A row that can't be read, or a null that can't be sent, ends the load; earlier rows may be
+    loaded. --bad-rows skip leaves out such rows, --nulls skip such fields.
+
+    If the connection is lost, the load ends and nothing is sent again. The report counts the
+    commands that were answered, are in doubt, or were not sent.
+
+    Before commands that delete data, such as DEL, fastresp asks. Without a terminal to ask on,
     --yes is required.
     """
     how = How(
@@ -157,7 +166,7 @@ def load(
 
 @command("send")
 @options.resp_source
-@options.limit
+@options.resp_limit
 @options.skip_truncated
 @options.server
 @options.connections
@@ -191,7 +200,7 @@ def send(
     fastresp send users.resp --server redis://db:6379/0
 
     The whole file is checked before anything is sent. Standard input can't be read twice: it is
-    checked while it is sent, and you are not asked before commands that delete data.
+    checked while it is sent, and fastresp does not ask before commands that delete data.
     """
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,

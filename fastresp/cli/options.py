@@ -24,7 +24,7 @@ server = option(
     "--server",
     metavar="URL",
     section=SERVER,
-    help="redis://, rediss:// (TLS), valkey://, valkeys:// or unix://.",
+    help="redis://, rediss:// (TLS), valkey://, valkeys://, unix://.",
     show_default="$REDIS_URL, else redis://localhost:6379/0",
 )
 transport = option(
@@ -33,19 +33,22 @@ transport = option(
     default="socket",
     metavar="T",
     section=SERVER,
-    help="socket, redis-cli, or auto: redis-cli where it supports all the options given.",
+    help="socket, redis-cli, or auto: redis-cli unless an option needs the socket.",
     show_default=True,
 )
 sql = option(
-    "--sql", metavar="QUERY", section=DATA, help="Load the result of this SQL query over 'source'."
+    "--sql",
+    metavar="QUERY",
+    section=DATA,
+    help="Load the result of this SQL query; its table is 'source'.",
 )
 format = option(  # noqa: A001
     "--format",
     type=click.Choice(["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp"]),
     metavar="F",
     section=DATA,
-    help="Input format; overrides the file extension: csv, tsv, jsonl, lines, parquet, arrow or "
-    "resp.",
+    help="Input format; overrides the file extension. One of csv, tsv, jsonl, lines, parquet, "
+    "arrow, resp.",
 )
 delimiter = option(
     "--delimiter",
@@ -58,7 +61,7 @@ no_header = option(
     "--no-header",
     is_flag=True,
     section=DATA,
-    help="CSV without a header line; name the fields {0}, {1} or {column_1}, {column_2}.",
+    help="CSV without a header line; its fields are {0}, {1}, ...",
 )
 columns = option(
     "--columns", metavar="A,B", section=DATA, help="Column names for CSV without a header line."
@@ -67,21 +70,21 @@ encoding = option(
     "--encoding",
     metavar="E",
     section=DATA,
-    help="Encoding of a text file, such as latin-1.",
+    help="Text encoding, such as latin-1.",
     show_default="UTF-8",
 )
 null_values = option(
     "--null-values",
     metavar="X,Y",
     section=DATA,
-    help="Unquoted CSV fields that mean null, besides empty ones, such as 'NULL,\\N'.",
+    help="Unquoted CSV fields that mean null, like empty ones.",
 )
 bad_rows = option(
     "--bad-rows",
     metavar="HOW",
     default="error",
     section=DATA,
-    help="Rows that can't be read: error (stop), skip, or a FILE to write them to.",
+    help="Rows that can't be read: error, skip, or a FILE to write them to.",
     show_default=True,
 )
 null = option(
@@ -89,7 +92,7 @@ null = option(
     "-0",
     is_flag=True,
     section=DATA,
-    help="Lines end with a NUL byte, as fastresp pop --null writes them.",
+    help="Lines end with NUL, as written by fastresp pop --null.",
 )
 nulls = option(
     "--nulls",
@@ -97,7 +100,7 @@ nulls = option(
     default="error",
     metavar="HOW",
     section=DATA,
-    help="Null values: error (stop), skip the field, or send an empty string.",
+    help="error, skip the field, or empty string.",
     show_default=True,
 )
 on_error = option(
@@ -106,27 +109,27 @@ on_error = option(
     default="collect",
     metavar="HOW",
     section=ERRORS,
-    help="Error replies: collect and go on, or stop (up to 8 MiB of commands may be in flight).",
+    help="collect and go on, or stop.",
     show_default=True,
 )
 max_errors = option(
     "--max-errors",
     metavar="N|N%",
     section=ERRORS,
-    help="Stop after more than N error replies; N% counts from the 100th reply on.",
+    help="Stop after more than N errors, or N% of 100+ replies.",
 )
 rejects = option(
     "--rejects",
     metavar="FILE",
     type=click.Path(path_type=Path),
     section=ERRORS,
-    help="Write failed commands to FILE as JSON lines; - for stdout.",
+    help="Write failed commands as JSON lines; - for stdout.",
 )
 retry = option(
     "--retry",
     is_flag=True,
     section=ERRORS,
-    help="SOURCE is a --rejects file: send its commands again, unchanged.",
+    help="SOURCE is a --rejects file: send its commands again.",
 )
 rate_limit = option(
     "--rate-limit",
@@ -141,7 +144,7 @@ connections = option(
     type=int,
     default=1,
     section=SERVER,
-    help="Number of connections; above 1, rows arrive in no fixed order.",
+    help="Connections; above 1, row order is not kept.",
     show_default=True,
 )
 limit = option(
@@ -151,20 +154,27 @@ limit = option(
     section=DATA,
     help="Load only the first N rows.",
 )
+resp_limit = option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=0),
+    section=DATA,
+    help="Send only the first N commands.",
+)
 timeout = option(
     "--timeout",
     metavar="S",
     type=float,
     default=30.0,
     section=SERVER,
-    help="Fail after S seconds without progress; 0 waits for ever.",
+    help="Fail after S sec without progress; 0: never.",
     show_default=True,
 )
 skip_truncated = option(
     "--skip-truncated",
     is_flag=True,
     section=DATA,
-    help="RESP that ends within a command: send the whole commands before it.",
+    help="Send the whole commands of a truncated RESP file.",
 )
 dry_run = option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
 yes = option("--yes", "-y", is_flag=True, help="Don't ask before commands that delete data.")

@@ -36,7 +36,7 @@ PIPE_BYTES = 65_536
     metavar="ORDER",
     type=click.Choice(["fifo", "lifo"]),
     default="fifo",
-    help="fifo pops from the left end, where RPUSH leaves the oldest; lifo from the right.",
+    help="fifo pops the left end, lifo the right.",
     show_default=True,
 )
 @option(
@@ -53,7 +53,7 @@ PIPE_BYTES = 65_536
     metavar="S",
     type=click.FloatRange(min=0.1),
     default=30.0,
-    help="Seconds until another pop may take over a batch that is not written.",
+    help="Seconds that a batch belongs to this pop.",
     show_default=True,
 )
 @options.server
@@ -68,20 +68,21 @@ def pop(
     lease: float,
     timeout: float,
 ) -> None:
-    """Pop items from a list and write them to stdout, one a line.
+    """Pop items from a list and write them to stdout, one per line.
 
     fastresp pop queue -n 1000 > items.txt
 
-    Push them back with fastresp load, unless an item contains a newline; --null keeps such items
-    apart.
+    To push them back:
 
     fastresp load items.txt "RPUSH queue {line}" --format lines
 
-    An item leaves the server only after it was written. Items that could not be written, for
-    example to a closed pipe, go back to the list. Items that a killed pop held are popped again by
-    the next one, once their lease has expired.
+    If items contain newlines, add --null to both commands.
 
-    Items are popped in batches of up to 64 KiB. If the reader takes longer than the lease for a
+    An item is removed from the server only after it was written. Items that could not be written,
+    for example to a closed pipe, go back to the list. If a pop is killed, the next one pops its
+    items again, once their lease has expired.
+
+    Items are popped in batches of up to 64 KiB. If the reader needs longer than the lease for a
     batch, another pop may get the same items.
     """
     with ending():

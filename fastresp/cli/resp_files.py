@@ -10,6 +10,7 @@ import click
 
 from ..load.mass_insert import dump
 from ..outcome.errors import ProtocolError
+from ..outcome.messages import message_of
 from ..sources.files import Format
 from ..sources.files.resp import RespFile, RespSummary
 from . import options
@@ -25,6 +26,7 @@ from .load import (
     standard_input,
     template_for,
 )
+from .messages import in_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -101,7 +103,7 @@ def check(source: str, as_json: bool) -> None:
 
     fastresp check users.resp
 
-    The exit code is 1 if the file is truncated or is not RESP, so fastresp send would refuse it.
+    The exit code is 1 if fastresp send would refuse the file, because it is truncated or not RESP.
     """
     with ending(as_json=as_json) as end:
         file = RespFile(standard_input() if source == "-" else source)
@@ -113,7 +115,7 @@ def check(source: str, as_json: bool) -> None:
 
             Console(highlight=False).print(_table(file.name, summary))
         if summary.fault is not None:
-            end.end(Exit.ERRORS, str(summary.fault))
+            end.end(Exit.ERRORS, message_of(summary.fault))
 
 
 def _table(name: str, summary: RespSummary) -> Table:
@@ -149,5 +151,5 @@ def _fields(summary: RespSummary) -> dict[str, Any]:
         "last_command_offset": summary.last_offset,
         "truncated": summary.truncated,
         "offset": fault.offset if isinstance(fault, ProtocolError) else None,
-        "reason": None if fault is None else str(fault.args[0]),
+        "reason": None if fault is None else in_options(fault.args[0]),
     }

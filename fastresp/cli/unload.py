@@ -38,20 +38,20 @@ FORMATS = ("csv", "jsonl", "parquet")
 
 @command("unload")
 @argument(
-    "pattern", metavar="PATTERN", help="'user:{id}', with a column id; 'user:*'; or a single key."
+    "pattern", metavar="PATTERN", help="'user:{id}' (adds a column id), 'user:*', or a single key."
 )
 @option(
     "--type",
     metavar="TYPE",
     type=click.Choice(["hash", "string", "set", "zset", "list", "json"]),
-    help="Type of the keys: hash, string, set, zset, list or json.",
+    help="hash, string, set, zset, list or json.",
     show_default="hash; for a single key, its own type",
 )
 @option(
     "--fields",
     metavar="F,G",
     multiple=True,
-    help="Fields of hashes to write, as a line of CSV; can be repeated.",
+    help="Fields to write, as a line of CSV; can be repeated.",
     show_default="all, found by a first scan",
 )
 @option(
@@ -59,26 +59,25 @@ FORMATS = ("csv", "jsonl", "parquet")
     "-o",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write to FILE instead of stdout; its extension sets the format.",
+    help="Write to FILE; its extension sets the format.",
 )
 @option(
     "--format",
     metavar="F",
     type=click.Choice(list(FORMATS)),
-    help="Output format; overrides the file extension: csv, jsonl or parquet.",
-    show_default="csv for stdout",
+    help="csv, jsonl or parquet; overrides the file extension.",
 )
 @option(
     "--binary",
     metavar="F,G",
     multiple=True,
-    help="Columns that are not UTF-8, or '*' for all; for CSV and Parquet.",
+    help="Columns that may hold any bytes; '*' for all.",
 )
 @option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Print a summary as JSON on stdout, or on stderr if the rows go to stdout.",
+    help="Print a JSON summary; on stderr if rows go to stdout.",
 )
 @options.server
 @options.timeout
@@ -109,11 +108,11 @@ def unload(
         --type list      "RPUSH jobs:{id} {item}"
 
     Columns are UTF-8 text; with --binary, columns of CSV and Parquet can hold any bytes. Times to
-    live are not written. Keys that change during the scan may be missing, members of a set may
-    appear twice, and items of a list may be missing or appear twice.
+    live are not written. If keys change during the scan, keys or list items may be missing, and
+    list items or set members may appear twice.
 
-    FILE is replaced only when the new one is complete; after an error or Ctrl-C the old one, if
-    any, is unchanged.
+    Without -o FILE, CSV goes to stdout. FILE is replaced only when the new one is complete; after
+    an error or Ctrl-C the old one, if any, is unchanged.
     """
     with ending(as_json=as_json) as end:
         path = None if output is None or str(output) == "-" else output

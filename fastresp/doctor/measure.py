@@ -55,8 +55,8 @@ ROWS = 20_000
 
 PLAN = f"""\
 The doctor takes 1 to 5 seconds and opens about 60 connections, at most two at
-a time. Each starts as redis-py's do: HELLO, AUTH, SELECT, CLIENT SETINFO and
-CLIENT MAINT_NOTIFICATIONS, depending on your server and settings.
+a time. Each starts like a connection of redis-py, depending on your server and
+settings: HELLO, AUTH, SELECT, CLIENT SETINFO and CLIENT MAINT_NOTIFICATIONS.
 It sends ECHO, INFO, CONFIG GET, SLOWLOG GET, LATENCY LATEST, LATENCY HISTORY
 and COMMAND DOCS or COMMAND INFO, and times PING, with 1 to 1,000 in flight.
 It makes up to {WRITES:,} writes, which also go to replicas and the append-only
@@ -64,8 +64,8 @@ file: SET of 100 bytes on 100 keys, and one list (MULTI, RPUSH, EXPIRE, EXEC),
 which it reads with LRANGE. The keys start with {SCRATCH}<random>:,
 expire after a minute, and are removed with DEL at the end. In all, that is 5 MB
 on the wire and less than 1 MB of memory. One SET is queued and discarded
-(DISCARD), to see whether the server accepts it. No setting is changed, and none
-of your keys.
+(DISCARD), to see whether the server accepts it. Your settings and keys are not
+changed.
 The writes count toward the server's next save (BGSAVE). If they would trigger
 it within {WRITING_S:.0f} s, by its `save` points, and the server holds more than
 {SMALL_BYTES >> 20} MiB, the doctor writes nothing. If the server refuses to report its save

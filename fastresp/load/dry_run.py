@@ -379,8 +379,7 @@ def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]
         )
     if inquiry.wrong_types:
         problems.append(
-            f"{counted(len(inquiry.wrong_types), 'key')} of the sample with another type already "
-            "on the server (WRONGTYPE), such as: "
+            f"WRONGTYPE for {counted(len(inquiry.wrong_types), 'key')} of the sample: "
             f"{'; '.join(inquiry.wrong_types[:KEYS_SHOWN])}"
         )
     problems += inquiry.refused[:KEYS_SHOWN]

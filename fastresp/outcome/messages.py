@@ -10,6 +10,7 @@ __all__ = [
     "DEFAULT",
     "Hint",
     "InPython",
+    "LEAVE_OUT_OR_EMPTY",
     "Message",
     "SKIP_OR_EMPTY",
     "above_zero",
@@ -96,6 +97,13 @@ class Message(str):
 # Recommendations of several messages.
 DEFAULT = Hint("default", ...)
 SKIP_OR_EMPTY = Message(Hint("nulls", "skip"), " or ", Hint("nulls", "empty"))
+LEAVE_OUT_OR_EMPTY = Message(
+    "leave it out (",
+    Hint("nulls", "skip"),
+    ") or send an empty string (",
+    Hint("nulls", "empty"),
+    ")",
+)
 
 
 def above_zero(option: str, unit: str, value: object) -> Message:

@@ -187,7 +187,10 @@ def all_fields(target: Pattern, server: Server, timeout: float | None) -> list[s
                 )
     if not names:
         check_found(target, "hash", server, timeout)
-        raise SourceError("no hash matches, so its fields are unknown; name them with --fields")
+        raise SourceError(
+            f"no hash matches {target.glob}, so the columns are unknown; check the pattern, or "
+            "name the columns with --fields"
+        )
     try:
         found = [name.decode() for name in names]
     except UnicodeDecodeError as error:

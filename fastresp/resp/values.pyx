@@ -35,7 +35,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from ..outcome.errors import EncodeError, TemplateError
-from ..outcome.messages import DEFAULT, SKIP_OR_EMPTY, Message, message_of
+from ..outcome.messages import DEFAULT, LEAVE_OUT_OR_EMPTY, SKIP_OR_EMPTY, Message, message_of
 from ..outcome.passwords import holds_passwords
 
 
@@ -294,10 +294,9 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
     kind = type(value).__name__
     if value is None:
         asked = "" if default is None else ", and default= is not called for it"
-        raise EncodeError(Message(
-            f"cannot send None (a NoneType): a null has no RESP form{asked}; leave it out, send an "
-            "empty string, or let ", SKIP_OR_EMPTY, " do so"
-        ))
+        raise EncodeError(
+            Message(f"cannot send None: Redis has no null{asked}; ", LEAVE_OUT_OR_EMPTY)
+        )
     if default is not None:
         result = default(value)
         if isinstance(result, (str, bytes, int, float)) and not isinstance(result, bool):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from typing import Any
@@ -13,6 +14,8 @@ __all__ = ["failure"]
 
 # A server that refuses a connection sends its error as soon as the connection is open.
 GREETING_TIMEOUT_S = 0.2
+# redis-py's text for a failed connect repeats the address.
+CONNECTING = re.compile(r"^Error -?\d+ connecting to \S+\. (.+)\.$")
 
 
 def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool) -> TransportError:
@@ -26,7 +29,7 @@ def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool
     """
     import redis
 
-    words = str(error).strip() or type(error).__name__
+    words = CONNECTING.sub(r"\1", str(error).strip()) or type(error).__name__
     if are_exhausted(error):
         return TransportError(f"can't use the server at {place}: {words} ({ADVICE})")
     if type(error) is redis.ConnectionError and "connection_pool" not in settings:
@@ -55,7 +58,7 @@ def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool
     elif isinstance(error, redis.TimeoutError | TimeoutError):
         kind, hint = TransportTimeout, "the server may be frozen, busy or behind a firewall"
     else:
-        hint = "check that it is running, and its host and port or socket path"
+        hint = "check that it is running, and that the address is right"
     return kind(f"can't use the server at {place}: {words}" + (f" ({hint})" if hint else ""))
 
 

@@ -217,9 +217,9 @@ class Connection:
             raise TransportTimeout(
                 Message(
                     f"no progress for {overdue:g} s on the connection to {self.server}: the server "
-                    "is frozen, or busy with commands that take longer (a larger ",
+                    "is frozen, or its commands take longer (a larger ",
                     Hint("timeout", ...),
-                    " waits longer; a server answers about 16 KB of commands at a time)",
+                    " waits longer; a server runs about 16 KB of commands before it answers)",
                 ),
                 self.report,
             )

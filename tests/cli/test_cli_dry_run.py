@@ -90,7 +90,7 @@ class TestDryRun:
 def test_dry_run_says_what_is_asked_about(server, users: Path) -> None:
     done = run("load", users, "DEL user:{id}", "--dry-run")
     assert done.returncode == 0
-    assert "unless you give --yes: DEL may delete or overwrite data" in done.stderr
+    assert "unless you add --yes: DEL may delete or overwrite data" in done.stderr
     done = run("load", users, "HSET", "user:{id}", "{**}", "--json")
     assert done.returncode == Exit.USAGE
     assert "put quotes around all of it" in json.loads(done.stdout)["error"]

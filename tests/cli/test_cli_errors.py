@@ -35,6 +35,15 @@ class TestErrors:
             assert "transport=" not in done.stderr
         assert client.get("b") == b"1"
 
+    def test_refused_command(self, client, tmp_path: Path) -> None:
+        path = tmp_path / "x.csv"
+        path.write_text("a\n1\n")
+        done = run("load", path, "SETT {a} 1")
+        assert done.returncode == Exit.ERRORS
+        assert done.stderr.startswith("fastresp: ERR unknown command")
+        assert "(the server refuses this SETT; no command was sent)" in done.stderr
+        assert client.dbsize() == 0
+
     def test_policies(self) -> None:
         """The load continues to the end, or stops."""
         done = run("send", "-", "--on-error", "raise")
@@ -112,7 +121,7 @@ class TestTransportErrors:
     def test_refused(self, resp, port: int) -> None:
         done = run("send", resp(), "--server", f"redis://:hidden@localhost:{port}/0")
         assert (done.returncode, done.stdout) == (Exit.LOST, "")
-        assert "Connection refused" in done.stderr
+        assert f"at localhost:{port}: Connection refused (check that it is running" in done.stderr
         assert "hidden" not in done.stderr
         done = run("send", resp(), "--server", f"redis://localhost:{port}/0", "--json")
         fields = json.loads(done.stdout)

@@ -113,6 +113,7 @@ class TestResp:
             assert done.returncode == Exit.ERRORS
             assert "1,000" in done.stdout
             assert done.stderr.startswith("fastresp: ")
+            assert ("; --skip-truncated sends" in done.stderr) == (broken == "cut")
         if broken != "subscribe":
             assert 'SET "key:999" "999"' in done.stderr
             assert f"at byte {len(content):,}" in done.stderr
@@ -121,7 +122,7 @@ class TestResp:
         assert fields["truncated"] == (broken == "cut")
         assert fields["offset"] == (None if broken == "subscribe" else len(content))
         assert fields["last_command"] == 'SET "key:999" "999"'
-        assert fields["reason"]
+        assert fields["reason"] and "skip_truncated" not in fields["reason"]
 
     def test_send_of_a_broken_file(self, server, client, resp) -> None:
         path = resp()

@@ -196,7 +196,7 @@ def test_single_key(kind: str, client: redis.Redis, tmp_path: Path) -> None:
         ("k:*", Exit.ERRORS, "no hash matches, but 'k:1' does, which is a set; use --type set"),
         ("k:* --fields a", Exit.ERRORS, "no hash matches, but 'k:1' does"),
         ("k:* --type list", Exit.ERRORS, "no list matches, but 'k:1' does"),
-        ("none:*", Exit.ERRORS, "no hash matches, so its fields are unknown"),
+        ("none:*", Exit.ERRORS, "no hash matches none:*, so the columns are unknown"),
         ("none:* --type set", Exit.OK, "0 rows written"),
         ("s", Exit.ERRORS, "can't unload s: its type, stream, is none of"),
         (

@@ -220,7 +220,11 @@ REFUSED_VALUES = [
     (True, r"cannot send True \(a bool\): Redis has no booleans; send 1 or 'true', or pass"),
     (False, "send 0 or 'false', or pass default=int"),
     (np.bool_(True), "Redis has no booleans; send 1 or 'true', or pass default=int"),
-    (None, "leave it out, send an empty string, or let nulls='skip' or nulls='empty' do so"),
+    (
+        None,
+        r"cannot send None: Redis has no null; leave it out \(nulls='skip'\) or send an empty "
+        r"string \(nulls='empty'\)",
+    ),
     ([1], rf"cannot send \[1\] \(a list\): {OBJECTS}"),
     ({}, OBJECTS),
     (fractions.Fraction(1, 3), rf"cannot send Fraction\(1, 3\) \(a Fraction\): {OBJECTS}"),

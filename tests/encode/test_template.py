@@ -256,7 +256,8 @@ def test_nulls(text: str, row: Any, skipped: list[Any], emptied: Any) -> None:
     assert fill(text, row, nulls="skip") == pack_many(skipped)
     if emptied is not EncodeError:
         assert fill(text, row, nulls="empty") == pack_many(emptied)
-    with pytest.raises(EncodeError, match=r"cannot send None .*nulls='skip' or nulls='empty'"):
+    advice = r"cannot send None: .*\(nulls='skip'\) or .*\(nulls='empty'\)"
+    with pytest.raises(EncodeError, match=advice):
         fill(text, row)
 
 

@@ -136,6 +136,8 @@ def test_damaged_file(server: LocalServer, client: redis.Redis, tmp_path: Path, 
     path.write_text('{"arguments": ["SET", "a", "b"]}\n\n' + line, "latin-1")
     with pytest.raises(SourceError, match=r"rejects.jsonl, line 3, was not written by rejects="):
         fastresp.mass_insert(fastresp.read_rejects(path), server=server.url)
+    done = run("load", path, "--retry", REDIS_URL=server.url)
+    assert "line 3, was not written by --rejects;" in done.stderr
     assert client.dbsize() == 0  # nothing was sent
 
 

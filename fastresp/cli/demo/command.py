@@ -55,7 +55,7 @@ HOW = {
     "--rows",
     metavar="FILE.csv",
     type=click.Path(path_type=Path),
-    help="Load this CSV file instead; its first line names the fields.",
+    help="Load this CSV file; its first line names the fields.",
 )
 @option(
     "--commands",
@@ -67,8 +67,8 @@ HOW = {
 def demo(template: str | None, rows: Path | None, commands: int | None) -> None:
     """Compare ways to load data on a temporary server.
 
-    The server is started for the comparison and removed afterwards. By default each way loads
-    1,000,000 LPUSH commands of 129 bytes. To load a file of your own:
+    It starts a server of its own, and stops it afterwards. By default each way loads 1,000,000
+    LPUSH commands of 129 bytes. To load your own file:
 
     fastresp demo --rows flights.csv "HSET flight:{id} {**}"
     """
@@ -137,8 +137,8 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
         )
     elif client.from_wheel:
         notes.append(
-            f"* {client.name} {client.version} comes from a wheel and is slower than redis-cli "
-            "from a package; for a comparison with that, install it (Debian: apt install "
+            f"* {client.name} {client.version} comes from a wheel, and is slower than redis-cli "
+            "from a package. To compare with that one, install it (Debian: apt install "
             "redis-tools; macOS: brew install redis)."
         )
     if BY_COLUMNS not in comparison.timings:

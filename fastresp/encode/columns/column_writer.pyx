@@ -34,7 +34,7 @@ from .steps cimport Steps
 from time import monotonic
 
 from ...outcome.errors import EncodeError
-from ...outcome.messages import SKIP_OR_EMPTY, Message
+from ...outcome.messages import LEAVE_OUT_OR_EMPTY, Message
 from ..chunk_writer import CHUNK_BYTES
 
 # If a batch took longer than this, send what is ready before the next one.
@@ -187,10 +187,7 @@ cdef class ColumnWriter(ChunkWriter):
 cdef object described(int fault, Job *job, Py_ssize_t most):
     """Return what is wrong with a value, as a sentence."""
     if fault == IS_NOT_ALLOWED:
-        return Message(
-            "cannot send a null: it has no RESP form; leave it out, send an empty string, or let ",
-            SKIP_OR_EMPTY, " do so"
-        )
+        return Message("cannot send a null: Redis has no null; ", LEAVE_OUT_OR_EMPTY)
     if fault == IS_NULL_ROW:
         return "the row itself is null, and has no columns"
     if fault == OUT_OF_RANGE:

@@ -285,9 +285,12 @@ class _Rows:
             return self._unclosed(field.encode())
         # Arrow counts from 1, including the header line that we added.
         return SourceError(
-            f"row {int(row) - 2:,} has {counted(int(fields), 'field')} for "
-            f"{counted(int(expected), 'column')}: {text[:80]!r}; fix it: quote fields that contain "
-            "a delimiter, and close each quote"
+            Message(
+                f"row {int(row) - 2:,} has {counted(int(fields), 'field')} for "
+                f"{counted(int(expected), 'column')}: {text[:80]!r}; quote fields that contain a "
+                "delimiter, and close each quote, or use ",
+                Hint("bad_rows", "skip"),
+            )
         )
 
     def _unclosed(self, field: bytes) -> SourceError:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
 
 __all__ = ["RejectsFile", "read_rejects"]
 
@@ -75,8 +76,12 @@ class RejectsFile:
             why = _not_to_be_sent(fields, command)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise SourceError(
-                f"{self.name}, line {number:,}, was not written by rejects=; it must be a JSON "
-                'object whose "arguments" are a command, each a string or {"base64": "..."}'
+                Message(
+                    f"{self.name}, line {number:,}, was not written by ",
+                    Hint("rejects", ...),
+                    '; it must be a JSON object whose "arguments" are a command, each a string or '
+                    '{"base64": "..."}',
+                )
             ) from None
         if why:
             raise SourceError(f"{self.name}, line {number:,}: {why} (nothing was sent)")
