@@ -4,6 +4,10 @@ With --server it fails if there is no server program.
 """
 
 import sys
+import warnings
+
+# A module of ours that does not declare itself safe brings the GIL back, with a warning only.
+warnings.filterwarnings("error", r"(?s).*global interpreter lock.*module 'fastresp", RuntimeWarning)
 
 import fastresp
 from fastresp.server.local_server import LocalServer

