@@ -172,7 +172,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_there(name: str, folder: Path) -> bool:
-    """Whether a script has results; they may be only the reasons why there are none."""
+    """Return whether a script has results; they may be only the reasons why there are none."""
     path = folder / f"{name}.json"
     return path.exists() or missing_path(path).exists()
 

@@ -104,7 +104,7 @@ class Results:
 
 
 def _is_results(path: Path) -> bool:
-    """Whether ``save()`` wrote a file; other files may be in the folder."""
+    """Return whether ``save()`` wrote a file; other files may be in the folder."""
     held = json.loads(path.read_text())
     return path.name.endswith(".missing.json") or (isinstance(held, dict) and "benchmarks" in held)
 

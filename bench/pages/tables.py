@@ -61,7 +61,7 @@ OURS = ("users", "memory", "load")
 
 
 def is_ours(row: Result) -> bool:
-    """Whether a row is fastresp's."""
+    """Return whether a row is fastresp's."""
     return "fastresp" in row.name or (row.table in OURS and "redis-py" not in row.name)
 
 

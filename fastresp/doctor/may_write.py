@@ -53,6 +53,6 @@ def _saving(facts: Facts) -> str:
 
 
 def is_full(facts: Facts) -> bool:
-    """Whether a write, or even a connection's buffers, could evict keys or be refused."""
+    """Return whether a write, or even a connection's buffers, could evict keys or be refused."""
     left, most = facts.memory_left, facts.number("maxmemory")
     return left is not None and most is not None and left < max(ROOM_BYTES, most * ROOM_SHARE)

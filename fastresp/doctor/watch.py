@@ -350,7 +350,7 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
 
 
 def _within(seconds: str, window: float) -> bool:
-    """Whether an ``idle`` or ``age`` of CLIENT LIST may lie within the last ``window`` seconds.
+    """Return whether ``idle`` or ``age`` of CLIENT LIST may be within the last ``window`` seconds.
 
     The server's clocks count whole seconds, so 0.1 s across a full second is reported as 1.
     """

@@ -91,7 +91,7 @@ class Calls:
             self._busy = 0
 
     def _is_in_step(self, error: BaseException) -> bool:
-        """Whether replies in flight can still be matched with their requests after an exception."""
+        """Return whether replies in flight can be matched with requests after an exception."""
         if self.connection.raised(error):
             return False
         return self.connection.waits or isinstance(error, (FastrespError, ValueError))
@@ -147,7 +147,7 @@ class Calls:
             self.connection.close()
 
     def _needs_ending(self) -> bool:
-        """Whether there is a connection to close, or items to put back over a new one."""
+        """Return whether there is a connection to close, or items to put back over a new one."""
         is_open = self.connection.is_open
         if not is_open:
             self.held.given = 0  # none of these have to stay in the consumer's list

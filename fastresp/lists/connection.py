@@ -59,7 +59,7 @@ class ListConnection:
         return self._core
 
     def raised(self, error: BaseException) -> bool:
-        """Whether this connection raised an exception, or no connection could be opened."""
+        """Return whether this connection raised an exception, or no connection could be opened."""
         return self._core is None or self._core.raised(error)
 
     @property

@@ -93,7 +93,7 @@ class Consumer:
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, given)
 
     def can_have(self, arrived: int) -> bool:
-        """Whether the server's total of acknowledged items is possible."""
+        """Return whether the server's total of acknowledged items is possible."""
         return 0 <= arrived <= self._returned + self.held.given
 
     def rejoined(self, arrived: int) -> None:

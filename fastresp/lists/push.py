@@ -63,7 +63,7 @@ class Push:
         self.writer: Encoder
 
     def begun_over(self, core: ReplyCore) -> bool:
-        """Whether it has sent something over this connection."""
+        """Return whether it has sent something over this connection."""
         return self._core is core
 
     def begin(self, core: ReplyCore, items: Any, max_bulk_bytes: int | None) -> None:
@@ -146,7 +146,7 @@ class Push:
         return reply[0]
 
     def is_of_source(self, error: BaseException) -> bool:
-        """Whether the source of the items raised an exception, such as another buffer's."""
+        """Return whether the source of the items raised an exception, such as another buffer's."""
         return self._core is not None and not self._core.raised(error)
 
     def current_report(self) -> Report:

@@ -62,7 +62,7 @@ class CommandInfo:
         raise ValueError(f"not an answer to COMMAND INFO: {shown_reply(reply)}")
 
     def accepts(self, count: int) -> bool:
-        """Whether the command accepts this number of arguments, including its name."""
+        """Return whether the command accepts this number of arguments, including its name."""
         return count == self.arity if self.arity >= 0 else count >= -self.arity
 
     def keys(self, arguments: Collection[bytes]) -> list[bytes]:

@@ -26,7 +26,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def is_format(name: str, names: Sequence[object]) -> bool:
-    """Whether a name is one of ``names`` followed by a format, such as ``id:05d``."""
+    """Return whether a name is one of ``names`` followed by a format, such as ``id:05d``."""
     field, colon, form = name.rpartition(":")
     return bool(colon and field in names and FORMAT.fullmatch(form))
 

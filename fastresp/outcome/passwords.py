@@ -29,7 +29,7 @@ QUOTED = {
 
 
 def holds_passwords(name: bytes) -> bool:
-    """Whether commands of this name may have a password among their arguments."""
+    """Return whether commands of this name may have a password among their arguments."""
     return name.upper() in NAMES
 
 

@@ -223,7 +223,7 @@ def not_text(what: str, key: bytes, column: str) -> DecodeError:
 
 
 def is_text(value: bytes) -> bool:
-    """Whether it is UTF-8."""
+    """Return whether it is UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:

@@ -19,7 +19,7 @@ ADVICE = (
 
 
 def are_exhausted(error: BaseException | None) -> bool:
-    """Whether an exception, or one of its causes, comes from running out of file descriptors."""
+    """Return whether an exception, or a cause of it, comes from running out of file descriptors."""
     while error is not None:
         # With no descriptor left, looking up a host or a folder fails with an unrelated error.
         if isinstance(error, OSError) and (error.errno in EXHAUSTED or not _one_is_left()):

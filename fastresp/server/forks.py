@@ -43,7 +43,7 @@ def own(thing: T, let_go: Callable[[T], object] = lambda thing: None) -> None:
 
 
 def is_own(thing: object) -> bool:
-    """Whether the object was registered in this process."""
+    """Return whether the object was registered in this process."""
     return thing in _own
 
 

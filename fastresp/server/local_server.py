@@ -88,7 +88,7 @@ class LocalServer:
             time.sleep(0.005)
 
     def _listens(self) -> bool:
-        """Whether it accepts connections, which it does a moment after creating its socket."""
+        """Return whether it accepts connections: a moment after it has created its socket."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_TIMEOUT_S)
             try:

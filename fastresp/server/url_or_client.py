@@ -72,7 +72,7 @@ def pool_of(server: ServerLike) -> Any:
 
 
 def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:
-    """Whether a client is of one of these classes, without importing their modules."""
+    """Return whether a client is of one of these classes, without importing their modules."""
     loaded = ((sys.modules.get(module), name) for module, name in classes)
     return any(
         module is not None and isinstance(client, getattr(module, name)) for module, name in loaded

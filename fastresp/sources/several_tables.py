@@ -12,7 +12,7 @@ __all__ = ["Frames", "frames_of", "is_table"]
 
 
 def is_table(value: object) -> bool:
-    """Whether a value is a table of named columns, such as a DataFrame, not a single column."""
+    """Return whether a value is a table of named columns, such as a DataFrame."""
     return hasattr(value, "columns") and (
         hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
     )
@@ -109,5 +109,5 @@ def check_columns(found: Any, wanted: Any, number: int) -> None:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether an Arrow type is one of those for text, which have the same values."""
+    """Return whether an Arrow type is one of those for text, which have the same values."""
     return str(kind) in ("string", "large_string", "string_view")

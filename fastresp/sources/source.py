@@ -201,7 +201,7 @@ def _wanted(template: Template) -> Wanted:
 
 
 def is_columns(source: Any) -> bool:
-    """Whether a source yields batches of columns."""
+    """Return whether a source yields batches of columns."""
     return hasattr(source, "release_columns")
 
 

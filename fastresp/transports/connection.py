@@ -96,7 +96,7 @@ class Connection:
                 stream.close()
 
     def raised(self, error: BaseException) -> bool:
-        """Whether this connection raised the exception, and not a source."""
+        """Return whether this connection raised the exception, and not a source."""
         lost = isinstance(error, TransportError) and error.report is self._report
         return lost or isinstance(error, LostConnection)
 
@@ -243,7 +243,7 @@ class Connection:
         return stream.send(self.window, room)
 
     def room(self) -> int | None:
-        """How many commands may be sent in total, within the limits of replies and rate."""
+        """Return how many commands may be sent in total, within the limits of replies and rate."""
         return None
 
     def overdue(self) -> float | None:

@@ -224,7 +224,7 @@ class Lanes:
         return error
 
     def _going(self) -> list[Lane]:
-        """The lanes with a usable connection."""
+        """Return the lanes with a usable connection."""
         streams = [(lane, lane.stream) for lane in self.lanes]
         return [lane for lane, stream in streams if stream and stream.sure and not stream.lost]
 

@@ -311,7 +311,7 @@ class RedisCli(Transport):
             )
 
     def _seems_to_wait_for_echo(self) -> bool:
-        """Whether redis-cli has been silent since an error reply that may answer its closing ECHO.
+        """Return whether redis-cli is silent since an error that may be the reply to its last ECHO.
 
         redis-cli does not recognise an error reply as its last one, and waits for ever.
         """
@@ -322,7 +322,7 @@ class RedisCli(Transport):
         return refused and silent >= enough and not _unsent(self._input)
 
     def _echo_is_refused(self) -> bool:
-        """Whether the server refuses ECHO, and redis-cli got no reply while we asked."""
+        """Return whether the server refuses ECHO, and redis-cli got no reply while we asked."""
         errors = self._errors
         try:
             refused = self.server.ask(self.timeout).echo_refused

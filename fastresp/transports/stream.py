@@ -95,7 +95,7 @@ class Stream:
         self.lost = cause
 
     def fileno(self) -> int:
-        """The file descriptor, for poll() and event loops."""
+        """Return the file descriptor, for poll() and event loops."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Stream:
         return bool(self._tls and self._tls.pending())
 
     def interest(self, *, read: bool, write: bool) -> tuple[bool, bool]:
-        """Whether to poll for input, and for room: TLS may have to read in order to write."""
+        """Return whether to poll for input, and for room: TLS may have to read to write."""
         return read or (self._tls is not None and write), write
 
     def receive(self, reads: int = 16) -> bool:

@@ -75,15 +75,15 @@ class Sending:
         return Position(self.start.command + count, row, base, chunk.first_command + count)
 
     def row(self, index: int) -> int:
-        """The source row of one of the chunk's commands."""
+        """Return the source row of one of the chunk's commands."""
         return self._row_base + self.chunk.rows[index]
 
     def source_index(self, index: int) -> int:
-        """The index of one of the chunk's commands among the commands of all connections."""
+        """Return the index of one of the chunk's commands among those of all connections."""
         return self.start.command + index
 
     def _rows(self, commands: int) -> int:
-        """How many source rows its first ``commands`` commands cover, skipped rows included."""
+        """Return how many source rows its first ``commands`` commands cover, with skipped ones."""
         return self.row(commands - 1) + 1 - self.start.row if commands else 0
 
     @property
@@ -129,11 +129,11 @@ class Sending:
         return self.chunk.piece(at, end)
 
     def command_size(self, index: int) -> int:
-        """The size in bytes of one of the chunk's commands."""
+        """Return the size in bytes of one of the chunk's commands."""
         return self.chunk.ends[index] - (self.chunk.ends[index - 1] if index else 0)
 
     def command(self, index: int) -> bytes:
-        """The bytes of one of the chunk's commands."""
+        """Return the bytes of one of the chunk's commands."""
         at = self.chunk.ends[index] - self.command_size(index)
         pieces = []
         while at < self.chunk.ends[index]:

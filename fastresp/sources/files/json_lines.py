@@ -274,7 +274,7 @@ def _parsed(kind: pa.DataType) -> pa.DataType:
 
 
 def _only(schema: pa.Schema, wanted: Wanted | None) -> bool:
-    """Whether exactly these columns are wanted, so that others can be ignored.
+    """Return whether exactly these columns are wanted, so that others can be ignored.
 
     False if a column has objects, since all of their fields must be read.
     """

@@ -259,10 +259,10 @@ def _quoted(text: str) -> str:
 
 
 def _is_file(source: Any) -> bool:
-    """Whether a source can be read again."""
+    """Return whether a source can be read again."""
     return isinstance(source, str) and os.path.isfile(source)
 
 
 def _readable(source: Any) -> bool:
-    """Whether DuckDB can read a source: a file, not bzip2, whose name is not a pattern."""
+    """Return whether DuckDB can read a source: a file, not bzip2, whose name is not a pattern."""
     return _is_file(source) and not source.lower().endswith(".bz2") and not glob.has_magic(source)
