@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -81,6 +82,8 @@ def finish_encoding(
         operation: what the times are of, such as ``"command"``.
         output: the file to write.
     """
+    for result in chain.from_iterable(groups):
+        result.settle()
     for group in groups:
         print_ratios(f"{group[0].table}, ns per {operation}", group, group[0])
     results = [result for group in groups for result in group]

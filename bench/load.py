@@ -237,7 +237,7 @@ def start(rounds: int) -> list[Result]:
 
 def main() -> None:
     """Measure, print, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=3)
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=6, fast_rounds=3)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the Parquet file")
     parser.add_argument("--lines", type=int, default=LINES, help="lines of the CSV file")
     parser.add_argument("--vectors", type=int, default=VECTORS, help="rows of embeddings")

@@ -12,7 +12,7 @@ adbc-driver-redis: see ``peers_hashes.py``). The version of each peer is in the 
 ``pip install 'fastresp[peers]'`` installs the peers, except polars-redis, which may need Rust:
 ``pip install polars-redis``.
 
-    python bench/peers.py -o peers.json        # about 6 minutes
+    python bench/peers.py -o peers.json        # about 10 minutes
     python bench/peers.py --fast --commands 10000
 """
 
@@ -285,7 +285,7 @@ class Tournament:
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=5, fast_rounds=2)
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=9, fast_rounds=2)
     parser.add_argument("--commands", type=int, default=COMMANDS, help="SETs in each load")
     parser.add_argument("--rows", type=int, default=ROWS, help="hashes in each load")
     args = parsed()

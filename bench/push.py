@@ -74,7 +74,7 @@ def compare(workbench: Workbench, kind: str, args: Any) -> list[Result]:
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=5, only=True)
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=12, fast_rounds=5, only=True)
     parser.add_argument("--tcp", action="store_true", help="use TCP instead of a unix socket")
     parser.add_argument("--commands", type=int, default=1_000_000, help="commands in each load")
     args = parsed()

@@ -20,6 +20,8 @@ __all__ = ["NOISY", "Result", "load", "merged", "missing_path", "save", "save_mi
 
 # A row with a larger spread is measured again, and marked if it stays so.
 NOISY = 0.25
+# How many values a row of many rounds keeps.
+KEPT = 3
 
 
 def spread(values: Sequence[float]) -> float:
@@ -42,8 +44,9 @@ class Result:
         details: for each value what else was measured with it, such as ``server_cpu`` and
             ``client_cpu`` (seconds), and its ``round``; numbers or text.
         reason: why there are no values.
-        aside: values with their details of a second run that is not shown, since it was noisier.
-            Ratios use them as well: they belong together with those of other rows, by round.
+        aside: values with their details that are not shown: of slower rounds, and of a second run
+            that was noisier. Ratios use them as well: they belong together with those of other
+            rows, by round.
     """
 
     table: str
@@ -74,6 +77,21 @@ class Result:
         self.values.append(value)
         self.details.append(details)
 
+    def settle(self) -> None:
+        """Keep the least time of each third of the rounds, and set the others aside.
+
+        Other work on the machine only adds time, for seconds at a stretch. So a third is every
+        third round, and its least time is what the work takes. Fewer than six rounds are all kept.
+        """
+        if self.unit != "second" or len(self.values) < 2 * KEPT:
+            return
+        rounds = range(len(self.values))
+        least = {min(rounds[first::KEPT], key=self.values.__getitem__) for first in range(KEPT)}
+        self.details = [{"round": i + 1} | more for i, more in enumerate(self.details)]
+        pairs = list(zip(self.values, self.details, strict=True))
+        self.aside += [pairs[i] for i in rounds if i not in least]
+        self.values, self.details = map(list, zip(*(pairs[i] for i in sorted(least)), strict=True))
+
     def rates(self) -> list[float]:
         """Return operations per second, for each value."""
         return [self.operations / value for value in self.values]
@@ -103,12 +121,12 @@ def merged(first: Iterable[Result], second: Iterable[Result]) -> list[Result]:
         other = again.get(row.key)
         if row.values and other is not None and other.values:
             last = max(row.by_round(), default=0)
-            for details in other.details:
+            for details in (*other.details, *(details for _, details in other.aside)):
                 if "round" in details:
                     details["round"] += last
             if row.noisy and spread(other.values) < spread(row.values):
                 row, other = other, row
-            row.aside = list(zip(other.values, other.details, strict=True))
+            row.aside += [*zip(other.values, other.details, strict=True), *other.aside]
         made.append(row)
     return made
 

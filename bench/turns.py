@@ -198,7 +198,9 @@ def print_goals(results: Sequence[Result]) -> None:
 
 
 def finish(results: Sequence[Result], output: Path | None) -> None:
-    """Print the tables and the goals, and write the results if asked to."""
+    """Settle the results, print the tables and the goals, and write the results if asked to."""
+    for result in results:
+        result.settle()
     print_results(results)
     print_goals(results)
     if output:

@@ -61,7 +61,7 @@ def compare(kind: str, count: int, rounds: int) -> list[Result]:
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=3)
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=12, fast_rounds=3)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows in each load")
     args = parsed()
     if args.rows < 1:

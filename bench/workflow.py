@@ -191,7 +191,7 @@ def keeping(step: Callable[[], Any], got: list[Any]) -> Callable[[], None]:
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=7, fast_rounds=3)
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=9, fast_rounds=3)
     parser.add_argument("--users", type=int, default=USERS, help="number of users")
     args = parsed()
     if args.users < 1:

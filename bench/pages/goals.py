@@ -124,7 +124,7 @@ def peak(file: str, row: str, detail: str = "") -> Callable[[Results], Measured]
 
     def measure(results: Results) -> Measured:
         found = results.find(file, row)
-        sizes = [x / 2**20 for x in (found.of(detail) if detail else found.values)]
+        sizes = [x / 2**20 for x in (found.by_round(detail).values() if detail else found.values)]
         return replace(of_values(sizes, found.operations), figure=max(sizes))
 
     return measure

@@ -20,7 +20,8 @@ from .tables import (
 __all__ = ["PARTS", "row_named"]
 
 PEAK = Column(
-    "peak MiB", lambda row: f"{max(p) / 2**20:,.0f}" if (p := row.of("peak_bytes")) else "-"
+    "peak MiB",
+    lambda row: f"{max(p) / 2**20:,.0f}" if (p := row.by_round("peak_bytes").values()) else "-",
 )
 NS, US, MS = median_time(1e9, "ns"), median_time(1e6, "µs", 3), median_time(1e3, "ms", 1, False)
 

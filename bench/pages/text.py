@@ -178,19 +178,14 @@ def noise(results: Results) -> str:
     if not spreads:
         return "No row has more than one value, so the noise is unknown."
     noisy = sum(row.noisy for row in results)
-    again = any(row.aside for row in results)
     return (
-        "The spread of a row is (worst - best) / median of its values; "
-        f"{median(spreads):.0%} for the median row. {noisy} of {len(spreads)} rows have more than "
-        f"{NOISY:.0%} and are marked ▲: the machine did other work meanwhile, or the time is very "
-        "short. "
-        + (
-            "Scripts with such rows ran twice; of those rows the quieter run is shown, and ratios "
-            "use the rounds of both. "
-            if again
-            else ""
-        )
-        + GROUND_RULE
+        "Other work on the machine only adds time, for seconds at a stretch. So of six rounds or "
+        "more the least time of each third is shown (every third round belongs to it). The spread "
+        f"of a row is (worst - best) / median of what is shown; {median(spreads):.0%} for the "
+        f"median row. {noisy} of {len(spreads)} rows have more than {NOISY:.0%} and are marked ▲: "
+        "the machine did other work meanwhile, or the time is very short. Without `--fast` scripts "
+        "with such rows run twice, and of those rows the quieter run is shown. Ratios use all "
+        "rounds. " + GROUND_RULE
     )
 
 

@@ -20,7 +20,7 @@ sys.path.append(str(BENCH))
 
 import run as bench_run
 from pages.goals import quotient
-from results import load
+from results import Result, load, merged, save
 
 # A script of benchmarks: argv says how it ends, and has the options that run.py adds.
 SCRIPT = """
@@ -156,6 +156,33 @@ run.run([sys.executable, "-c", {ignore + SERVER!r}])
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
     if obeyed:
         assert not Path(folder).exists()
+
+
+def rows_of_rounds(name: str, values: list[float]) -> Result:
+    row = Result("rounds", name)
+    for value in values:
+        row.add(value, round=len(row.values) + 1, server_cpu=value / 2)
+    row.settle()
+    return row
+
+
+def test_the_least_time_of_each_third_of_the_rounds_is_kept(tmp_path: Path) -> None:
+    """The rounds that were disturbed are set aside; ratios use all, of two runs as well."""
+    first = rows_of_rounds("ours", [5, 9, 3, 4, 2, 7]), rows_of_rounds("base", [1, 1, 1, 1, 1, 2])
+    assert (first[0].values, first[0].of("server_cpu")) == ([3, 4, 2], [1.5, 2, 1])
+    save(tmp_path / "rounds.json", first)
+    ours, base = load(tmp_path / "rounds.json")
+    assert ours.values == [3, 4, 2]
+    assert [ours.by_round()[number] for number in range(1, 7)] == [5, 9, 3, 4, 2, 7]
+    ratio = quotient(ours, base)
+    assert (ratio.low, ratio.figure, ratio.high) == (2, 3.75, 9)
+    again = rows_of_rounds("ours", [6, 6, 6, 6, 6, 6]), rows_of_rounds("base", [1] * 6)
+    ours, base = merged([ours, base], again)
+    assert ours.values == [6, 6, 6]
+    assert sorted(ours.by_round().values()) == [2, 3, 4, 5, 6, 6, 6, 6, 6, 6, 7, 9]
+    assert len(base.by_round()) == 12
+    few = rows_of_rounds("few", [3, 2, 1, 4, 5])
+    assert (few.values, few.aside) == ([3, 2, 1, 4, 5], [])
 
 
 # Its rows in the first run, and in the second.
