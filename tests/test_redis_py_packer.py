@@ -44,6 +44,7 @@ values = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(name=names, args=st.lists(values, max_size=6))
 def test_same_bytes(name: Any, args: list[Any]) -> None:

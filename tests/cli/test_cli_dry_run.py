@@ -96,6 +96,7 @@ def test_dry_run_says_what_is_asked_about(server, users: Path) -> None:
     assert "put quotes around all of it" in json.loads(done.stdout)["error"]
 
 
+@pytest.mark.slow
 def test_dry_run_counts_lines(server, tmp_path: Path) -> None:
     path = tmp_path / "large.csv"
     with open(path, "w") as file:

@@ -246,6 +246,7 @@ def test_replica(client: redis.Redis, start_server: Callable[..., LocalServer]) 
             assert done.exit_code == Exit.OK, done.stderr
 
 
+@pytest.mark.slow
 def test_large_list_in_little_memory(client: redis.Redis, tmp_path: Path) -> None:
     fastresp.mass_insert((b"%d" % i + b"x" * 1000 for i in range(100_000)), "RPUSH k:1 {0}")
     code = f"{PEAK}\nimport sys\nfrom fastresp.cli.app import app\ntry:\n    app()\n"

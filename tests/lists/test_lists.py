@@ -212,7 +212,14 @@ with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=20
 """
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        2,
+        pytest.param(5, marks=pytest.mark.slow),
+        pytest.param(30, marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_killed_consumers(
     server: LocalServer, client: redis.Redis, tmp_path: Path, delivery: str, seconds: int

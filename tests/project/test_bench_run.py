@@ -126,9 +126,9 @@ def test_unknown_names(scripts: Run) -> None:
 def test_a_script_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench_run, "TIMEOUT_S", 3)
+    monkeypatch.setattr(bench_run, "TIMEOUT_S", 2)
     ended = bench_run.run([sys.executable, "-c", SERVER])
-    assert ended == "still running after 3 s"
+    assert ended == "still running after 2 s"
     assert not psutil.pid_exists(int(capfd.readouterr().out.split()[0]))
 
 

@@ -379,7 +379,8 @@ def test_scan_is_refused(start_server: Callable[..., LocalServer]) -> None:
 
 
 def test_from_a_replica(start_server: Callable[..., LocalServer], port: int) -> None:
-    master = start_server("--port", str(port))
+    # Without the 5 s in which a master waits for more replicas.
+    master = start_server("--port", str(port), "--repl-diskless-sync-delay", "0")
     loaded(master)
     replica = start_server("--replicaof", "127.0.0.1", str(port))
     deadline = time.monotonic() + 20

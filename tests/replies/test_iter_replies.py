@@ -336,6 +336,7 @@ print(peak() - before)
 )
 
 
+@pytest.mark.slow
 def test_memory(server: LocalServer, client: redis.Redis) -> None:
     client.set("a", "x" * 100)
     client.set("large", "x" * 2_000_000)

@@ -57,6 +57,7 @@ def test_short_floats(values: list[float]) -> None:
     check(values)
 
 
+@pytest.mark.slow
 def test_a_million_bit_patterns() -> None:
     check(np.frombuffer(np.random.default_rng(1).bytes(8_000_000), "f8").tolist())
     check(np.random.default_rng(2).normal(0, 1e6, 100_000).round(4).tolist())

@@ -107,6 +107,7 @@ def test_large_values_are_not_copied() -> None:
     assert pa.total_allocated_bytes() - before < MIB
 
 
+@pytest.mark.slow
 def test_large_vectors() -> None:
     singles = pa.array([i / 8 for i in range(2 * MIB)], pa.float32())
     table = pa.table({"v": pa.FixedSizeListArray.from_arrays(singles, MIB)})
