@@ -6,7 +6,7 @@ fed by each generator or reading a ready file, and fastresp through redis-cli, o
 from Arrow columns. fastresp fills in its template while it is timed; the others get complete
 commands. They take turns. After each load the server's DEBUG DIGEST is compared with the first.
 
-    python bench/ways.py -o ways.json        # about 5 minutes
+    python bench/ways.py -o ways.json        # about 9 minutes
     python bench/ways.py --fast --rows 50000
 """
 
@@ -61,7 +61,7 @@ def compare(kind: str, count: int, rounds: int) -> list[Result]:
 
 def main() -> None:
     """Measure, print the tables, write the results."""
-    parser, parsed = arguments(__doc__.splitlines()[0], rounds=12, fast_rounds=3)
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=9, fast_rounds=3)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows in each load")
     args = parsed()
     if args.rows < 1:
