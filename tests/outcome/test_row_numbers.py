@@ -115,7 +115,7 @@ def test_a_dry_run_names_the_file_of_a_row_after_the_sample(
         ["load", str(tmp_path / "part-*.csv"), RPUSH, "--dry-run"],
         env={"REDIS_URL": server.url},
     )
-    assert f"--nulls empty do so; row 1 of {tmp_path / 'part-2.csv'}" in done.output
+    assert f"(--nulls empty); row 1 of {tmp_path / 'part-2.csv'}" in done.output
 
 
 def test_rejects_have_the_row_of_the_load_and_its_file(
