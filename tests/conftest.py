@@ -50,8 +50,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        other = item.get_closest_marker("slow") or item.get_closest_marker("long")
-        if (mark := item.get_closest_marker("few")) and not other:
+        slow, long = item.get_closest_marker("slow"), item.get_closest_marker("long")
+        if slow and long:
+            raise pytest.UsageError(f"{item.nodeid} is slow and long; mark it as one of them")
+        if (mark := item.get_closest_marker("few")) and not slow and not long:
             cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
     for (_, count), found in cases.items():
         for item in sorted(found, key=lambda item: crc32(item.name.encode()))[count:]:

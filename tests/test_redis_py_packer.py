@@ -51,6 +51,7 @@ def test_same_bytes(name: Any, args: list[Any]) -> None:
     assert ours(name, *args) == theirs(name, *args)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(name=names, args=st.lists(values, max_size=6))
 def test_same_bytes_as_with_hiredis(name: Any, args: list[Any]) -> None:

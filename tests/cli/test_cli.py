@@ -49,6 +49,7 @@ def test_bad_usage(server, resp, tmp_path: Path, arguments: list[str]) -> None:
     assert "hidden" not in done.stderr + done.stdout
 
 
+@pytest.mark.slow
 def test_words_of_bad_usage(resp) -> None:
     assert "--connections must be a number from 1" in run("send", "x", "--connections", 65).stderr
     assert run("load", "none.csv", "SET {id").stderr.endswith("\n    SET {id\n        ^\n")
@@ -59,6 +60,7 @@ def test_words_of_bad_usage(resp) -> None:
     assert "redis-cli --pipe can't tell which command an error belongs to; use --transport" in words
 
 
+@pytest.mark.slow
 def test_streams_that_are_closed(server, users: Path) -> None:
     load = f"{' '.join(PROGRAM)} load {users} 'SET {{id}} 1'"
     for how, code, words in (

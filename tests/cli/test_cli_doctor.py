@@ -102,6 +102,7 @@ def test_without_hiredis(start_server: Callable[..., LocalServer]) -> None:
     assert "list items per second" in found["figure"] and "hiredis-py" in found["source"]
 
 
+@pytest.mark.slow
 def test_watch(start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
     with client_at_work("sequential", server.url):

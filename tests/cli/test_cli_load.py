@@ -71,6 +71,7 @@ class TestLoad:
         assert "no field {nmae}" in done.stderr or "nmae" in done.stderr
         assert done.stderr.endswith("\n    SET {id} {nmae}\n             ^\n")
 
+    @pytest.mark.slow
     def test_file_that_is_not_what_it_should_be(self, client, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("id,name\n" + "".join(f"{i},x\n" for i in range(1_000_000)) + "1,2,3\n")

@@ -120,6 +120,7 @@ def test_only_acknowledged_rows_count(rows: Any, server: LocalServer) -> None:
     assert table.fraction() == 1.0
 
 
+@pytest.mark.slow
 def test_bar(server: LocalServer, tmp_path: Path) -> None:
     """Percentage and remaining time are computed from rows."""
     path = tmp_path / "x.csv"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from places import ROOT
 
 FILE = "tests/server/test_forks.py"
@@ -16,6 +17,7 @@ def collected(marks: str) -> set[str]:
     return {line for line in done.stdout.splitlines() if "::test_fork[" in line}
 
 
+@pytest.mark.slow
 def test_the_cases_that_are_not_among_the_few_are_slow() -> None:
     everything, few, slow = map(collected, ("not long", "not slow and not long", "slow"))
     assert len(few) == 6

@@ -426,6 +426,7 @@ print(peak() - before)
 )
 
 
+@pytest.mark.slow
 def test_memory(server: LocalServer, client: redis.Redis) -> None:
     need("server")
     rows = ({"id": i, "name": f"n{i}", "large": "x" * 1000} for i in range(1000))

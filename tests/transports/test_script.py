@@ -71,7 +71,7 @@ def test_forgotten_again_and_again(
     assert report.bytes_sent > once
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_forgotten_all_the_time(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
     with flushing(server, 0):
         report = insert(data(), ADD.command("u:{id}", "{n}"), server=server.url)
@@ -244,7 +244,7 @@ def test_rights(insert: Insert, start_server: Callable[..., LocalServer], right:
         assert client.hget("u:9", "n") == b"10"
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("server_name", ["redis-server", *WHEEL_SERVERS])
 def test_error_replies_of_servers(server_name: str) -> None:
     with LocalServer(program=located(server_name, WHEEL_SERVERS)) as server:

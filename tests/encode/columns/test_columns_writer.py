@@ -387,6 +387,7 @@ print(peak() - before)
 )
 
 
+@pytest.mark.slow
 def test_batches_in_bounded_memory() -> None:
     """200 batches of 1 MiB each need at most 16 MiB."""
     done = subprocess.run(
