@@ -190,6 +190,15 @@ def remove(path: Path) -> None:
         each.unlink(missing_ok=True)
 
 
+def replace(new: Path, old: Path) -> None:
+    """Put new results in the place of old ones, with the file of the missing rows."""
+    for each, place in ((new, old), (missing_path(new), missing_path(old))):
+        if each.exists():
+            each.replace(place)
+        else:
+            place.unlink(missing_ok=True)
+
+
 def measure_noisy_again(name: str, command: list[str], first: Path) -> bool:
     """Run a script once more if a row of it is noisy; keep the quieter run of each such row.
 
@@ -207,8 +216,9 @@ def measure_noisy_again(name: str, command: list[str], first: Path) -> bool:
         print(f"{name} failed the second time, the first run is kept: {failed}", file=sys.stderr)
     else:
         both = merged(rows, load(second))
-        remove(first)
-        save(first, both)
+        remove(second)
+        save(second, both)
+        replace(second, first)
     remove(second)
     return not failed
 
@@ -224,10 +234,7 @@ def measure(name: str, mode: str, folder: Path) -> bool:
     if failed := run_into(command, parts):
         print(f"{name} failed: {failed}", file=sys.stderr)
         return False
-    for new, old in ((parts, path), (missing_path(parts), missing_path(path))):
-        old.unlink(missing_ok=True)
-        if new.exists():
-            new.replace(old)
+    replace(parts, path)
     facts["seconds"] = round(time.monotonic() - start)
     machine = json.loads((folder / MACHINE).read_text())
     machine["runs"][name] = facts
@@ -239,11 +246,13 @@ def measure(name: str, mode: str, folder: Path) -> bool:
 def settle(name: str, folder: Path) -> None:
     """Measure the noisy rows of a script again, unless that was done."""
     facts = json.loads((folder / MACHINE).read_text())
-    if facts["runs"][name].get("settled"):
+    # Without its facts a run was ended before it was whole.
+    run = facts["runs"].get(name, {"settled": True})
+    if run.get("settled"):
         return
     command = BENCHMARKS[name].command("full")
     if measure_noisy_again(name, command, folder / f"{name}.json"):
-        facts["runs"][name]["settled"] = True
+        run["settled"] = True
         write(folder, facts)
 
 

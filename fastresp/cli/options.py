@@ -147,20 +147,13 @@ connections = option(
     help="Connections; above 1, row order is not kept.",
     show_default=True,
 )
-limit = option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(min=0),
-    section=DATA,
-    help="Load only the first N rows.",
-)
-resp_limit = option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(min=0),
-    section=DATA,
-    help="Send only the first N commands.",
-)
+limit, resp_limit = (
+    option(
+        "--limit", metavar="N", type=click.IntRange(min=0), section=DATA,
+        help=f"{verb} only the first N {what}.",
+    )
+    for verb, what in (("Load", "rows"), ("Send", "commands"))
+)  # fmt: skip
 timeout = option(
     "--timeout",
     metavar="S",

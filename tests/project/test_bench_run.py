@@ -243,3 +243,16 @@ def test_only_a_full_run_measures_again(
     assert found == looked_at
     assert scripts("1", "2", *mode.split()) == ""
     assert found == looked_at + looked_at[1:]
+
+
+def test_results_without_facts_are_left_alone(
+    scripts: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill between the two files."""
+    assert scripts("1", "2") == ""
+    path = tmp_path / "results" / "machine.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps(facts | {"runs": {}}))
+    monkeypatch.delattr(bench_run, "measure_noisy_again")  # it is not called
+    assert scripts("1", "2") == ""
+    assert value_of(tmp_path, "one") == 1
