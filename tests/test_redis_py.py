@@ -266,6 +266,7 @@ def test_asyncio_tls(tls: Callable[..., str]) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_asyncio_cluster(cluster: int) -> None:
     async def main() -> None:
         async with speed_up(redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster)) as client:

@@ -58,6 +58,7 @@ def test_same_bytes_as_with_hiredis(name: Any, args: list[Any]) -> None:
     assert ours(name, *args) == b"".join(HiredisRespSerializer().pack(name, *args))
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(commands=st.lists(st.tuples(names, values, values), max_size=50))
 def test_same_bytes_in_a_pipeline(commands: list[tuple[Any, ...]]) -> None:

@@ -138,7 +138,7 @@ def test_output_that_stops_to_block_on_the_way(client: redis.Redis) -> None:
     assert data.split() == [b"%d" % i for i in range(100_000)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize(
     ("output", "unbuffered"),
     [

@@ -14,7 +14,7 @@ from fastresp.cli.exit_codes import Exit
 pytestmark = pytest.mark.usefixtures("url_in_environment")
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -98,6 +98,7 @@ class TestCompletion:
         checked = subprocess.run([program, "-n"], input=done.stdout, capture_output=True, text=True)
         assert (checked.returncode, checked.stderr) == (0, "")
 
+    @pytest.mark.few(1)
     def test_options_and_commands(self, shell: str) -> None:
         for line, expected in (("fastresp load --rej", "--rejects"), ("fastresp un", "unload")):
             last = line.split()[-1] if shell == "fish" else str(len(line.split()) - 1)

@@ -55,6 +55,7 @@ def test_healthy(start_server: Callable[..., LocalServer]) -> None:
         assert client.dbsize() == 0
 
 
+@pytest.mark.slow
 def test_plain_letters(start_server: Callable[..., LocalServer]) -> None:
     done = run("doctor", start_server().url, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.returncode == Exit.OK and "####" in done.stdout
@@ -80,6 +81,7 @@ def test_problem(start_server: Callable[..., LocalServer]) -> None:
     assert fields["use"]["watched"] is False
 
 
+@pytest.mark.slow
 def test_advice(start_server: Callable[..., LocalServer], port: int) -> None:
     threads = str(len(os.sched_getaffinity(0)) + 1)
     server = start_server("--port", str(port), "--io-threads", threads)
@@ -124,6 +126,7 @@ def test_watch(start_server: Callable[..., LocalServer]) -> None:
     assert done.returncode == Exit.OK and "No problems found." in done.stdout
 
 
+@pytest.mark.slow
 def test_usage(start_server: Callable[..., LocalServer]) -> None:
     assert run("doctor", "redis://localhost", "--server", "redis://x").returncode == Exit.USAGE
     assert invoke("doctor", "http://x").exit_code == Exit.USAGE
@@ -194,6 +197,7 @@ def at_work(server: LocalServer, url: str = "") -> Iterator[subprocess.Popen[byt
         yield process
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(start_server: Callable[..., LocalServer], number: int) -> None:
     server = start_server()
@@ -277,6 +281,7 @@ print(interrupted)
 """
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize(
     "count",
     [8, pytest.param(150, marks=[pytest.mark.long, pytest.mark.timeout(900)])],

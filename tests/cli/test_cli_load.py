@@ -150,6 +150,7 @@ def on_terminal(*arguments: object, answer: bytes = b"") -> tuple[int, bytes, by
     return process.wait(30), output, screen
 
 
+@pytest.mark.slow
 def test_bar_under_a_rate_limit(server, client, resp) -> None:
     """It moves every 0.1 s, not only at the end."""
     path = resp([("SET", f"key:{i}", "x") for i in range(2000)])

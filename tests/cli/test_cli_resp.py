@@ -98,7 +98,7 @@ class TestResp:
             "error": None,
         }
 
-    @pytest.mark.few(1)
+    @pytest.mark.slow
     @pytest.mark.parametrize("broken", ["cut", "garbage", "subscribe"])
     def test_check_of_a_broken_file(self, resp, broken: str) -> None:
         path = resp()

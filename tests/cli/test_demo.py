@@ -106,6 +106,7 @@ METHODS = [
 
 @pytest.mark.usefixtures("server")
 class TestLoads:
+    @pytest.mark.slow
     def test_push(self):
         done = run("demo", "--commands", 20_000)
         assert done.returncode == 0, done
@@ -203,7 +204,7 @@ def test_version():
     assert (done.returncode, done.stdout) == (0, "fastresp 0.1.0\n")
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -233,7 +234,7 @@ def test_template_error_has_a_caret():
     assert words.endswith("\n    HSET user:{id\n              ^\n")
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("content", "template", "words"),
     [

@@ -21,7 +21,7 @@ def help_of(*command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_help_fits_80_columns_without_a_broken_word(name: str) -> None:
     text = help_of(*name.split())
@@ -41,7 +41,7 @@ def options_of(name: str) -> set[str]:
     return {option for option in found if option.startswith("--")} | {"--help"}
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_lists_all_parameters(name: str) -> None:
     text = help_of(name)

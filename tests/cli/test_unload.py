@@ -121,6 +121,7 @@ def test_reader_goes_away(client: redis.Redis) -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_json(client: redis.Redis, tmp_path: Path) -> None:
     client.hset("user:1", "name", "Ann")
     path = tmp_path / "users.csv"
@@ -212,6 +213,7 @@ def test_output_may_be_a_device(client: redis.Redis) -> None:
     assert done.stdout == '"key","name"\n"user:1","Ann"\n'
 
 
+@pytest.mark.slow
 def test_fields_with_spaces_and_without_a_name(server: LocalServer) -> None:
     for fields in ("", "name,", ","):
         done = run("unload", "user:*", "--fields", fields, "--server", server.url)
@@ -219,7 +221,7 @@ def test_fields_with_spaces_and_without_a_name(server: LocalServer) -> None:
         assert "--fields has an empty name" in done.stderr
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("fields", "names"),
     [
@@ -241,6 +243,7 @@ def test_fields_that_are_no_csv() -> None:
     assert (done.returncode, "--fields is not a line of CSV" in done.stderr) == (Exit.USAGE, True)
 
 
+@pytest.mark.slow
 def test_mode_of_the_file(client: redis.Redis, tmp_path: Path) -> None:
     """The mode is that of the old file, else that of the umask."""
     client.hset("user:1", "name", "Ann")
@@ -270,7 +273,7 @@ def test_file_of_one_that_was_killed(
     assert path.read_text().splitlines()[1:] == ['"user:1","Ann"']
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("where", ["file", "/dev/full"])
 def test_failure_in_the_midst(kind: str, where: str, client: redis.Redis, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def stored(client: redis.Redis) -> dict[bytes, Any]:
     return {key: read[client.type(key)](key) for key in client.scan_iter("k:*")}
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("kind", LOADS)
 def test_there_and_back(kind: str, suffix: str, client: redis.Redis, tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ class TestMeasured:
         assert "allkeys-lru" in verdict(found, "eviction-near").figure
         assert "keys evicted since" in verdict(found, "eviction-near").figure
 
+    @pytest.mark.slow
     def test_replicas(self, start_server: Callable[..., LocalServer], port: int) -> None:
         master = start_server("--port", str(port), "--repl-diskless-sync-delay", "0")
         replica = start_server("--replicaof", "127.0.0.1", str(port))
@@ -130,6 +131,7 @@ class TestMeasured:
         assert found.measured is not None
         assert found.measured.reading_only == "the server is a replica"
 
+    @pytest.mark.slow
     def test_slow_commands(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--slowlog-log-slower-than", "5000")
         fill(server.url, 200_000, 1)
@@ -181,6 +183,7 @@ class TestMeasured:
         os.symlink(other.socket, server.socket)
         assert changes(watch(f"redis://127.0.0.1:{port}", 0.1)) == set()
 
+    @pytest.mark.slow
     def test_local_ports(self, start_server: Callable[..., LocalServer], port: int) -> None:
         """A client opened a connection for each command a moment ago."""
         start_server("--port", str(port), "--tcp-backlog", "128")
@@ -194,6 +197,7 @@ class TestMeasured:
         assert named.grade == "problem" and "Cannot assign requested address" in named.figure
         assert named.gain and named.gain > 1.5
 
+    @pytest.mark.slow
     def test_nagle(self, start_server: Callable[..., LocalServer], port: int) -> None:
         class Careless(redis.Connection):
             def _connect(self) -> Any:
@@ -231,6 +235,7 @@ class TestMeasured:
         assert changes(found) == {"error-replies"}
         assert "WRONGTYPE 200" in verdict(found, "error-replies").figure
 
+    @pytest.mark.slow
     def test_cluster_node(self, start_server: Callable[..., LocalServer], port: int) -> None:
         """On a node with half of the slots, the doctor tries other keys after MOVED."""
         port = min(port, 55_535)  # the cluster bus uses this port plus 10,000
@@ -253,6 +258,7 @@ class TestMeasured:
         assert found.measured is not None and found.measured.load
         assert changes(watch(tls(), 0.1)) == {"unix-socket"}
 
+    @pytest.mark.slow
     def test_slow_tls(self, tls_server: LocalServer, tls: Callable[..., str]) -> None:
         """A reply may take longer than the handshake."""
         where = Server(tls())

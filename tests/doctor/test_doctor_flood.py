@@ -97,6 +97,7 @@ def run(url: str, seconds: float) -> tuple[int, str]:
     return int(grown), words
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize(
     "kind", ["bulk", *(pytest.param(k, marks=pytest.mark.long) for k in FLOODS if k != "bulk")]
 )
@@ -107,6 +108,7 @@ def test_flood(server: LocalServer, tmp_path: Path, kind: str) -> None:
     assert "its reply is too large, or never ends" in words or "can't parse" in words
 
 
+@pytest.mark.slow
 def test_slow_endless_reply(server: LocalServer, tmp_path: Path) -> None:
     with flooding(server, tmp_path / "socket", b"+", b"") as url:
         assert "its reply is too large, or never ends" in run(url, 1.0)[1]

@@ -56,6 +56,7 @@ class TestRights:
         assert found.measured is not None and found.measured.command == "PING"
         assert verdict(found, "writes-refused").grade == "note"
 
+    @pytest.mark.slow
     def test_some_commands_refused(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server()
         for right, missing in (

@@ -72,6 +72,7 @@ class TestWatched:
         if sys.platform == "linux":  # 40 ms each
             assert "typical of Nagle's algorithm" in named.figure
 
+    @pytest.mark.slow
     def test_slow_commands(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server()
         fill(server.url, 200_000, 1)
@@ -90,6 +91,7 @@ class TestWatched:
         assert changes(found) == {"evicted"}
         assert verdict(found, "evicted").grade == "advice"
 
+    @pytest.mark.slow
     def test_connections_refused(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--maxclients", "12")
         found: list[Diagnosis] = []
@@ -124,7 +126,7 @@ class TestWatched:
         if program in ("redis-8.2", "valkey-8.1", "valkey-9.1"):
             assert use.busiest and use.busiest > 1000
 
-    @pytest.mark.few(1)
+    @pytest.mark.slow
     @SERVERS
     def test_queue(self, program: str) -> None:
         """Commands that come one at a time, from clients that rarely wait for a reply."""
@@ -216,6 +218,7 @@ class TestWatched:
         assert use is not None
         assert (use.commands, use.reads, use.connections, use.bytes) == (0, 0, 0, 0)
 
+    @pytest.mark.slow
     def test_server_restarted(self) -> None:
         with LocalServer() as server:
             restart = threading.Timer(0.5, lambda: (server.stop(), server.start()))

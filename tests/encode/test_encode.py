@@ -390,6 +390,7 @@ def test_equal_to_hiredis() -> None:
     assert compared >= COMPARED_COMMANDS
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(ARGUMENTS, min_size=1, max_size=12).map(lambda each: ["X", *each])))
 def test_pack_many_joins_packs(commands: list[list[object]]) -> None:
     assert pack_many(commands) == b"".join(pack(*command) for command in commands)

@@ -361,6 +361,7 @@ def test_large_arguments_live_as_long_as_their_chunk() -> None:
     assert sys.getrefcount(large) == unheld
 
 
+@pytest.mark.slow
 def test_large_arguments_anywhere() -> None:
     """Arguments that are not copied: in pairs, in skipped commands, in a row rolled back."""
     chance = random.Random(7)

@@ -27,7 +27,7 @@ from fastresp.server.local_server import LocalServer
 # Items pushed are popped
 
 
-@pytest.mark.few(28)
+@pytest.mark.few(8)
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("order", ["fifo", "lifo"])
 @pytest.mark.parametrize("batch", [1, 7, 1000, 65_534])
@@ -137,6 +137,7 @@ def test_any_calls_in_any_order(server: LocalServer, data: st.DataObject) -> Non
 # Many clients at once
 
 
+@pytest.mark.slow
 def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.Redis) -> None:
     """With LRANGE and LTRIM outside a transaction, two of them would get the same items."""
     count, got = 200_000, [[] for _ in range(8)]
@@ -212,6 +213,7 @@ with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=20
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "seconds",
     [

@@ -135,7 +135,7 @@ print(got == [b"%d" % i for i in range(made)], interruptions)
 """
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("where", ["main", "idle"])
 @pytest.mark.parametrize("way", ["pop", "consume", "pop_arrow", "push", "len"])
 def test_interruptions_at_random_lose_nothing(

@@ -67,7 +67,7 @@ def test_ack_needs_at_least_once(open_buffer: Open) -> None:
         open_buffer().ack()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_wait_for_items(open_buffer: Open, server: LocalServer, client: redis.Redis) -> None:
     for delivery in DELIVERIES:
         buffer = open_buffer(delivery=delivery, timeout=1.0)

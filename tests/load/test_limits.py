@@ -79,7 +79,7 @@ def answers_of(code: str, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("load", LOADS)
 def test_descriptors(load: str, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     """With any number of descriptors left, from 0: the load works or raises TransportError."""
@@ -213,7 +213,7 @@ def test_each_amount_of_memory(load: str, server: LocalServer, client: redis.Red
         assert limited(load, megabytes, server, client) in MEMORY_ERRORS
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("limit", [0, 1, 100, 5_000, 50_000])
 def test_file_size(limit: int, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     """On a full disk, dump() leaves whole commands and rejects= whole lines."""

@@ -101,7 +101,7 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return paths[0]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_only_acknowledged_rows_count(rows: Any, server: LocalServer) -> None:
     """A file is read megabytes ahead of the replies."""
     table = fastresp.read(rows)

@@ -105,6 +105,7 @@ def test_keeps_results_until_a_run_succeeds(scripts: Run, tmp_path: Path) -> Non
     assert value_of(tmp_path, "one") == 7
 
 
+@pytest.mark.slow
 def test_a_script_with_only_missing_rows_was_run(
     scripts: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,6 +124,7 @@ def test_unknown_names(scripts: Run) -> None:
     assert scripts("1", "2", "--only", "three") == "2"
 
 
+@pytest.mark.slow
 def test_a_script_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

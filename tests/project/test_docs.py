@@ -26,6 +26,8 @@ DOCS = ROOT / "docs"
 # Pages whose blocks are independent: tests/project/test_readme.py runs them.
 OTHERS = {"decisions.md", "design.md", "errors.md", "redis-py.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
+# Those whose examples take several seconds.
+LONG_PAGES = {"diagnose", "faq", "files", "get-started"}
 
 BLOCK = re.compile(r"(<!-- not run.*?-->\n)?```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
@@ -83,8 +85,13 @@ def check_console(shell: Shell, block: Block, where: str) -> None:
         )
 
 
-@pytest.mark.few(10)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.slow if page.stem in LONG_PAGES else ())
+        for page in PAGES
+    ],
+)
 def test_page(
     page: Path,
     start_server: Callable[..., LocalServer],

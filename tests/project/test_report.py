@@ -240,6 +240,7 @@ def test_page_is_complete(texts: tuple[str, str]) -> None:
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
 
 
+@pytest.mark.slow
 def test_the_results_of_a_script(tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()

@@ -270,6 +270,7 @@ def test_key_that_becomes_another_type(server: LocalServer, client: redis.Redis)
     assert rows[-1]["name"] is None
 
 
+@pytest.mark.slow
 def test_stopped_early(server: LocalServer, client: redis.Redis) -> None:
     """However a reading is stopped, its connections are closed and its memory is freed."""
     loaded(server, 20_000)
@@ -351,6 +352,7 @@ def test_server_frozen(pattern: bool, start_server: Callable[..., LocalServer]) 
     os.kill(server.process.pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_slow_consumer_is_not_a_timeout(server: LocalServer) -> None:
     loaded(server, 5000)
     rows = 0

@@ -186,6 +186,7 @@ def test_first_replies_do_not_pile_up_in_the_server(
     assert sum(map(len, replies)) == 99 * (4 << 20)
 
 
+@pytest.mark.slow
 def test_large_replies_after_small_ones(server: LocalServer, client: redis.Redis) -> None:
     """The number of commands in flight is limited, which bounds the server's memory."""
     client.set("large", "x" * 100_000)

@@ -121,7 +121,7 @@ def test_items_of_any_number(data: st.DataObject, n: int, cuts: list[int]) -> No
     assert columns.take() is None
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("stream", "fixed", "words", "offset"),
     [

@@ -85,7 +85,7 @@ def test_error_raised_in_its_place(server: LocalServer, client: redis.Redis) -> 
     assert got == [b"%d" % i for i in range(500)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_replies_over_tls(
     execute: Callable[..., list[Any]], tls: Callable[..., str], tls_server: LocalServer
 ) -> None:
@@ -104,7 +104,7 @@ def test_script_returns_noscript(execute: Callable[..., list[Any]], server: Loca
     assert [(error.row, error.index) for error in replies[1::2]] == [(0, 1), (1, 3), (2, 5)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_large_replies(execute: Callable[..., list[Any]], server: LocalServer) -> None:
     script = Script("return string.rep('x', 100000) .. ARGV[1]")
     with flushing(server, 0.005):

@@ -195,7 +195,7 @@ CASES = [
 ]
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("evil", CASES)
 def test_all_callers(filled: LocalServer, tmp_path: Path, evil: str) -> None:
     against(evil, filled, tmp_path, False, True)

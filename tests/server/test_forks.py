@@ -32,14 +32,14 @@ def run(scenario: str, url: str, folder: Path) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=250)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_fork(server: LocalServer, tmp_path: Path, scenario: str) -> None:
     done = run(scenario, server.url, tmp_path)
     assert (done.stdout, done.returncode) == (ALL_RIGHT, 0), done.stderr
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["socket", "pop_safely", "aio"])
 def test_fork_with_tls(tls: Callable[..., str], tmp_path: Path, scenario: str) -> None:
     done = run(scenario, tls(), tmp_path)

@@ -196,6 +196,7 @@ def test_frozen_server(start_server: Callable[..., LocalServer]) -> None:
     assert isinstance(error, TimeoutError)
 
 
+@pytest.mark.slow
 def test_loading_server(start_server: Callable[..., LocalServer], port: int) -> None:
     server = start_server()
     fastresp.mass_insert(((i, i) for i in range(5000)), "SET {0} {1}", server=server.url)

@@ -80,6 +80,7 @@ SOURCES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_send_from_a_non_blocking_pipe(client: redis.Redis) -> None:
     for command in ("send -", "send - --transport redis-cli", "check -"):
         client.flushall()
@@ -189,6 +190,7 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(theirs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("command", "typed"),
     [

@@ -74,7 +74,7 @@ def everything(client: redis.Redis) -> dict[bytes, dict[bytes, bytes]]:
     }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("source", SOURCES)
 def test_same_data(

@@ -180,6 +180,7 @@ def test_many_faults(caller: str, kind: str, server: LocalServer) -> None:
     assert sum(happened) > len(happened) / 2
 
 
+@pytest.mark.slow
 def test_fault_under_tls(tls: Callable[..., str], tls_server: LocalServer, port: int) -> None:
     url = tls().replace(f":{port}/", ":PORT/")
     for kind in KINDS:

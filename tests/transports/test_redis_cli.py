@@ -91,7 +91,7 @@ def test_redis_cli_killed(server: LocalServer, client: redis.Redis) -> None:
     assert caught.value.report is not None
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [10, 500_000], ids=["in-the-pipe", "pipe-full"])
 def test_frozen_server(start_server: Callable[..., LocalServer], count: int) -> None:
     server = start_server()
@@ -245,6 +245,7 @@ def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     assert (whole_prefix(client), doubt) == (acknowledged, 0)
 
 
+@pytest.mark.slow
 def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -> None:
     """The first waits for a frozen server, the second ends the load at once."""
     server = start_server()
@@ -260,7 +261,7 @@ def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -
     wait_until_gone(started)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(10))
 def test_killed_without_warning(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     """kill -9 of the loading process: the server got whole commands only, and redis-cli ends."""

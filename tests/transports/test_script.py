@@ -47,7 +47,7 @@ def test_transport(server: LocalServer) -> None:
         fastresp.mass_insert(data(10), command, server=server.url, transport="redis-cli")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 def test_forgotten_again_and_again(
@@ -127,7 +127,7 @@ def test_errors_of_the_script(insert: Insert, server: LocalServer, tmp_path: Pat
     ]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_stopped_while_it_is_forgotten(insert: Insert, server: LocalServer) -> None:
     """Commands that were not run count as unsent."""
     script = Script("redis.call('INCR', 'ran') return redis.call('LPUSH', KEYS[1], 1)")
@@ -202,7 +202,7 @@ def test_large_arguments(server: LocalServer, client: redis.Redis) -> None:
         assert client.strlen(f"k{key}") == sum(len(text) for k, text in rows if k == key)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_over_tls(insert: Insert, tls: Callable[..., str], tls_server: LocalServer) -> None:
     with flushing(tls_server), redis.Redis.from_url(tls_server.url) as client:
         report = insert(data(100_000), ADD.command("u:{id}", "{n}"), server=tls())

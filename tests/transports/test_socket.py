@@ -51,6 +51,7 @@ def test_all_kinds_of_replies(insert: Insert, server: LocalServer) -> None:
     assert (report.replies, report.failed) == (len(data), 0)
 
 
+@pytest.mark.few(1)
 def test_more_replies_than_the_buffers_hold(insert: Insert, server: LocalServer) -> None:
     """500 MB of replies: writing without reading would block both sides."""
     data = [("SET", "a", "x" * 500_000)] + [("GET", "a")] * 1000 + list(commands(20_000))
@@ -147,7 +148,7 @@ def test_rate_limit(insert: Insert, server: LocalServer) -> None:
     assert best > 2000
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_no_burst_after_a_pause(insert: Insert, server: LocalServer) -> None:
     """After a pause of the source the rate stays the same."""
     resumed = 0.0
@@ -197,7 +198,7 @@ print(peak() - before)
 )
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
 @pytest.mark.parametrize("what", ["many", "large"])
 def test_memory(server: LocalServer, client: redis.Redis, kind: str, what: str) -> None:

@@ -225,6 +225,7 @@ def test_master_becomes_a_replica(
     assert admin.dbsize() == 300_000 - report.failed
 
 
+@pytest.mark.few(1)
 def test_permissions_are_revoked(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
     client.execute_command("ACL", "SETUSER", "loader", "reset", "on", ">p", "~*", "+@all")
 

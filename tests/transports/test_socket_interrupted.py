@@ -156,6 +156,7 @@ def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -
     child.communicate(timeout=10)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("attempt", range(5))
 def test_killed_without_warning(server: LocalServer, client: redis.Redis, attempt: int) -> None:
     before = client.info("clients")["connected_clients"]

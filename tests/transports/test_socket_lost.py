@@ -24,7 +24,7 @@ from fastresp.transports.socket import SocketTransport
 from fastresp.transports.window import Window
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_killed_server_sync(start_server: Callable[..., LocalServer], seed: int) -> None:
     kill_at_random(insert_sync, start_server, seed)
@@ -116,7 +116,7 @@ while now() < start + 0.1 do end
 """
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_slow_server_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
     """Commands of 0.1 s each, all in the server's buffers from the start.
 

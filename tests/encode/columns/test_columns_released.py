@@ -133,6 +133,7 @@ def test_no_server(load: Any, port: int) -> None:
     assert (source.given, source.open) == (0, 0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("load", LOADS)
 def test_server_killed_during_a_load(load: Any, start_server: Callable[..., LocalServer]) -> None:
     server = start_server()

@@ -63,7 +63,7 @@ def test_large_values(name: str, nulls: str) -> None:
             )
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
 @pytest.mark.parametrize("count", [1, 9, 99])
 def test_large_items(nulls: str, count: int) -> None:
@@ -127,7 +127,7 @@ def test_huge_json() -> None:
     assert dumped(table, "SET k {*!json}") == dumped(as_rows(table), "SET k {*!json}")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("chunk_bytes", [1, 64, 1000, 70_000])
 def test_small_chunks(chunk_bytes: int) -> None:
     """Memory grows at any point of a command."""
@@ -155,6 +155,7 @@ def test_small_chunks(chunk_bytes: int) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [255, 1000, 5000])
 def test_many_columns(count: int) -> None:
     table = pa.table({f"column {i}": pa.array([i, None, -i]) for i in range(count)})

@@ -45,6 +45,7 @@ def evil_file(path: Path, suffix: str = "arrow", names: tuple[str, ...] = ("id",
     return str(file)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", ["arrow", "arrows", "feather"])
 def test_evil_file_runs_no_command(
     tmp_path: Path, server: LocalServer, client: redis.Redis, suffix: str
@@ -153,7 +154,7 @@ def damage(kind: str, count: int, folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files(tmp_path: Path, kind: str) -> None:
     assert damage(kind, 200, tmp_path) == []

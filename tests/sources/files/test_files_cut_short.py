@@ -42,7 +42,7 @@ def write_file(path: Path) -> None:
 FORMS = ["arrow", "arrows", "parquet", "csv", "jsonl", "lines", "resp"]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", FORMS)
 def test_file_truncated_during_a_load(tmp_path: Path, suffix: str) -> None:
     """In a separate process: if the file were mapped into memory, SIGBUS would kill it."""

@@ -159,6 +159,7 @@ print(rows, before, peak())
 )
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
     path = tmp_path / "large.parquet"
     numbers = pa.array(range(1_000_000))
@@ -251,6 +252,7 @@ def test_the_import_is_light() -> None:
     assert run(code).stdout == "set()\n"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("package", "call"),
     [
