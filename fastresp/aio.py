@@ -45,6 +45,9 @@ async def mass_insert(
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
+    mode: Literal["commands", "merge"] = "commands",
+    merge_items: int | None = None,
+    merge_bytes: int | None = None,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -75,6 +78,9 @@ async def mass_insert(
         timeout=timeout,
         progress=progress,
         default=default,
+        mode=mode,
+        merge_items=merge_items,
+        merge_bytes=merge_bytes,
     )
     return await run(loading(_chunks(data, template, options), _over_a_socket))
 

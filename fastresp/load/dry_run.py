@@ -240,12 +240,7 @@ def _take_chunk(chunk: Chunk, sample: Sample) -> None:
 
 
 def _take(chunk: Chunk, index: int, sample: Sample) -> None:
-    start = chunk.ends[index - 1] if index else 0
-    pieces = []
-    while start < chunk.ends[index]:
-        pieces.append(chunk.piece(start, chunk.ends[index]))
-        start += len(pieces[-1])
-    command = b"".join(pieces)
+    command = chunk.command(index, index)
     sample.size += len(command)
     sample.commands.append(arguments(command))
     if len(sample.shown) < COMMANDS_SHOWN:

@@ -18,6 +18,7 @@ from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited, is_own, own
 from ..server.options import MaxErrors, Options, Progress, Rejects
+from ..server.rehearsal import over_any_keys
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.blocking import write_all
 from ..sources.chunks import Chunks
@@ -62,6 +63,9 @@ def mass_insert(
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
+    mode: Literal["commands", "merge"] = "commands",
+    merge_items: int | None = None,
+    merge_bytes: int | None = None,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -143,6 +147,9 @@ def mass_insert(
         timeout=timeout,
         progress=progress,
         default=default,
+        mode=mode,
+        merge_items=merge_items,
+        merge_bytes=merge_bytes,
     )
     return run(loading(Chunks(as_source(data), as_template(template), options), choose))
 
@@ -167,6 +174,8 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
             raise
         with reporting(options.progress, data) as show, policy:
             server = as_server(options.server, template)
+            if options.mode == "merge":
+                server.wishes = over_any_keys()
             carrier = choose(options, server, policy, resending_of(template))
             yield from carrier.opening()
             try:
@@ -189,8 +198,7 @@ def _sending(
     chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
 ) -> Steps[None]:
     """Send chunk after chunk until the source ends or the load is stopped."""
-    if carrier.answers is not None:
-        chunks.refuse_larger(carrier.answers.max_bulk_bytes)
+    chunks.adapt(carrier.answers)
     while not carrier.report.stopped:
         try:
             chunk = yield from next_chunk(chunks, carrier.lanes)
@@ -258,7 +266,7 @@ def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None
             if not is_own(file):
                 raise OSError(str(Inherited("file")))
             _write_chunk(file, chunk)
-            commands, size = chunk.first_command + len(chunk.ends), size + len(chunk)
+            commands, size = chunk.first_command + chunk.commands, size + len(chunk)
     except BaseException:
         if is_own(file) and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.truncate(size)

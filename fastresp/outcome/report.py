@@ -84,17 +84,16 @@ class Report:
         """Bytes of RESP sent per second."""
         return self.bytes_sent / self.seconds if self.seconds else 0.0
 
-    def count_errors(self, texts: Iterable[str]) -> None:
-        """Count error replies by their codes; the beginning of each text is enough."""
+    def count_errors(self, text: str, count: int = 1) -> None:
+        """Count errors of this text by their code; the beginning of the text is enough."""
         codes = self.errors_by_code
-        for text in texts:
-            code = text[:CODE_CHARACTERS].partition(" ")[0]
+        code = text[:CODE_CHARACTERS].partition(" ")[0]
+        if code not in codes:
+            if len(codes) >= CODES_KEPT:
+                code = OTHER_CODES
             if code not in codes:
-                if len(codes) >= CODES_KEPT:
-                    code = OTHER_CODES
-                if code not in codes:
-                    self._examples[code] = without_passwords(text[:EXAMPLE_CHARACTERS])
-            codes[code] = codes.get(code, 0) + 1
+                self._examples[code] = without_passwords(text[:EXAMPLE_CHARACTERS])
+        codes[code] = codes.get(code, 0) + count
 
     def uncount_error(self, text: str) -> None:
         """Subtract an error reply that turned out not to answer a command of the load."""

@@ -109,7 +109,7 @@ class ReplyCore(Connection):
         """
         [connection], answers = yield from connecting(self.server, self.timeout)
         self.attach(connection)
-        chunks.refuse_larger(answers.max_bulk_bytes)
+        chunks.adapt(answers)
 
     def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
         """Send chunks, and yield their replies.

@@ -94,9 +94,11 @@ cdef class Spare:
 cdef class Chunk:
     """Whole commands as RESP; supports the buffer protocol, read-only.
 
+    Each command gets one reply; in a MergedChunk one reply may be that of several commands.
+
     Attributes:
         first_command: index of its first command in the stream.
-        ends: array of int64, the end offset of each command in this chunk.
+        ends: array of int64, the end offset of what each reply answers.
         rows: array of int64, the index of the source row that each command came from.
     """
 
@@ -121,6 +123,37 @@ cdef class Chunk:
     def memory(self):
         """Bytes of memory that the chunk uses, without large arguments that the user owns."""
         return self.capacity + 16 * len(self.ends)
+
+    @property
+    def commands(self):
+        """Number of commands."""
+        return len(self.ends)
+
+    def covered(self, replies):
+        """Return how many commands the first replies answer."""
+        return replies
+
+    def within(self, commands):
+        """Return how many of its first replies answer no more than this many commands."""
+        return min(commands, len(self.ends))
+
+    def parts(self, at):
+        """Return the indexes of the commands that a reply answers."""
+        return range(at, at + 1)
+
+    def command(self, at, part):
+        """Return the bytes of one of the commands that a reply answers.
+
+        Args:
+            at: index of the reply.
+            part: index of the command.
+        """
+        cdef Py_ssize_t start = self.ends[at - 1] if at else 0, end = self.ends[at]
+        cdef list pieces = []
+        while start < end:
+            pieces.append(self.piece(start, end))
+            start += len(pieces[-1])
+        return b"".join(pieces)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
         """Return bytes from ``start`` to ``end``, or fewer: a large argument is a separate piece.

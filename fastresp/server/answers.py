@@ -29,18 +29,28 @@ class Answers:
     echo_refused: str | None
     # The largest argument that it accepts.
     max_bulk_bytes: int
+    # The names of the wished commands that it refuses.
+    lacking: frozenset[str]
     # The server of this connection; Sentinel may have chosen it.
     host: str | None
     port: int | None
 
 
-def ask(connection: Any, place: str, rehearsal: list[Rehearsed], *, reading: bool) -> Answers:
+def ask(
+    connection: Any,
+    place: str,
+    rehearsal: list[Rehearsed],
+    wishes: list[tuple[bytes, ...]],
+    *,
+    reading: bool,
+) -> Answers:
     """Check whether a server can accept a load.
 
     Args:
         connection: a redis-py connection.
         place: the name of the server, for messages.
         rehearsal: commands that it must accept.
+        wishes: commands that would be of use.
         reading: nothing will be written, so a replica is enough.
 
     Raises:
@@ -62,15 +72,15 @@ def ask(connection: Any, place: str, rehearsal: list[Rehearsed], *, reading: boo
         info = parse_info(_call(connection, "INFO"))
     most = BULK_BYTES
     connection.send_command("CONFIG", "GET", "proto-max-bulk-len")
-    if rehearsal:
+    if rehearsal or wishes:
         connection.send_command("MULTI")  # before reading the reply, to save a round trip
     with suppress(redis.ResponseError):
         most = _bulk_limit(connection.read_response())
-    refused = None
-    if rehearsal:
+    refused, lacking = None, frozenset(wish[0].decode() for wish in wishes)
+    if rehearsal or wishes:
         with suppress(redis.ResponseError):
             connection.read_response()
-            refused = rehearse(connection, rehearsal)
+            refused, lacking = rehearse(connection, rehearsal, wishes)
     _check_state(info, place, reading=reading)
     if refused is not None:
         raise _refused(refused, place)
@@ -79,6 +89,7 @@ def ask(connection: Any, place: str, rehearsal: list[Rehearsed], *, reading: boo
         cluster=info.get("cluster_enabled") == "1",
         echo_refused=echo_refused,
         max_bulk_bytes=most,
+        lacking=lacking,
         host=getattr(connection, "host", None),
         port=getattr(connection, "port", None),
     )

@@ -17,6 +17,8 @@ __all__ = ["MaxErrors", "Nulls", "Options", "Progress", "Rejects", "check_rate",
 # Each needs memory here and in the server, and more than the server has threads gain nothing.
 MOST_CONNECTIONS = 64
 
+MODES = ("commands", "merge")
+
 MaxErrors: TypeAlias = int | str | None
 Nulls: TypeAlias = Literal["error", "skip", "empty"]
 Progress: TypeAlias = bool | Callable[[Report], object] | None
@@ -42,6 +44,9 @@ class Options:
     timeout: float | None = 30.0
     progress: Progress = None
     default: Callable[[Any], Any] | None = None
+    mode: str = "commands"
+    merge_items: int | None = None
+    merge_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)
@@ -50,6 +55,19 @@ class Options:
         if not isinstance(count, int) or not 1 <= count <= MOST_CONNECTIONS:
             words = f" must be a number from 1 to {MOST_CONNECTIONS}, not {count!r}"
             raise ValueError(Message(Hint("connections"), words))
+        self._check_mode()
+
+    def _check_mode(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"mode must be 'commands' or 'merge', not {self.mode!r}")
+        for name in ("merge_items", "merge_bytes"):
+            most = getattr(self, name)
+            if most is None:
+                continue
+            if self.mode != "merge":
+                raise ValueError(Message(Hint(name), " is for ", Hint("mode", "merge")))
+            if not isinstance(most, int) or most < 1:
+                raise ValueError(Message(Hint(name), f" must be a number of 1 or more, not {most!r}"))
 
 
 def check_timeout(seconds: float | None) -> None:

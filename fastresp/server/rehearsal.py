@@ -8,12 +8,13 @@ checked, and the load itself finds out.
 
 from __future__ import annotations
 
+from secrets import token_hex
 from typing import Any, NamedTuple
 
 from ..encode.fields import Field, Items, Pairs
 from ..encode.template import Template
 
-__all__ = ["OF_A_CONNECTION", "Refused", "Rehearsed", "rehearsal_of", "rehearse"]
+__all__ = ["OF_A_CONNECTION", "Refused", "Rehearsed", "over_any_keys", "rehearsal_of", "rehearse"]
 
 # Commands that change the connection, and so what later commands mean on it.
 OF_A_CONNECTION = frozenset((
@@ -64,11 +65,23 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
     return found
 
 
-def rehearse(connection: Any, commands: list[Rehearsed]) -> Refused | None:
+def over_any_keys() -> list[tuple[bytes, ...]]:
+    """Return commands over two keys that lie anywhere, which a merged load would like to send.
+
+    A server refuses them if the user may not use all keys, or if it, or a proxy, spreads keys.
+    """
+    one, other = (token_hex(10).encode() for _ in range(2))
+    return [(b"MSET", one, VALUE, other, VALUE), (b"DEL", one, other), (b"UNLINK", one, other)]
+
+
+def rehearse(
+    connection: Any, commands: list[Rehearsed], wishes: list[tuple[bytes, ...]]
+) -> tuple[Refused | None, frozenset[str]]:
     """Queue commands on a redis-py connection after an accepted MULTI, and drop them.
 
     Returns:
-        The first command that is refused for any values; None if all may be accepted.
+        The first of the commands that is refused for any values, None if all may be accepted; and
+        the names of the wishes that are refused.
 
     Raises:
         redis.RedisError: the connection fails.
@@ -76,14 +89,17 @@ def rehearse(connection: Any, commands: list[Rehearsed]) -> Refused | None:
     """
     for command in commands:
         connection.send_command(*command.words)
+    for wish in wishes:
+        connection.send_command(*wish)
     connection.send_command("DISCARD")
     replies = [_reply(connection) for _ in commands]
+    lacking = [wish[0].decode() for wish in wishes if _reply(connection) is not None]
     if _reply(connection) is not None:
         # The user may not DISCARD. A load on this connection would be queued for ever.
         connection.disconnect()
         connection.connect()
     found = (_refusal(each, error) for each, error in zip(commands, replies, strict=True))
-    return next((refused for refused in found if refused is not None), None)
+    return next((refused for refused in found if refused is not None), None), frozenset(lacking)
 
 
 def _reply(connection: Any) -> Exception | None:

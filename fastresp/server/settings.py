@@ -57,6 +57,8 @@ class Server:
     ) -> None:
         self.reading = reading
         self.rehearsal = rehearsal_of(template)
+        # Commands to try, whose refusal is no error.
+        self.wishes: list[tuple[bytes, ...]] = []
         self.scripts = {} if template is None else template.scripts
         pool = pool_of(server)
         self.connection_class: type[Any] = pool.connection_class
@@ -201,7 +203,9 @@ class Server:
         place = str(self)
         try:
             with self._explained():
-                answers = ask(connection, place, self.rehearsal, reading=self.reading)
+                answers = ask(
+                    connection, place, self.rehearsal, self.wishes, reading=self.reading
+                )
                 check_surplus(connection, place)
             return connection, answers
         except BaseException:

@@ -9,6 +9,8 @@ from typing import Any
 from ..encode.template import Template
 from ..outcome.errors import TransportError
 from ..resp.buffer import Chunk
+from ..resp.merge import Merger
+from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, own
 from ..server.options import Options
 from .files import Table
@@ -16,6 +18,15 @@ from .files.resp import RespFile
 from .source import Encoder, encoding, is_columns, release
 
 __all__ = ["Chunks"]
+
+
+# The defaults of merge_items and merge_bytes: a server runs such a command in less than 1 ms.
+MERGE_ITEMS = 1000
+MERGE_BYTES = 1 << 16
+# With a rate limit, a merged command is sent at once: the limit for so many seconds.
+LIMITED_S = 0.01
+# What commands over any keys become; a server may refuse them.
+OVER_ANY_KEYS = {"MSET": "SET", "DEL": "DEL", "UNLINK": "UNLINK"}
 
 
 class Chunks:
@@ -42,6 +53,7 @@ class Chunks:
             or isinstance(data, RespFile)
         )
         self._source: Any = None
+        self._merger: Merger | None = None
         self._ready: deque[Chunk] = deque()
         self._given = False  # whether the first of them was returned
         self._more = True
@@ -86,7 +98,7 @@ class Chunks:
         for chunk in self._ready:
             if chunk.first_command == made:
                 found.append(chunk)
-                made += len(chunk.ends)
+                made += chunk.commands
         return found
 
     def gathered(self) -> deque[Chunk]:
@@ -98,9 +110,12 @@ class Chunks:
         self._drop_given()
         return self._ready
 
-    def refuse_larger(self, max_bulk_bytes: int | None) -> None:
-        """Refuse arguments larger than the server accepts; None for no limit."""
-        self.writer.max_bulk_bytes = max_bulk_bytes
+    def adapt(self, answers: Answers | None) -> None:
+        """Make what the server accepts; None if it was not asked."""
+        if answers is not None:
+            self.writer.max_bulk_bytes = answers.max_bulk_bytes
+        if self.options.mode == "merge":
+            self._merger = merger(self.options, answers)
 
     def close(self) -> None:
         """Release the source, even while another thread opens it."""
@@ -131,5 +146,16 @@ class Chunks:
             del self._ready[0]
 
     def _cut(self) -> None:
-        # One call in C: no signal handler can run between taking a chunk and storing it.
-        self._ready.extend(filter(None, map(call, (self.writer.take,))))
+        # All in C: no signal handler can run between taking a chunk and storing it.
+        chunks = filter(None, map(call, (self.writer.take,)))
+        self._ready.extend(chunks if self._merger is None else map(self._merger.merge, chunks))
+
+
+def merger(options: Options, answers: Answers | None) -> Merger:
+    """Return what merges commands, as the options say and the server accepts."""
+    items = options.merge_items or MERGE_ITEMS
+    if options.rate_limit is not None:
+        items = min(items, max(1, int(options.rate_limit * LIMITED_S)))
+    lacking = set(OVER_ANY_KEYS) if answers is None or answers.cluster else answers.lacking
+    without = frozenset(OVER_ANY_KEYS[name] for name in lacking)
+    return Merger(items, options.merge_bytes or MERGE_BYTES, without)

@@ -43,6 +43,8 @@ def choose(
         beyond = "transport='socket' was requested"
     elif beyond:
         pass
+    elif options.mode == "merge":
+        beyond = "redis-cli --pipe can't tell which commands the reply to a merged one is for"
     elif server.tls and not isinstance(options.server, str | None):
         beyond = "redis-cli lacks options for some TLS settings of a client"
     elif program is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
 
@@ -101,22 +101,22 @@ class ErrorPolicy:
         """
         done = 0
         try:
-            for index, text, nested in errors:
-                keep = len(report.errors) < ERRORS_KEPT
-                if not keep and self._rejects is None:
+            for error in errors:
+                if len(report.errors) >= ERRORS_KEPT and self._rejects is None:
                     done = len(errors)
                     break
                 done += 1
-                self._take(self._located(index, text, nested, window), keep, report)
+                for located in self._located(*error, window):
+                    self._take(located, len(report.errors) < ERRORS_KEPT, report)
             if self._file is not None:
                 self._write_lines()
         except Exception:
             self._give_up()
             raise
         finally:
-            report.count_errors(
-                text[:EXAMPLE_CHARACTERS].decode(errors="replace") for _, text, _ in errors[:done]
-            )
+            for index, text, _ in errors[:done]:
+                words = text[:EXAMPLE_CHARACTERS].decode(errors="replace")
+                report.count_errors(words, window.answered(index))
             del errors[:done]
 
     def _write_lines(self) -> None:
@@ -178,27 +178,33 @@ class ErrorPolicy:
             report.raise_for_errors()
         return report
 
-    def _located(self, index: int, text: bytes, nested: bool, window: Window) -> CommandError:
-        """Return the error with its command, without large arguments that are not kept."""
+    def _located(
+        self, index: int, text: bytes, nested: bool, window: Window
+    ) -> Iterator[CommandError]:
+        """Yield the error for each command that the reply answers; several if they were merged.
+
+        Large arguments that are not kept are left out.
+        """
         held, at = window.locate(index)
-        size = held.command_size(at)
+        size = held.size_of(at)
         self._kept_bytes += size
         wanted = (
             self._rejects is not None
             or self._kept_bytes <= KEPT_BYTES
             or size <= SMALL_BYTES  # a password in it must be masked where the text quotes it
         )
-        row = held.row(at)
-        file, row_in_file = (None, None) if self._place is None else self._place(row)
-        return CommandError(
-            text.decode(errors="backslashreplace"),
-            index=held.source_index(at),
-            row=row,
-            file=file,
-            row_in_file=row_in_file,
-            arguments=arguments(held.command(at)) if wanted else None,
-            nested=nested,
-        )
+        for part in held.chunk.parts(at):
+            row = held.row(part)
+            file, row_in_file = (None, None) if self._place is None else self._place(row)
+            yield CommandError(
+                text.decode(errors="backslashreplace"),
+                index=held.source_index(part),
+                row=row,
+                file=file,
+                row_in_file=row_in_file,
+                arguments=arguments(held.command(at, part)) if wanted else None,
+                nested=nested,
+            )
 
     def _lightened(self, error: CommandError) -> CommandError:
         """Return the error to keep; without its arguments once KEPT_BYTES is used up."""

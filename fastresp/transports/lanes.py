@@ -88,7 +88,7 @@ class Lanes:
     @property
     def sent(self) -> int:
         """Whole commands sent so far."""
-        return sum(lane.window.sent for lane in self.lanes)
+        return sum(lane.window.sent_commands for lane in self.lanes)
 
     @property
     def made(self) -> int:
@@ -275,6 +275,9 @@ class Lane(Connection):
         self._scanner = ReplyScanner()
         # Error replies that answer no whole command.
         self._surplus = 0
+        # Up to which reply error replies to merged commands were counted, and how many more
+        # commands than replies these were. Replaced as a whole, as in ResendingWindow.
+        self._merged = 0, 0
         self.sink = self._scanner
 
     @property
@@ -285,7 +288,7 @@ class Lane(Connection):
     @property
     def failed(self) -> int:
         """Commands answered with an error."""
-        return self._scanner.failed - self._surplus - self.window.refused
+        return self._scanner.failed - self._surplus + self._merged[1] - self.window.refused
 
     @property
     def load(self) -> tuple[int, int, Position]:
@@ -300,8 +303,8 @@ class Lane(Connection):
         load = self._load
         if load.pace is None:
             return None
-        sent = load.sent
-        return self.window.sent + max(0, load.pace.allowed(sent) - sent)
+        sent, window = load.sent, self.window
+        return window.within(window.sent_commands + max(0, load.pace.allowed(sent) - sent))
 
     def overdue(self) -> float | None:
         """Return the timeout if it has passed, as for Connection; progress of others counts too.
@@ -324,6 +327,7 @@ class Lane(Connection):
         if scanner.errors:
             window.sift(scanner.errors)
         if scanner.errors:
+            self._count_merged(scanner.errors)
             # Before the window releases the commands; if it raises, the next step continues.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
@@ -331,6 +335,14 @@ class Lane(Connection):
             window.resend()
         if self.failed:
             self._load.judge()
+
+    def _count_merged(self, errors: list[tuple[int, bytes, bool]]) -> None:
+        """Count the commands beyond the first of each that an error reply answers."""
+        counted, more = self._merged
+        for index, _, _ in errors:
+            if index >= counted:
+                counted, more = index + 1, more + self.window.answered(index) - 1
+        self._merged = counted, more
 
     def _take_last_words(self, count: int) -> None:
         """Keep the error replies that answer no whole command.

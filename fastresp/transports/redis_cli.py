@@ -109,7 +109,7 @@ class RedisCli(Transport):
     @property
     def made(self) -> int:
         sending = self._sending
-        return sending.first_command + len(sending.chunk.ends) if sending else 0
+        return sending.end_command if sending else 0
 
     @property
     def report(self) -> Report:
@@ -294,14 +294,16 @@ class RedisCli(Transport):
         Raises:
             TransportError: the counts can't be right.
         """
-        commands = self.report.commands
-        self._replies = min(replies, commands)
+        sending = self._sending
+        due = sending.first_reply + sending.whole if sending else 0
+        # A merged command gets one reply.
+        self._replies = self.report.commands if replies == due else min(replies, due)
         self._errors = min(failed, self._replies)
         report = self.report
-        if replies != commands or failed > replies:
+        if replies != due or failed > replies:
             raise TransportError(
                 Message(
-                    f"redis-cli's counts can't be right (commands sent: {commands:,}, replies: "
+                    f"redis-cli's counts can't be right (commands sent: {due:,}, replies: "
                     f"{replies:,}, errors: {failed:,}); another program may answer in place of "
                     "redis-cli or the server (",
                     Hint("transport", "socket"),
@@ -395,7 +397,7 @@ class RedisCli(Transport):
                 self._own_words.append(text)
             return
         self._errors += 1
-        self._report.count_errors([text])
+        self._report.count_errors(text)
         self._last_error = text
         if self._errors <= self.made:
             self._moved = time.monotonic()  # surplus lines can't be replies, so no progress

@@ -59,8 +59,8 @@ class Resent(Counted):
     def source_index(self, index: int) -> int:
         return self.refused[index].place
 
-    def command(self, index: int) -> bytes:
-        return self.refused[index].command
+    def command(self, at: int, part: int) -> bytes:
+        return self.refused[part].command
 
     def _rows(self, commands: int) -> int:
         return 0
@@ -108,6 +108,10 @@ class ResendingWindow(Window):
         return super().made + self.waiting
 
     @property
+    def unsent(self) -> int:
+        return super().unsent + self.waiting
+
+    @property
     def has_room(self) -> bool:
         return not self.waiting and super().has_room
 
@@ -131,13 +135,16 @@ class ResendingWindow(Window):
         if self._resending is None or not self._resending.refused(words):
             return False
         held, at = (window or self).locate(index)
-        command = held.command(at)
+        part = held.chunk.parts(at)[0]  # a merged command is never refused for now
+        command = held.command(at, part)
         tries = held.refused[at].tries if isinstance(held, Resent) else 0
         if not self._resending.can_repeat(command, tries):
             return False
         seen, number = self._seen
         if window is not None or index >= seen:
-            self._refused[number] = Refused(held.row(at), held.source_index(at), command, tries + 1)
+            self._refused[number] = Refused(
+                held.row(part), held.source_index(part), command, tries + 1
+            )
             self._seen = (index + 1 if window is None else seen), number + 1
         return True
 

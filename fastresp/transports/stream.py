@@ -152,8 +152,8 @@ class Stream:
             if len(got) == count:
                 raise EOFError("the server closed the connection")
 
-    def send(self, window: Window, most_commands: int | None = None) -> bool:
-        """Send from a window, up to this total number of its commands.
+    def send(self, window: Window, most_replies: int | None = None) -> bool:
+        """Send from a window, up to what gets this many replies in all.
 
         Returns:
             Whether anything was sent.
@@ -162,7 +162,7 @@ class Stream:
         self.full = False
         while not (self.lost or self.full):
             sending = window.sending
-            piece = self._pending or (sending and self._piece(sending, most_commands))
+            piece = self._pending or (sending and self._piece(sending, most_replies))
             if not piece:
                 break
             try:
@@ -181,10 +181,10 @@ class Stream:
                 self.lost = error
         return went
 
-    def _piece(self, sending: Sending, most_commands: int | None) -> memoryview:
-        if most_commands is not None:
-            most_commands -= sending.first_command
-        return sending.piece(TLS_WRITE_BYTES if self._tls else WRITE_BYTES, most_commands)
+    def _piece(self, sending: Sending, most_replies: int | None) -> memoryview:
+        if most_replies is not None:
+            most_replies -= sending.first_reply
+        return sending.piece(TLS_WRITE_BYTES if self._tls else WRITE_BYTES, most_replies)
 
     def _send_tls(self, sending: Sending | None, piece: memoryview) -> None:
         self.sure = False

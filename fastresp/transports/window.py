@@ -38,6 +38,8 @@ class Sending:
         first_command: index of its first command among those of the connection; the chunk's own
             ``first_command`` starts again at 0 with each Writer.
         end_command: index after its last command.
+        first_reply: index of the first reply to it; a merged command gets one.
+        end_reply: index after the last reply.
         written: sizes of the pieces sent; the sender appends to it.
     """
 
@@ -47,18 +49,21 @@ class Sending:
         self.chunk = chunk
         self.size = len(chunk)
         self.number = self.first_command = self.first_byte = self.memory_before = 0
+        self.first_reply = 0
         self._rows_before = 0
         if last is not None:
             self.number = last.number + 1
             self.first_command = last.end_command
+            self.first_reply = last.end_reply
             self.first_byte = last.end_byte
             self.memory_before = last.memory_before + last.chunk.memory
-            self._rows_before = last._rows_before + last._rows(len(last.chunk.ends))
+            self._rows_before = last._rows_before + last._rows(last.chunk.commands)
             start = start or last.end
         self.start = start = start or Position()
         continued = chunk.first_command == start.of_writer
         self._row_base = start.first_row if continued else start.row
-        self.end_command: int = self.first_command + len(chunk.ends)
+        self.end_command: int = self.first_command + chunk.commands
+        self.end_reply: int = self.first_reply + len(chunk.ends)
         self.written: list[int] = []
 
     @property
@@ -70,7 +75,7 @@ class Sending:
     def end(self) -> Position:
         """The position in the source after its last command."""
         chunk, base = self.chunk, self._row_base
-        count = len(chunk.ends)
+        count = chunk.commands
         row = base + chunk.rows[count - 1] + 1
         return Position(self.start.command + count, row, base, chunk.first_command + count)
 
@@ -97,7 +102,7 @@ class Sending:
 
     @property
     def whole(self) -> int:
-        """Whole commands of the chunk sent so far."""
+        """How much of the chunk was sent so far, counted in replies."""
         return bisect.bisect_right(self.chunk.ends, self.at)
 
     @property
@@ -109,16 +114,16 @@ class Sending:
 
     def totals(self) -> tuple[int, int, int]:
         """Rows, whole commands and bytes of the stream sent so far."""
-        whole = self.whole
-        rows = self._rows_before + self._rows(whole)
-        return rows, self.first_command + whole, self.first_byte + self.at
+        commands = self.chunk.covered(self.whole)
+        rows = self._rows_before + self._rows(commands)
+        return rows, self.first_command + commands, self.first_byte + self.at
 
-    def piece(self, most_bytes: int, commands: int | None = None) -> memoryview:
-        """Return what to send next: at most ``most_bytes``, of the first ``commands`` commands."""
+    def piece(self, most_bytes: int, replies: int | None = None) -> memoryview:
+        """Return what to send next: at most ``most_bytes``, and what gets the first replies."""
         at = self.at
         end = min(at + most_bytes, self.size)
-        if commands is not None and commands < len(self.chunk.ends):
-            end = min(end, self.chunk.ends[commands - 1] if commands > 0 else 0)
+        if replies is not None and replies < len(self.chunk.ends):
+            end = min(end, self.chunk.ends[replies - 1] if replies > 0 else 0)
         return self.chunk.piece(at, max(end, at))
 
     def whole_piece(self, most_bytes: int) -> memoryview:
@@ -128,18 +133,13 @@ class Sending:
         end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + most_bytes
         return self.chunk.piece(at, end)
 
-    def command_size(self, index: int) -> int:
-        """Return the size in bytes of one of the chunk's commands."""
-        return self.chunk.ends[index] - (self.chunk.ends[index - 1] if index else 0)
+    def size_of(self, at: int) -> int:
+        """Return the size in bytes of what a reply answers."""
+        return self.chunk.ends[at] - (self.chunk.ends[at - 1] if at else 0)
 
-    def command(self, index: int) -> bytes:
-        """Return the bytes of one of the chunk's commands."""
-        at = self.chunk.ends[index] - self.command_size(index)
-        pieces = []
-        while at < self.chunk.ends[index]:
-            pieces.append(self.chunk.piece(at, self.chunk.ends[index]))
-            at += len(pieces[-1])
-        return b"".join(pieces)
+    def command(self, at: int, part: int) -> bytes:
+        """Return the bytes of a command that a reply answers: see Chunk."""
+        return self.chunk.command(at, part)
 
 
 class Window:
@@ -148,13 +148,14 @@ class Window:
     Does no I/O: the sender asks for a ``piece()``, appends to ``sending.written`` how much of it
     was sent, and calls ``acknowledge()`` with the number of replies received.
 
+    It counts in replies, since a merged command gets one, except where it says commands.
+
     Args:
         most_bytes: there is no room once this many bytes of memory are held.
-        most_commands: there is no room once this many commands are held.
+        most_commands: there is no room once this many replies are due.
 
     Attributes:
-        acknowledged: commands whose reply has arrived. Replies arrive in the order of the
-            commands, so these are the first ones.
+        acknowledged: replies that have arrived. They arrive in the order of the commands.
     """
 
     # The class that wraps a chunk.
@@ -171,6 +172,7 @@ class Window:
         self._held: deque[Sending] = deque()
         self._gone: Sending | None = None  # the last chunk released
         self._next = 0  # all chunks with a lower number were sent
+        self._plain = True  # whether each reply answers one command
 
     @property
     def last(self) -> Sending | None:
@@ -185,9 +187,9 @@ class Window:
 
     @property
     def made(self) -> int:
-        """Commands added to the window so far."""
+        """Replies due for what was added to the window so far."""
         last = self.last
-        return last.end_command if last else 0
+        return last.end_reply if last else 0
 
     @property
     def has_room(self) -> bool:
@@ -218,28 +220,45 @@ class Window:
 
     @property
     def sent(self) -> int:
+        """Replies due for what was sent so far."""
+        sending = self.sending
+        if sending is not None:
+            return sending.first_reply + sending.whole
+        last = self.last
+        return last.end_reply if last else 0
+
+    @property
+    def sent_commands(self) -> int:
         """Whole commands sent so far."""
         sending = self.sending
         if sending is not None:
-            return sending.first_command + sending.whole
+            return sending.first_command + sending.chunk.covered(sending.whole)
         last = self.last
         return last.end_command if last else 0
 
     @property
+    def _answered_commands(self) -> int:
+        if self._held:
+            first = self._held[0]
+            return first.first_command + first.chunk.covered(self.acknowledged - first.first_reply)
+        return self._gone.end_command if self._gone else 0
+
+    @property
     def begun(self) -> int:
-        """Commands sent so far, also in part."""
+        """Replies due for what was sent so far, also in part."""
         sending = self.sending
         return self.sent + (1 if sending is not None and sending.underway else 0)
 
     @property
     def in_doubt(self) -> int:
         """Commands sent and not answered: the server may or may not have run them."""
-        return self.sent - self.acknowledged
+        return self.sent_commands - self._answered_commands
 
     @property
     def unsent(self) -> int:
         """Commands not sent, or only in part: the server has not run them."""
-        return self.made - self.sent
+        last = self.last
+        return last.end_command - self.sent_commands if last else 0
 
     @property
     def unsent_bytes(self) -> int:
@@ -249,29 +268,44 @@ class Window:
 
     def add(self, chunk: Chunk, start: Position | None = None) -> None:
         """Add the next chunk of the stream; ``start`` as for Sending."""
+        self._plain = self._plain and chunk.commands == len(chunk.ends)
         self._held.append(self.kind(chunk, self.last, start))
 
     def acknowledge(self, replies: int) -> None:
         """Set the total number of replies received, and release fully answered chunks."""
         self.acknowledged = replies
-        while self._held and self._held[0].end_command <= replies:
+        while self._held and self._held[0].end_reply <= replies:
             self._gone = self._held[0]
             self._held.popleft()
 
     def locate(self, index: int) -> tuple[Sending, int]:
-        """Return the chunk that holds a command, and its index in the chunk.
+        """Return the chunk that a reply answers, and the index of the reply in the chunk.
 
         Raises:
-            LookupError: it was acknowledged and released, or was never made.
+            LookupError: the chunk was released, or was never made.
         """
         # There are about eight chunks; a binary search would not be faster.
         for held in self._held:
-            if held.first_command <= index < held.end_command:
-                return held, index - held.first_command
-        raise LookupError(f"command {index:,} is not in flight")
+            if held.first_reply <= index < held.end_reply:
+                return held, index - held.first_reply
+        raise LookupError(f"reply {index:,} answers nothing in flight")
+
+    def answered(self, index: int) -> int:
+        """Return how many commands a reply answers."""
+        if self._plain:
+            return 1
+        held, at = self.locate(index)
+        return len(held.chunk.parts(at))
+
+    def within(self, commands: int) -> int:
+        """Return how many replies no more than this many commands get."""
+        for held in self._held:
+            if commands < held.end_command:
+                return held.first_reply + held.chunk.within(commands - held.first_command)
+        return self.made
 
     def command(self, index: int) -> tuple[range, bytes]:
-        """Return the source rows and the bytes of a command in flight.
+        """Return the source rows and the bytes of a command in flight; none may be merged.
 
         Rows are a range, as one command may carry several.
 
@@ -279,4 +313,4 @@ class Window:
             LookupError: as for ``locate()``.
         """
         held, at = self.locate(index)
-        return range(held.row(at), held.row(at) + 1), held.command(at)
+        return range(held.row(at), held.row(at) + 1), held.command(at, at)

@@ -1,0 +1,33 @@
+from cpython.array cimport array
+
+from .buffer cimport Chunk
+
+cdef enum:
+    VERBS_SIZE = 18
+
+
+cdef struct Verb
+cdef struct Command
+cdef struct Open
+
+
+cdef class MergedChunk(Chunk):
+    cdef readonly array lasts           # 'q': for each end, the number of commands up to it
+    cdef array starts                   # 'q': offset of the items of each command
+
+
+cdef class Merger:
+    cdef Py_ssize_t most_items
+    cdef Py_ssize_t most_bytes
+    cdef bint[VERBS_SIZE] on            # whether a verb may be merged
+    cdef int digits                     # of the last merged command's header: a guess for the next
+    cdef bint in_multi                  # between MULTI and EXEC, which may be in another chunk
+    cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil
+    cdef bint joins(self, const Open *o, const Command *c, Py_ssize_t size) noexcept nogil
+    cdef void open(
+        self, Open *o, const Command *c, char *p, const char *read, Py_ssize_t first
+    ) noexcept nogil
+    cdef void look_at(self, const Verb *verb) noexcept nogil
+    cdef char *widen(self, Open *o, char *p, long long *starts) noexcept nogil
+    cdef char *end(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil
+    cdef int look(self, Chunk chunk) except -1
