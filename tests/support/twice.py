@@ -1,0 +1,67 @@
+"""Run a load in two modes, and compare what the server holds and what the report says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import redis
+from server_programs import WHEEL_SERVERS, located
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+SERVERS = ["redis-server", *WHEEL_SERVERS]
+# What may differ between modes.
+DIFFERENT = {"bytes_sent", "seconds", "reason", "errors", "transport"}
+
+
+class Outcome(NamedTuple):
+    digest: bytes
+    report: dict[str, Any]
+    errors: list[tuple[Any, ...]]
+    rejects: list[dict[str, Any]]
+
+
+@contextmanager
+def debugged(name: str) -> Iterator[LocalServer]:
+    """Start a server that answers DEBUG."""
+    options = [] if "6.2" in name else ["--enable-debug-command", "yes"]
+    with LocalServer(*options, program=located(name, WHEEL_SERVERS)) as server:
+        yield server
+
+
+def outcome(
+    server: LocalServer,
+    plant: Callable[[redis.Redis], object],
+    data: Any,
+    template: Any,
+    path: Path,
+    **options: Any,
+) -> Outcome:
+    """Load into the emptied server, in which keys were planted."""
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+        plant(client)
+        path.unlink(missing_ok=True)
+        report = fastresp.mass_insert(
+            data, template, server=server.url, on_error="collect", rejects=path,
+            transport="socket", **options,
+        )  # fmt: skip
+        digest = client.execute_command("DEBUG DIGEST")
+        if digest == b"0" * 40:
+            assert client.dbsize() == 0
+    errors = [(e.index, e.row, e.code, e.text, e.arguments, e.nested) for e in report.errors]
+    fields = {k: v for k, v in asdict(report).items() if k not in DIFFERENT and k[0] != "_"}
+    return Outcome(digest, fields, errors, [json.loads(line) for line in path.open()])
+
+
+def calls(client: redis.Redis, name: str) -> int:
+    """Return how many times a command was called."""
+    stats = client.info("commandstats").get(f"cmdstat_{name.lower()}", {})
+    count: int = stats.get("calls", 0)
+    return count
