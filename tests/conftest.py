@@ -10,6 +10,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -100,9 +101,15 @@ def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
         yield lambda *options: stack.enter_context(LocalServer(*options))
 
 
-@pytest.fixture(params=[insert_sync, insert_asyncio], ids=["sync", "asyncio"])
+@pytest.fixture(
+    params=[
+        pytest.param(insert_sync, id="sync"),
+        pytest.param(insert_asyncio, id="asyncio"),
+        pytest.param(partial(insert_sync, mode="merge"), id="merge", marks=pytest.mark.slow),
+    ]
+)
 def insert(request: pytest.FixtureRequest) -> Insert:
-    """mass_insert over a socket, and in an event loop."""
+    """mass_insert over a socket, in an event loop, and with merged commands."""
     return request.param
 
 

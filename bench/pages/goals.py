@@ -218,6 +218,45 @@ def columns_goals() -> list[Goal]:
     ]
 
 
+def of_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
+    """Return what computes client CPU time / server CPU time."""
+
+    def measure(results: Results) -> Measured:
+        found = results.find(file, row)
+        pairs = zip(found.of("client_cpu"), found.of("server_cpu"), strict=True)
+        return of_values([client / server for client, server in pairs], found.operations)
+
+    return measure
+
+
+def past_goals() -> list[Goal]:
+    area = "Past the ready file"
+    bounds = {"LPUSH": 2.2, "RPUSH": 2.2, "SADD": 1.25, "SET": 1.15}
+    rates = [
+        Goal(
+            area,
+            f"{kind}, merged, from {source}, against {FILE}",
+            "past",
+            faster("past", f"{kind} fastresp merged, {source}", f"{kind} no generation"),
+            bound,
+        )
+        for kind, bound in bounds.items()
+        for source in ("rows", "columns")
+    ]
+    cpu = [
+        Goal(
+            area,
+            f"{kind}, merged, from columns, client CPU time / server CPU time",
+            "past",
+            of_server_cpu("past", f"{kind} fastresp merged, columns"),
+            1.0,
+            at_most=True,
+        )
+        for kind in bounds
+    ]
+    return rates + cpu
+
+
 def lists_goals() -> list[Goal]:
     # The goals are for batches of 1,000, against a C client that waits for each; ten in flight are
     # compared with ten in flight, and have no goal.
@@ -270,6 +309,7 @@ GOALS: tuple[Goal, ...] = (
         at_most=True,
     ),
     *push_goals(),
+    *past_goals(),
     Goal(
         "Load",
         f"{_PARQUET}, wall time / server CPU time",

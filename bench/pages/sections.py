@@ -340,12 +340,35 @@ def ways(kind: str, each: str) -> Section:
     )  # fmt: skip
 
 
+def past(kind: str, what: str) -> Section:
+    """Return a table of past.py."""
+    title = f"Past the ready file: {what}"
+    file = against("rate / ready file", row_named(f"{kind} no generation"))
+    return Section(
+        title,
+        ("past",),
+        listing("past", ["past"], [*TURNS, *SERVER, CLIENT_CPU, file], prefix=f"{kind} ",
+                parser=False),
+        bars(title, "past", ("past",), prefix=f"{kind} ", axis="rows per second", value=speed,
+             server=True),
+        "1,000,000 rows, over a unix socket. `redis-cli --pipe` reads a ready file of single "
+        "commands (`no generation`); fastresp sends single commands, and merged ones from dicts "
+        "and from Arrow columns. DEBUG DIGEST is the same after each load.",
+    )  # fmt: skip
+
+
 OTHERS = Group(
     "Other clients, and memory",
     "The same load with other Python clients for Redis, and the memory that loads need.",
     sections=(
         ways("SET", "a SET of 129 bytes"),
         ways("HSET", "a hash of 5 fields"),
+        past("LPUSH", "one list, LPUSH"),
+        past("RPUSH", "one list, RPUSH"),
+        past("SADD", "one set of numbers"),
+        past("ZADD", "one sorted set"),
+        past("HSET", "one hash"),
+        past("SET", "strings of 129 bytes"),
         peers("a unix socket", "peers SET"),
         peers("TCP", "peers SET, TCP"),
         Section(

@@ -48,6 +48,7 @@ __all__ = [
 
 Transport: TypeAlias = Literal["auto", "redis-cli", "socket"]
 Nulls: TypeAlias = Literal["error", "skip", "empty"]
+Mode: TypeAlias = Literal["commands", "merge"]
 OnError: TypeAlias = Literal["collect", "stop"]
 
 STDOUT = Path("-")
@@ -68,6 +69,9 @@ class How:
     rate_limit: float | None
     connections: int
     timeout: float | None
+    mode: Mode
+    merge_items: int | None
+    merge_bytes: int | None
     dry_run: bool
     yes: bool
     as_json: bool
@@ -93,6 +97,9 @@ class How:
 @options.rate_limit
 @options.timeout
 @options.transport
+@options.mode
+@options.merge_items
+@options.merge_bytes
 @options.on_error
 @options.max_errors
 @options.rejects
@@ -105,6 +112,9 @@ def load(
     templates: tuple[str, ...],
     server: str | None,
     transport: Transport,
+    mode: Mode,
+    merge_items: int | None,
+    merge_bytes: int | None,
     sql: str | None,
     format: Format | None,  # noqa: A002
     delimiter: str | None,
@@ -149,7 +159,7 @@ def load(
     """
     how = How(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
-        timeout or None, dry_run, yes, as_json,
+        timeout or None, mode, merge_items, merge_bytes, dry_run, yes, as_json,
     )  # fmt: skip
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
@@ -173,6 +183,9 @@ def load(
 @options.rate_limit
 @options.timeout
 @options.transport
+@options.mode
+@options.merge_items
+@options.merge_bytes
 @options.on_error
 @options.max_errors
 @options.rejects
@@ -183,6 +196,9 @@ def send(
     source: str,
     server: str | None,
     transport: Transport,
+    mode: Mode,
+    merge_items: int | None,
+    merge_bytes: int | None,
     skip_truncated: bool,
     on_error: OnError,
     max_errors: str | None,
@@ -204,7 +220,7 @@ def send(
     """
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
-        timeout or None, dry_run, yes, as_json,
+        timeout or None, mode, merge_items, merge_bytes, dry_run, yes, as_json,
     )  # fmt: skip
     data = opened(
         source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
@@ -355,6 +371,9 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         connections=how.connections,
         nulls=how.nulls,
         timeout=how.timeout,
+        mode=how.mode,
+        merge_items=how.merge_items,
+        merge_bytes=how.merge_bytes,
         progress=sys.stderr.isatty() and not how.as_json,
     )
 
@@ -369,7 +388,10 @@ def _check_options(how: How) -> None:
     if how.rejects == STDOUT and how.as_json:
         raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")
     policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)
-    asked = Options(connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit)
+    asked = Options(
+        connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit, mode=how.mode,
+        merge_items=how.merge_items, merge_bytes=how.merge_bytes,
+    )  # fmt: skip
     try:
         Server(how.server)
     except TransportError as error:

@@ -131,6 +131,31 @@ retry = option(
     section=ERRORS,
     help="SOURCE is a --rejects file: send its commands again.",
 )
+mode = option(
+    "--mode",
+    type=click.Choice(["commands", "merge"]),
+    default="commands",
+    metavar="M",
+    section=SERVER,
+    help="merge: send neighbouring commands as one, where that changes nothing.",
+    show_default=True,
+)
+merge_items = option(
+    "--merge-items",
+    metavar="N",
+    type=click.IntRange(min=1),
+    section=SERVER,
+    help="Items of a merged command at most.",
+    show_default="1000",
+)
+merge_bytes = option(
+    "--merge-bytes",
+    metavar="N",
+    type=click.IntRange(min=1),
+    section=SERVER,
+    help="Bytes of a merged command at most.",
+    show_default="65536",
+)
 rate_limit = option(
     "--rate-limit",
     metavar="N",

@@ -109,6 +109,13 @@ def mass_insert(
             into one of the first four. Without it, Decimal, date, time and UUID objects are sent
             as the text that ``pack`` returns for them, and all others are errors. It is not called
             for None, nor for columns, which contain no Python objects.
+        mode: ``"commands"`` sends the commands as they are. ``"merge"`` sends neighbouring commands
+            as one where this changes neither the data nor the report: several RPUSH on one key
+            become one, and several SET an MSET. ``"auto"`` then uses the socket.
+        merge_items: a merged command has at most this many items (elements, members, field-value
+            pairs, keys); None for 1,000. With a rate limit, at most the commands of 10 ms.
+        merge_bytes: and at most this many bytes; None for 65,536. The server serves nobody else
+            while it runs a command, so larger ones delay other clients.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
