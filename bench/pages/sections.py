@@ -347,7 +347,7 @@ def past(kind: str, what: str) -> Section:
     return Section(
         title,
         ("past",),
-        listing("past", ["past"], [*TURNS, *SERVER, CLIENT_CPU, file], prefix=f"{kind} ",
+        listing("past", ["past"], [*TURNS, file], prefix=f"{kind} ",
                 parser=False),
         bars(title, "past", ("past",), prefix=f"{kind} ", axis="rows per second", value=speed,
              server=True),

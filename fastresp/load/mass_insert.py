@@ -182,7 +182,7 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
         with reporting(options.progress, data) as show, policy:
             server = as_server(options.server, template)
             if options.mode == "merge":
-                server.wishes = over_any_keys()
+                server.wishes = over_any_keys(template)
             carrier = choose(options, server, policy, resending_of(template))
             yield from carrier.opening()
             try:

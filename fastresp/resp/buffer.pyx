@@ -198,7 +198,7 @@ cdef class Chunk:
         export(self, <char *>self.joined, self.total(), view, flags)
 
     def __repr__(self):
-        commands = f"{len(self.ends):,} commands from {self.first_command:,}"
+        commands = f"{self.commands:,} commands from {self.first_command:,}"
         return f"<Chunk of {commands}, {len(self):,} bytes>"
 
 

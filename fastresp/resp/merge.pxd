@@ -22,6 +22,7 @@ cdef class Merger:
     cdef bint[VERBS_SIZE] on            # whether a verb may be merged
     cdef int digits                     # of the last merged command's header: a guess for the next
     cdef bint in_multi                  # between MULTI and EXEC, which may be in another chunk
+    cdef MergedChunk merged(self, Chunk chunk)
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil
     cdef bint joins(self, const Open *o, const Command *c, Py_ssize_t size) noexcept nogil
     cdef void open(

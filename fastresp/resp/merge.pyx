@@ -5,6 +5,7 @@ Only commands are merged that a server runs as a whole or not at all, and whose 
 on one item. So an error reply to the merged command is what each of its commands would have got.
 """
 
+cimport cython
 from cpython.array cimport array, clone, resize
 from libc.string cimport memcmp, memcpy, memmove
 
@@ -20,7 +21,8 @@ cdef enum:
     SCORE_BYTES = 18
     # A number of 19 digits is below 2^64, which either part of a stream id must be.
     ID_DIGITS = 19
-    # What the header of a merged command needs at most: its numbers are below 1,000,000,000.
+    # So that the header of a merged command is shorter than what the second one loses. A chunk has
+    # fewer.
     MOST_ITEMS = 1000000
 
 # What the arguments must be, so that no server can refuse an item and run the others.
@@ -335,13 +337,23 @@ cdef class Merger:
             self.on[i] = VERBS[i].name.decode() not in without
 
     def merge(self, Chunk chunk):
-        """Return a chunk with the same effect, in the memory of this one."""
-        cdef MergedChunk merged
-        cdef Py_ssize_t count = len(chunk.ends)
-        if chunk.n_references:
+        """Return a chunk with the same effect, in the memory of this one.
+
+        A chunk with arguments that were not copied stays as it is: they are large.
+        """
+        # With the GIL, so that no other thread sees a chunk taken from a writer and not stored.
+        with cython.critical_section(self):
+            if chunk.n_references == 0:
+                try:
+                    return self.merged(chunk)
+                except MemoryError:
+                    pass
             self.look(chunk)
             return chunk
-        merged = MergedChunk()
+
+    cdef MergedChunk merged(self, Chunk chunk):
+        cdef MergedChunk merged = MergedChunk()
+        cdef Py_ssize_t count = len(chunk.ends)
         merged.first_command = chunk.first_command
         merged.rows = chunk.rows
         merged.ends = chunk.ends
@@ -351,8 +363,7 @@ cdef class Merger:
         merged.data, chunk.data = chunk.data, NULL
         merged.capacity, merged.spare = chunk.capacity, chunk.spare
         chunk.spare = None
-        with nogil:
-            count = self.fold(merged, count)
+        count = self.fold(merged, count)
         resize(merged.ends, count)
         resize(merged.lasts, count)
         merged.size = merged.total()

@@ -65,13 +65,24 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
     return found
 
 
-def over_any_keys() -> list[tuple[bytes, ...]]:
+def over_any_keys(template: Template | None) -> list[tuple[bytes, ...]]:
     """Return commands over two keys that lie anywhere, which a merged load would like to send.
 
     A server refuses them if the user may not use all keys, or if it, or a proxy, spreads keys.
     """
     one, other = (token_hex(10).encode() for _ in range(2))
-    return [(b"MSET", one, VALUE, other, VALUE), (b"DEL", one, other), (b"UNLINK", one, other)]
+    wishes = {
+        b"SET": (b"MSET", one, VALUE, other, VALUE),
+        b"DEL": (b"DEL", one, other),
+        b"UNLINK": (b"UNLINK", one, other),
+    }
+    if template is None:
+        return list(wishes.values())
+    names = [command[0] for command in template.commands]
+    if any(isinstance(part, Field) for name in names for part in name):
+        return list(wishes.values())
+    known = {b"".join(name).upper() for name in names}  # type: ignore[arg-type]
+    return [wish for name, wish in wishes.items() if name in known]
 
 
 def rehearse(

@@ -203,9 +203,7 @@ class Server:
         place = str(self)
         try:
             with self._explained():
-                answers = ask(
-                    connection, place, self.rehearsal, self.wishes, reading=self.reading
-                )
+                answers = ask(connection, place, self.rehearsal, self.wishes, reading=self.reading)
                 check_surplus(connection, place)
             return connection, answers
         except BaseException:

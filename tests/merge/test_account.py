@@ -1,0 +1,286 @@
+"""Merged loads in whole: rights, limits, lost connections, transports; the account stays exact."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from command_line import invoke
+from twice import calls
+
+import fastresp
+import fastresp.aio
+from fastresp.server.local_server import LocalServer
+
+LARGE = "x" * (1 << 20)
+
+
+def pushes(count: int, key: str = "list") -> Iterator[tuple[Any, ...]]:
+    for number in range(count):
+        yield "RPUSH", key, number
+
+
+def sets(count: int) -> list[tuple[Any, ...]]:
+    return [("SET", f"key:{number}", number) for number in range(count)]
+
+
+def merged(server: LocalServer, data: Any, *template: str, **options: Any) -> fastresp.Report:
+    options = {"server": server.url, "mode": "merge", "on_error": "collect", **options}
+    return fastresp.mass_insert(data, *template, **options)
+
+
+class TestRights:
+    """A user who may not use all keys, or not MSET, gets the errors of single commands."""
+
+    @pytest.fixture
+    def url(self, server: LocalServer, client: redis.Redis) -> Iterator[Callable[..., str]]:
+        def url(*rules: str) -> str:
+            client.execute_command("ACL", "SETUSER", "limited", "on", ">secret", *rules)
+            return f"{server.url}?username=limited&password=secret"
+
+        yield url
+        client.execute_command("ACL", "DELUSER", "limited")
+
+    @pytest.mark.parametrize("rules", [("~a*", "+@all"), ("~*", "+@all", "-mset")])
+    def test_mset(
+        self, url: Callable[..., str], server: LocalServer, client: redis.Redis, rules: Any
+    ) -> None:
+        data = [("SET", key, 1) for key in ("a1", "a2", "b1", "a3", "b2")]
+        report = merged(server, data, server=url(*rules))
+        refused = [2, 4] if rules[0] == "~a*" else []
+        assert [error.index for error in report.errors] == refused
+        assert {error.code for error in report.errors} <= {"NOPERM"}
+        assert client.dbsize() == 5 - len(refused)
+        assert calls(client, "mset") == 0
+
+    def test_delete(
+        self, url: Callable[..., str], server: LocalServer, client: redis.Redis
+    ) -> None:
+        client.mset({"a1": 1, "a2": 1, "b1": 1})
+        data = [("DEL", "a1"), ("DEL", "b1"), ("UNLINK", "a2"), ("UNLINK", "b1")]
+        report = merged(server, data, server=url("~a*", "+@all"))
+        assert [error.index for error in report.errors] == [1, 3]
+        assert client.keys() == [b"b1"]
+
+    def test_without_the_right_to_ask(
+        self, url: Callable[..., str], server: LocalServer, client: redis.Redis
+    ) -> None:
+        client.config_resetstat()
+        report = merged(server, sets(10), server=url("~*", "+set", "+ping"))
+        assert (report.replies, report.failed, client.dbsize()) == (10, 0, 10)
+        assert calls(client, "set") == 10
+
+    def test_rights_are_not_asked_for_in_vain(
+        self, url: Callable[..., str], server: LocalServer, client: redis.Redis
+    ) -> None:
+        """A refused MSET would be noted in the log of the ACL."""
+        client.acl_log_reset()
+        rows = [(number,) for number in range(10)]
+        report = merged(server, rows, "RPUSH a {0}", server=url("~a*", "+@all"))
+        assert (report.replies, report.failed) == (10, 0)
+        assert client.acl_log() == []
+
+
+def test_full_memory(server: LocalServer, client: redis.Redis) -> None:
+    """What is not reported as failed is in the list."""
+    used = client.info("memory")["used_memory"]
+    client.config_set("maxmemory", used + (8 << 20))
+    try:
+        report = merged(server, [("RPUSH", "list", "x" * 1000)] * 30_000)
+    finally:
+        client.config_set("maxmemory", 0)
+    assert report.commands == report.replies == 30_000
+    assert 0 < report.failed < 30_000
+    assert report.errors_by_code == {"OOM": report.failed}
+    assert client.llen("list") == 30_000 - report.failed
+
+
+def test_order_and_count(server: LocalServer, client: redis.Redis) -> None:
+    client.config_resetstat()
+    report = merged(server, pushes(100_000))
+    assert (report.rows, report.commands, report.replies, report.failed) == (100_000,) * 3 + (0,)
+    assert client.lrange("list", 0, -1) == [b"%d" % number for number in range(100_000)]
+    # At most 1,000 items; a merged command ends with its chunk.
+    assert 100 <= calls(client, "rpush") < 120
+    assert report.bytes_sent < 1_300_000
+
+
+@pytest.mark.parametrize(("items", "most"), [(10, None), (None, 500)])
+def test_limits(
+    server: LocalServer, client: redis.Redis, items: int | None, most: int | None
+) -> None:
+    client.config_resetstat()
+    merged(server, pushes(1000), merge_items=items, merge_bytes=most)
+    assert client.llen("list") == 1000
+    # An item has at most 9 bytes, a header with a key 30.
+    expected = range(100, 101) if items else range(1000 // 70, 1000 // 50)
+    assert calls(client, "rpush") in expected
+
+
+def test_rate_limit(server: LocalServer, client: redis.Redis) -> None:
+    client.config_resetstat()
+    report = merged(server, pushes(600), rate_limit=2000)
+    assert (report.replies, client.llen("list")) == (600, 600)
+    assert 30 <= calls(client, "rpush") < 600  # at most 20 at once
+    assert report.seconds > 0.2
+
+
+def test_several_connections(server: LocalServer, client: redis.Redis) -> None:
+    report = merged(server, sets(200_000), connections=4)
+    assert (report.commands, report.replies, report.failed) == (200_000, 200_000, 0)
+    assert client.dbsize() == 200_000
+
+
+def test_redis_cli(server: LocalServer, client: redis.Redis) -> None:
+    """Without errors its account is exact; it counts one error for a merged command."""
+    report = merged(server, sets(50_000), transport="redis-cli")
+    assert (report.commands, report.replies, report.failed) == (50_000, 50_000, 0)
+    assert (report.transport, client.dbsize()) == ("redis-cli", 50_000)
+    data = [*pushes(10), *pushes(500, "key:1"), *pushes(10)]
+    report = merged(server, data, transport="redis-cli")
+    assert (report.commands, report.replies, report.failed) == (520, 520, 1)
+    assert client.llen("list") == 20
+
+
+def test_auto_uses_the_socket(server: LocalServer) -> None:
+    report = merged(server, pushes(10))
+    assert report.transport == "socket"
+    assert "merged" in report.reason
+
+
+def test_cluster(start_server: Callable[..., LocalServer], port: int) -> None:
+    """Commands over keys of different slots stay single."""
+    server = start_server("--cluster-enabled", "yes", "--port", str(port))
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+        while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+            pass
+        report = merged(server, [*sets(100), *pushes(100)], transport="socket")
+        assert (report.replies, report.failed) == (200, 0)
+        assert (calls(client, "set"), calls(client, "mset"), calls(client, "rpush")) == (100, 0, 1)
+
+
+class TestTransactions:
+    def test_over_several_chunks(self, server: LocalServer, client: redis.Redis) -> None:
+        client.config_resetstat()
+        data = [("MULTI",), *pushes(60_000), ("EXEC",), *pushes(10)]
+        report = merged(server, data)
+        assert (report.replies, report.failed) == (60_012, 0)
+        assert client.llen("list") == 60_010
+        assert calls(client, "rpush") == 60_001
+
+    def test_beside_large_values(self, server: LocalServer, client: redis.Redis) -> None:
+        """Chunks with large values are not merged, and a transaction may begin or end there."""
+        client.config_resetstat()
+        data = [
+            *sets(3), ("MULTI",), ("SET", "large", LARGE), *sets(3), ("SET", "larger", LARGE),
+            *sets(3), ("EXEC",), ("SET", "largest", LARGE), *pushes(30_000),
+        ]  # fmt: skip
+        report = merged(server, data)
+        assert (report.replies, report.failed) == (len(data), 0)
+        assert client.strlen("largest") == len(LARGE)
+        assert client.llen("list") == 30_000
+        assert calls(client, "set") >= 9
+        assert calls(client, "rpush") < 30_000
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_source_raises(server: LocalServer, client: redis.Redis, error: type) -> None:
+    """What was made before is sent, and counted."""
+
+    def broken() -> Iterator[tuple[Any, ...]]:
+        yield from pushes(70_001)
+        raise error
+
+    with pytest.raises(error) as caught:
+        merged(server, broken())
+    report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.rows, report.commands, report.replies) == (70_001,) * 3
+    assert client.llen("list") == 70_001
+
+
+def test_bad_row(server: LocalServer, client: redis.Redis) -> None:
+    with pytest.raises(fastresp.EncodeError) as caught:
+        merged(server, [*pushes(20), ("RPUSH", "list", object())])
+    assert caught.value.row == 20
+    assert client.llen("list") == 20
+
+
+def test_asyncio(server: LocalServer, client: redis.Redis) -> None:
+    async def rows() -> AsyncIterator[tuple[Any, ...]]:
+        for row in pushes(50_000):
+            yield row
+            if row[2] % 9_999 == 0:
+                await asyncio.sleep(0.01)
+
+    client.config_resetstat()
+    report = asyncio.run(fastresp.aio.mass_insert(rows(), server=server.url, mode="merge"))
+    assert (report.commands, report.replies, report.failed) == (50_000, 50_000, 0)
+    assert client.lrange("list", 0, -1) == [b"%d" % number for number in range(50_000)]
+    assert calls(client, "rpush") < 2_500
+
+
+def test_rejects_can_be_sent_again(
+    server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    client.set("list", "in the way")
+    path = tmp_path / "rejects"
+    report = merged(server, [*pushes(3000), *sets(5)], rejects=path)
+    assert (report.failed, len(report.errors)) == (3000, 100)
+    assert report.errors_by_code == {"WRONGTYPE": 3000}
+    lines = [json.loads(line) for line in path.open()]
+    assert [line["arguments"] for line in lines] == [["RPUSH", "list", str(i)] for i in range(3000)]
+    assert [line["row"] for line in lines] == list(range(3000))
+    client.delete("list")
+    report = merged(server, fastresp.read_rejects(path))
+    assert (report.replies, report.failed) == (3000, 0)
+    assert client.llen("list") == 3000
+
+
+def test_max_errors(server: LocalServer, client: redis.Redis) -> None:
+    """Commands count, not replies."""
+    client.set("list", "in the way")
+    report = merged(server, [*pushes(500), *sets(200_000)], max_errors=499)
+    assert report.failed == 500
+    assert report.stopped.startswith("stopped after more than 499 error")
+
+
+def test_file_of_resp(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "pushes.resp"
+    fastresp.dump(pushes(50_000), None, path)
+    client.config_resetstat()
+    report = merged(server, path)
+    assert (report.rows, report.replies, report.failed) == (50_000, 50_000, 0)
+    assert client.lrange("list", -1, -1) == [b"49999"]
+    assert calls(client, "rpush") < 100
+
+
+def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text("id\n" + "".join(f"{number}\n" for number in range(5000)))
+    client.config_resetstat()
+    how = ("--server", server.url, "--mode", "merge", "--json")
+    result = invoke("load", path, "SADD users {id}", *how)
+    assert json.loads(result.stdout)["commands"] == 5000
+    assert client.scard("users") == 5000
+    assert calls(client, "sadd") == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "both"}, "mode must be 'commands' or 'merge', not 'both'"),
+        ({"mode": "merge", "merge_items": 0}, "merge_items must be a number of 1 or more, not 0"),
+        ({"mode": "merge", "merge_bytes": 1.5}, "merge_bytes must be a number of 1 or more"),
+        ({"merge_items": 10}, 'merge_items is for mode="merge"'),
+    ],
+)
+def test_bad_options(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        fastresp.mass_insert([], **options)
+    assert words in str(caught.value)
