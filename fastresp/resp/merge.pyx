@@ -6,7 +6,7 @@ on one item. So an error reply to the merged command is what each of its command
 """
 
 cimport cython
-from cpython.array cimport array, clone, resize
+from cpython.array cimport clone, resize
 from libc.string cimport memcmp, memcpy, memmove
 
 from .buffer cimport Chunk

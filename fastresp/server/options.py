@@ -67,9 +67,8 @@ class Options:
             if self.mode != "merge":
                 raise ValueError(Message(Hint(name), " is for ", Hint("mode", "merge")))
             if not isinstance(most, int) or most < 1:
-                raise ValueError(
-                    Message(Hint(name), f" must be a number of 1 or more, not {most!r}")
-                )
+                words = f" must be a number of 1 or more, not {most!r}"
+                raise ValueError(Message(Hint(name), words))
 
 
 def check_timeout(seconds: float | None) -> None:
