@@ -1,4 +1,5 @@
 from array import array
+from typing import Self
 
 from typing_extensions import disjoint_base
 
@@ -11,5 +12,5 @@ class MergedChunk(Chunk):
 
 @disjoint_base
 class Merger:
-    def __init__(self, most_items: int, most_bytes: int, without: frozenset[str] = ...) -> None: ...
+    def __new__(cls, most_items: int, most_bytes: int, without: frozenset[str] = ...) -> Self: ...
     def merge(self, chunk: Chunk) -> Chunk: ...
