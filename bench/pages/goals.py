@@ -254,7 +254,18 @@ def past_goals() -> list[Goal]:
         )
         for kind in bounds
     ]
-    return rates + cpu
+    late = [
+        Goal(
+            area,
+            f"{kind}, PING's 99th percentile during a merged load / during single commands",
+            "stall",
+            longer("stall", "stall", f"{kind} merge", f"{kind} commands"),
+            2.0,
+            at_most=True,
+        )
+        for kind in ("RPUSH", "SADD", "HSET", "SET")
+    ]
+    return rates + cpu + late
 
 
 def lists_goals() -> list[Goal]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from results import Result
 
 from .data import Group, Section
@@ -42,6 +44,7 @@ from .tables import (
     Column,
     against,
     listing,
+    median_time,
     pivot,
     source_columns,
     source_like,
@@ -52,6 +55,8 @@ __all__ = ["GROUPS", "PICTURE"]
 
 # Rows of hashes per second, compared with the closest peer's.
 AGAINST_ADBC = against("rate / adbc_ingest", row_named("adbc_ingest, Arrow table"))
+LATE = median_time(1e3, "99th percentile ms", 2, False)
+LONGEST = Column("longest ms", lambda row: f"{median(row.of('longest')) * 1e3:,.1f}")
 ITEMS = Column("items", lambda row: f"{row.operations:,}")
 GREATEST = Column("greatest MiB", lambda row: f"{mebibytes(max(row.values)):,.1f}")
 
@@ -369,6 +374,18 @@ OTHERS = Group(
         past("ZADD", "one sorted set"),
         past("HSET", "one hash"),
         past("SET", "strings of 129 bytes"),
+        Section(
+            "Other clients during a load",
+            ("stall",),
+            listing("stall", ["stall"], [LATE, LONGEST], parser=False),
+            bars(
+                "Other clients during a load", "stall", ("stall",),
+                axis="99th percentile of PING in ms: less is better",
+                value=lambda row: median(row.values) * 1e3,
+            ),
+            "PING once per ms over another connection, while 1,000,000 rows are loaded as single "
+            "commands and merged. Load, server and PING share two cores.",
+        ),
         peers("a unix socket", "peers SET"),
         peers("TCP", "peers SET, TCP"),
         Section(
