@@ -3,7 +3,7 @@ from cpython.array cimport array
 from .buffer cimport Chunk
 
 cdef enum:
-    VERBS_SIZE = 18
+    VERBS_SIZE = 19
 
 
 cdef struct Verb
@@ -21,8 +21,9 @@ cdef class Merger:
     cdef Py_ssize_t most_bytes
     cdef bint[VERBS_SIZE] on            # whether a verb may be merged
     cdef int digits                     # of the last merged command's header: a guess for the next
+    cdef int key_digits                 # the same for the number of keys of MSETEX
     cdef bint in_multi                  # between MULTI and EXEC, which may be in another chunk
-    cdef MergedChunk merged(self, Chunk chunk)
+    cdef Chunk merged(self, Chunk chunk)
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil
     cdef bint joins(self, const Open *o, const Command *c, Py_ssize_t size) noexcept nogil
     cdef void open(
@@ -31,4 +32,7 @@ cdef class Merger:
     cdef void look_at(self, const Verb *verb) noexcept nogil
     cdef char *widen(self, Open *o, char *p, long long *starts) noexcept nogil
     cdef char *end(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil
+    cdef char *put_keys(
+        self, Open *o, char *p, Py_ssize_t next, long long *starts
+    ) noexcept nogil
     cdef int look(self, Chunk chunk) except -1

@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from .buffer cimport Chunk
 from .grammar cimport digits_end, known_length_end
-from .out cimport fill_header
+from .out cimport digits, fill_header, put_copy, put_crlf, put_digits
 
 import bisect
 
@@ -21,6 +21,9 @@ cdef enum:
     SCORE_BYTES = 18
     # A number of 19 digits is below 2^64, which either part of a stream id must be.
     ID_DIGITS = 19
+    # EX or PX, and the longest plain time.
+    TAIL_BYTES = 32
+    TIME_DIGITS = 9
     # So that the header of a merged command is shorter than what the second one loses. A chunk has
     # fewer.
     MOST_ITEMS = 1000000
@@ -28,7 +31,8 @@ cdef enum:
 # What the arguments must be, so that no server can refuse an item and run the others.
 cdef enum Check:
     ANYTHING
-    TWO             # the key and its value: with options it can't be merged
+    PAIR            # the key and its value: with options it is another command
+    TIMED           # the same, and EX or PX with a plain number
     SCORE           # and a member of a sorted set
     PLACE           # longitude, latitude, and a member
     STREAM_ID
@@ -42,7 +46,7 @@ cdef struct Verb:
     int shared                          # the arguments before the items: the name, and a key
     int size                            # arguments of an item
     Check check
-    const char *merged                  # the merged command's name; NULL for the same
+    const char *merged                  # the merged command's name, if it has another
 
 
 # The servers check the type of the key and all that could be refused before they change anything;
@@ -59,7 +63,8 @@ cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"HDEL", 4, 2, 1, ANYTHING, NULL),
     Verb(b"ZADD", 4, 2, 2, SCORE, NULL),
     Verb(b"ZREM", 4, 2, 1, ANYTHING, NULL),
-    Verb(b"SET", 3, 1, 2, TWO, b"MSET"),
+    Verb(b"SET", 3, 1, 2, PAIR, b"MSET"),
+    Verb(b"SET", -1, 1, 2, TIMED, b"MSETEX"),       # found by its options
     Verb(b"DEL", 3, 1, 1, ANYTHING, NULL),
     Verb(b"UNLINK", 6, 1, 1, ANYTHING, NULL),
     Verb(b"PFADD", 5, 2, 1, ANYTHING, NULL),
@@ -75,7 +80,9 @@ cdef Verb[VERBS_SIZE] VERBS = [
 cdef struct Command:
     const char *name                    # its first argument, with the header
     const char *items                   # end of the shared arguments
+    const char *tail                    # end of the items: options that are shared, too
     const char *end
+    bint small                          # whether SET is written in small letters
     const Verb *verb                    # NULL: it can't be merged
     Py_ssize_t words                    # arguments in all
     Py_ssize_t item_words
@@ -90,6 +97,9 @@ cdef struct Open:
     Py_ssize_t words
     Py_ssize_t item_words
     Py_ssize_t first                    # index of the first command in it
+    bint small
+    char tail[TAIL_BYTES]
+    Py_ssize_t tail_size
 
 
 # The last name read; most commands have the same.
@@ -229,9 +239,32 @@ cdef const char *zadd_options_end(const char *p, Py_ssize_t *words) noexcept nog
     return p
 
 
-cdef bint is_one_case(const char *name) noexcept nogil:
-    """Return whether SET is written in capitals or small letters, so that MSET tells its name."""
-    return memcmp(name, b"SET", 3) == 0 or memcmp(name, b"set", 3) == 0
+cdef void read_options_of_set(Command *c) noexcept nogil:
+    """Look at the arguments after the name of SET: a pair, and perhaps a time."""
+    cdef const char *p = c.items
+    cdef const char *text
+    cdef long long size
+    c.small = (p - 5)[0] & 0x20
+    if memcmp(p - 5, b"set" if c.small else b"SET", 3) != 0:
+        c.verb = NULL                   # the merged name must tell how this one was written
+    elif c.item_words == 4:
+        next_word(&p, &size)
+        next_word(&p, &size)
+        c.tail = p
+        c.item_words = 2
+        text = next_word(&p, &size)
+        c.verb += 1
+        if not (is_word(text, size, b"EX") or is_word(text, size, b"PX")):
+            c.verb = NULL
+        text = next_word(&p, &size)
+        if (
+            text[0] == c'0'
+            or not 0 < size <= TIME_DIGITS
+            or digits_end(text, text + size) != text + size
+        ):
+            c.verb = NULL
+    elif c.item_words != 2:
+        c.verb = NULL
 
 
 cdef const char *read_name(Command *c, const char *p, Last *last) noexcept nogil:
@@ -259,13 +292,23 @@ cdef void read_command(Command *c, const char *p, const char *end, Last *last) n
     if c.verb.check == SCORE:
         p = zadd_options_end(p, &c.item_words)
     c.items = p
-    if (
-        c.item_words <= 0
-        or c.item_words % c.verb.size
-        or (c.verb.check == TWO and (c.item_words != 2 or not is_one_case(p - 5)))
-        or (c.verb.check > TWO and not are_fit(c))
-    ):
+    c.tail = end
+    if c.item_words <= 0 or c.item_words % c.verb.size:
         c.verb = NULL
+    elif c.verb.check == PAIR:
+        read_options_of_set(c)
+    elif c.verb.check > TIMED and not are_fit(c):
+        c.verb = NULL
+
+
+cdef inline void shift(
+    long long *starts, Py_ssize_t first, Py_ssize_t next, Py_ssize_t by
+) noexcept nogil:
+    """Note that the items of these commands were moved."""
+    cdef Py_ssize_t i
+    if by:
+        for i in range(first, next):
+            starts[i] += by
 
 
 cdef class MergedChunk(Chunk):
@@ -300,11 +343,26 @@ cdef class MergedChunk(Chunk):
             return bytes(self.piece(begin, self.ends[at]))
         cdef Py_ssize_t stop = self.starts[part + 1] if part + 1 < last else self.ends[at]
         cdef bytes head = self.data[begin:self.starts[first]]
-        cdef bytes items = self.data[self.starts[part]:stop]
+        cdef bytes items = self.data[self.starts[part]:stop], tail = b""
         head = head[head.index(b"\r\n") + 2:]
-        if head.upper() == b"$4\r\nMSET\r\n":
+        if head[4:10].upper() == b"MSET\r\n":
             head = b"$3\r\n" + head[5:]
-        return b"*%d\r\n%b%b" % (count_words(head) + count_words(items), head, items)
+        elif head[4:12].upper() == b"MSETEX\r\n":
+            head = b"$3\r\n" + head[5:8] + b"\r\n"
+            tail = self.data[self.starts[last - 1]:self.ends[at]]
+            tail = tail[words_end(tail, 2):]
+            items = items[:words_end(items, 2)]
+        words = head + items + tail
+        return b"*%d\r\n%b" % (count_words(words), words)
+
+
+cdef Py_ssize_t words_end(bytes words, Py_ssize_t most) noexcept:
+    """Return the offset after the first arguments in a part of a command."""
+    cdef const char *p = words
+    cdef long long size
+    for _ in range(most):
+        next_word(&p, &size)
+    return p - <const char *>words
 
 
 cdef Py_ssize_t count_words(bytes words) noexcept:
@@ -325,16 +383,17 @@ cdef class Merger:
     Args:
         most_items: a merged command has at most this many items: elements, field-value pairs, keys.
         most_bytes: and at most this many bytes, unless it is one command.
-        without: names of commands to leave as they are, in capitals.
+        without: names of merged commands not to use, in capitals, such as ``"MSET"``.
     """
 
     def __cinit__(self, Py_ssize_t most_items, Py_ssize_t most_bytes, without=frozenset()):
         cdef int i
         self.most_items = min(most_items, MOST_ITEMS)
         self.most_bytes = most_bytes
-        self.digits = 4
+        self.digits = self.key_digits = 4
         for i in range(VERBS_SIZE):
-            self.on[i] = VERBS[i].name.decode() not in without
+            name = VERBS[i].name if VERBS[i].merged is NULL else VERBS[i].merged
+            self.on[i] = name.decode() not in without
 
     def merge(self, Chunk chunk):
         """Return a chunk with the same effect, in the memory of this one.
@@ -343,23 +402,23 @@ cdef class Merger:
         """
         # With the GIL, so that no other thread sees a chunk taken from a writer and not stored.
         with cython.critical_section(self):
-            if chunk.n_references == 0:
-                try:
-                    return self.merged(chunk)
-                except MemoryError:
-                    pass
+            if chunk.n_references:
+                self.look(chunk)
+                return chunk
+            return self.merged(chunk)
+
+    cdef Chunk merged(self, Chunk chunk):
+        cdef MergedChunk merged
+        cdef Py_ssize_t count = len(chunk.ends)
+        try:
+            merged = MergedChunk()
+            merged.lasts = clone(chunk.ends, count, False)
+            merged.starts = clone(chunk.ends, count, False)
+        except MemoryError:
             self.look(chunk)
             return chunk
-
-    cdef MergedChunk merged(self, Chunk chunk):
-        cdef MergedChunk merged = MergedChunk()
-        cdef Py_ssize_t count = len(chunk.ends)
         merged.first_command = chunk.first_command
-        merged.rows = chunk.rows
-        merged.ends = chunk.ends
-        merged.lasts = clone(chunk.ends, count, False)
-        merged.starts = clone(chunk.ends, count, False)
-        # Nothing fails from here on.
+        merged.rows, merged.ends = chunk.rows, chunk.ends
         merged.data, chunk.data = chunk.data, NULL
         merged.capacity, merged.spare = chunk.capacity, chunk.spare
         chunk.spare = None
@@ -382,15 +441,16 @@ cdef class Merger:
         cdef Open o
         cdef Last last
         last.size = -1
-        o.first = o.words = o.item_words = 0
+        o.first = o.words = o.item_words = o.tail_size = 0
         o.verb = NULL
+        o.start = base
         for i in range(count):
             read_command(&c, read, base + ends[i], &last)
             if c.verb is not NULL and self.joins(&o, &c, p - o.start):
                 if o.first == i - 1:
                     p = self.widen(&o, p, starts)
                 starts[i] = p - base
-                size = c.end - c.items
+                size = c.tail - c.items
                 memmove(p, c.items, size)
                 o.words += c.item_words
                 o.item_words += c.item_words
@@ -417,13 +477,16 @@ cdef class Merger:
             return False
         if o.item_words + c.item_words > self.most_items * c.verb.size:
             return False
-        if size + (c.end - c.items) > self.most_bytes:
+        if size + (c.tail - c.items) > self.most_bytes:
             return False
-        if c.verb.merged is not NULL:
-            shared = c.verb.name_size + 2   # MSET has another beginning
-        elif o.items - o.name != shared:
-            return False
-        return memcmp(o.items - shared, c.items - shared, shared) == 0
+        if c.verb.merged is NULL:
+            return o.items - o.name == shared and memcmp(o.name, c.name, shared) == 0
+        shared = c.end - c.tail
+        return (
+            o.small == c.small
+            and o.tail_size == shared
+            and memcmp(o.tail, c.tail, shared) == 0
+        )
 
     cdef void open(
         self, Open *o, const Command *c, char *p, const char *read, Py_ssize_t first
@@ -436,9 +499,14 @@ cdef class Merger:
         o.item_words = c.item_words
         o.verb = NULL
         self.look_at(c.verb)
-        if c.verb is not NULL and not self.in_multi and self.on[c.verb - VERBS]:
+        if c.verb is NULL or c.verb.check >= OPENS or self.in_multi:
+            return
+        if self.on[c.verb - VERBS]:
             o.verb = c.verb
             o.items = p + (c.items - read)
+            o.small = c.small
+            o.tail_size = c.end - c.tail
+            memcpy(o.tail, c.tail, o.tail_size)
 
     cdef void look_at(self, const Verb *verb) noexcept nogil:
         """Note the beginning or the end of a transaction; nothing in it is merged."""
@@ -451,30 +519,54 @@ cdef class Merger:
         The command that joins it loses more bytes than this one gains.
         """
         cdef char *name = o.start + self.digits + 3
-        cdef Py_ssize_t by
+        cdef const char *merged = b"$4\r\nMSET\r\n"
+        cdef Py_ssize_t by = name - o.name, size = 10, keys = 0
+        cdef int i
+        p -= o.tail_size                # written again at the end
         if o.verb.merged is NULL:
-            by = name - o.name
             memmove(name, o.name, p - o.name)
         else:
-            by = name + 5 - (o.name + 4)    # from "$3", CRLF to "$4", CRLF, "M"
-            memmove(name + 5, o.name + 4, p - (o.name + 4))
-            memcpy(name, b"$4\r\n", 4)
-            name[4] = <char>(c'M' | (name[5] & 0x20))
+            if o.verb.check == TIMED:
+                merged, size = b"$6\r\nMSETEX\r\n", 12
+                keys = self.key_digits + 6
+                o.words += 1
+            by = name + size + keys - o.items
+            memmove(o.items + by, o.items, p - o.items)
+            memcpy(name, merged, size)
+            for i in range(4, <int>size - 2):
+                name[i] |= 0x20 if o.small else 0
         o.name = name
         o.items += by
         starts[o.first] += by
         return p + by
 
     cdef char *end(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil:
-        """Fill in the header if the command is a merged one; return its end."""
-        cdef char *end = p
-        cdef Py_ssize_t i
-        if next - o.first > 1:
-            end = fill_header(o.start, p, c'*', o.words, &self.digits)
-            if end != p:
-                for i in range(o.first, next):
-                    starts[i] += end - p
+        """Fill in what a merged command lacks; return its end."""
+        cdef char *end
+        if next - o.first == 1:
+            return p
+        if o.verb.check == TIMED:
+            p = self.put_keys(o, p, next, starts)
+            p = put_copy(p, o.tail, o.tail_size)
+        end = fill_header(o.start, p, c'*', o.words, &self.digits)
+        shift(starts, o.first, next, end - p)
         return end
+
+    cdef char *put_keys(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil:
+        """Write the number of keys of MSETEX before the first; return the end of the items."""
+        cdef Py_ssize_t count = o.item_words // 2
+        cdef int wanted = digits(count)
+        cdef Py_ssize_t by = wanted - self.key_digits
+        cdef char *number
+        if by:
+            memmove(o.items + by, o.items, p - o.items)
+            shift(starts, o.first, next, by)
+            o.items += by
+            self.key_digits = wanted
+        number = o.items - wanted - 6
+        number[0] = c'$'
+        put_crlf(put_digits(put_crlf(put_digits(number + 1, wanted)), count))
+        return p + by
 
     cdef int look(self, Chunk chunk) except -1:
         """Note the transactions of a chunk that is left as it is."""

@@ -71,18 +71,17 @@ def over_any_keys(template: Template | None) -> list[tuple[bytes, ...]]:
     A server refuses them if the user may not use all keys, or if it, or a proxy, spreads keys.
     """
     one, other = (token_hex(10).encode() for _ in range(2))
+    pairs = (one, VALUE, other, VALUE)
     wishes = {
-        b"SET": (b"MSET", one, VALUE, other, VALUE),
-        b"DEL": (b"DEL", one, other),
-        b"UNLINK": (b"UNLINK", one, other),
+        b"SET": [(b"MSET", *pairs), (b"MSETEX", b"2", *pairs, b"EX", b"100")],
+        b"DEL": [(b"DEL", one, other)],
+        b"UNLINK": [(b"UNLINK", one, other)],
     }
-    if template is None:
-        return list(wishes.values())
-    names = [command[0] for command in template.commands]
-    if any(isinstance(part, Field) for name in names for part in name):
-        return list(wishes.values())
-    known = {b"".join(name).upper() for name in names}  # type: ignore[arg-type]
-    return [wish for name, wish in wishes.items() if name in known]
+    used = set(wishes)
+    names = [command[0] for command in template.commands] if template else []
+    if names and not any(isinstance(part, Field) for name in names for part in name):
+        used &= {b"".join(name).upper() for name in names}  # type: ignore[arg-type]
+    return [wish for name in wishes if name in used for wish in wishes[name]]
 
 
 def rehearse(

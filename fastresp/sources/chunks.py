@@ -25,8 +25,8 @@ MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # With a rate limit, a merged command is sent at once: the limit for so many seconds.
 LIMITED_S = 0.01
-# What commands over any keys become; a server may refuse them.
-OVER_ANY_KEYS = {"MSET": "SET", "DEL": "DEL", "UNLINK": "UNLINK"}
+# Commands over any keys, which a cluster refuses.
+OVER_ANY_KEYS = frozenset(("MSET", "MSETEX", "DEL", "UNLINK"))
 
 
 class Chunks:
@@ -156,6 +156,5 @@ def merger(options: Options, answers: Answers | None) -> Merger:
     items = options.merge_items or MERGE_ITEMS
     if options.rate_limit is not None:
         items = min(items, max(1, int(options.rate_limit * LIMITED_S)))
-    lacking = set(OVER_ANY_KEYS) if answers is None or answers.cluster else answers.lacking
-    without = frozenset(OVER_ANY_KEYS[name] for name in lacking)
-    return Merger(items, options.merge_bytes or MERGE_BYTES, without)
+    lacking = OVER_ANY_KEYS if answers is None or answers.cluster else answers.lacking
+    return Merger(items, options.merge_bytes or MERGE_BYTES, lacking)

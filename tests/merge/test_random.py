@@ -29,6 +29,8 @@ TEMPLATES = [
     ["SET {a} {b}", "LPUSH list:{key} {a} {b}"],
     ["MULTI", "SET {a} 1", "SADD set:{key} {b}", "EXEC"],
     ["DEL {a}", "DEL {b}"],
+    ["SET {a} {b} EX 100"],
+    ["SET {a} {b} PX {score}"],
     ["GEOADD geo:{key} {score} {score} {a}"],
     ["PFADD hll:{key} {a}"],
 ]
@@ -39,7 +41,7 @@ VERBS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["redis-server", "valkey-8.1"])
+@pytest.fixture(scope="module", params=["redis-server", "valkey-9.1"])
 def server(request: pytest.FixtureRequest) -> Iterator[LocalServer]:
     need("server")
     with debugged(request.param) as server:
@@ -62,8 +64,8 @@ def raw_commands(source: random.Random) -> Callable[[], Iterator[Any]]:
             if source.random() < 0.2:
                 key = f"k{source.randrange(5)}"
             words = [value(source) for _ in range(VERBS[verb] * source.choice([1, 1, 1, 2]))]
-            if verb == "SET" and source.random() < 0.1:
-                words += ["EX", 100]
+            if verb == "SET" and source.random() < 0.3:
+                words += ["EX", source.choice([100, 100, 100, 0, "x"])]
             commands.append((verb,) if VERBS[verb] < 0 else (verb, key, *words))
     return lambda: iter(commands)
 

@@ -43,7 +43,11 @@ SINGLE: dict[str, list[tuple[Any, ...]]] = {
     "other key": [("RPUSH", "k", 1), ("RPUSH", "l", 1), ("RPUSH", "k", 2)],
     "other name": [("RPUSH", "k", 1), ("rpush", "k", 2), ("LPUSH", "k", 3)],
     "one between": [("RPUSH", "k", 1), ("PING",), ("RPUSH", "k", 2)],
-    "SET with options": [("SET", "k", 1, "EX", 100), ("SET", "l", 1, "EX", 100)],
+    "SET with other times": [("SET", "k", 1, "EX", 100), ("SET", "l", 1, "EX", 99)],
+    "SET with other units": [("SET", "k", 1, "EX", 100), ("SET", "l", 1, "PX", 100)],
+    "SET with bad times": [("SET", "k", 1, "EX", bad) for bad in ("0", "0", "x", "x", "", "")],
+    "SET with long times": [("SET", "k", 1, "PX", 10**9), ("SET", "k", 1, "PX", 10**9)],
+    "SET KEEPTTL": [("SET", "k", 1, "KEEPTTL"), ("SET", "k", 2, "KEEPTTL")],
     "SET NX": [("SET", "k", 1, "NX"), ("SET", "k", 2, "NX")],
     "SET of mixed case": [("Set", "k", 1), ("Set", "l", 2)],
     "a transaction": [("MULTI",), ("SET", "k", 1), ("SET", "k", 2), ("EXEC",)],
@@ -106,6 +110,33 @@ def test_wrong_type(server: LocalServer, verb: str, tmp_path: Path) -> None:
     assert [reject["command"] for reject in found.rejects] == list(range(len(commands)))
     with redis.Redis.from_url(server.url) as client:
         assert client.get("k") == planted[2].encode()
+
+
+@pytest.mark.parametrize("name", ["SET", "set"])
+def test_set_with_a_time(server: LocalServer, name: str, tmp_path: Path) -> None:
+    """They become MSETEX where the server has it."""
+    times = [("EX", 1000)] * 3 + [("px", 2_000_000)] * 12 + [("EX", 3000), ("EX", 4000)]
+    commands = [(name, f"k{i}", f"v{i}", *time) for i, time in enumerate(times)]
+    assert not same_in_both(server, commands, tmp_path / "rejects").errors
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+        client.config_resetstat()
+        known = has_msetex(client)
+        fastresp.mass_insert(commands, server=server.url, mode="merge")
+        found = calls(client, "MSETEX"), calls(client, "SET")
+        assert found == ((2, 2) if known else (0, 17))
+        for i, (unit, time) in enumerate(times):
+            wanted = time if unit == "EX" else time // 1000
+            assert wanted - 60 < client.ttl(f"k{i}") <= wanted
+            assert client.get(f"k{i}") == b"v%d" % i
+
+
+def has_msetex(client: redis.Redis) -> bool:
+    try:
+        client.execute_command("MSETEX")
+    except redis.ResponseError as error:
+        return "unknown command" not in str(error)
+    raise AssertionError
 
 
 @pytest.mark.parametrize("case", SINGLE)
