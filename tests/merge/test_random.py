@@ -30,7 +30,7 @@ TEMPLATES = [
     ["MULTI", "SET {a} 1", "SADD set:{key} {b}", "EXEC"],
     ["DEL {a}", "DEL {b}"],
     ["SET {a} {b} EX 100"],
-    ["SET {a} {b} PX {score}"],
+    ["SET {a} {b} PX 10000{score}"],
     ["GEOADD geo:{key} {score} {score} {a}"],
     ["PFADD hll:{key} {a}"],
 ]
