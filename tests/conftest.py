@@ -101,15 +101,19 @@ def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
         yield lambda *options: stack.enter_context(LocalServer(*options))
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(insert_sync, id="sync"),
-        pytest.param(insert_asyncio, id="asyncio"),
-        pytest.param(partial(insert_sync, mode="merge"), id="merge", marks=pytest.mark.slow),
-    ]
-)
+SINGLY = [pytest.param(insert_sync, id="sync"), pytest.param(insert_asyncio, id="asyncio")]
+MERGED = pytest.param(partial(insert_sync, mode="merge"), id="merge", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=[*SINGLY, MERGED])
 def insert(request: pytest.FixtureRequest) -> Insert:
     """mass_insert over a socket, in an event loop, and with merged commands."""
+    return request.param
+
+
+@pytest.fixture(params=SINGLY)
+def insert_singly(request: pytest.FixtureRequest) -> Insert:
+    """mass_insert over a socket, and in an event loop, for tests that count bytes or replies."""
     return request.param
 
 

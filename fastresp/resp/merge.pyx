@@ -383,7 +383,7 @@ cdef class Merger:
     Args:
         most_items: a merged command has at most this many items: elements, field-value pairs, keys.
         most_bytes: and at most this many bytes, unless it is one command.
-        without: names of merged commands not to use, in capitals, such as ``"MSET"``.
+        without: names that the server does not accept, in capitals: what needs one is not merged.
     """
 
     def __cinit__(self, Py_ssize_t most_items, Py_ssize_t most_bytes, without=frozenset()):
@@ -392,8 +392,10 @@ cdef class Merger:
         self.most_bytes = most_bytes
         self.digits = self.key_digits = 4
         for i in range(VERBS_SIZE):
-            name = VERBS[i].name if VERBS[i].merged is NULL else VERBS[i].merged
-            self.on[i] = name.decode() not in without
+            names = {VERBS[i].name.decode()}
+            if VERBS[i].merged is not NULL:
+                names.add(VERBS[i].merged.decode())
+            self.on[i] = names.isdisjoint(without)
 
     def merge(self, Chunk chunk):
         """Return a chunk with the same effect, in the memory of this one.

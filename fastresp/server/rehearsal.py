@@ -73,7 +73,12 @@ def over_any_keys(template: Template | None) -> list[tuple[bytes, ...]]:
     one, other = (token_hex(10).encode() for _ in range(2))
     pairs = (one, VALUE, other, VALUE)
     wishes = {
-        b"SET": [(b"MSET", *pairs), (b"MSETEX", b"2", *pairs, b"EX", b"100")],
+        # A user who may MSET, but not SET, gets errors.
+        b"SET": [
+            (b"SET", one, VALUE),
+            (b"MSET", *pairs),
+            (b"MSETEX", b"2", *pairs, b"EX", b"100"),
+        ],
         b"DEL": [(b"DEL", one, other)],
         b"UNLINK": [(b"UNLINK", one, other)],
     }

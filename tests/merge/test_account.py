@@ -48,6 +48,13 @@ class TestRights:
         yield url
         client.execute_command("ACL", "DELUSER", "limited")
 
+    def test_mset_without_set(
+        self, url: Callable[..., str], server: LocalServer, client: redis.Redis
+    ) -> None:
+        report = merged(server, sets(10), at=url("~*", "+@all", "-set"))
+        assert report.errors_by_code == {"NOPERM": 10}
+        assert client.dbsize() == 0
+
     @pytest.mark.parametrize("rules", [("~a*", "+@all"), ("~*", "+@all", "-mset")])
     def test_mset(
         self, url: Callable[..., str], server: LocalServer, client: redis.Redis, rules: Any

@@ -41,11 +41,13 @@ def rows(
 
 def loaders(client: redis.Redis) -> list[str]:
     """The ids of the connections of the load."""
-    return [each["id"] for each in client.client_list() if each["cmd"] in ("set", "NULL")]
+    return [each["id"] for each in client.client_list() if each["cmd"] in ("set", "mset", "NULL")]
 
 
-def test_everything_arrives(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
-    report = insert(rows(), SET, server=server.url, connections=4)
+def test_everything_arrives(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis
+) -> None:
+    report = insert_singly(rows(), SET, server=server.url, connections=4)
     assert (report.rows, report.commands, report.replies, report.failed) == (ROWS,) * 3 + (0,)
     assert (report.in_doubt, report.unsent, report.connections) == (0, 0, 4)
     assert report.bytes_sent == len(fastresp.pack_many(("SET", f"key:{i}", v) for i, v in rows()))
@@ -60,7 +62,7 @@ def test_all_connections_take_part(
     seen: list[str] = []
 
     def look() -> None:
-        seen.extend(each["id"] for each in client.client_list() if each["cmd"] == "set")
+        seen.extend(each["id"] for each in client.client_list() if each["cmd"] in ("set", "mset"))
 
     insert(rows(ROWS, ROWS - 1, look), SET, server=server.url, connections=3)
     assert len(seen) == 3

@@ -24,8 +24,8 @@ from fastresp.transports.socket import SocketTransport
 # Replies
 
 
-def test_load(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
-    report = insert(commands(100_000), server=server.url)
+def test_load(insert_singly: Insert, server: LocalServer, client: redis.Redis) -> None:
+    report = insert_singly(commands(100_000), server=server.url)
     assert (report.rows, report.commands, report.replies, report.failed) == (100_000,) * 3 + (0,)
     assert (report.in_doubt, report.unsent, report.stopped, report.errors) == (0, 0, "", [])
     assert report.bytes_sent == len(fastresp.pack_many(commands(100_000)))

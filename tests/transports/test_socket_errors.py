@@ -226,14 +226,16 @@ def test_master_becomes_a_replica(
 
 
 @pytest.mark.few(1)
-def test_permissions_are_revoked(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+def test_permissions_are_revoked(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis
+) -> None:
     client.execute_command("ACL", "SETUSER", "loader", "reset", "on", ">p", "~*", "+@all")
 
     def take() -> None:
         client.execute_command("ACL", "SETUSER", "loader", "-set")
 
     try:
-        report = insert(
+        report = insert_singly(
             commands(300_000, 200_000, take),
             server=f"{server.url}?username=loader&password=p",
             on_error="collect",

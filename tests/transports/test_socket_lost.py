@@ -230,7 +230,9 @@ class Proxy:
     ],
     ids=["garbage", "too-many"],
 )
-def test_invalid_replies(insert: Insert, server: LocalServer, bad: bytes, words: str) -> None:
+def test_invalid_replies(
+    insert_singly: Insert, server: LocalServer, bad: bytes, words: str
+) -> None:
     count = 0
 
     def spoil(data: bytes) -> bytes:
@@ -241,7 +243,7 @@ def test_invalid_replies(insert: Insert, server: LocalServer, bad: bytes, words:
 
     proxy = Proxy(server, spoil)
     try:
-        error = lost(insert, proxy.url, commands(300_000))
+        error = lost(insert_singly, proxy.url, commands(300_000))
     finally:
         proxy.close()
     assert re.search(words, str(error))
