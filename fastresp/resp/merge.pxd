@@ -3,7 +3,7 @@ from cpython.array cimport array
 from .buffer cimport Chunk
 
 cdef enum:
-    VERBS_SIZE = 19
+    VERBS_SIZE = 18
 
 
 cdef struct Verb
@@ -25,7 +25,8 @@ cdef class Merger:
     cdef bint in_multi                  # between MULTI and EXEC, which may be in another chunk
     cdef Chunk merged(self, Chunk chunk)
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil
-    cdef bint joins(self, const Open *o, const Command *c, Py_ssize_t size) noexcept nogil
+    cdef bint joins(self, const Open *o, const Command *c) noexcept nogil
+    cdef bint fits(self, const Open *o, const Command *c) noexcept nogil
     cdef void open(
         self, Open *o, const Command *c, char *p, const char *read, Py_ssize_t first
     ) noexcept nogil

@@ -6,7 +6,7 @@ on one item. So an error reply to the merged command is what each of its command
 """
 
 cimport cython
-from cpython.array cimport clone, resize
+from cpython.array cimport clone
 from libc.string cimport memcmp, memcpy, memmove
 
 from .buffer cimport Chunk
@@ -15,18 +15,20 @@ from .out cimport digits, fill_header, put_copy, put_crlf, put_digits
 
 import bisect
 
+cdef extern from "Python.h":
+    void Py_SET_SIZE(object, Py_ssize_t) noexcept
+
 cdef enum:
     LONGEST_NAME = 8
-    # Every server reads that many digits of a score, and one dot.
-    SCORE_BYTES = 18
+    # repr() of a float has at most 24, and no number of this length is too large or too small.
+    NUMBER_BYTES = 40
     # A number of 19 digits is below 2^64, which either part of a stream id must be.
     ID_DIGITS = 19
     # EX or PX, and the longest plain time.
     TAIL_BYTES = 32
     TIME_DIGITS = 9
-    # So that the header of a merged command is shorter than what the second one loses. A chunk has
-    # fewer.
-    MOST_ITEMS = 1000000
+    # A server accepts no more arguments. Source: processMultibulkBuffer() in networking.c.
+    MOST_WORDS = 1048576
 
 # What the arguments must be, so that no server can refuse an item and run the others.
 cdef enum Check:
@@ -51,8 +53,8 @@ cdef struct Verb:
 
 # The servers check the type of the key and all that could be refused before they change anything;
 # tests/merge/test_verbs.py tries each verb. Source: t_list.c, t_set.c, t_hash.c, t_zset.c,
-# t_string.c, t_stream.c, geo.c, hyperloglog.c and db.c of Redis 6.2 to 8.2 and of Valkey. Only a
-# damaged HyperLogLog can make PFADD fail midway, and adding an item again changes nothing.
+# t_string.c, t_stream.c, geo.c and db.c of Redis 6.2 to 8.2 and of Valkey. PFADD is not among them:
+# it adds items until one meets a damaged part of the value.
 cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"LPUSH", 5, 2, 1, ANYTHING, NULL),
     Verb(b"RPUSH", 5, 2, 1, ANYTHING, NULL),
@@ -67,7 +69,6 @@ cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"SET", -1, 1, 2, TIMED, b"MSETEX"),       # found by its options
     Verb(b"DEL", 3, 1, 1, ANYTHING, NULL),
     Verb(b"UNLINK", 6, 1, 1, ANYTHING, NULL),
-    Verb(b"PFADD", 5, 2, 1, ANYTHING, NULL),
     Verb(b"GEOADD", 6, 2, 3, PLACE, NULL),
     Verb(b"XDEL", 4, 2, 1, STREAM_ID, NULL),
     Verb(b"MULTI", 5, 1, 1, OPENS, NULL),
@@ -96,6 +97,7 @@ cdef struct Open:
     const Verb *verb                    # NULL: none may join
     Py_ssize_t words
     Py_ssize_t item_words
+    Py_ssize_t item_bytes
     Py_ssize_t first                    # index of the first command in it
     bint small
     char tail[TAIL_BYTES]
@@ -155,7 +157,7 @@ cdef bint is_score(const char *p, const char *end) noexcept nogil:
         stop = digits_end(whole + 1, end)
         if stop == whole + 1:
             return False
-    if stop - p > SCORE_BYTES:
+    if stop - p > NUMBER_BYTES:
         return False
     if stop < end and stop[0] == c'e':
         p = stop + 1
@@ -174,7 +176,7 @@ cdef bint is_degrees(const char *p, const char *end, int limit) noexcept nogil:
     if p < end and p[0] == c'-':
         p += 1
     whole = digits_end(p, end)
-    if not 0 < whole - p <= 3 or end - p > SCORE_BYTES:
+    if not 0 < whole - p <= 3 or end - p > NUMBER_BYTES:
         return False
     while p < whole:
         degrees = degrees * 10 + (p[0] - c'0')
@@ -254,7 +256,7 @@ cdef void read_options_of_set(Command *c) noexcept nogil:
         c.item_words = 2
         text = next_word(&p, &size)
         c.verb += 1
-        if not (is_word(text, size, b"EX") or is_word(text, size, b"PX")):
+        if size != 2 or not (is_word(text, 2, b"EX") or is_word(text, 2, b"PX")):
             c.verb = NULL
         text = next_word(&p, &size)
         if (
@@ -324,7 +326,7 @@ cdef class MergedChunk(Chunk):
 
     @property
     def memory(self):
-        return self.capacity + 16 * (len(self.ends) + len(self.rows))
+        return self.capacity + 32 * len(self.rows)
 
     def covered(self, replies):
         return self.lasts[replies - 1] if replies > 0 else 0
@@ -388,7 +390,7 @@ cdef class Merger:
 
     def __cinit__(self, Py_ssize_t most_items, Py_ssize_t most_bytes, without=frozenset()):
         cdef int i
-        self.most_items = min(most_items, MOST_ITEMS)
+        self.most_items = most_items
         self.most_bytes = most_bytes
         self.digits = self.key_digits = 4
         for i in range(VERBS_SIZE):
@@ -425,8 +427,8 @@ cdef class Merger:
         merged.capacity, merged.spare = chunk.capacity, chunk.spare
         chunk.spare = None
         count = self.fold(merged, count)
-        resize(merged.ends, count)
-        resize(merged.lasts, count)
+        Py_SET_SIZE(merged.ends, count)
+        Py_SET_SIZE(merged.lasts, count)
         merged.size = merged.total()
         return merged
 
@@ -448,7 +450,7 @@ cdef class Merger:
         o.start = base
         for i in range(count):
             read_command(&c, read, base + ends[i], &last)
-            if c.verb is not NULL and self.joins(&o, &c, p - o.start):
+            if c.verb is not NULL and self.joins(&o, &c):
                 if o.first == i - 1:
                     p = self.widen(&o, p, starts)
                 starts[i] = p - base
@@ -456,6 +458,7 @@ cdef class Merger:
                 memmove(p, c.items, size)
                 o.words += c.item_words
                 o.item_words += c.item_words
+                o.item_bytes += size
             else:
                 if i > 0:
                     p = self.end(&o, p, i, starts)
@@ -472,22 +475,36 @@ cdef class Merger:
         ends[written], lasts[written] = p - base, count
         return written + 1
 
-    cdef bint joins(self, const Open *o, const Command *c, Py_ssize_t size) noexcept nogil:
-        """Return whether a command can become a part of the last one written, of this size."""
-        cdef Py_ssize_t shared = c.items - c.name
+    cdef bint joins(self, const Open *o, const Command *c) noexcept nogil:
+        """Return whether a command can become a part of the last one written."""
+        cdef Py_ssize_t shared
         if o.verb is not c.verb:
             return False
-        if o.item_words + c.item_words > self.most_items * c.verb.size:
-            return False
-        if size + (c.tail - c.items) > self.most_bytes:
-            return False
         if c.verb.merged is NULL:
-            return o.items - o.name == shared and memcmp(o.name, c.name, shared) == 0
-        shared = c.end - c.tail
+            shared = c.items - c.name
+            if o.items - o.name != shared or memcmp(o.name, c.name, shared) != 0:
+                return False
+        else:
+            shared = c.end - c.tail
+            if o.small != c.small or o.tail_size != shared or memcmp(o.tail, c.tail, shared) != 0:
+                return False
+        return self.fits(o, c)
+
+    cdef bint fits(self, const Open *o, const Command *c) noexcept nogil:
+        """Return whether the merged command would be within the limits."""
+        cdef Py_ssize_t items = o.item_words + c.item_words
+        cdef Py_ssize_t words = o.words + c.item_words + 1
+        cdef Py_ssize_t size = o.item_bytes + (c.end - c.items)
+        if c.verb.merged is NULL:
+            size += c.items - c.name
+        elif c.verb.check == PAIR:
+            size += 10                  # "$4", "MSET"
+        else:
+            size += 12 + 6 + digits(items // 2)
         return (
-            o.small == c.small
-            and o.tail_size == shared
-            and memcmp(o.tail, c.tail, shared) == 0
+            items <= self.most_items * c.verb.size
+            and words <= MOST_WORDS
+            and size + 3 + digits(words) <= self.most_bytes
         )
 
     cdef void open(
@@ -507,6 +524,7 @@ cdef class Merger:
             o.verb = c.verb
             o.items = p + (c.items - read)
             o.small = c.small
+            o.item_bytes = c.tail - c.items
             o.tail_size = c.end - c.tail
             memcpy(o.tail, c.tail, o.tail_size)
 

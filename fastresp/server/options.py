@@ -66,7 +66,7 @@ class Options:
                 continue
             if self.mode != "merge":
                 raise ValueError(Message(Hint(name), " is for ", Hint("mode", "merge")))
-            if not isinstance(most, int) or most < 1:
+            if not isinstance(most, int) or isinstance(most, bool) or most < 1:
                 words = f" must be a number of 1 or more, not {most!r}"
                 raise ValueError(Message(Hint(name), words))
 

@@ -8,7 +8,7 @@ checked, and the load itself finds out.
 
 from __future__ import annotations
 
-from secrets import token_hex
+from secrets import token_bytes
 from typing import Any, NamedTuple
 
 from ..encode.fields import Field, Items, Pairs
@@ -66,21 +66,22 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
 
 
 def over_any_keys(template: Template | None) -> list[tuple[bytes, ...]]:
-    """Return commands over two keys that lie anywhere, which a merged load would like to send.
+    """Return commands over keys of all kinds, which a merged load would like to send.
 
-    A server refuses them if the user may not use all keys, or if it, or a proxy, spreads keys.
+    A server refuses them if the user may not use all keys, or if it, or a proxy, spreads keys. The
+    keys begin and end with any byte, so that no rule for some keys allows them all.
     """
-    one, other = (token_hex(10).encode() for _ in range(2))
-    pairs = (one, VALUE, other, VALUE)
+    keys = [bytes([n]) + token_bytes(8) + bytes([n ^ 0x55]) for n in range(256)]
+    pairs = [part for key in keys for part in (key, VALUE)]
     wishes = {
         # A user who may MSET, but not SET, gets errors.
         b"SET": [
-            (b"SET", one, VALUE),
+            (b"SET", keys[0], VALUE),
             (b"MSET", *pairs),
-            (b"MSETEX", b"2", *pairs, b"EX", b"100"),
+            (b"MSETEX", b"%d" % len(keys), *pairs, b"EX", b"100"),
         ],
-        b"DEL": [(b"DEL", one, other)],
-        b"UNLINK": [(b"UNLINK", one, other)],
+        b"DEL": [(b"DEL", *keys)],
+        b"UNLINK": [(b"UNLINK", *keys)],
     }
     used = set(wishes)
     names = [command[0] for command in template.commands] if template else []

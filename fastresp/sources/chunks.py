@@ -23,6 +23,8 @@ __all__ = ["Chunks"]
 # The defaults of merge_items and merge_bytes: a server runs such a command in less than 1 ms.
 MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
+# No chunk has more items or bytes.
+MOST_MERGED = 1 << 40
 # With a rate limit, a merged command is sent at once: the limit for so many seconds.
 LIMITED_S = 0.01
 # Commands over any keys, which a cluster refuses.
@@ -157,4 +159,5 @@ def merger(options: Options, answers: Answers | None) -> Merger:
     if options.rate_limit is not None:
         items = min(items, max(1, int(options.rate_limit * LIMITED_S)))
     lacking = OVER_ANY_KEYS if answers is None or answers.cluster else answers.lacking
-    return Merger(items, options.merge_bytes or MERGE_BYTES, lacking)
+    size = options.merge_bytes or MERGE_BYTES
+    return Merger(min(items, MOST_MERGED), min(size, MOST_MERGED), lacking)

@@ -69,6 +69,8 @@ class ErrorPolicy:
         self._file: IO[bytes] | None = None
         self._lines: list[str] = []  # rejects still to be written
         self._kept_bytes = 0
+        # How many commands of the first error reply, to a merged one, were taken.
+        self._taken = 0
 
     @property
     def needs_positions(self) -> bool:
@@ -103,11 +105,14 @@ class ErrorPolicy:
         try:
             for error in errors:
                 if len(report.errors) >= ERRORS_KEPT and self._rejects is None:
-                    done = len(errors)
+                    done, self._taken = len(errors), 0
                     break
+                for number, each in enumerate(self._located(*error, window)):
+                    if number >= self._taken:  # else before an interruption
+                        self._taken = number + 1
+                        self._take(each, len(report.errors) < ERRORS_KEPT, report)
                 done += 1
-                for located in self._located(*error, window):
-                    self._take(located, len(report.errors) < ERRORS_KEPT, report)
+                self._taken = 0
             if self._file is not None:
                 self._write_lines()
         except Exception:
@@ -186,14 +191,15 @@ class ErrorPolicy:
         Large arguments that are not kept are left out.
         """
         held, at = window.locate(index)
-        size = held.size_of(at)
-        self._kept_bytes += size
-        wanted = (
-            self._rejects is not None
-            or self._kept_bytes <= KEPT_BYTES
-            or size <= SMALL_BYTES  # a password in it must be masked where the text quotes it
-        )
-        for part in held.chunk.parts(at):
+        parts = held.chunk.parts(at)
+        for part in parts:
+            size = held.size_of(at) if len(parts) == 1 else len(held.command(at, part))
+            self._kept_bytes += size
+            wanted = (
+                self._rejects is not None
+                or self._kept_bytes <= KEPT_BYTES
+                or size <= SMALL_BYTES  # a password in it must be masked where the text quotes it
+            )
             row = held.row(part)
             file, row_in_file = (None, None) if self._place is None else self._place(row)
             yield CommandError(

@@ -288,6 +288,7 @@ class Lane(Connection):
     @property
     def failed(self) -> int:
         """Commands answered with an error."""
+        self._count_merged()  # replies that came since the last step
         return self._scanner.failed - self._surplus + self._merged[1] - self.window.refused
 
     @property
@@ -327,7 +328,7 @@ class Lane(Connection):
         if scanner.errors:
             window.sift(scanner.errors)
         if scanner.errors:
-            self._count_merged(scanner.errors)
+            self._count_merged()
             # Before the window releases the commands; if it raises, the next step continues.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
@@ -336,11 +337,12 @@ class Lane(Connection):
         if self.failed:
             self._load.judge()
 
-    def _count_merged(self, errors: list[tuple[int, bytes, bool]]) -> None:
+    def _count_merged(self) -> None:
         """Count the commands beyond the first of each that an error reply answers."""
         counted, more = self._merged
-        for index, _, _ in errors:
-            if index >= counted:
+        sent = self.window.sent
+        for index, _, _ in self._scanner.errors:
+            if counted <= index < sent:
                 counted, more = index + 1, more + self.window.answered(index) - 1
         self._merged = counted, more
 

@@ -238,10 +238,13 @@ class Window:
 
     @property
     def _answered_commands(self) -> int:
-        if self._held:
-            first = self._held[0]
-            return first.first_command + first.chunk.covered(self.acknowledged - first.first_reply)
-        return self._gone.end_command if self._gone else 0
+        # Chunks that were answered are still held after an interruption.
+        for held in self._held:
+            if self.acknowledged < held.end_reply:
+                replies = max(0, self.acknowledged - held.first_reply)
+                return held.first_command + held.chunk.covered(replies)
+        last = self.last
+        return last.end_command if last else 0
 
     @property
     def begun(self) -> int:

@@ -15,7 +15,9 @@ from twice import calls
 
 import fastresp
 import fastresp.aio
+from fastresp.resp.merge import Merger
 from fastresp.server.local_server import LocalServer
+from fastresp.transports.window import Window
 
 LARGE = "x" * (1 << 20)
 
@@ -54,6 +56,15 @@ class TestRights:
         report = merged(server, sets(10), at=url("~*", "+@all", "-set"))
         assert report.errors_by_code == {"NOPERM": 10}
         assert client.dbsize() == 0
+
+    def test_many_keys_and_a_selector(
+        self, url: Callable[..., str], server: LocalServer, client: redis.Redis
+    ) -> None:
+        """MSET needs all keys in one place; SET finds each in another."""
+        server_ = url("~[0-9a-f]*", "+@all", "(~* +set +get)")
+        data = [("SET", key, 1) for key in ("1", "a", "x", "b", "z")]
+        assert merged(server, data, at=server_).failed == 0
+        assert (client.dbsize(), calls(client, "mset")) == (5, 0)
 
     @pytest.mark.parametrize("rules", [("~a*", "+@all"), ("~*", "+@all", "-mset")])
     def test_mset(
@@ -165,6 +176,7 @@ def test_auto_uses_the_socket(server: LocalServer) -> None:
 
 def test_cluster(start_server: Callable[..., LocalServer], port: int) -> None:
     """Commands over keys of different slots stay single."""
+    port = port % 50000 + 1024  # the bus of the cluster uses another, 10,000 above
     server = start_server("--cluster-enabled", "yes", "--port", str(port))
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
@@ -250,6 +262,68 @@ def test_rejects_can_be_sent_again(
     report = merged(server, fastresp.read_rejects(path))
     assert (report.replies, report.failed) == (3000, 0)
     assert client.llen("list") == 3000
+
+
+def test_rejects_are_interrupted(server: LocalServer, client: redis.Redis) -> None:
+    """Each failed command is passed on once, also after a Ctrl-C."""
+    client.set("list", "in the way")
+    seen: list[int | None] = []
+
+    def note(error: fastresp.CommandError) -> None:
+        seen.append(error.index)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        merged(server, pushes(3000), rejects=note)
+    report = caught.value.report  # type: ignore[attr-defined]
+    assert seen == list(range(report.failed))
+    assert report.errors_by_code == {"WRONGTYPE": report.failed}
+
+
+def test_chunks_that_are_answered_and_held(server: LocalServer) -> None:
+    """As after an interruption between the two."""
+    merger = Merger(1000, 65536)
+    window = Window()
+    writer = fastresp.Writer(None)
+    for chunk in writer.chunks(pushes(60_000)):
+        window.add(merger.merge(chunk))
+    while window.sending is not None:
+        window.sending.written.append(window.sending.size - window.sending.at)
+    assert (window.sent_commands, window.in_doubt, window.unsent) == (60_000, 60_000, 0)
+    counts = []
+    for replies in range(window.made + 1):
+        window.acknowledged = replies
+        counts.append(window.in_doubt)
+    assert counts == sorted(counts, reverse=True)
+    assert (counts[1], counts[-1], window.within(59_999)) == (59_000, 0, window.made - 1)
+
+
+@pytest.mark.parametrize("failing", range(1, 30))
+def test_no_memory(failing: int) -> None:
+    """No command is lost."""
+    testcapi = pytest.importorskip("_testcapi")
+    merger = Merger(1000, 65536)
+    [chunk] = fastresp.Writer(None).chunks(pushes(100))
+    wanted = bytes(chunk)
+    testcapi.set_nomemory(failing, failing + 1)
+    try:
+        made = merger.merge(chunk)
+    finally:
+        testcapi.remove_mem_hooks()
+    rest = [made.command(at, part) for at in range(len(made.ends)) for part in made.parts(at)]
+    assert b"".join(rest) == wanted
+
+
+@pytest.mark.parametrize("most", [1, 40, 41, 42, 100, 1000])
+def test_no_merged_command_is_larger(most: int) -> None:
+    for data in ([*pushes(300)], sets(300), [(*each, "PX", 90) for each in sets(300)]):
+        [chunk] = fastresp.Writer(None).chunks(data)
+        made = Merger(1000, most).merge(chunk)
+        start = 0
+        for at, end in enumerate(made.ends):
+            assert len(made.parts(at)) == 1 or end - start <= most
+            start = end
 
 
 def test_max_errors(server: LocalServer, client: redis.Redis) -> None:

@@ -30,7 +30,9 @@ VERBS: dict[str, tuple[list[tuple[Any, ...]], str, int]] = {
     "set": ([("set", f"k{i % 3}", i) for i in range(30)], "MSET", 1),
     "DEL": ([("SET", "k", 1), ("DEL", "k"), ("DEL", "x", "k"), ("DEL", "y")], "DEL", 1),
     "UNLINK": ([("SET", "k", 1), ("UNLINK", "k"), ("UNLINK", "x")], "UNLINK", 1),
-    "PFADD": ([("PFADD", "k", i) for i in range(300)], "PFADD", 1),
+    "ZADD of floats": ([("ZADD", "k", 0.1 + i / 7e9, i) for i in range(99)], "ZADD", 1),
+    "binary": ([("SADD", b"\xff\0\r\n", b"$3\r\nSET\r\n" * i) for i in range(101)], "SADD", 1),
+    "empty": ([("HSET", "", "", ""), ("HSET", "", "", "x")], "HSET", 1),
     "GEOADD": ([("GEOADD", "k", i / 2, -i / 3, f"m{i}") for i in range(99)], "GEOADD", 1),
     "XDEL": (
         [*(("XADD", "k", f"1-{i}", "f", "v") for i in range(1, 9)),
@@ -54,6 +56,7 @@ SINGLE: dict[str, list[tuple[Any, ...]]] = {
     "ZADD INCR": [("ZADD", "k", "INCR", 1, "a"), ("ZADD", "k", "INCR", 1, "a")],
     "ZADD with other options": [("ZADD", "k", "NX", 1, "a"), ("ZADD", "k", "CH", 2, "a")],
     "no items": [("RPUSH", "k"), ("RPUSH", "k", 1)],
+    "PFADD": [("PFADD", "k", i) for i in range(300)],
     "half a pair": [("HSET", "k", "f"), ("HSET", "k", "g"), ("HSET", "k", "f", 1)],
 }
 SCORES = [
@@ -102,14 +105,14 @@ def test_merged(server: LocalServer, verb: str, tmp_path: Path) -> None:
 )
 def test_wrong_type(server: LocalServer, verb: str, tmp_path: Path) -> None:
     """All of its commands are errors, as they would be singly, and nothing is done."""
-    commands = [each for each in VERBS[verb][0] if each[0].upper() == verb.split()[0].upper()]
-    planted = ("SET", "k", "x" * 40) if verb == "PFADD" else ("SET", "k", "x")
-    found = same_in_both(server, commands, tmp_path / "rejects", planted)
+    commands = [each for each in VERBS[verb][0] if each[0].upper() == VERBS[verb][1]]
+    key = commands[0][1]
+    found = same_in_both(server, commands, tmp_path / "rejects", ("SET", key, "x"))
     assert [error[0] for error in found.errors] == list(range(len(commands)))[:100]
     assert {error[2] for error in found.errors} == {"WRONGTYPE"}
     assert [reject["command"] for reject in found.rejects] == list(range(len(commands)))
     with redis.Redis.from_url(server.url) as client:
-        assert client.get("k") == planted[2].encode()
+        assert client.get(key) == b"x"
 
 
 @pytest.mark.parametrize("name", ["SET", "set"])
@@ -180,3 +183,14 @@ def test_bad_items(
         group.insert(at, command)
         mixed += group
     assert same_in_both(server, mixed, tmp_path / "rejects", *planted).errors
+
+
+def test_damaged_hyperloglog(server: LocalServer, tmp_path: Path) -> None:
+    """PFADD fails for some items only, and so it is not merged."""
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+        client.pfadd("h", "z")
+        damaged = client.get("h")[:-1]
+    commands = [("PFADD", "h", number) for number in range(40)]
+    found = same_in_both(server, commands, tmp_path / "rejects", ("SET", "h", damaged))
+    assert 0 < len(found.errors) < 40
