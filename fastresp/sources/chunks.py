@@ -25,7 +25,7 @@ MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # No chunk has more items or bytes.
 MOST_MERGED = 1 << 40
-# With a rate limit, a merged command is sent at once: the limit for so many seconds.
+# With a rate limit, a merged command is sent at once: the limit for this many seconds.
 LIMITED_S = 0.01
 # Commands over any keys, which a cluster refuses.
 OVER_ANY_KEYS = frozenset(("MSET", "MSETEX", "DEL", "UNLINK"))
