@@ -7,7 +7,7 @@ single commands; and merged loads of rows, and of Arrow columns. They take turns
 unix socket, that is emptied before each load. After each load DEBUG DIGEST is compared with the
 first. A value is the wall time of a load; the CPU times of server and clients are in the metadata.
 
-    python bench/past.py -o past.json        # about 10 minutes
+    python bench/past.py -o past.json        # about 15 minutes
     FASTRESP_SERVER=valkey-server python bench/past.py --only SADD,ZADD
     python bench/past.py --fast --rows 50000
 """
