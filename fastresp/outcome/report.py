@@ -83,7 +83,7 @@ class Report:
         """Bytes of RESP sent per second."""
         return self.bytes_sent / self.seconds if self.seconds else 0.0
 
-    def count_errors(self, text: str, count: int = 1) -> None:
+    def count_error(self, text: str, count: int = 1) -> None:
         """Count errors of this text by their code; the beginning of the text is enough."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]

@@ -121,7 +121,7 @@ class ErrorPolicy:
         finally:
             for index, text, _ in errors[:done]:
                 words = text[:EXAMPLE_CHARACTERS].decode(errors="replace")
-                report.count_errors(words, window.answered(index))
+                report.count_error(words, window.answered(index))
             del errors[:done]
 
     def _write_lines(self) -> None:

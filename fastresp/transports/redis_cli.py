@@ -397,7 +397,7 @@ class RedisCli(Transport):
                 self._own_words.append(text)
             return
         self._errors += 1
-        self._report.count_errors(text)
+        self._report.count_error(text)
         self._last_error = text
         if self._errors <= self.made:
             self._moved = time.monotonic()  # surplus lines can't be replies, so no progress

@@ -174,7 +174,8 @@ def test_report_shows_the_most_common_errors() -> None:
     texts = ["ERR a"] * 3 + ["OOM b"] * 5 + [f"ERR {i}" for i in range(9)]
     report = Report("redis-cli", commands=50, replies=50, failed=17)
     report.errors = [CommandError(text) for text in texts]
-    report.count_errors(texts)
+    for text in texts:
+        report.count_error(text)
     lines = str(report).splitlines()
     assert lines[1:4] == [
         "50 replies, 17 errors",
