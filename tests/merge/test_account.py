@@ -45,6 +45,7 @@ class TestRights:
     def url(self, server: LocalServer, client: redis.Redis) -> Iterator[Callable[..., str]]:
         def url(*rules: str) -> str:
             client.execute_command("ACL", "SETUSER", "limited", "on", ">secret", *rules)
+            client.config_resetstat()
             return f"{server.url}?username=limited&password=secret"
 
         yield url

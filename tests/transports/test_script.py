@@ -352,7 +352,7 @@ def test_interruption_resends_nothing_twice() -> None:
     window.sending.written.append(window.sending.size)
     assert window.totals()[:2] == (20, 20)
     held, at = window.locate(22)
-    assert (held.row(at), held.source_index(at), held.command(at)) == (5, 5, bytes(
+    assert (held.row(at), held.source_index(at), held.command(at, at)) == (5, 5, bytes(
         fastresp.pack("EVALSHA", ADD.sha1, 1, "u:5", 1)
     ))  # fmt: skip
     [chunk] = fastresp.Writer(TEMPLATE).chunks(range(2))

@@ -35,7 +35,7 @@ def test_empty() -> None:
     assert (window.in_doubt, window.unsent, window.unsent_bytes) == (0, 0, 0)
     assert window.sending is None
     assert window.has_room
-    with pytest.raises(LookupError, match="command 0 is not in flight"):
+    with pytest.raises(LookupError, match="reply 0 answers nothing"):
         window.command(0)
 
 
