@@ -37,7 +37,7 @@ def source():
         i += 1
 try:
     fastresp.mass_insert(
-        source(), server=sys.argv[1], transport=sys.argv[2],
+        source(), server=sys.argv[1], transport=sys.argv[2], mode=sys.argv[3],
         progress=lambda report: print(report.commands, flush=True),
     )
 except KeyboardInterrupt as error:
@@ -45,10 +45,12 @@ except KeyboardInterrupt as error:
 """
 
 
-def running_load(url: str, transport: str, wait_for: int) -> subprocess.Popen[str]:
+def running_load(
+    url: str, transport: str, wait_for: int, mode: str = "commands"
+) -> subprocess.Popen[str]:
     """Start a process with an endless load; return it once it has sent ``wait_for`` commands."""
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD_CODE, url, transport],
+        [sys.executable, "-c", CHILD_CODE, url, transport, mode],
         stdout=subprocess.PIPE,
         text=True,
         process_group=0,

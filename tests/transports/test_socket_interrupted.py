@@ -136,9 +136,10 @@ def test_source_raises_when_the_server_is_gone_too(
 
 
 @pytest.mark.few(3)
+@pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("attempt", range(10))
-def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
-    child = running_load(server.url, "socket", 10_000 + 7919 * attempt)
+def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int, mode: str) -> None:
+    child = running_load(server.url, "socket", 10_000 + 7919 * attempt, mode)
     os.killpg(child.pid, signal.SIGINT)
     acknowledged, doubt = interrupted(child)
     assert (whole_prefix(client), doubt) == (acknowledged, 0)
@@ -157,10 +158,13 @@ def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -
 
 
 @pytest.mark.few(2)
+@pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("attempt", range(5))
-def test_killed_without_warning(server: LocalServer, client: redis.Redis, attempt: int) -> None:
+def test_killed_without_warning(
+    server: LocalServer, client: redis.Redis, attempt: int, mode: str
+) -> None:
     before = client.info("clients")["connected_clients"]
-    child = running_load(server.url, "socket", 10_000 + 7919 * attempt)
+    child = running_load(server.url, "socket", 10_000 + 7919 * attempt, mode)
     child.kill()
     child.communicate(timeout=30)
     deadline = time.monotonic() + 10
