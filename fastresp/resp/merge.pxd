@@ -1,13 +1,9 @@
 from cpython.array cimport array
 
 from .buffer cimport Chunk
-
-cdef enum:
-    VERBS_SIZE = 18
+from .verbs cimport VERBS_SIZE, Command, Verb
 
 
-cdef struct Verb
-cdef struct Command
 cdef struct Open
 
 

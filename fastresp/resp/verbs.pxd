@@ -1,0 +1,64 @@
+from .grammar cimport known_length_end
+
+cdef enum:
+    VERBS_SIZE = 18
+    LONGEST_NAME = 8
+    # repr() of a float has at most 24, and no number of this length is too large or too small.
+    NUMBER_BYTES = 40
+    # A number of 19 digits is below 2^64, which either part of a stream id must be.
+    ID_DIGITS = 19
+    # EX or PX, and the longest plain time.
+    TAIL_BYTES = 32
+    TIME_DIGITS = 9
+
+# What the arguments must be, so that no server can refuse an item and run the others.
+cdef enum Check:
+    ANYTHING
+    PAIR            # the key and its value: with options it is another command
+    TIMED           # the same, and EX or PX with a plain number
+    SCORE           # and a member of a sorted set
+    PLACE           # longitude, latitude, and a member
+    STREAM_ID
+    OPENS           # not merged: it begins a transaction
+    CLOSES          # not merged: it ends one
+
+
+cdef struct Verb:
+    const char *name
+    int name_size
+    int shared                          # the arguments before the items: the name, and a key
+    int size                            # arguments of an item
+    Check check
+    const char *merged                  # the merged command's name, if it has another
+    int number                          # its place in the table
+
+
+# A command of the chunk, taken apart.
+cdef struct Command:
+    const char *name                    # its first argument, with the header
+    const char *items                   # end of the shared arguments
+    const char *tail                    # end of the items: options that are shared, too
+    const char *end
+    bint small                          # whether SET is written in small letters
+    const Verb *verb                    # NULL: it can't be merged
+    Py_ssize_t words                    # arguments in all
+    Py_ssize_t item_words
+
+
+# The last name read; most commands have the same.
+cdef struct Last:
+    char name[LONGEST_NAME]
+    long long size
+    const Verb *verb
+
+
+cdef inline const char *next_word(const char **p, long long *size) noexcept nogil:
+    """Return the text of the argument at p, and move p behind it."""
+    cdef const char *text = known_length_end(p[0] + 1, size)
+    p[0] = text + size[0] + 2
+    return text
+
+
+cdef frozenset names_of(int number)
+cdef const char *read_name(Command *c, const char *p, Last *last) noexcept nogil
+cdef void read_command(Command *c, const char *p, const char *end, Last *last) noexcept nogil

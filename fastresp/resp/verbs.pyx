@@ -1,0 +1,227 @@
+# cython: language_level=3, cdivision=True
+"""The commands that can be merged, and what their arguments must be.
+
+Only commands are merged that a server runs as a whole or not at all, and whose error can't depend
+on one item. So an error reply to the merged command is what each of its commands would have got.
+"""
+
+from libc.string cimport memcmp, memcpy
+
+from .grammar cimport digits_end
+
+# The servers check the type of the key and all that could be refused before they change anything;
+# tests/merge/test_verbs.py tries each verb. Source: t_list.c, t_set.c, t_hash.c, t_zset.c,
+# t_string.c, t_stream.c, geo.c and db.c of Redis 6.2 to 8.2 and of Valkey. PFADD is not among them:
+# it adds items until one meets a damaged part of the value.
+cdef Verb[VERBS_SIZE] VERBS = [
+    Verb(b"LPUSH", 5, 2, 1, ANYTHING, NULL, 0),
+    Verb(b"RPUSH", 5, 2, 1, ANYTHING, NULL, 1),
+    Verb(b"SADD", 4, 2, 1, ANYTHING, NULL, 2),
+    Verb(b"SREM", 4, 2, 1, ANYTHING, NULL, 3),
+    Verb(b"HSET", 4, 2, 2, ANYTHING, NULL, 4),
+    Verb(b"HMSET", 5, 2, 2, ANYTHING, NULL, 5),
+    Verb(b"HDEL", 4, 2, 1, ANYTHING, NULL, 6),
+    Verb(b"ZADD", 4, 2, 2, SCORE, NULL, 7),
+    Verb(b"ZREM", 4, 2, 1, ANYTHING, NULL, 8),
+    Verb(b"SET", 3, 1, 2, PAIR, b"MSET", 9),
+    Verb(b"SET", -1, 1, 2, TIMED, b"MSETEX", 10),       # found by its options
+    Verb(b"DEL", 3, 1, 1, ANYTHING, NULL, 11),
+    Verb(b"UNLINK", 6, 1, 1, ANYTHING, NULL, 12),
+    Verb(b"GEOADD", 6, 2, 3, PLACE, NULL, 13),
+    Verb(b"XDEL", 4, 2, 1, STREAM_ID, NULL, 14),
+    Verb(b"MULTI", 5, 1, 1, OPENS, NULL, 15),
+    Verb(b"EXEC", 4, 1, 1, CLOSES, NULL, 16),
+    Verb(b"DISCARD", 7, 1, 1, CLOSES, NULL, 17),
+]
+
+
+cdef frozenset names_of(int number):
+    """Return the names that a verb needs: its own, and that of the merged command."""
+    cdef const char *merged = VERBS[number].merged
+    own = VERBS[number].name.decode()
+    return frozenset((own,)) if merged is NULL else frozenset((own, merged.decode()))
+
+
+cdef bint is_word(const char *text, long long size, const char *capitals) noexcept nogil:
+    """Return whether this is a word, in any case."""
+    cdef int i
+    for i in range(<int>size):
+        if capitals[i] == 0 or (text[i] & ~0x20) != capitals[i]:
+            return False
+    return capitals[size] == 0
+
+
+cdef const Verb *find_verb(const char *name, long long size, Last *last) noexcept nogil:
+    """Return the verb of a command's name; NULL if there is none."""
+    cdef int i
+    if size > LONGEST_NAME:
+        return NULL
+    if size != last.size or memcmp(name, last.name, size) != 0:
+        memcpy(last.name, name, size)
+        last.size = size
+        last.verb = NULL
+        for i in range(VERBS_SIZE):
+            if VERBS[i].name_size == size and is_word(name, size, VERBS[i].name):
+                last.verb = &VERBS[i]
+    return last.verb
+
+
+cdef bint is_score(const char *p, const char *end) noexcept nogil:
+    """Return whether every server reads this as a score: ``12``, ``-1.5``, ``1e-7``, ``+inf``."""
+    cdef const char *whole
+    cdef const char *stop
+    if p < end and (p[0] == c'-' or p[0] == c'+'):
+        p += 1
+    if end - p == 3 and memcmp(p, b"inf", 3) == 0:
+        return True
+    whole = stop = digits_end(p, end)
+    if whole == p:
+        return False
+    if whole < end and whole[0] == c'.':
+        stop = digits_end(whole + 1, end)
+        if stop == whole + 1:
+            return False
+    if stop - p > NUMBER_BYTES:
+        return False
+    if stop < end and stop[0] == c'e':
+        p = stop + 1
+        if p < end and (p[0] == c'-' or p[0] == c'+'):
+            p += 1
+        stop = digits_end(p, end)
+        if not 0 < stop - p <= 2:       # so the number is neither too large nor too small
+            return False
+    return stop == end
+
+
+cdef bint is_degrees(const char *p, const char *end, int limit) noexcept nogil:
+    """Return whether this is a plain decimal number between -limit and limit."""
+    cdef const char *whole
+    cdef int degrees = 0
+    if p < end and p[0] == c'-':
+        p += 1
+    whole = digits_end(p, end)
+    if not 0 < whole - p <= 3 or end - p > NUMBER_BYTES:
+        return False
+    while p < whole:
+        degrees = degrees * 10 + (p[0] - c'0')
+        p += 1
+    if degrees >= limit:
+        return False
+    return whole == end or (
+        whole[0] == c'.' and end > whole + 1 and digits_end(whole + 1, end) == end
+    )
+
+
+cdef bint is_stream_id(const char *p, const char *end) noexcept nogil:
+    cdef const char *stop = digits_end(p, end)
+    if not 0 < stop - p <= ID_DIGITS:
+        return False
+    if stop < end and stop[0] == c'-':
+        p = stop + 1
+        stop = digits_end(p, end)
+        if not 0 < stop - p <= ID_DIGITS:
+            return False
+    return stop == end
+
+
+cdef bint is_fit(const Verb *verb, int place, const char *text, const char *end) noexcept nogil:
+    """Return whether no server can refuse an argument at this place in an item."""
+    if verb.check == SCORE:
+        return place > 0 or is_score(text, end)
+    if verb.check == PLACE:
+        # The limits are 180 and 85.05 degrees. Source: GEO_LONG_MAX and GEO_LAT_MAX in geohash.h.
+        return place > 1 or is_degrees(text, end, 85 if place else 180)
+    return verb.check != STREAM_ID or is_stream_id(text, end)
+
+
+cdef bint are_fit(const Command *c) noexcept nogil:
+    """Return whether no server can refuse one of the items."""
+    cdef const char *p = c.items
+    cdef const char *text
+    cdef long long size
+    cdef int place
+    while p < c.end:
+        for place in range(c.verb.size):
+            text = next_word(&p, &size)
+            if not is_fit(c.verb, place, text, text + size):
+                return False
+    return True
+
+
+cdef const char *zadd_options_end(const char *p, Py_ssize_t *words) noexcept nogil:
+    """Skip the options of ZADD, except INCR, which is not merged."""
+    cdef const char *text
+    cdef const char *after = p
+    cdef long long size
+    while words[0] > 0:
+        text = next_word(&after, &size)
+        if size != 2 or not (
+            is_word(text, 2, b"NX") or is_word(text, 2, b"XX") or is_word(text, 2, b"GT")
+            or is_word(text, 2, b"LT") or is_word(text, 2, b"CH")
+        ):
+            break
+        p = after
+        words[0] -= 1
+    return p
+
+
+cdef void read_options_of_set(Command *c) noexcept nogil:
+    """Look at the arguments after the name of SET: a pair, and perhaps a time."""
+    cdef const char *p = c.items
+    cdef const char *text
+    cdef long long size
+    c.small = (p - 5)[0] & 0x20
+    if memcmp(p - 5, b"set" if c.small else b"SET", 3) != 0:
+        c.verb = NULL                   # the merged name must tell how this one was written
+    elif c.item_words == 4:
+        next_word(&p, &size)
+        next_word(&p, &size)
+        c.tail = p
+        c.item_words = 2
+        text = next_word(&p, &size)
+        c.verb += 1
+        if size != 2 or not (is_word(text, 2, b"EX") or is_word(text, 2, b"PX")):
+            c.verb = NULL
+        text = next_word(&p, &size)
+        if (
+            text[0] == c'0'
+            or not 0 < size <= TIME_DIGITS
+            or digits_end(text, text + size) != text + size
+        ):
+            c.verb = NULL
+    elif c.item_words != 2:
+        c.verb = NULL
+
+
+cdef const char *read_name(Command *c, const char *p, Last *last) noexcept nogil:
+    """Read a command's header and name; return the end of the name."""
+    cdef const char *text
+    cdef long long words, size
+    p = known_length_end(p + 1, &words)
+    c.name = p
+    c.words = c.item_words = words
+    text = next_word(&p, &size)
+    c.verb = find_verb(text, size, last)
+    return p
+
+
+cdef void read_command(Command *c, const char *p, const char *end, Last *last) noexcept nogil:
+    """Take a command apart."""
+    cdef long long size
+    p = read_name(c, p, last)
+    c.end = end
+    if c.verb is NULL or c.verb.check >= OPENS:
+        return
+    c.item_words -= c.verb.shared
+    if c.verb.shared == 2 and c.item_words > 0:
+        next_word(&p, &size)
+    if c.verb.check == SCORE:
+        p = zadd_options_end(p, &c.item_words)
+    c.items = p
+    c.tail = end
+    if c.item_words <= 0 or c.item_words % c.verb.size:
+        c.verb = NULL
+    elif c.verb.check == PAIR:
+        read_options_of_set(c)
+    elif c.verb.check > TIMED and not are_fit(c):
+        c.verb = NULL
