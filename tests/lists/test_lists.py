@@ -70,7 +70,7 @@ def test_push_nothing(open_buffer: Open) -> None:
 def test_commands_are_bounded(open_buffer: Open, client: redis.Redis) -> None:
     """In items and in bytes: 1,000 items of a megabyte would be a gigabyte."""
     buffer = open_buffer(batch=1000)
-    # In an event loop a command also ends after 2 ms, which a busy machine may take for a few items.
+    # In an event loop a command also ends after 2 ms, which a few items may take when busy.
     bounded = range(3, 9)
     assert buffer.push(["x"] * 2500).report.commands in bounded
     assert buffer.push(["x" * 300_000] * 10).report.commands in bounded
