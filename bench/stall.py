@@ -5,7 +5,7 @@ single commands and merged, from rows, over a unix socket. They take turns. The 
 another process over a connection of its own. A value is the 99th percentile of their times in one
 load; the metadata has the longest as ``longest`` and their number as ``pings``.
 
-    python bench/stall.py -o stall.json        # about 3 minutes
+    python bench/stall.py -o stall.json        # about 2 minutes
     python bench/stall.py --fast --rows 100000
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import multiprocessing
 import socket
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from time import perf_counter
 from typing import Any
@@ -70,10 +71,8 @@ def compare(workbench: Workbench, kind: str, count: int, rounds: int) -> list[Re
             show(f"round {number} of {rounds}: {result.row}")
             client.execute_command("FLUSHALL", "SYNC")
             options: Any = {"server": workbench.url, "transport": "socket", "mode": mode}
-            taken = during(
-                lambda options=options: mass_insert(rows, template, **options),  # type: ignore[misc]
-                str(workbench.server.socket),
-            )
+            load = partial(mass_insert, rows, template, **options)
+            taken = during(load, str(workbench.server.socket))
             late = taken[len(taken) * 99 // 100]
             result.add(late, round=number, longest=taken[-1], pings=len(taken))
     return [*results.values()]

@@ -33,8 +33,9 @@ class Report:
         connections: number of connections.
         rows: source rows whose commands were sent.
         commands: whole commands sent. A command that was sent again after NOSCRIPT counts once.
-        replies: replies known to have arrived, including error replies.
-        failed: error replies, and replies that contain one, such as EXEC's.
+        replies: commands whose reply is known to have arrived, including error replies. A merged
+            command's reply counts for each command in it.
+        failed: commands answered with an error, or with a reply that contains one, such as EXEC's.
         errors: the first 100 errors.
         errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors inside
             a reply are counted one by one. After 100 codes, further ones count as ``"(other)"``.

@@ -86,7 +86,8 @@ def over_any_keys(template: Template | None) -> list[tuple[bytes, ...]]:
     used = set(wishes)
     names = [command[0] for command in template.commands] if template else []
     if names and not any(isinstance(part, Field) for name in names for part in name):
-        used &= {b"".join(name).upper() for name in names}  # type: ignore[arg-type]
+        constants = ([part for part in name if isinstance(part, bytes)] for name in names)
+        used &= {b"".join(parts).upper() for parts in constants}
     return [wish for name in wishes if name in used for wish in wishes[name]]
 
 

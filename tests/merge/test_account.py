@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from command_line import invoke
-from twice import calls
+from twice import as_file, calls
 
 import fastresp
 import fastresp.aio
+from fastresp.resp.buffer import Chunk
 from fastresp.resp.merge import Merger
+from fastresp.resp.split import CommandSplitter
 from fastresp.server.local_server import LocalServer
 from fastresp.transports.window import Window
 
@@ -36,6 +38,12 @@ def merged(
 ) -> fastresp.Report:
     options = {"server": at or server.url, "mode": "merge", "on_error": "collect", **options}
     return fastresp.mass_insert(data, *template, **options)
+
+
+def one_chunk(data: Iterable[tuple[Any, ...]]) -> Chunk:
+    chunk = CommandSplitter().feed(fastresp.pack_many(data))
+    assert chunk is not None
+    return chunk
 
 
 class TestRights:
@@ -121,9 +129,9 @@ def test_full_memory(server: LocalServer, client: redis.Redis) -> None:
     assert client.llen("list") == 30_000 - report.failed
 
 
-def test_order_and_count(server: LocalServer, client: redis.Redis) -> None:
+def test_order_and_count(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     client.config_resetstat()
-    report = merged(server, pushes(100_000))
+    report = merged(server, as_file(pushes(100_000), tmp_path))
     assert (report.rows, report.commands, report.replies, report.failed) == (100_000,) * 3 + (0,)
     assert client.lrange("list", 0, -1) == [b"%d" % number for number in range(100_000)]
     # At most 1,000 items; a merged command ends with its chunk.
@@ -133,10 +141,14 @@ def test_order_and_count(server: LocalServer, client: redis.Redis) -> None:
 
 @pytest.mark.parametrize(("items", "most"), [(10, None), (None, 500)])
 def test_limits(
-    server: LocalServer, client: redis.Redis, items: int | None, most: int | None
+    server: LocalServer,
+    client: redis.Redis,
+    tmp_path: Path,
+    items: int | None,
+    most: int | None,
 ) -> None:
     client.config_resetstat()
-    merged(server, pushes(1000), merge_items=items, merge_bytes=most)
+    merged(server, as_file(pushes(1000), tmp_path), merge_items=items, merge_bytes=most)
     assert client.llen("list") == 1000
     # An item has at most 9 bytes, a header with a key 30.
     expected = range(100, 101) if items else range(1000 // 70, 1000 // 50)
@@ -175,7 +187,7 @@ def test_auto_uses_the_socket(server: LocalServer) -> None:
     assert "merged" in report.reason
 
 
-def test_cluster(start_server: Callable[..., LocalServer], port: int) -> None:
+def test_cluster(start_server: Callable[..., LocalServer], port: int, tmp_path: Path) -> None:
     """Commands over keys of different slots stay single."""
     port = port % 50000 + 1024  # the bus of the cluster uses another, 10,000 above
     server = start_server("--cluster-enabled", "yes", "--port", str(port))
@@ -183,7 +195,8 @@ def test_cluster(start_server: Callable[..., LocalServer], port: int) -> None:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
         while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
             pass
-        report = merged(server, [*sets(100), *pushes(100)], transport="socket")
+        data = as_file([*sets(100), *pushes(100)], tmp_path)
+        report = merged(server, data, transport="socket")
         assert (report.replies, report.failed) == (200, 0)
         assert (calls(client, "set"), calls(client, "mset"), calls(client, "rpush")) == (100, 0, 1)
 
@@ -305,7 +318,7 @@ def test_no_memory(failing: int) -> None:
     """No command is lost."""
     testcapi = pytest.importorskip("_testcapi")
     merger = Merger(1000, 65536)
-    [chunk] = fastresp.Writer(None).chunks(pushes(100))
+    chunk = one_chunk(pushes(100))
     wanted = bytes(chunk)
     testcapi.set_nomemory(failing, failing + 1)
     try:
@@ -319,8 +332,7 @@ def test_no_memory(failing: int) -> None:
 @pytest.mark.parametrize("most", [1, 40, 41, 42, 100, 1000])
 def test_no_merged_command_is_larger(most: int) -> None:
     for data in ([*pushes(300)], sets(300), [(*each, "PX", 90) for each in sets(300)]):
-        [chunk] = fastresp.Writer(None).chunks(data)
-        made = Merger(1000, most).merge(chunk)
+        made = Merger(1000, most).merge(one_chunk(data))
         start = 0
         for at, end in enumerate(made.ends):
             assert len(made.parts(at)) == 1 or end - start <= most

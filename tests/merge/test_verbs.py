@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import redis
-from twice import SERVERS, calls, debugged, outcome
+from twice import SERVERS, as_file, calls, debugged, outcome
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -96,7 +96,7 @@ def test_merged(server: LocalServer, verb: str, tmp_path: Path) -> None:
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
         client.config_resetstat()
-        fastresp.mass_insert(commands, server=server.url, mode="merge")
+        fastresp.mass_insert(as_file(commands, tmp_path), server=server.url, mode="merge")
         assert calls(client, name) == count
 
 
@@ -125,7 +125,7 @@ def test_set_with_a_time(server: LocalServer, name: str, tmp_path: Path) -> None
         client.flushall()
         client.config_resetstat()
         known = has_msetex(client)
-        fastresp.mass_insert(commands, server=server.url, mode="merge")
+        fastresp.mass_insert(as_file(commands, tmp_path), server=server.url, mode="merge")
         found = calls(client, "MSETEX"), calls(client, "SET")
         assert found == ((2, 2) if known else (0, 17))
         for i, (unit, time) in enumerate(times):

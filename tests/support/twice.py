@@ -60,6 +60,13 @@ def outcome(
     return Outcome(digest, times, fields, errors, [json.loads(line) for line in path.open()])
 
 
+def as_file(commands: Any, folder: Path) -> Path:
+    """Write commands to a file of RESP, whose chunks do not depend on time as those of rows do."""
+    path = folder / "commands.resp"
+    fastresp.dump(commands, None, path)
+    return path
+
+
 def calls(client: redis.Redis, name: str) -> int:
     """Return how many times a command was called."""
     stats = client.info("commandstats").get(f"cmdstat_{name.lower()}", {})
