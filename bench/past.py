@@ -1,13 +1,14 @@
-"""Past the ready-made file: merged loads beside ``redis-cli --pipe`` reading a ready file.
+"""Past the ready-made file: merged and serialised loads beside ``redis-cli --pipe`` with a file.
 
 1,000,000 rows become LPUSH or RPUSH on one list (values of 129 bytes), SADD of numbers to one set,
-ZADD to one sorted set, HSET of fields of one hash, or SET of 129 bytes with distinct keys. The ways
-are redis-cli reading the file of the single commands, the server's own speed for them; a load of
-single commands; and merged loads of rows, and of Arrow columns. They take turns on one server, on a
-unix socket, that is emptied before each load. After each load DEBUG DIGEST is compared with the
-first. A value is the wall time of a load; the CPU times of server and clients are in the metadata.
+ZADD to one sorted set, HSET of fields of one hash, or SET of 129 bytes with distinct keys; and
+200,000 rows become hashes of 3, 10 or 30 fields. The ways are redis-cli reading the file of the
+single commands, the server's own speed for them; a load of single commands; and merged and
+serialised loads of rows, and of Arrow columns. They take turns on one server, on a unix socket,
+that is emptied before each load. After each load DEBUG DIGEST is compared with the first. A value
+is the wall time of a load; the CPU times of server and clients are in the metadata.
 
-    python bench/past.py -o past.json        # about 15 minutes
+    python bench/past.py -o past.json        # about 25 minutes
     FASTRESP_SERVER=valkey-server python bench/past.py --only SADD,ZADD
     python bench/past.py --fast --rows 50000
 """
@@ -15,7 +16,7 @@ first. A value is the wall time of a load; the CPU times of server and clients a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import psutil
 import redis
@@ -27,14 +28,32 @@ from fastresp.cli.demo.generators import PAYLOAD
 from fastresp.cli.demo.methods import READY_FILE, Workbench
 
 ROWS = 1_000_000
-# The template of each kind, and the columns of row number i.
-KINDS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
-    "LPUSH": ("LPUSH key {a}", lambda i: {"a": PAYLOAD}),
-    "RPUSH": ("RPUSH key {a}", lambda i: {"a": PAYLOAD}),
-    "SADD": ("SADD key {a}", lambda i: {"a": str(i)}),
-    "ZADD": ("ZADD key {a} {b}", lambda i: {"a": i * 7_919 % ROWS, "b": f"member:{i:07}"}),
-    "HSET": ("HSET key {a} {b}", lambda i: {"a": f"field:{i:07}", "b": f"value {i}"}),
-    "SET": ("SET {a} {b}", lambda i: {"a": f"key:{i:08}", "b": PAYLOAD}),
+HASHES = ROWS // 5
+BOTH = ("merge", "serialize")
+WORDS = {"merge": "merged", "serialize": "serialised"}
+
+
+def hashes(fields: int) -> Kind:
+    """Return the kind of load that makes one hash of a row."""
+
+    def make(i: int) -> dict[str, Any]:
+        return {"id": i, **{f"field{n}": f"value {i} of {n}" for n in range(fields)}}
+
+    return "HSET user:{id} {**-id}", make, ("serialize",)
+
+
+# The template of each kind, the columns of row number i, and the modes besides "commands".
+Kind: TypeAlias = tuple[str, Callable[[int], dict[str, Any]], tuple[str, ...]]
+KINDS: dict[str, Kind] = {
+    "LPUSH": ("LPUSH key {a}", lambda i: {"a": PAYLOAD}, BOTH),
+    "RPUSH": ("RPUSH key {a}", lambda i: {"a": PAYLOAD}, BOTH),
+    "SADD": ("SADD key {a}", lambda i: {"a": str(i)}, BOTH),
+    "ZADD": ("ZADD key {a} {b}", lambda i: {"a": i * 7_919 % ROWS, "b": f"member:{i:07}"}, BOTH),
+    "HSET": ("HSET key {a} {b}", lambda i: {"a": f"field:{i:07}", "b": f"value {i}"}, BOTH),
+    "SET": ("SET {a} {b}", lambda i: {"a": f"key:{i:08}", "b": PAYLOAD}, ("merge",)),
+    "hashes of 3": hashes(3),
+    "hashes of 10": hashes(10),
+    "hashes of 30": hashes(30),
 }
 
 
@@ -42,7 +61,7 @@ def ways(workbench: Workbench, kind: str, count: int) -> dict[str, Callable[[], 
     """Return by name what loads the same rows."""
     import pyarrow as pa
 
-    template, make = KINDS[kind]
+    template, make, modes = KINDS[kind]
     rows = [make(number) for number in range(count)]
     table = pa.Table.from_pylist(rows)
     dump(rows, template, workbench.ready_file)
@@ -55,8 +74,11 @@ def ways(workbench: Workbench, kind: str, count: int) -> dict[str, Callable[[], 
     return {
         READY_FILE: workbench.plain_methods(lambda: ())[READY_FILE],
         "fastresp, rows": load(rows, "commands"),
-        "fastresp merged, rows": load(rows, "merge"),
-        "fastresp merged, columns": load(table, "merge"),
+        **{
+            f"fastresp {WORDS[mode]}, {source}": load(data, mode)
+            for mode in modes
+            for source, data in (("rows", rows), ("columns", table))
+        },
     }
 
 
@@ -94,7 +116,8 @@ def main() -> None:
     results: list[Result] = []
     for kind in args.only or KINDS:
         with Workbench.open() as workbench:
-            results += compare(workbench, kind, args.rows, args.rounds)
+            count = min(args.rows, HASHES) if kind.startswith("hashes") else args.rows
+            results += compare(workbench, kind, count, args.rounds)
     finish(results, args.output)
 
 

@@ -82,6 +82,7 @@ BENCHMARKS = {
     "workflow": Benchmark("workflow", smoke="--rounds 1 --users 100"),
     "shares": Benchmark("shares", smoke="--rounds 1 --iterations 1"),
     "past": Benchmark("past", smoke="--rounds 1 --rows 2000"),
+    "rdb": Benchmark("rdb", smoke="--rounds 1 --rows 2000"),
     "stall": Benchmark("stall", smoke="--rounds 1 --rows 2000"),
     "ways": Benchmark("ways", smoke="--rounds 1 --rows 2000"),
     "peers": Benchmark("peers", smoke="--rounds 1 --commands 2000 --rows 2000"),

@@ -45,9 +45,11 @@ async def mass_insert(
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
-    mode: Literal["commands", "merge"] = "commands",
+    mode: Literal["commands", "merge", "serialize"] = "commands",
     merge_items: int | None = None,
     merge_bytes: int | None = None,
+    exists: Literal["error", "replace", "skip"] = "error",
+    max_payload_bytes: int | None = None,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -81,6 +83,8 @@ async def mass_insert(
         mode=mode,
         merge_items=merge_items,
         merge_bytes=merge_bytes,
+        exists=exists,
+        max_payload_bytes=max_payload_bytes,
     )
     return await run(loading(_chunks(data, template, options), _over_a_socket))
 

@@ -154,6 +154,7 @@ def client_cpu(file: str, ours: str, other: str) -> Callable[[Results], Measured
 
 
 FILE = "`redis-cli --pipe` with a ready file"
+_PARQUET = "Parquet, 5,000,000 rows of 10 columns"
 
 
 def encode_goals() -> list[Goal]:
@@ -243,6 +244,23 @@ def past_goals() -> list[Goal]:
         for kind, bound in bounds.items()
         for source in ("rows", "columns")
     ]
+    whole = {
+        "hashes of 10": ("200,000 hashes of 10 fields", 1.8),
+        "hashes of 30": ("200,000 hashes of 30 fields", 3.0),
+        "SADD": ("one set of 1,000,000", 4.0),
+        "ZADD": ("one sorted set of 1,000,000", 4.0),
+        "HSET": ("one hash of 1,000,000", 3.0),
+    }
+    rates += [
+        Goal(
+            area,
+            f"{what}, serialised, from columns, against {FILE}",
+            "past",
+            faster("past", f"{kind} fastresp serialised, columns", f"{kind} no generation"),
+            bound,
+        )
+        for kind, (what, bound) in whole.items()
+    ]
     cpu = [
         Goal(
             area,
@@ -253,6 +271,17 @@ def past_goals() -> list[Goal]:
             at_most=True,
         )
         for kind in bounds
+    ]
+    cpu += [
+        Goal(
+            area,
+            f"{what}, serialised, from columns, client CPU time / server CPU time",
+            "past",
+            of_server_cpu("past", f"{kind} fastresp serialised, columns"),
+            1.0,
+            at_most=True,
+        )
+        for kind, (what, _) in whole.items()
     ]
     late = [
         Goal(
@@ -266,6 +295,34 @@ def past_goals() -> list[Goal]:
         for kind in ("RPUSH", "SADD", "HSET", "SET")
     ]
     return rates + cpu + late
+
+
+def megabytes(results: Results) -> Measured:
+    """Compute the MB/s at which an RDB file is written."""
+    row = results.find("rdb", "written")
+    pairs = zip(row.of("bytes"), row.values, strict=True)
+    return of_values([size / 1e6 / value for size, value in pairs], row.operations)
+
+
+def by_rdb_file(results: Results) -> Measured:
+    """Compute the time of a live load / that of writing an RDB file and reading it at start."""
+    written, read, live = (
+        results.find("rdb", row) for row in ("written", "read at start", "live load")
+    )
+    rounds = zip(*(row.by_round().items() for row in (live, written, read)), strict=True)
+    ratios = [live / (written + read) for (_, live), (_, written), (_, read) in rounds]
+    return of_values(ratios, live.operations)
+
+
+def rdb_goals() -> list[Goal]:
+    area = "RDB file"
+    peaks = peak("rdb", "written", "peak_bytes")
+    ratio = "written and read at start, against `fastresp load` into a running server"
+    return [
+        Goal(area, f"{_PARQUET}, written", "rdb", megabytes, 200, "MB/s", operations=5_000_000),
+        Goal(area, f"{_PARQUET}, peak memory", "rdb", peaks, 256, "MiB", True, 5_000_000),
+        Goal(area, f"{_PARQUET}, {ratio}", "rdb", by_rdb_file, 2, operations=5_000_000),
+    ]
 
 
 def lists_goals() -> list[Goal]:
@@ -305,7 +362,6 @@ def lists_goals() -> list[Goal]:
 _EMBEDDINGS = faster("load", "embedding fastresp", "embedding redis-py pipeline")
 _PACKING = faster("redis_py", "pack_commands, fastresp", "pack_commands, redis-py, hiredis")
 _PEAK = peak("load", "parquet", "peak_bytes")
-_PARQUET = "Parquet, 5,000,000 rows of 10 columns"
 
 GOALS: tuple[Goal, ...] = (
     *encode_goals(),
@@ -331,6 +387,7 @@ GOALS: tuple[Goal, ...] = (
         operations=5_000_000,
     ),
     Goal("Load", f"{_PARQUET}, peak memory", "load", _PEAK, 256, "MiB", True, 5_000_000),
+    *rdb_goals(),
     Goal("Load", "embeddings of 384 float32, against a redis-py pipeline", "load", _EMBEDDINGS, 4),
     Goal(
         "Load",

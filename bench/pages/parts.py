@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 
 from results import Result
 
@@ -22,6 +23,12 @@ __all__ = ["PARTS", "row_named"]
 PEAK = Column(
     "peak MiB",
     lambda row: f"{max(p) / 2**20:,.0f}" if (p := row.by_round("peak_bytes").values()) else "-",
+)
+FILE_SPEED = Column(
+    "MB/s",
+    lambda row: (
+        f"{median(sizes) / median(row.values) / 1e6:,.0f}" if (sizes := row.of("bytes")) else "-"
+    ),
 )
 NS, US, MS = median_time(1e9, "ns"), median_time(1e6, "µs", 3), median_time(1e3, "ms", 1, False)
 
@@ -188,6 +195,16 @@ PARTS = Group(
             ),
             "`fastresp load`, a process: a Parquet file of 10 columns into hashes, CSV into SETs. "
             "Vectors of 384 float32: `mass_insert` and a redis-py pipeline.",
+        ),
+        Section(
+            "An RDB file from Parquet",
+            ("rdb",),
+            listing("rdb", ["rdb"], [*TURNS, PEAK, FILE_SPEED], parser=False),
+            bars(
+                "An RDB file from Parquet", "rdb", ("rdb",), axis="rows per second", value=speed,
+            ),
+            "The same Parquet file as RDB: written by `fastresp pack --format rdb`, a process; "
+            "read by a server at start, up to a PONG; and `fastresp load` of the same rows.",
         ),
         Section(
             "Start of the command line",

@@ -345,7 +345,7 @@ def ways(kind: str, each: str) -> Section:
     )  # fmt: skip
 
 
-def past(kind: str, what: str) -> Section:
+def past(kind: str, what: str, rows: str = "1,000,000") -> Section:
     """Return a table of past.py."""
     title = f"Past the ready file: {what}"
     file = against("rate / ready file", row_named(f"{kind} no generation"))
@@ -356,9 +356,9 @@ def past(kind: str, what: str) -> Section:
                 parser=False),
         bars(title, "past", ("past",), prefix=f"{kind} ", axis="rows per second", value=speed,
              server=True),
-        "1,000,000 rows, over a unix socket. `redis-cli --pipe` reads a ready file of single "
-        "commands (`no generation`); fastresp sends single commands, and merged ones from dicts "
-        "and from Arrow columns. DEBUG DIGEST is the same after each load.",
+        f"{rows} rows, over a unix socket. `redis-cli --pipe` reads a ready file of single "
+        "commands (`no generation`); fastresp sends single commands, merged ones and finished "
+        "values, from dicts and from Arrow columns. DEBUG DIGEST is the same after each load.",
     )  # fmt: skip
 
 
@@ -374,6 +374,9 @@ OTHERS = Group(
         past("ZADD", "one sorted set"),
         past("HSET", "one hash"),
         past("SET", "strings of 129 bytes"),
+        past("hashes of 3", "hashes of 3 fields", "200,000"),
+        past("hashes of 10", "hashes of 10 fields", "200,000"),
+        past("hashes of 30", "hashes of 30 fields", "200,000"),
         Section(
             "Other clients during a load",
             ("stall",),
@@ -384,7 +387,7 @@ OTHERS = Group(
                 value=lambda row: median(row.values) * 1e3,
             ),
             "PING once per ms over another connection, while 1,000,000 rows are loaded as single "
-            "commands and merged. Load, server and PING share two cores.",
+            "commands, merged and serialised. Load, server and PING share two cores.",
         ),
         peers("a unix socket", "peers SET"),
         peers("TCP", "peers SET, TCP"),

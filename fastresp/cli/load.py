@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import click
 
@@ -23,7 +21,7 @@ from ..outcome.report import Report
 from ..server.options import Options
 from ..server.settings import Server
 from ..sources.blocking import write_all
-from ..sources.files import Format, Table, read
+from ..sources.files import Format
 from ..sources.files.rejects import RejectsFile, read_rejects
 from ..sources.files.resp import RespFile
 from ..transports.choice import beyond_any_cli
@@ -32,23 +30,21 @@ from . import options
 from .command_line import command
 from .ending import Ending, ending, standard_output
 from .exit_codes import Exit
+from .sources import (
+    Nulls,
+    TextOptions,
+    check_templates,
+    counted_bad_rows,
+    opened,
+    template_for,
+)
 
-__all__ = [
-    "How",
-    "TextOptions",
-    "check_templates",
-    "counted_bad_rows",
-    "load",
-    "opened",
-    "send",
-    "standard_input",
-    "template_for",
-]
+__all__ = ["How", "load", "send"]
 
 
 Transport: TypeAlias = Literal["auto", "redis-cli", "socket"]
-Nulls: TypeAlias = Literal["error", "skip", "empty"]
-Mode: TypeAlias = Literal["commands", "merge"]
+Mode: TypeAlias = Literal["commands", "merge", "serialize"]
+Exists: TypeAlias = Literal["error", "replace", "skip"]
 OnError: TypeAlias = Literal["collect", "stop"]
 
 STDOUT = Path("-")
@@ -72,6 +68,8 @@ class How:
     mode: Mode
     merge_items: int | None
     merge_bytes: int | None
+    exists: Exists
+    max_payload_bytes: int | None
     dry_run: bool
     yes: bool
     as_json: bool
@@ -90,6 +88,7 @@ class How:
 @options.bad_rows
 @options.null
 @options.sql
+@options.sort_by
 @options.limit
 @options.skip_truncated
 @options.server
@@ -100,6 +99,8 @@ class How:
 @options.mode
 @options.merge_items
 @options.merge_bytes
+@options.exists
+@options.max_payload_bytes
 @options.on_error
 @options.max_errors
 @options.rejects
@@ -115,7 +116,10 @@ def load(
     mode: Mode,
     merge_items: int | None,
     merge_bytes: int | None,
+    exists: Exists,
+    max_payload_bytes: int | None,
     sql: str | None,
+    sort_by: str | None,
     format: Format | None,  # noqa: A002
     delimiter: str | None,
     no_header: bool,
@@ -159,18 +163,26 @@ def load(
     """
     how = How(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
-        timeout or None, mode, merge_items, merge_bytes, dry_run, yes, as_json,
+        timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes, dry_run, yes,
+        as_json,
     )  # fmt: skip
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
     )  # fmt: skip
     if retry:
-        beyond = (sql, format, None if text == TextOptions() else text, skip_truncated or None)
+        beyond = (
+            sql,
+            sort_by,
+            format,
+            None if text == TextOptions() else text,
+            skip_truncated or None,
+        )
         _run(_retried(source, beyond, limit), templates, how)
         return
     data = opened(
-        source, sql=sql, format=format, text=text, limit=limit, skip_truncated=skip_truncated
-    )
+        source, sql=sql, sort_by=sort_by, format=format, text=text, limit=limit,
+        skip_truncated=skip_truncated,
+    )  # fmt: skip
     _run(data, templates, how)
 
 
@@ -186,6 +198,8 @@ def load(
 @options.mode
 @options.merge_items
 @options.merge_bytes
+@options.exists
+@options.max_payload_bytes
 @options.on_error
 @options.max_errors
 @options.rejects
@@ -199,6 +213,8 @@ def send(
     mode: Mode,
     merge_items: int | None,
     merge_bytes: int | None,
+    exists: Exists,
+    max_payload_bytes: int | None,
     skip_truncated: bool,
     on_error: OnError,
     max_errors: str | None,
@@ -220,25 +236,13 @@ def send(
     """
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
-        timeout or None, mode, merge_items, merge_bytes, dry_run, yes, as_json,
+        timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes, dry_run, yes,
+        as_json,
     )  # fmt: skip
     data = opened(
         source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
     )
     _run(data, (), how)
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """The options for text files."""
-
-    delimiter: str | None = None
-    no_header: bool = False
-    columns: str | None = None
-    encoding: str | None = None
-    null_values: str | None = None
-    bad_rows: str = "error"
-    null: bool = False
 
 
 @contextmanager
@@ -248,92 +252,10 @@ def _retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterat
         raise ValueError("--retry reads its source twice; give the path of a file")
     if any(option is not None for option in beyond):
         raise ValueError(
-            "--retry reads a file that --rejects wrote; leave out --sql, --format, "
-            "--skip-truncated and the options for text files"
+            "--retry reads a file that --rejects wrote; leave out --sql, --sort-by, "
+            "--format, --skip-truncated and the options for text files"
         )
     yield read_rejects(source, limit=limit)
-
-
-@contextmanager
-def opened(
-    source: str,
-    *,
-    sql: str | None = None,
-    format: Format | None = None,  # noqa: A002
-    text: TextOptions,
-    limit: int | None = None,
-    skip_truncated: bool = False,
-) -> Iterator[Any]:
-    """Open the source that the command line names; close it afterwards."""
-    where = standard_input() if source == "-" else source
-    if text.null and format != "lines":
-        raise ValueError("--null is for lines; add --format lines")
-    data = read(
-        where,
-        sql=sql,
-        format=format,
-        delimiter="\0" if text.null else text.delimiter,
-        header=not text.no_header,
-        columns=_names(text.columns),
-        encoding=text.encoding,
-        null_values=_names(text.null_values) or (),
-        bad_rows=text.bad_rows,
-        limit=limit,
-        skip_truncated=skip_truncated,
-    )
-    try:
-        yield data
-    finally:
-        if isinstance(data, Table):
-            data.close()
-
-
-def _names(text: str | None) -> list[str] | None:
-    """Split the value of an option, a line of CSV."""
-    return None if text is None else next(csv.reader([text]), [])
-
-
-def standard_input() -> IO[bytes]:
-    """Return standard input, unbuffered: Ctrl-C could not end a read that holds a buffer's lock."""
-    try:
-        if sys.stdin is None:
-            raise ValueError("standard input is closed; use the path of a file")
-        return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
-    except OSError:  # in a test, stdin may not be a file
-        return sys.stdin.buffer
-
-
-def template_for(source: Any, texts: Sequence[str]) -> Template | None:
-    """Return the template, which every source except RESP and rejects needs."""
-    if isinstance(source, (RespFile, RejectsFile)):
-        if texts:
-            raise TypeError(f"{source.name} contains whole commands; leave out the template")
-        return None
-    if not texts:
-        raise ValueError(
-            "a template is missing; add the command for each row, such as 'HSET user:{id} {**}'"
-        )
-    return Template(*texts)
-
-
-def check_templates(texts: Sequence[str]) -> None:
-    """Refuse a template that is the name of a file: it would be sent as a command per row."""
-    for text in texts:
-        if os.path.exists(text):
-            raise ValueError(
-                f"{text} is a file, but a template is expected here; for several files, use one "
-                "pattern in quotes, such as 'part-*.csv'"
-            )
-
-
-@contextmanager
-def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
-    """Report at the end how many rows were skipped."""
-    try:
-        yield
-    finally:
-        if isinstance(data, Table) and data.skips_bad_rows:
-            end.bad_rows = data.bad_rows
 
 
 def _run(source: AbstractContextManager[Any], texts: Sequence[str], how: How) -> None:
@@ -342,7 +264,11 @@ def _run(source: AbstractContextManager[Any], texts: Sequence[str], how: How) ->
         _check_options(how)
         if texts:
             check_templates(texts)
-            Template(*texts)
+            whole = Template(*texts)
+            if how.mode == "serialize":
+                from ..encode.payload.creating import check_creating
+
+                check_creating(whole)
         if how.dry_run:
             end.fields = {"dry_run": True}
         with source as data, counted_bad_rows(data, end):
@@ -351,7 +277,9 @@ def _run(source: AbstractContextManager[Any], texts: Sequence[str], how: How) ->
                 from ..load.dry_run import dry_run
                 from .dry_run import show_dry_run
 
-                found = dry_run(data, template, how.server, nulls=how.nulls, timeout=how.timeout)
+                found = dry_run(
+                    data, template, how.server, nulls=how.nulls, timeout=how.timeout, mode=how.mode
+                )
                 asked = "" if found.inquiry.unreachable else _deletes(data, template, how)
                 show_dry_run(found, asked, end)
             _ask_about_deleting(data, template, how, end)
@@ -374,6 +302,8 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         mode=how.mode,
         merge_items=how.merge_items,
         merge_bytes=how.merge_bytes,
+        exists=how.exists,
+        max_payload_bytes=how.max_payload_bytes,
         progress=sys.stderr.isatty() and not how.as_json,
     )
 
@@ -390,7 +320,8 @@ def _check_options(how: How) -> None:
     policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)
     asked = Options(
         connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit, mode=how.mode,
-        merge_items=how.merge_items, merge_bytes=how.merge_bytes,
+        merge_items=how.merge_items, merge_bytes=how.merge_bytes, exists=how.exists,
+        max_payload_bytes=how.max_payload_bytes,
     )  # fmt: skip
     try:
         Server(how.server)

@@ -42,6 +42,12 @@ sql = option(
     section=DATA,
     help="Load the result of this SQL query; its table is 'source'.",
 )
+sort_by = option(
+    "--sort-by",
+    metavar="A,B",
+    section=DATA,
+    help="Sort the rows by these columns, with DuckDB.",
+)
 format = option(  # noqa: A001
     "--format",
     type=click.Choice(["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp"]),
@@ -49,6 +55,23 @@ format = option(  # noqa: A001
     section=DATA,
     help="Input format; overrides the file extension. One of csv, tsv, jsonl, lines, parquet, "
     "arrow, resp.",
+)
+formats = option(
+    "--format",
+    "formats",
+    type=click.Choice(["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "rdb"]),
+    metavar="F",
+    multiple=True,
+    section=DATA,
+    help="Of the input: csv, tsv, jsonl, lines, parquet, arrow or resp. Also rdb: write that.",
+)
+rdb_version = option(
+    "--rdb-version",
+    type=click.Choice(["9", "10", "11"]),
+    metavar="N",
+    section=DATA,
+    help="9, 10 or 11: for servers from Redis 6.2, 7.0 (and Valkey) or 7.2 on.",
+    show_default="10",
 )
 delimiter = option(
     "--delimiter",
@@ -133,12 +156,29 @@ retry = option(
 )
 mode = option(
     "--mode",
-    type=click.Choice(["commands", "merge"]),
+    type=click.Choice(["commands", "merge", "serialize"]),
     default="commands",
     metavar="M",
     section=SERVER,
-    help="merge: send neighbouring commands as one, where that changes nothing.",
+    help="merge: send neighbouring commands as one. serialize: make whole new keys with RESTORE.",
     show_default=True,
+)
+exists = option(
+    "--exists",
+    type=click.Choice(["error", "replace", "skip"]),
+    default="error",
+    metavar="E",
+    section=SERVER,
+    help="What serialize does with a key that exists: error, replace (without asking) or skip.",
+    show_default=True,
+)
+max_payload_bytes = option(
+    "--max-payload-bytes",
+    metavar="N",
+    type=click.IntRange(min=1),
+    section=SERVER,
+    help="With serialize, begin a larger key with RESTORE and continue it with commands.",
+    show_default="33554432",
 )
 merge_items = option(
     "--merge-items",

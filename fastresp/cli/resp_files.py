@@ -1,10 +1,10 @@
-"""``fastresp pack`` and ``fastresp check``: write and check RESP files."""
+"""``fastresp pack`` and ``fastresp check``: write RESP and RDB files, and check RESP."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -17,7 +17,8 @@ from . import options
 from .command_line import command, option
 from .ending import ending
 from .exit_codes import Exit, counted, say, visible
-from .load import (
+from .messages import in_options
+from .sources import (
     Nulls,
     TextOptions,
     check_templates,
@@ -26,7 +27,6 @@ from .load import (
     standard_input,
     template_for,
 )
-from .messages import in_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,7 +46,8 @@ NAMES_SHOWN = 20
     type=click.Path(path_type=Path),
     help="Write to FILE instead of stdout.",
 )
-@options.format
+@options.formats
+@options.rdb_version
 @options.delimiter
 @options.no_header
 @options.columns
@@ -56,13 +57,16 @@ NAMES_SHOWN = 20
 @options.bad_rows
 @options.null
 @options.sql
+@options.sort_by
 @options.limit
 def pack(
     source: str,
     templates: tuple[str, ...],
     output: Path | None,
     sql: str | None,
-    format: Format | None,  # noqa: A002
+    sort_by: str | None,
+    formats: tuple[str, ...],
+    rdb_version: str | None,
     delimiter: str | None,
     no_header: bool,
     columns: str | None,
@@ -73,13 +77,26 @@ def pack(
     nulls: Nulls,
     limit: int | None,
 ) -> None:
-    """Write the RESP that fastresp load would send.
+    """Write RESP, or an RDB file, instead of loading.
 
     fastresp pack users.csv "HSET user:{id} {**}" > users.resp
 
     Load it later with fastresp send, or with redis-cli --pipe.
+
+    fastresp pack users.csv "HSET user:{id} {**}" --format rdb -o dump.rdb
+
+    An RDB file holds whole keys, for a server that reads it when it starts, or a managed service's
+    import. Each key is made by neighbouring SET, HSET, RPUSH, LPUSH, SADD or ZADD commands.
     """
     with ending() as end:
+        rdb = "rdb" in formats
+        inputs = [cast(Format, name) for name in formats if name != "rdb"]
+        if len(inputs) > 1:
+            end.end(Exit.USAGE, f"--format names two input formats: {' and '.join(inputs)}")
+        if rdb_version is not None and not rdb:
+            end.end(Exit.USAGE, "--rdb-version is for RDB files; add --format rdb")
+        if output is None and rdb:
+            end.end(Exit.USAGE, "an RDB file appears when it is complete; add -o FILE")
         if output is None and sys.stdout is None:
             end.end(Exit.USAGE, "standard output is closed; use -o FILE")
         if output is None and sys.stdout.isatty():
@@ -87,11 +104,25 @@ def pack(
         check_templates(templates)
         text = TextOptions(delimiter, no_header, columns, encoding, null_values, bad_rows, null)
         with (
-            opened(source, sql=sql, format=format, text=text, limit=limit) as data,
+            opened(
+                source,
+                sql=sql,
+                sort_by=sort_by,
+                format=inputs[0] if inputs else None,
+                text=text,
+                limit=limit,
+            ) as data,
             counted_bad_rows(data, end),
         ):
             template = template_for(data, templates)
-            commands = dump(data, template, output or sys.stdout.buffer, nulls=nulls)
+            commands = dump(
+                data,
+                template,
+                output or sys.stdout.buffer,
+                nulls=nulls,
+                format="rdb" if rdb else "resp",
+                rdb_version=cast(Any, int(rdb_version or 10)),
+            )
         say(f"{counted(commands, 'command')} written" + (f" to {output}" if output else ""))
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..encode.payload.creating import check_creating
+from ..encode.payload.versions import format_of
 from ..encode.template import Template
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.excerpts import shown_argument
@@ -20,6 +22,7 @@ from ..resp.split import arguments
 from ..resp.values import pack
 from ..server.answers import parse_info
 from ..server.options import Options
+from ..server.rehearsal import RESTORE
 from ..server.settings import Server, ServerLike
 from ..sources.source import Encoder, encoding, naming_file, released
 from .command_info import CommandInfo, command_info
@@ -161,23 +164,28 @@ def dry_run(
     *,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
+    mode: Literal["commands", "merge", "serialize"] = "commands",
 ) -> DryRun:
     """Encode the first 1,000 rows and ask the server about them, without changing anything there.
 
     Args:
-        data, template, server, nulls, timeout: as for ``mass_insert``. Rows are consumed from
-            the source.
+        data, template, server, nulls, timeout, mode: as for ``mass_insert``. Rows are consumed
+            from the source.
 
     Raises:
-        EncodeError, TemplateError: a row of the sample can't be encoded.
+        EncodeError, TemplateError: a row of the sample can't be encoded, or the template can't be
+            serialised.
     """
+    serialize = mode == "serialize"
+    if serialize:
+        check_creating(template)
     sample = take_sample(data, template, nulls=nulls)
     try:
         inquiry = inquire(sample, server, timeout=timeout)
     except TransportError as error:
         inquiry = Inquiry(unreachable=error.args[0])
     else:
-        inquiry.rehearsed = _rehearsed(template, server, timeout)
+        inquiry.rehearsed = _rehearsed(template, server, timeout, serialize)
     estimate = Model(inquiry.limits).run(sample.commands, sample.times or 1.0)
     return DryRun(sample, inquiry, estimate, _problems(sample, inquiry, estimate))
 
@@ -286,12 +294,18 @@ def _number(text: Any) -> int | None:
         return None
 
 
-def _rehearsed(template: Template | None, server: ServerLike, timeout: float | None) -> str:
+def _rehearsed(
+    template: Template | None, server: ServerLike, timeout: float | None, serialize: bool
+) -> str:
     """Check whether the server accepts the template's commands; needs no extra ACL rights."""
     where = Server(server, template=template)
+    if serialize:
+        where.rehearsal = [*where.rehearsal, RESTORE]
     try:
         if where.rehearsal:
-            where.ask(timeout)
+            answers = where.ask(timeout)
+            if serialize:
+                format_of(answers.version, {}, valkey=answers.valkey)
     except (CommandError, TransportError) as error:
         message: str = error.args[0]
         return message

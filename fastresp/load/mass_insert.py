@@ -11,14 +11,14 @@ from contextlib import closing
 from functools import partial
 from typing import IO, Any, Literal, TypeAlias
 
+from ..encode.payload.creating import check_creating
 from ..encode.script import resending_of
-from ..encode.template import TemplateLike, as_template
-from ..outcome.errors import TransportError
+from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited, is_own, own
 from ..server.options import MaxErrors, Options, Progress, Rejects
-from ..server.rehearsal import over_any_keys
+from ..server.rehearsal import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.blocking import write_all
 from ..sources.chunks import Chunks
@@ -63,9 +63,11 @@ def mass_insert(
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
-    mode: Literal["commands", "merge"] = "commands",
+    mode: Literal["commands", "merge", "serialize"] = "commands",
     merge_items: int | None = None,
     merge_bytes: int | None = None,
+    exists: Literal["error", "replace", "skip"] = "error",
+    max_payload_bytes: int | None = None,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -111,11 +113,20 @@ def mass_insert(
             for None, nor for columns, which contain no Python objects.
         mode: ``"commands"`` sends the commands as they are. ``"merge"`` sends neighbouring commands
             as one where this changes neither the data nor the report: several RPUSH on one key
-            become one, and several SET an MSET. ``"auto"`` then uses the socket.
+            become one, and several SET an MSET. ``"serialize"`` makes whole new keys: it writes the
+            value of neighbouring HSET, RPUSH, LPUSH, SADD or ZADD commands of one key, with an
+            EXPIRE or PEXPIRE of it, as the server stores it, and sends it with RESTORE. ``"auto"``
+            then uses the socket.
         merge_items: a merged command has at most this many items (elements, members, field-value
             pairs, keys); None for 1,000. With a rate limit, at most the commands of 10 ms.
         merge_bytes: and at most this many bytes; None for 65,536. The server serves nobody else
             while it runs a command, so larger ones delay other clients.
+        exists: what ``"serialize"`` does with a key that exists: ``"error"`` leaves it, and its
+            commands fail with BUSYKEY; ``"skip"`` leaves it, too, and counts them in the report's
+            ``existing``; ``"replace"`` replaces it.
+        max_payload_bytes: a key whose items have more bytes is begun with RESTORE and continued
+            with merged commands; None for 33,554,432 (32 MiB). Gathering a key needs up to about
+            eight times as much memory.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
@@ -125,8 +136,9 @@ def mass_insert(
             does not accept that number of arguments (nothing was sent).
         LoadErrors: the server answered a command with an error; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
-        EncodeError: a value has no RESP form, or is larger than the server accepts. The rows
-            before it were loaded.
+        EncodeError: a value has no RESP form, or is larger than the server accepts, or a command
+            can't be serialised. The rows before it were loaded, but in mode ``"serialize"`` not
+            those of the same key.
         TemplateError: the template is invalid, a row lacks a field that it names, or a column has
             a type that the template can't send.
         TransportError: the server can't be used, the user may not run a command of the template
@@ -157,6 +169,8 @@ def mass_insert(
         mode=mode,
         merge_items=merge_items,
         merge_bytes=merge_bytes,
+        exists=exists,
+        max_payload_bytes=max_payload_bytes,
     )
     return run(loading(Chunks(as_source(data), as_template(template), options), choose))
 
@@ -183,11 +197,15 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
             server = as_server(options.server, template)
             if options.mode == "merge":
                 server.wishes = over_any_keys(template)
+            elif options.mode == "serialize":
+                server.limits = True
+                server.rehearsal = [*server.rehearsal, RESTORE]
             carrier = choose(options, server, policy, resending_of(template))
             yield from carrier.opening()
             try:
                 check_cluster(carrier.answers, server, options.transport)
-            except TransportError:
+                chunks.adapt(carrier.answers)
+            except BaseException:
                 carrier.kill()
                 raise
             try:
@@ -205,12 +223,14 @@ def _sending(
     chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
 ) -> Steps[None]:
     """Send chunk after chunk until the source ends or the load is stopped."""
-    chunks.adapt(carrier.answers)
     while not carrier.report.stopped:
         try:
             chunk = yield from next_chunk(chunks, carrier.lanes)
         except LostConnection:  # noticed while waiting for an async source
             raise (yield from carrier.losing()) from None
+        if chunk is None and chunks.waits:
+            yield from carrier.settling()
+            continue
         if chunk is None:
             break
         yield from carrier.writing(chunk)
@@ -226,34 +246,55 @@ def dump(
     *,
     nulls: Literal["error", "skip", "empty"] = "error",
     default: Callable[[Any], Any] | None = None,
+    format: Literal["resp", "rdb"] = "resp",  # noqa: A002
+    rdb_version: Literal[9, 10, 11] = 10,
 ) -> int:
-    """Write the RESP that mass_insert would send, for ``redis-cli --pipe`` or a later load.
+    """Write the RESP that mass_insert would send, or an RDB file of the keys it would make.
 
-    Each command of a script is written as EVAL with the whole script, so the script need not be
-    loaded before the file is sent.
+    RESP is for ``redis-cli --pipe`` or a later load. Each command of a script is written as EVAL
+    with the whole script, so the script need not be loaded before the file is sent.
+
+    An RDB file is read by a server when it starts, or by the import of a managed service. It holds
+    whole keys: the strings, hashes, lists, sets and sorted sets that neighbouring SET, HSET, RPUSH,
+    LPUSH, SADD or ZADD commands of a key make. EX, PX, and a following EXPIRE or PEXPIRE of the key
+    count from the call. At each moment there is the old file or the whole new one at the path. The
+    commands of a key are held in memory, which is refused for more than 512 MiB of values.
 
     Args:
         data, template, nulls, default: as for ``mass_insert``.
-        file: a path, or a file object open for writing bytes. If an error occurs, the file at a
-            path is cut to the whole commands before it.
+        file: a path, or for RESP a file object open for writing bytes. If an error occurs, the
+            file of RESP at a path is cut to the whole commands before it, and an RDB file is not
+            written.
+        format: ``"resp"`` or ``"rdb"``.
+        rdb_version: of the RDB file: 9 is read by Redis 6.2 and later, 10 by Redis 7.0 and later
+            and all versions of Valkey, 11 by Redis 7.2 and later and Valkey. Servers that read 11
+            store what they read from 10 as compactly, so 10 fits most servers.
 
     Returns:
-        The number of commands written.
+        The number of commands written; in an RDB file, of those that made the keys.
 
     Raises:
-        EncodeError, TemplateError: as ``mass_insert``.
+        EncodeError, TemplateError: as ``mass_insert``; for an RDB file also if a command makes no
+            such value, or two rows that are no neighbours make the same key.
         OSError: the file can't be written.
-        ValueError: the file is also the source.
+        TypeError: an RDB file is not given as a path.
+        ValueError: the file is also the source; or an option is not one of its values.
     """
     template = as_template(template)
-    if template is not None and template.scripts:
+    if format != "resp":
+        _check_rdb(template, file, format, rdb_version)
+    elif template is not None and template.scripts:
         template = template.self_contained()
     data = as_source(data)
     if isinstance(file, (str, os.PathLike)):
         check_not_read(file, files_of(data))
     writer, source = encoding(data, template, Options(nulls=nulls, default=default))
     with released(source), naming_file(data):
-        if isinstance(file, (str, os.PathLike)):
+        if isinstance(file, (str, os.PathLike)) and format == "rdb":
+            from .rdb_file import write_rdb
+
+            write_rdb(writer, source, file, rdb_version)
+        elif isinstance(file, (str, os.PathLike)):
             with open(file, "wb", buffering=0) as opened:
                 _dump_whole(writer, source, opened)
         elif isinstance(file, io.TextIOBase):
@@ -262,6 +303,21 @@ def dump(
             for chunk in writer.chunks(source):
                 _write_chunk(file, chunk)
     return writer.commands
+
+
+def _check_rdb(template: Template | None, file: object, format: str, rdb_version: int) -> None:  # noqa: A002
+    """Refuse what can't be written as an RDB file, before it is opened."""
+    from .rdb_file import check_version
+
+    if format != "rdb":
+        raise ValueError(f"format must be 'resp' or 'rdb', not {format!r}")
+    if not isinstance(file, (str, os.PathLike)):
+        raise TypeError(
+            "an RDB file needs a path, where it appears when it is complete, not a "
+            f"{type(file).__name__}"
+        )
+    check_version(rdb_version)
+    check_creating(template, file=True)
 
 
 def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:

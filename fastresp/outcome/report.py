@@ -41,6 +41,8 @@ class Report:
             a reply are counted one by one. After 100 codes, further ones count as ``"(other)"``.
         skipped: commands left out because of a null (``nulls="skip"``), in the rows encoded so
             far. A field-value pair or item left out of a command is not counted.
+        existing: commands that would have made keys that exist, which stayed as they are
+            (``exists="skip"``).
         unsent: commands that were encoded but not sent, for example because the load failed.
         stopped: why the load was stopped early; empty if it was not.
         bytes_sent: bytes of RESP sent.
@@ -57,6 +59,7 @@ class Report:
     errors: list[CommandError] = field(default_factory=list)
     errors_by_code: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
+    existing: int = 0
     unsent: int = 0
     stopped: str = ""
     bytes_sent: int = 0
@@ -129,6 +132,9 @@ class Report:
         if self.skipped:
             skipped = f"{counted(self.skipped, 'command')} skipped because of a null ("
             lines.append(Message(skipped, Hint("nulls", "skip"), ")"))
+        if self.existing:
+            existing = f"{counted(self.existing, 'command')} skipped because the key exists ("
+            lines.append(Message(existing, Hint("exists", "skip"), ")"))
         if self.stopped:
             lines.append(self.stopped)
         first, *others = lines + self._kinds()

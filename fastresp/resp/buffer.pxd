@@ -36,6 +36,10 @@ cdef class Chunk:
     cdef readonly Py_ssize_t first_command
     cdef readonly array ends            # 'q': end offset of each command
     cdef readonly array rows            # 'q': source row of each command
+    cdef public bint fence              # no later chunk may be sent before its replies came
+    cdef public bint answered           # of a fence: its replies came
+    cdef public bint refused            # of a fence: the last of them is an error
+    cdef public bint existed            # of a fence: because the key exists
     cdef Py_ssize_t total(self) noexcept
 
 

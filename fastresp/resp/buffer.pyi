@@ -4,6 +4,10 @@ from typing_extensions import disjoint_base
 
 @disjoint_base
 class Chunk:
+    fence: bool
+    answered: bool
+    refused: bool
+    existed: bool
     @property
     def first_command(self) -> int: ...
     @property

@@ -100,6 +100,9 @@ cdef class Chunk:
         first_command: index of its first command in the stream.
         ends: array of int64, the end offset of what each reply answers.
         rows: array of int64, the index of the source row that each command came from.
+        fence: whether all its replies must come before a later chunk is sent. The sender then sets
+            ``answered``, ``refused`` if the last reply is an error, and ``existed`` if it says that
+            the key exists.
     """
 
     def __dealloc__(self):
@@ -122,7 +125,7 @@ cdef class Chunk:
     @property
     def memory(self):
         """Bytes of memory that the chunk uses, without large arguments that the user owns."""
-        return self.capacity + 16 * len(self.ends)
+        return self.capacity + 16 * len(self.ends) + (len(self.joined) if self.joined else 0)
 
     @property
     def commands(self):

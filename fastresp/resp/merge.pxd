@@ -1,10 +1,22 @@
 from cpython.array cimport array
 
 from .buffer cimport Chunk
-from .verbs cimport VERBS_SIZE, Command, Verb
+from .verbs cimport TAIL_BYTES, VERBS_SIZE, Command, Verb
 
 
-cdef struct Open
+# The last command written, which the next may join.
+cdef struct Open:
+    char *start
+    char *name
+    char *items
+    const Verb *verb                    # NULL: none may join
+    Py_ssize_t words
+    Py_ssize_t item_words
+    Py_ssize_t item_bytes
+    Py_ssize_t first                    # index of the first command in it
+    bint small
+    char tail[TAIL_BYTES]
+    Py_ssize_t tail_size
 
 
 cdef class MergedChunk(Chunk):

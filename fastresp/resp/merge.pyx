@@ -10,7 +10,6 @@ from .out cimport digits, fill_header, put_copy, put_crlf, put_digits
 from .verbs cimport (
     OPENS,
     PAIR,
-    TAIL_BYTES,
     TIMED,
     Command,
     Last,
@@ -29,21 +28,6 @@ cdef extern from "Python.h":
 cdef enum:
     # A server accepts no more arguments. Source: processMultibulkBuffer() in networking.c.
     MOST_WORDS = 1048576
-
-
-# The last command written, which the next may join.
-cdef struct Open:
-    char *start
-    char *name
-    char *items
-    const Verb *verb                    # NULL: none may join
-    Py_ssize_t words
-    Py_ssize_t item_words
-    Py_ssize_t item_bytes
-    Py_ssize_t first                    # index of the first command in it
-    bint small
-    char tail[TAIL_BYTES]
-    Py_ssize_t tail_size
 
 
 cdef inline void shift(

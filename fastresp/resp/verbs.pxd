@@ -62,3 +62,5 @@ cdef inline const char *next_word(const char **p, long long *size) noexcept nogi
 cdef frozenset names_of(int number)
 cdef const char *read_name(Command *c, const char *p, Last *last) noexcept nogil
 cdef void read_command(Command *c, const char *p, const char *end, Last *last) noexcept nogil
+cdef bint is_word(const char *text, long long size, const char *capitals) noexcept nogil
+cdef bint is_score(const char *p, const char *end) noexcept nogil

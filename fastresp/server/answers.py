@@ -17,6 +17,7 @@ __all__ = ["Answers", "ask", "check_alive", "check_surplus", "load_scripts", "pa
 
 # The lowest proto-max-bulk-len that a server allows. Source: config.c.
 LEAST_BULK_BYTES = 1 << 20
+BULK_LIMIT = "proto-max-bulk-len"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Answers:
     max_bulk_bytes: int
     # The names of the wished commands that it refuses.
     lacking: frozenset[str]
+    # Its settings that limit compact encodings; empty if it does not tell them.
+    limits: dict[str, int]
+    valkey: bool
     # The server of this connection; Sentinel may have chosen it.
     host: str | None
     port: int | None
@@ -43,6 +47,7 @@ def ask(
     wishes: list[tuple[bytes, ...]],
     *,
     reading: bool,
+    limits: bool = False,
 ) -> Answers:
     """Check whether a server can accept a load.
 
@@ -52,6 +57,7 @@ def ask(
         rehearsal: commands that it must accept.
         wishes: commands that would be of use.
         reading: nothing will be written, so a replica is enough.
+        limits: ask for the settings that limit compact encodings, too.
 
     Raises:
         TransportError: the server can't be used.
@@ -70,12 +76,12 @@ def ask(
     info: dict[str, str] = {}
     with suppress(redis.ResponseError):
         info = parse_info(_call(connection, "INFO"))
-    most = BULK_BYTES
-    connection.send_command("CONFIG", "GET", "proto-max-bulk-len")
+    settings: dict[str, int] = {}
+    connection.send_command("CONFIG", "GET", "*max-*" if limits else BULK_LIMIT)
     if rehearsal or wishes:
         connection.send_command("MULTI")  # before reading the reply, to save a round trip
     with suppress(redis.ResponseError):
-        most = _bulk_limit(connection.read_response())
+        settings = _settings(connection.read_response())
     refused, lacking = None, frozenset(wish[0].decode() for wish in wishes)
     if rehearsal or wishes:
         with suppress(redis.ResponseError):
@@ -88,8 +94,10 @@ def ask(
         version=info.get("valkey_version") or info.get("redis_version"),
         cluster=info.get("cluster_enabled") == "1",
         echo_refused=echo_refused,
-        max_bulk_bytes=most,
+        max_bulk_bytes=_bulk_limit(settings),
         lacking=lacking,
+        limits=settings,
+        valkey="valkey_version" in info,
         host=getattr(connection, "host", None),
         port=getattr(connection, "port", None),
     )
@@ -194,12 +202,19 @@ def _refusal(error: Exception, script: bytes) -> CommandError:
     return refusal
 
 
-def _bulk_limit(reply: Any) -> int:
-    """Return the largest argument in bytes from a reply to CONFIG GET; the default if unknown."""
-    try:
-        most = int(reply[1])
-    except (TypeError, ValueError, IndexError):
-        return BULK_BYTES
+def _settings(reply: Any) -> dict[str, int]:
+    """Return the numbers in a reply to CONFIG GET; empty if it is something else."""
+    found: dict[str, int] = {}
+    pairs = list(reply) if isinstance(reply, list | tuple) else []
+    for name, value in zip(pairs[::2], pairs[1::2], strict=False):
+        with suppress(TypeError, ValueError, AttributeError):
+            found[name.decode() if isinstance(name, bytes) else str(name)] = int(value)
+    return found
+
+
+def _bulk_limit(settings: dict[str, int]) -> int:
+    """Return the largest argument in bytes; the default if unknown."""
+    most = settings.get(BULK_LIMIT, BULK_BYTES)
     return most if LEAST_BULK_BYTES <= most <= sys.maxsize else BULK_BYTES
 
 

@@ -17,7 +17,15 @@ __all__ = ["MaxErrors", "Nulls", "Options", "Progress", "Rejects", "check_rate",
 # Each needs memory here and in the server, and more than the server has threads gain nothing.
 MOST_CONNECTIONS = 64
 
-MODES = ("commands", "merge")
+# The modes, and the options that only one of them has.
+MODES = {
+    "commands": (),
+    "merge": ("merge_items", "merge_bytes"),
+    "serialize": ("exists", "max_payload_bytes"),
+}
+EXISTS = ("error", "replace", "skip")
+# A key whose value is larger is begun with RESTORE and continued with commands.
+PAYLOAD_BYTES = 32 << 20
 
 MaxErrors: TypeAlias = int | str | None
 Nulls: TypeAlias = Literal["error", "skip", "empty"]
@@ -47,6 +55,8 @@ class Options:
     mode: str = "commands"
     merge_items: int | None = None
     merge_bytes: int | None = None
+    exists: str = "error"
+    max_payload_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)
@@ -59,16 +69,27 @@ class Options:
 
     def _check_mode(self) -> None:
         if self.mode not in MODES:
-            raise ValueError(f"mode must be 'commands' or 'merge', not {self.mode!r}")
-        for name in ("merge_items", "merge_bytes"):
-            most = getattr(self, name)
-            if most is None:
-                continue
-            if self.mode != "merge":
-                raise ValueError(Message(Hint(name), " is for ", Hint("mode", "merge")))
-            if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-                words = f" must be a number of 1 or more, not {most!r}"
-                raise ValueError(Message(Hint(name), words))
+            *others, last = map(repr, MODES)
+            raise ValueError(f"mode must be {', '.join(others)} or {last}, not {self.mode!r}")
+        if self.exists not in EXISTS:
+            words = f" must be 'error', 'replace' or 'skip', not {self.exists!r}"
+            raise ValueError(Message(Hint("exists"), words))
+        for mode, names in MODES.items():
+            for name in names:
+                self._check_of_mode(name, mode)
+
+    def _check_of_mode(self, name: str, mode: str) -> None:
+        """Check an option that only one mode has."""
+        value = getattr(self, name)
+        if value == getattr(type(self), name):  # its default
+            return
+        if self.mode != mode:
+            raise ValueError(Message(Hint(name), " is for ", Hint("mode", mode)))
+        if name != "exists" and (
+            not isinstance(value, int) or isinstance(value, bool) or value < 1
+        ):
+            words = f" must be a number of 1 or more, not {value!r}"
+            raise ValueError(Message(Hint(name), words))
 
 
 def check_timeout(seconds: float | None) -> None:

@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 from ..encode.fields import Field, Items, Pairs
 from ..encode.template import Template
 
-__all__ = ["OF_A_CONNECTION", "Refused", "Rehearsed", "over_any_keys", "rehearsal_of", "rehearse"]
+__all__ = [
+    "OF_A_CONNECTION",
+    "RESTORE",
+    "Refused",
+    "Rehearsed",
+    "over_any_keys",
+    "rehearsal_of",
+    "rehearse",
+]
 
 # Commands that change the connection, and so what later commands mean on it.
 OF_A_CONNECTION = frozenset((
@@ -33,6 +41,10 @@ class Rehearsed(NamedTuple):
     words: tuple[bytes, ...]
     counted: bool  # whether it has the same number of arguments for every row
     subcommand: bool  # whether its second argument is constant
+
+
+# What a serialised load sends instead of a template's commands.
+RESTORE = Rehearsed((b"RESTORE", VALUE, b"0", VALUE), counted=True, subcommand=False)
 
 
 class Refused(NamedTuple):

@@ -59,6 +59,8 @@ class Server:
         self.rehearsal = rehearsal_of(template)
         # Commands to try, whose refusal is no error.
         self.wishes: list[tuple[bytes, ...]] = []
+        # Whether to ask for the settings that limit compact encodings.
+        self.limits = False
         self.scripts = {} if template is None else template.scripts
         pool = pool_of(server)
         self.connection_class: type[Any] = pool.connection_class
@@ -203,7 +205,10 @@ class Server:
         place = str(self)
         try:
             with self._explained():
-                answers = ask(connection, place, self.rehearsal, self.wishes, reading=self.reading)
+                answers = ask(
+                    connection, place, self.rehearsal, self.wishes, reading=self.reading,
+                    limits=self.limits,
+                )  # fmt: skip
                 check_surplus(connection, place)
             return connection, answers
         except BaseException:

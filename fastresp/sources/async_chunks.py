@@ -47,7 +47,7 @@ class AsyncChunks(Chunks):
 
     async def _next(self) -> Chunk | None:
         self._drop_given()
-        while self._more and not self._ready and not self._failed:
+        while self._more and not self._ready and not self._failed and not self.waits:
             await self._gather(self._source)
             if not self._ready:
                 await asyncio.sleep(0)  # all of these rows were skipped
@@ -80,7 +80,10 @@ class AsyncChunks(Chunks):
             raise
         finally:
             self._cut()
-        return super().gathered()
+        ready = super().gathered()
+        if self._serializer is not None and self._serializer.error is not None and not ready:
+            raise self._serializer.error
+        return ready
 
     def _encode(self) -> None:
         rows, self._rows = iter(self._rows), []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain
 from operator import call
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..encode.template import Template
 from ..outcome.errors import TransportError
@@ -12,10 +13,13 @@ from ..resp.buffer import Chunk
 from ..resp.merge import Merger
 from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, own
-from ..server.options import Options
+from ..server.options import PAYLOAD_BYTES, Options
 from .files import Table
 from .files.resp import RespFile
 from .source import Encoder, encoding, is_columns, release
+
+if TYPE_CHECKING:
+    from ..encode.payload.serializer import Serializer
 
 __all__ = ["Chunks"]
 
@@ -41,6 +45,9 @@ class Chunks:
 
     Attributes:
         writer: the encoder, once the source is open.
+
+    Raises:
+        TemplateError: the commands of the template can't be serialised.
     """
 
     writer: Encoder
@@ -49,6 +56,10 @@ class Chunks:
         self.data = data
         self.template = template
         self.options = options
+        if options.mode == "serialize":
+            from ..encode.payload.creating import check_creating
+
+            check_creating(template)
         self._blocks = (
             hasattr(data, "__arrow_c_stream__")
             or hasattr(data, "__arrow_c_array__")
@@ -56,6 +67,7 @@ class Chunks:
         )
         self._source: Any = None
         self._merger: Merger | None = None
+        self._serializer: Serializer | None = None
         self._ready: deque[Chunk] = deque()
         self._given = False  # whether the first of them was returned
         self._more = True
@@ -79,8 +91,13 @@ class Chunks:
             if self._closed:
                 self.close()
 
+    @property
+    def waits(self) -> bool:
+        """Whether the next chunk can't be made before the last one is answered."""
+        return self._serializer is not None and self._serializer.waits
+
     def next(self) -> Chunk | None:
-        """Return the next chunk; None at the end.
+        """Return the next chunk; None at the end, or if it ``waits``.
 
         Raises:
             TransportError: this is a forked child of the process that opened the connection; that
@@ -94,7 +111,10 @@ class Chunks:
         return self._give()
 
     def rest(self, made: int) -> list[Chunk]:
-        """After an exception, return the chunks after ``made`` commands, up to the first gap."""
+        """After an exception, return the chunks after ``made`` commands, up to the first gap.
+
+        A key of which more rows could follow is not among them.
+        """
         self._cut()
         found = []
         for chunk in self._ready:
@@ -118,6 +138,8 @@ class Chunks:
             self.writer.max_bulk_bytes = answers.max_bulk_bytes
         if self.options.mode == "merge":
             self._merger = merger(self.options, answers)
+        elif self.options.mode == "serialize":
+            self._serializer = serializer(self.options, answers)
 
     def close(self) -> None:
         """Release the source, even while another thread opens it."""
@@ -137,6 +159,8 @@ class Chunks:
             raise TransportError(str(Inherited("connection")))
 
     def _give(self) -> Chunk | None:
+        if self._serializer is not None and not self._ready:
+            self._end(self._serializer)
         if not self._ready:
             return None
         self._given = True
@@ -147,10 +171,22 @@ class Chunks:
             self._given = False
             del self._ready[0]
 
+    def _end(self, serializer: Serializer) -> None:
+        """At the end of the source, make the last key; raise what was wrong with a row."""
+        if not self._more and not serializer.waits:
+            self._ready.extend(chain.from_iterable(map(call, (serializer.finish,))))
+        if serializer.error is not None and not self._ready:
+            raise serializer.error
+
     def _cut(self) -> None:
         # All in C: no signal handler can run between taking a chunk and storing it.
         chunks = filter(None, map(call, (self.writer.take,)))
-        self._ready.extend(chunks if self._merger is None else map(self._merger.merge, chunks))
+        if self._serializer is not None:
+            several = map(self._serializer.serialize, chain(chunks, (None,)))
+            self._ready.extend(chain.from_iterable(several))
+            self._more = self._more and self._serializer.error is None
+        else:
+            self._ready.extend(chunks if self._merger is None else map(self._merger.merge, chunks))
 
 
 def merger(options: Options, answers: Answers | None) -> Merger:
@@ -161,3 +197,23 @@ def merger(options: Options, answers: Answers | None) -> Merger:
     lacking = OVER_ANY_KEYS if answers is None or answers.cluster else answers.lacking
     size = options.merge_bytes or MERGE_BYTES
     return Merger(min(items, MOST_MERGED), min(size, MOST_MERGED), lacking)
+
+
+def serializer(options: Options, answers: Answers | None) -> Serializer:
+    """Return what serialises commands, for the server's version and settings.
+
+    Raises:
+        TransportError: the server is too old, or its version is unknown.
+    """
+    from ..encode.payload.serializer import Serializer
+    from ..encode.payload.versions import format_of
+
+    version, limits = (None, {}) if answers is None else (answers.version, answers.limits)
+    return Serializer(
+        format_of(version, limits, valkey=answers is not None and answers.valkey),
+        exists=options.exists,
+        most_bytes=min(options.max_payload_bytes or PAYLOAD_BYTES, MOST_MERGED),
+        most_argument=None if answers is None else min(answers.max_bulk_bytes, MOST_MERGED),
+        merger=Merger(MERGE_ITEMS, MERGE_BYTES),
+        several=options.connections > 1,
+    )

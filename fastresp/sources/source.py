@@ -220,7 +220,8 @@ def files_of(data: Any) -> list[str]:
 
 def place_of(data: Any) -> Callable[[int], tuple[str, int]] | None:
     """Return a function from a row to its file and its index in that; None unless several files."""
-    return data.place if isinstance(data, Table) and len(data.files) > 1 else None
+    known = isinstance(data, Table) and data.has_places and len(data.files) > 1
+    return data.place if known else None
 
 
 def name_file(error: EncodeError | TemplateError, file: str, row: int) -> None:

@@ -167,8 +167,13 @@ class Transport:
         """Send the whole commands before an error, unless the chunks before them can't be sent."""
         try:
             self.flush()
-            for chunk in rest(self.made):
-                yield from self.writing(chunk)
+            yield from self.settling()
+            while chunks := list(rest(self.made)):  # a large key's beginning has to be answered
+                made = self.made
+                for chunk in chunks:
+                    yield from self.writing(chunk)
+                if self.made == made:
+                    break
         except TransportError as second:
             error.add_note(f"fastresp: {second}")
 
@@ -201,6 +206,10 @@ class Transport:
     def writing(self, chunk: Chunk) -> Steps[None]:
         """Send a chunk, or keep it to send later; raises as ``write()`` does."""
         raise NotImplementedError
+
+    def settling(self) -> Steps[None]:
+        """Wait until the next chunk may be made; raises as ``write()`` does."""
+        yield from ()
 
     def finishing(self) -> Steps[None]:
         """Send the rest, and wait for the last reply; raises as ``write()`` does."""

@@ -88,4 +88,6 @@ def beyond_any_cli(
         return "redis-cli --pipe can't resend a script that the server has forgotten"
     if options.rate_limit is not None:
         return "redis-cli --pipe can't limit its rate"
+    if options.mode == "serialize":
+        return "redis-cli --pipe can't tell which key an error belongs to"
     return ""

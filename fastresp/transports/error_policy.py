@@ -108,6 +108,8 @@ class ErrorPolicy:
                     done, self._taken = len(errors), 0
                     break
                 for number, each in enumerate(self._located(*error, window)):
+                    if len(report.errors) >= ERRORS_KEPT and self._rejects is None:
+                        break
                     if number >= self._taken:  # else before an interruption
                         self._taken = number + 1
                         self._take(each, len(report.errors) < ERRORS_KEPT, report)

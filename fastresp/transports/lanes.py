@@ -107,6 +107,7 @@ class Lanes:
         report.replies = report.commands - sum(lane.window.in_doubt for lane in self.lanes)
         report.unsent = sum(lane.window.unsent for lane in self.lanes)
         report.failed = sum(lane.failed for lane in self.lanes)
+        report.existing = sum(lane.existing for lane in self.lanes)
         if self.running:
             report.seconds = time.monotonic() - self._started
         return report
@@ -142,7 +143,8 @@ class Lanes:
     @property
     def has_room(self) -> bool:
         """Whether the next chunk may be made."""
-        return any(lane.has_room for lane in self._open)
+        fenced = any(lane.window.fenced for lane in self.lanes)
+        return not fenced and any(lane.has_room for lane in self._open)
 
     def add(self, chunk: Chunk) -> None:
         """Accept the next chunk, for the connection with the least to do."""
@@ -163,6 +165,10 @@ class Lanes:
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         self.add(chunk)
+        yield from self.settling()
+
+    def settling(self) -> Steps[None]:
+        """Send and receive until there is room for a chunk; raises as ``writing()`` does."""
         yield from self._until(lambda: self.has_room, self._open)
 
     def finishing(self) -> Steps[None]:
@@ -275,9 +281,11 @@ class Lane(Connection):
         self._scanner = ReplyScanner()
         # Error replies that answer no whole command.
         self._surplus = 0
-        # Up to which reply error replies to merged commands were counted, and how many more
-        # commands than replies these were. Replaced as a whole, as in ResendingWindow.
-        self._merged = 0, 0
+        # Up to which reply error replies were counted, how many more commands failed than replies
+        # are errors, and how many commands made keys that exist. Replaced as a whole, as in
+        # ResendingWindow.
+        self._counted = 0, 0, 0
+        self._skips = options.exists == "skip"
         self.sink = self._scanner
 
     @property
@@ -288,8 +296,14 @@ class Lane(Connection):
     @property
     def failed(self) -> int:
         """Commands answered with an error."""
-        self._count_merged()  # replies that came since the last step
-        return self._scanner.failed - self._surplus + self._merged[1] - self.window.refused
+        self._count()  # replies that came since the last step
+        return self._scanner.failed - self._surplus + self._counted[1] - self.window.refused
+
+    @property
+    def existing(self) -> int:
+        """Commands that would have made keys that exist, which were to be skipped."""
+        self._count()
+        return self._counted[2]
 
     @property
     def load(self) -> tuple[int, int, Position]:
@@ -305,7 +319,11 @@ class Lane(Connection):
         if load.pace is None:
             return None
         sent, window = load.sent, self.window
-        return window.within(window.sent_commands + max(0, load.pace.allowed(sent) - sent))
+        allowed = load.pace.allowed(sent) - sent
+        if allowed <= 0:
+            return window.sent
+        # At least the next, which may stand for more commands than that.
+        return max(window.within(window.sent_commands + allowed), window.sent + 1)
 
     def overdue(self) -> float | None:
         """Return the timeout if it has passed, as for Connection; progress of others counts too.
@@ -328,7 +346,9 @@ class Lane(Connection):
         if scanner.errors:
             window.sift(scanner.errors)
         if scanner.errors:
-            self._count_merged()
+            self._count()
+            if self._skips:
+                scanner.errors[:] = [each for each in scanner.errors if not is_of_existing(each[1])]
             # Before the window releases the commands; if it raises, the next step continues.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
@@ -337,14 +357,20 @@ class Lane(Connection):
         if self.failed:
             self._load.judge()
 
-    def _count_merged(self) -> None:
-        """Count the commands beyond the first of each that an error reply answers."""
-        counted, more = self._merged
-        sent = self.window.sent
-        for index, _, _ in self._scanner.errors:
+    def _count(self) -> None:
+        """Count the commands that error replies answer."""
+        counted, more, existing = self._counted
+        window = self.window
+        sent = window.sent
+        for index, text, _ in self._scanner.errors:
             if counted <= index < sent:
-                counted, more = index + 1, more + self.window.answered(index) - 1
-        self._merged = counted, more
+                commands = window.answered(index)
+                counted, more = index + 1, more + commands - 1
+                existed = is_of_existing(text)
+                if self._skips and existed:
+                    more, existing = more - commands, existing + commands
+                window.refuse(index, existed=existed)
+        self._counted = counted, more, existing
 
     def _take_last_words(self, count: int) -> None:
         """Keep the error replies that answer no whole command.
@@ -362,3 +388,8 @@ class Lane(Connection):
             noun = "reply" if count == 1 else "replies"
             fault = f"{count:,} more {noun} than commands: {self.last_words}"
             self.stream.give_up(ProtocolError(fault, self._scanner.offset))
+
+
+def is_of_existing(reply: bytes) -> bool:
+    """Return whether RESTORE was refused because its key exists."""
+    return reply.startswith(b"BUSYKEY")

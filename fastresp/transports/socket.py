@@ -76,6 +76,9 @@ class SocketTransport(Transport):
     def writing(self, chunk: Chunk) -> Steps[None]:
         yield from self._unless_lost(self.lanes.writing(chunk))
 
+    def settling(self) -> Steps[None]:
+        yield from self._unless_lost(self.lanes.settling())
+
     def finishing(self) -> Steps[None]:
         yield from self._unless_lost(self.lanes.finishing())
 

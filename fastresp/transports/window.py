@@ -192,6 +192,11 @@ class Window:
         return last.end_reply if last else 0
 
     @property
+    def fenced(self) -> bool:
+        """Whether nothing more may be sent, on any connection, before the last chunk's replies."""
+        return bool(self._held) and self._held[-1].chunk.fence
+
+    @property
     def has_room(self) -> bool:
         """Whether another chunk may be made; an empty window has room for a chunk of any size."""
         if not self._held:
@@ -279,6 +284,7 @@ class Window:
         self.acknowledged = replies
         while self._held and self._held[0].end_reply <= replies:
             self._gone = self._held[0]
+            self._gone.chunk.answered = True
             self._held.popleft()
 
     def locate(self, index: int) -> tuple[Sending, int]:
@@ -292,6 +298,17 @@ class Window:
             if held.first_reply <= index < held.end_reply:
                 return held, index - held.first_reply
         raise LookupError(f"reply {index:,} answers nothing in flight")
+
+    def refuse(self, index: int, *, existed: bool) -> None:
+        """Note an error reply, if a later chunk waits for the reply.
+
+        Args:
+            index: index of the reply.
+            existed: whether it says that the key exists.
+        """
+        if self.fenced and index == self._held[-1].end_reply - 1:
+            self._held[-1].chunk.refused = True
+            self._held[-1].chunk.existed = existed
 
     def answered(self, index: int) -> int:
         """Return how many commands a reply answers."""

@@ -42,6 +42,18 @@ class TestLoad:
         assert done.exit_code == 0, done.output
         assert client.mget("1", "2") == [None, b"BO"]
 
+    def test_sort_by(self, client, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_text('"a,b",c\nx,1\nw,2\nx,0\n')
+        done = invoke("load", path, "RPUSH list {c}", "--sort-by", '"a,b",c')
+        assert done.exit_code == 0, done.output
+        assert client.lrange("list", 0, -1) == [b"2", b"0", b"1"]
+        done = invoke("load", path, "RPUSH list {c}", "--sort-by", "d")
+        assert "can't sort by 'd': no column has this name; the columns are a,b, c" in done.output
+        rejects = tmp_path / "rejects.jsonl"
+        done = invoke("load", rejects, "--retry", "--sort-by", "c")
+        assert "leave out --sql, --sort-by, --format" in done.output
+
     def test_glob_and_limit(self, client, tmp_path: Path) -> None:
         for part in range(3):
             (tmp_path / f"part-{part}.csv").write_text(f"id\n{part}0\n{part}1\n")
@@ -90,7 +102,7 @@ class TestLoad:
         assert set(fields) == {
             "rows", "commands", "replies", "failed", "in_doubt", "unsent", "stopped", "bytes_sent",
             "seconds", "commands_per_second", "transport", "reason", "connections",
-            "errors", "errors_by_code", "skipped", "exit_code", "error",
+            "errors", "errors_by_code", "skipped", "existing", "exit_code", "error",
         }  # fmt: skip
         assert fields["transport"] in fields["reason"]
         assert fields["commands_per_second"] > 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,12 @@ class TestResp:
         assert run("check", path).returncode == 0
         assert run("send", path).returncode == 0
         assert client.hget("user:2", "mail") == b"b@x"
+
+    def test_pack_sorted_rows(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_text("id\n2\n1\n")
+        done = run("pack", path, "PING {id}", "--sort-by", "id")
+        assert done.stdout == "".join(f"*2\r\n$4\r\nPING\r\n$1\r\n{at}\r\n" for at in (1, 2))
 
     def test_pack_standard_input(self) -> None:
         done = run("pack", "-", "SET {id} {name}", "--format", "csv", stdin=CSV.encode())
@@ -68,6 +76,76 @@ class TestResp:
         )
         assert done.stdout == b"*3\r\n$3\r\nSE"
         assert done.stderr == b""
+
+    def test_pack_an_rdb_file(self, users: Path, tmp_path: Path, resp) -> None:
+        path = tmp_path / "dump.rdb"
+        done = run("pack", users, HSET, "--format", "rdb", "-o", path)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr == f"3 commands written to {path}\n"
+        data = path.read_bytes()
+        assert data.startswith(b"REDIS0010")
+        assert b"user:2" in data
+        formats = ("--format", "csv", "--format", "rdb", "--rdb-version", "9")
+        done = run("pack", "-", "SET {id} x", *formats, "-o", path, stdin=CSV.encode())
+        assert (done.returncode, done.stderr) == (0, f"3 commands written to {path}\n")
+        assert path.read_bytes().startswith(b"REDIS0009")
+        commands = resp([("SET", "a", "1"), ("RPUSH", "b", "2", "3")])
+        assert run("pack", commands, "--format", "rdb", "-o", path).returncode == 0
+        assert run("check", path).returncode != 0
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ((HSET, "--format", "rdb"), "appears when it is complete; add -o FILE"),
+            ((HSET, "--rdb-version", "9", "-o", "x"), "--rdb-version is for RDB files; add"),
+            ((HSET, "--format", "csv", "--format", "tsv", "-o", "x"), "csv and tsv"),
+            (("INCR {id}", "--format", "rdb", "-o", "x"), "RDB file needs a template"),
+            ((HSET, "--format", "rdb", "-o", "/dev/null"), "/dev/null is not a file"),
+        ],
+    )
+    def test_pack_refuses(
+        self, options: tuple[str, ...], words: str, users: Path, tmp_path: Path
+    ) -> None:
+        options = tuple(str(tmp_path / each) if each == "x" else each for each in options)
+        done = run("pack", users, *options)
+        assert done.returncode == Exit.USAGE
+        assert words in done.stderr
+        assert not (tmp_path / "x").exists()
+
+    def test_pack_of_a_repeated_key(self, tmp_path: Path) -> None:
+        source, path = tmp_path / "rows.csv", tmp_path / "dump.rdb"
+        source.write_text("id\n1\n2\n1\n")
+        path.write_bytes(b"old")
+        done = run("pack", source, "SET {id} x", "--format", "rdb", "-o", path)
+        assert done.returncode == Exit.ERRORS
+        assert "row 0 and row 2 make the same key" in done.stderr
+        assert path.read_bytes() == b"old"
+
+    @pytest.mark.few(1)
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_pack_interrupted(self, tmp_path: Path, number: signal.Signals) -> None:
+        path = tmp_path / "dump.rdb"
+        path.write_bytes(b"old")
+        options = ("--format", "rdb", "-o", str(path))
+        with subprocess.Popen(
+            [*PROGRAM, "pack", "-", "SET {0} x", "--no-header", "--format", "csv", *options],
+            stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as program:  # fmt: skip
+            assert program.stdin is not None
+            assert program.stderr is not None
+            deadline = time.monotonic() + 60
+            lines = 0
+            while len(os.listdir(tmp_path)) < 2:
+                assert time.monotonic() < deadline
+                text = "".join(f"{line}\n" for line in range(lines, lines + 1000))
+                program.stdin.write(text.encode())
+                program.stdin.flush()
+                lines += 1000
+            program.send_signal(number)
+            assert program.wait(60) == Exit.INTERRUPTED
+            assert program.stderr.read() == b"fastresp: interrupted\n"
+        assert os.listdir(tmp_path) == ["dump.rdb"]
+        assert path.read_bytes() == b"old"
 
     def test_check(self, resp) -> None:
         commands = [("SET", "a", "x" * 500), ("hset", "h", "f", 1), ("HSET", "h", "g", 1)]

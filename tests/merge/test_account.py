@@ -371,10 +371,14 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"mode": "both"}, "mode must be 'commands' or 'merge', not 'both'"),
+        ({"mode": "both"}, "mode must be 'commands', 'merge' or 'serialize', not 'both'"),
         ({"mode": "merge", "merge_items": 0}, "merge_items must be a number of 1 or more, not 0"),
         ({"mode": "merge", "merge_bytes": 1.5}, "merge_bytes must be a number of 1 or more"),
         ({"merge_items": 10}, "merge_items is for mode='merge'"),
+        ({"mode": "merge", "merge_items": "error"}, "merge_items must be a number of 1 or more"),
+        ({"merge_bytes": "error"}, "merge_bytes is for mode='merge'"),
+        ({"mode": "serialize", "exists": "no"}, "exists must be 'error', 'replace' or 'skip'"),
+        ({"exists": "skip"}, "exists is for mode='serialize'"),
     ],
 )
 def test_bad_options(options: dict[str, Any], words: str) -> None:

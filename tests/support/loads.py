@@ -33,7 +33,10 @@ import sys, fastresp
 def source():
     i = 0
     while True:
-        yield "SET", f"key:{i}", "x" * 100
+        if sys.argv[3] == "serialize":
+            yield "RPUSH", f"key:{i // 5}", "x" * 100
+        else:
+            yield "SET", f"key:{i}", "x" * 100
         i += 1
 try:
     fastresp.mass_insert(

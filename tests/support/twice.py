@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,12 @@ import redis
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
+import fastresp.aio
+from fastresp.encode.template import as_template
+from fastresp.resp.split import arguments
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Options
+from fastresp.sources.source import as_source, encoding
 
 SERVERS = ["redis-server", *WHEEL_SERVERS]
 # What may differ between modes.
@@ -29,10 +35,10 @@ class Outcome(NamedTuple):
 
 
 @contextmanager
-def debugged(name: str) -> Iterator[LocalServer]:
+def debugged(name: str, *options: str) -> Iterator[LocalServer]:
     """Start a server that answers DEBUG."""
-    options = [] if "6.2" in name else ["--enable-debug-command", "yes"]
-    with LocalServer(*options, program=located(name, WHEEL_SERVERS)) as server:
+    debug = [] if "6.2" in name else ["--enable-debug-command", "yes"]
+    with LocalServer(*debug, *options, program=located(name, WHEEL_SERVERS)) as server:
         yield server
 
 
@@ -49,10 +55,12 @@ def outcome(
         client.flushall()
         plant(client)
         path.unlink(missing_ok=True)
-        report = fastresp.mass_insert(
-            data, template, server=server.url, on_error="collect", rejects=path,
-            transport="socket", **options,
-        )  # fmt: skip
+        options = {"on_error": "collect", "rejects": path, "transport": "socket", **options}
+        if hasattr(data, "__aiter__"):
+            load = fastresp.aio.mass_insert(data, template, server=server.url, **options)
+            report = asyncio.run(load)
+        else:
+            report = fastresp.mass_insert(data, template, server=server.url, **options)
         digest = client.execute_command("DEBUG DIGEST")
         times = {key: client.ttl(key) // 60 for key in client.scan_iter()}
     errors = [(e.index, e.row, e.code, e.text, e.arguments, e.nested) for e in report.errors]
@@ -65,6 +73,16 @@ def as_file(commands: Any, folder: Path) -> Path:
     path = folder / "commands.resp"
     fastresp.dump(commands, None, path)
     return path
+
+
+def commands_of(data: Any, template: Any, **options: Any) -> list[tuple[int, tuple[bytes, ...]]]:
+    """Return the row and the arguments of each command of a load."""
+    found = []
+    writer, source = encoding(as_source(data), as_template(template), Options(**options))
+    for chunk in writer.chunks(source):
+        for at in range(chunk.commands):
+            found.append((chunk.rows[at], arguments(chunk.command(at, at))))
+    return found
 
 
 def calls(client: redis.Redis, name: str) -> int:

@@ -36,6 +36,7 @@ __all__ = [
     "Client",
     "Workbench",
     "Timing",
+    "debug_options",
 ]
 
 READY_FILE = "no generation"
@@ -216,7 +217,7 @@ class Workbench:
         port = _free_port() if tcp else None
         listening = [] if port is None else ["--port", str(port)]
         with (
-            LocalServer(*listening, *_debug_options()) as server,
+            LocalServer(*listening, *debug_options()) as server,
             # DEBUG DIGEST of much data takes long.
             redis.Redis.from_url(server.url, socket_timeout=STUCK_S) as client,
         ):
@@ -320,7 +321,7 @@ def _free_port() -> int:
     return number
 
 
-def _debug_options() -> list[str]:
+def debug_options() -> list[str]:
     """Return the options that allow DEBUG, which servers since Redis 7.0 need."""
     program = find_program("server", "FASTRESP_SERVER")
     if program is None:

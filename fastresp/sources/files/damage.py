@@ -41,12 +41,14 @@ def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
 
 
 def as_bytes(kind: pa.DataType) -> pa.DataType:
-    """Return the type with text replaced by bytes."""
+    """Return the type with text replaced by bytes, without the metadata of its fields."""
     if kind in AS_BYTES:
         return AS_BYTES[kind]
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(as_bytes(field.type)) for field in kind])
+        return pa.struct(
+            [field.with_type(as_bytes(field.type)).remove_metadata() for field in kind]
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return make(kind.value_field.with_type(as_bytes(kind.value_type)))
+        return make(kind.value_field.with_type(as_bytes(kind.value_type)).remove_metadata())
     return kind

@@ -21,6 +21,7 @@ from .input import Input
 from .json_text import ArrayLines, mark_numbers, unmark
 from .reading import (
     BLOCK_BYTES,
+    NUMBER,
     Batches,
     Converted,
     Reading,
@@ -34,8 +35,6 @@ __all__ = ["open_json"]
 MOST_DEPTH = 128
 # The column with the whole rows, used only by {*!json}.
 DOCUMENT = pa.field("document", pa.binary(), metadata={"ARROW:extension:name": "fastresp.document"})
-# A column of numbers as text, exactly as in the file.
-NUMBER = {b"ARROW:extension:name": b"arrow.json"}
 BLANKS = b" \t\r"
 EXACT_INTEGERS = 2**53
 LARGE_INTEGERS = pa.decimal128(38, 0)

@@ -6,7 +6,7 @@ import glob
 import os
 import tempfile
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -17,10 +17,10 @@ from ...outcome.errors import SourceError
 from .damage import checked
 from .delimited import OTHER_DELIMITERS
 from .formats import BATCH_ROWS, columns_of
-from .reading import FileOptions, Reading
+from .reading import FileOptions, Reading, Wanted
 from .several_files import SeveralFiles
 
-__all__ = ["Query"]
+__all__ = ["FilesSource", "Query", "in_order"]
 
 # 5,000,000 rows of 10 columns of a Parquet file, at 5 M rows/s: the process peaks at 229 MiB with
 # one thread and at 291 MiB with two, with either memory limit; one thread also sorts them in 258.
@@ -31,6 +31,8 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     # A name in a query means a file, or ``source``, never one of the caller's Python variables.
     "python_enable_replacements": "false",
 }
+# What a query calls the result of the user's query to sort it.
+RESULT = "fastresp_rows"
 # By default DuckDB reads an unclosed quote as text.
 QUOTED = """union_by_name = true, quote = '"', escape = '"', strict_mode = true"""
 # JSON is not among them: read_json turns large integers into floats, without an error.
@@ -51,7 +53,11 @@ class Query:
         kinds: the format of each source.
         options: the user's options for the sources.
         limit: stop after this many rows.
+        sort_by: the names of the columns to sort the result by.
     """
+
+    # The beginning of the messages of DuckDB's errors.
+    _failed = "the query failed"
 
     def __init__(
         self,
@@ -60,14 +66,16 @@ class Query:
         kinds: list[str | None],
         options: FileOptions,
         limit: int | None,
+        sort_by: Sequence[str] = (),
     ) -> None:
         self._sql = sql
         self._sources = sources
         self._kinds = kinds
         self._options = options
         self._limit = limit
+        self._sort_by = sort_by
         self._rows = 0
-        self._source: _Source | None = None
+        self._source: FilesSource | None = None
         # DuckDB creates this folder for data that does not fit in memory, and removes it.
         spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
         self._connection = duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": spill})
@@ -81,12 +89,11 @@ class Query:
                 self._connection.execute("SET enable_progress_bar = false")
                 if self._sources:
                     self._name_source()
-                self._check()
-                self._reader = self._connection.sql(self._sql).to_arrow_reader(BATCH_ROWS)
+                self._reader = self._result().to_arrow_reader(BATCH_ROWS)
+                return self._schema()
         except BaseException:
-            self._connection.close()
+            self._close()
             raise
-        return self._reader.schema
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Yield the batches of the result."""
@@ -96,7 +103,7 @@ class Query:
                     batch = next(self._reader, None)
                 if batch is None:
                     return
-                checked(batch, self._rows)
+                batch = self._restored(checked(batch, self._rows))
                 left = None if self._limit is None else self._limit - self._rows
                 if left is not None and left <= batch.num_rows:
                     self._rows += left
@@ -105,7 +112,7 @@ class Query:
                 self._rows += batch.num_rows
                 yield batch
         finally:
-            self._connection.close()
+            self._close()
 
     def interrupt(self) -> None:
         """Stop the query."""
@@ -135,7 +142,11 @@ class Query:
         function = FUNCTIONS.get(kinds[0] or "")
         theirs = all(map(_readable, sources)) and not self._options.only_ours
         if function is None or len(set(kinds)) > 1 or not theirs:
-            self._source = _Source(sources, kinds, self._options)
+            self._source = FilesSource(sources, kinds, self._options)
+            if not self._source.schema.names:
+                raise SourceError(
+                    "the query failed: the source has no rows, so no columns; leave out the query"
+                )
             self._connection.register("source", self._source)
             return
         if kinds[0] in ("csv", "tsv"):
@@ -145,6 +156,34 @@ class Query:
         self._connection.execute(
             f"CREATE VIEW source AS SELECT * FROM {function.format(f'[{paths}]')})"
         )
+
+    def _result(self) -> duckdb.DuckDBPyRelation:
+        """Return the query, sorted if wanted."""
+        self._check()
+        result = self._connection.sql(self._sql)
+        if not self._sort_by:
+            return result
+        self._names = result.columns
+        result.create_view(RESULT)
+        return self._connection.sql(in_order(RESULT, self._names, self._sort_by))
+
+    def _schema(self) -> pa.Schema:
+        """Return the columns of the batches."""
+        found = self._reader.schema
+        if not self._sort_by:
+            return found
+        return pa.schema(
+            [field.with_name(name) for field, name in zip(found, self._names, strict=True)]
+        )
+
+    def _restored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of DuckDB as it is yielded."""
+        return batch.rename_columns(self._names) if self._sort_by else batch
+
+    def _close(self) -> None:
+        self._connection.close()
+        if self._source is not None:
+            self._source.close()
 
     def _check(self) -> None:
         statements = self._connection.extract_statements(self._sql)
@@ -166,10 +205,38 @@ class Query:
             words, *candidates = words.split("; The search space used was:")
             if candidates:
                 words += "; look for an unclosed quote, or a row with too many or too few fields"
-            raise SourceError(f"the query failed: {words}") from error
+            raise SourceError(f"{self._failed}: {words}") from error
 
 
-class _Source:
+def in_order(
+    rows: str, names: list[str], sort_by: Sequence[str], key: Callable[[int], str] = "c{}".format
+) -> str:
+    """Return a query that sorts rows, and keeps the order of those with equal keys.
+
+    Its columns are named ``c0``, ``c1`` and so on, because DuckDB's names ignore case.
+
+    Args:
+        rows: the name of a table or view.
+        names: the names of its columns.
+        sort_by: the columns to sort by.
+        key: returns the SQL to sort by, for the index of a column.
+
+    Raises:
+        SourceError: there is no such column, or there are two.
+    """
+    for name in sort_by:
+        if names.count(name) != 1:
+            found = "two columns have" if name in names else "no column has"
+            raise SourceError(
+                f"can't sort by {name!r}: {found} this name; the columns are {', '.join(names)}"
+            )
+    columns = ", ".join(f"c{index}" for index in range(len(names)))
+    numbered = f"SELECT *, row_number() OVER () AS place FROM {rows} AS t({columns})"
+    keys = ", ".join(key(names.index(name)) for name in sort_by)
+    return f"SELECT {columns} FROM ({numbered}) ORDER BY {keys}, place"
+
+
+class FilesSource:
     """The columns of files that DuckDB does not read itself, as an Arrow stream.
 
     A query may use ``source`` several times: paths are read again each time.
@@ -178,29 +245,34 @@ class _Source:
         sources: paths, or one file object.
         kinds: the format of each source.
         options: the user's options for the sources.
+        wanted: what a load needs of the rows; None for all, with typed columns.
 
     Attributes:
+        schema: the columns.
         failure: the exception that ended the reading, or None; DuckDB passes on only its text.
     """
 
-    def __init__(self, sources: list[Any], kinds: list[str | None], options: FileOptions) -> None:
+    def __init__(
+        self,
+        sources: list[Any],
+        kinds: list[str | None],
+        options: FileOptions,
+        wanted: Wanted | None = None,
+    ) -> None:
         self.failure: BaseException | None = None
         self._sources = sources
         self._kinds = kinds
         self._options = options
+        self._wanted = wanted
         self._readings: list[SeveralFiles] = []
         self._first: SeveralFiles | None = self._new_reading()
-        self._schema = self._first.open()
-        if not self._schema.names:
-            raise SourceError(
-                "the query failed: the source has no rows, so no columns; leave out the query"
-            )
+        self.schema: pa.Schema = self._first.open()
 
     def __arrow_c_schema__(self) -> object:
-        return self._schema.__arrow_c_schema__()
+        return self._sent_schema().__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
+        reader = pa.RecordBatchReader.from_batches(self._sent_schema(), self._batches())
         return reader.__arrow_c_stream__(requested_schema)
 
     def interrupt(self) -> None:
@@ -208,10 +280,23 @@ class _Source:
         for reading in self._readings:
             reading.interrupt()
 
+    def close(self) -> None:
+        """Close the first file if no batch of it was read."""
+        if self._first is not None:
+            self._first.close()
+
     @property
     def bad_rows(self) -> int:
         """Number of rows skipped."""
         return max(reading.bad_rows for reading in self._readings)
+
+    def _sent_schema(self) -> pa.Schema:
+        """Return the columns as DuckDB gets them."""
+        return self.schema
+
+    def _sent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch as DuckDB gets it."""
+        return batch
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -219,7 +304,7 @@ class _Source:
             if reading is None:
                 reading = self._new_reading()
                 reading.open()
-            yield from reading.batches()
+            yield from map(self._sent, reading.batches())
         except BaseException as error:
             self.failure = error
             raise
@@ -231,7 +316,9 @@ class _Source:
                 "the query failed: it uses source twice; start it with "
                 "WITH s AS MATERIALIZED (FROM source)"
             )
-        reading = SeveralFiles(self._sources, self._kinds, Reading(self._options), None)
+        reading = SeveralFiles(
+            self._sources, self._kinds, Reading(self._options, self._wanted), None
+        )
         self._readings.append(reading)
         return reading
 

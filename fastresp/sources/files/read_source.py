@@ -42,6 +42,7 @@ def read(
     null_values: Sequence[str] = (),
     bad_rows: Path = "error",
     limit: int | None = None,
+    sort_by: str | Sequence[str] = (),
 ) -> Table: ...
 @overload
 def read(
@@ -56,6 +57,7 @@ def read(
     null_values: Sequence[str] = (),
     bad_rows: Path = "error",
     limit: int | None = None,
+    sort_by: str | Sequence[str] = (),
 ) -> Table: ...
 @overload
 def read(
@@ -70,6 +72,7 @@ def read(
     null_values: Sequence[str] = (),
     bad_rows: Path = "error",
     limit: int | None = None,
+    sort_by: str | Sequence[str] = (),
     skip_truncated: bool = False,
 ) -> Table | RespFile: ...
 def read(
@@ -84,6 +87,7 @@ def read(
     null_values: Sequence[str] = (),
     bad_rows: Path = "error",
     limit: int | None = None,
+    sort_by: str | Sequence[str] = (),
     skip_truncated: bool = False,
 ) -> Table | RespFile:
     """Read files, or the rows of a query, as columns to load; or a RESP file as commands.
@@ -109,7 +113,11 @@ def read(
         bad_rows: what to do with rows of CSV or JSON lines that can't be read: ``"error"`` raises;
             ``"skip"`` skips them, and ``Table.bad_rows`` counts them; or the path of a file to
             write them to, unchanged.
-        limit: stop after this many rows.
+        limit: stop after this many rows; with ``sort_by``, of the sorted ones.
+        sort_by: the name of a column, or a list of names: sort the rows by these columns, in
+            ascending order, with nulls last. Rows with equal values keep their order. DuckDB sorts
+            them within 128 MB of memory, or, if rows have more than 256 bytes, also the memory of
+            150,000 rows. The rest goes to the folder for temporary files.
         skip_truncated: if a RESP file ends inside a command, load the commands before it.
 
     CSV: every column is text, exactly as in the file: ``00123`` and ``1.10`` are unchanged, and
@@ -131,6 +139,9 @@ def read(
     read as above; DuckDB itself reads those that the query names, and turns large integers into
     floats. Times are in UTC.
 
+    Sorted files: the values are those of the same files without ``sort_by``. So CSV sorts as text,
+    by its bytes: ``10`` comes before ``9``. For another order, use ``sql`` with ORDER BY.
+
     Several files must have the same columns, in any order. If their beginnings show that the
     columns differ, the error is raised before the first file is read. Files may have no rows.
 
@@ -139,7 +150,7 @@ def read(
         ValueError: an option is invalid, or the format of a file can't be recognized by its name.
         SourceError: later, when the table is loaded: the file is not in its format, a row has too
             many or too few fields, the columns of files differ, or the query fails.
-        ImportError: pyarrow, or DuckDB for a query, is not installed.
+        ImportError: pyarrow, or DuckDB for a query or ``sort_by``, is not installed.
     """
     if format is not None and format not in FORMATS:
         words = f" must be one of {', '.join(map(repr, FORMATS))}, not {format!r}"
@@ -147,9 +158,13 @@ def read(
     if limit is not None and limit < 0:
         raise ValueError(f"limit must be 0 rows or more, not {limit}")
     options = _options(format, delimiter, header, columns, encoding, null_values, bad_rows)
+    keys = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     if format == "resp" or (format is None and _is_resp(source)):
         if sql is not None:
             raise ValueError("a RESP file contains commands, so it has no columns for a query")
+        if keys:
+            words = " is for columns, but a RESP file contains commands; leave it out"
+            raise ValueError(Message(Hint("sort_by", ...), words))
         if options != AS_IT_IS:
             words = " is for text files, but this is a RESP file; leave it out"
             raise ValueError(Message(Hint(_given(options), ...), words))
@@ -161,14 +176,14 @@ def read(
         if options != AS_IT_IS:
             words = " is for files; in a query, use the options of read_csv(...) instead"
             raise ValueError(Message(Hint(_given(options), ...), words))
-        return Table([], [], sql=source, limit=limit)
+        return Table([], [], sql=source, limit=limit, sort_by=keys)
     files = files_of(source)
     kinds = [format or format_of(file) for file in files]
     for kind in kinds:
         message = None if kind is None else unfit(kind, options)
         if message is not None:
             raise ValueError(message)
-    table = Table(files, kinds, sql=sql, options=options, limit=limit)
+    table = Table(files, kinds, sql=sql, options=options, limit=limit, sort_by=keys)
     if options.bad_rows not in ("error", "skip"):
         check_not_read(options.bad_rows, table.files)
     return table

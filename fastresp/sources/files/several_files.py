@@ -103,8 +103,12 @@ class SeveralFiles:
                     yield fitted
                 self._part.close()
         finally:
-            self._part.close()
-            self._reading.bad.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close the open file."""
+        self._part.close()
+        self._reading.bad.close()
 
     def interrupt(self) -> None:
         """End a read that waits for a pipe."""

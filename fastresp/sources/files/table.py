@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 from ...outcome.errors import SourceError
@@ -35,6 +35,7 @@ class Table:
         sql: str | None = None,
         options: FileOptions = AS_IT_IS,
         limit: int | None = None,
+        sort_by: Sequence[str] = (),
     ) -> None:
         imported("pyarrow")  # so that it fails now, rather than when the table is loaded
         self._sources = files
@@ -42,6 +43,7 @@ class Table:
         self._sql = sql
         self._options = options
         self._limit = limit
+        self._sort_by = sort_by
         self._run: Run | None = None
         self._ahead: ReadAhead | None = None
         self._rows: int | Literal[False] | None = False
@@ -93,7 +95,7 @@ class Table:
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row and the row's index in it, counted from 0.
 
-        For a query, the file is empty and the index is that of the result.
+        For a query, and for sorted rows, the file is empty and the index is that of the result.
 
         Raises:
             LookupError: the row has not been read.
@@ -101,6 +103,11 @@ class Table:
         if self._run is None:
             raise LookupError(f"row {row:,} has not been read")
         return self._run.place(row)
+
+    @property
+    def has_places(self) -> bool:
+        """Whether the file of a row is known: not for a query, and not for sorted rows."""
+        return self._sql is None and not self._sort_by
 
     @property
     def bad_rows(self) -> int:
@@ -161,13 +168,20 @@ class Table:
                 "file object"
             )
         run: Run
-        if self._sql is None:
+        if self._sql is None and self._sort_by:
+            sorted_files = imported("duckdb", ".sorted_files")
+            run = sorted_files.SortedFiles(
+                self._sources, self._kinds, self._options, self._limit, self._sort_by, wanted
+            )
+        elif self._sql is None:
             several_files = imported("pyarrow", ".several_files")
             reading = Reading(self._options, wanted)
             run = several_files.SeveralFiles(self._sources, self._kinds, reading, self._limit)
         else:
             query = imported("duckdb", ".query")
-            run = query.Query(self._sql, self._sources, self._kinds, self._options, self._limit)
+            run = query.Query(
+                self._sql, self._sources, self._kinds, self._options, self._limit, self._sort_by
+            )
         return run
 
     def rows_about(self) -> int | None:

@@ -1,0 +1,126 @@
+"""Open the source that a command line names, and its templates."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, Literal, TypeAlias
+
+from ..encode.template import Template
+from ..sources.files import Format, Table, read
+from ..sources.files.rejects import RejectsFile
+from ..sources.files.resp import RespFile
+from .ending import Ending
+
+__all__ = [
+    "Nulls",
+    "TextOptions",
+    "check_templates",
+    "counted_bad_rows",
+    "opened",
+    "standard_input",
+    "template_for",
+]
+
+Nulls: TypeAlias = Literal["error", "skip", "empty"]
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The options for text files."""
+
+    delimiter: str | None = None
+    no_header: bool = False
+    columns: str | None = None
+    encoding: str | None = None
+    null_values: str | None = None
+    bad_rows: str = "error"
+    null: bool = False
+
+
+@contextmanager
+def opened(
+    source: str,
+    *,
+    sql: str | None = None,
+    sort_by: str | None = None,
+    format: Format | None = None,  # noqa: A002
+    text: TextOptions,
+    limit: int | None = None,
+    skip_truncated: bool = False,
+) -> Iterator[Any]:
+    """Open the source that the command line names; close it afterwards."""
+    where = standard_input() if source == "-" else source
+    if text.null and format != "lines":
+        raise ValueError("--null is for lines; add --format lines")
+    data = read(
+        where,
+        sql=sql,
+        format=format,
+        delimiter="\0" if text.null else text.delimiter,
+        header=not text.no_header,
+        columns=_names(text.columns),
+        encoding=text.encoding,
+        null_values=_names(text.null_values) or (),
+        bad_rows=text.bad_rows,
+        limit=limit,
+        sort_by=_names(sort_by) or (),
+        skip_truncated=skip_truncated,
+    )
+    try:
+        yield data
+    finally:
+        if isinstance(data, Table):
+            data.close()
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Split the value of an option, a line of CSV."""
+    return None if text is None else next(csv.reader([text]), [])
+
+
+def standard_input() -> IO[bytes]:
+    """Return standard input, unbuffered: Ctrl-C could not end a read that holds a buffer's lock."""
+    try:
+        if sys.stdin is None:
+            raise ValueError("standard input is closed; use the path of a file")
+        return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+    except OSError:  # in a test, stdin may not be a file
+        return sys.stdin.buffer
+
+
+def template_for(source: Any, texts: Sequence[str]) -> Template | None:
+    """Return the template, which every source except RESP and rejects needs."""
+    if isinstance(source, (RespFile, RejectsFile)):
+        if texts:
+            raise TypeError(f"{source.name} contains whole commands; leave out the template")
+        return None
+    if not texts:
+        raise ValueError(
+            "a template is missing; add the command for each row, such as 'HSET user:{id} {**}'"
+        )
+    return Template(*texts)
+
+
+def check_templates(texts: Sequence[str]) -> None:
+    """Refuse a template that is the name of a file: it would be sent as a command per row."""
+    for text in texts:
+        if os.path.exists(text):
+            raise ValueError(
+                f"{text} is a file, but a template is expected here; for several files, use one "
+                "pattern in quotes, such as 'part-*.csv'"
+            )
+
+
+@contextmanager
+def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
+    """Report at the end how many rows were skipped."""
+    try:
+        yield
+    finally:
+        if isinstance(data, Table) and data.skips_bad_rows:
+            end.bad_rows = data.bad_rows

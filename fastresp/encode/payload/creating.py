@@ -1,0 +1,82 @@
+"""Check whether the commands of a template make whole values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...outcome.errors import TemplateError
+from ..fields import Field, Items, Pairs, Row
+from ..template import Template
+
+__all__ = ["check_creating"]
+
+# The commands that make a value from its items.
+MAKING = ("HSET", "HMSET", "RPUSH", "LPUSH", "SADD", "ZADD")
+EXPIRING = ("EXPIRE", "PEXPIRE")
+# Options of ZADD, whose result depends on what the key holds.
+OPTIONS = (b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR")
+
+Argument = Sequence["bytes | Field"]
+
+
+def check_creating(template: Template | None, *, file: bool = False) -> None:
+    """Refuse a template that does not make one whole value per key.
+
+    Args:
+        template: None if each row is a command; these are checked one by one.
+        file: the values are for an RDB file, which has strings, too.
+
+    Raises:
+        TemplateError: a command of the template can't be serialised.
+    """
+    if template is None:
+        return
+    making = (*MAKING, "SET") if file else MAKING
+    names = [_name(command) for command in template.commands]
+    what = "an RDB file" if file else "a serialised load"
+    known = f"{', '.join(making[:-1])} or {making[-1]}"
+    if not names or names[0] not in making:
+        shown = names[0] if names and names[0] else "the first command"
+        raise _error(template, 0, f"{what} needs a template that begins with {known}, not {shown}")
+    if len(names) > 2 or (len(names) == 2 and names[1] not in EXPIRING):
+        second = "only EXPIRE or PEXPIRE of the same key may follow"
+        raise _error(template, min(len(names) - 1, 2), f"{what} makes one value of a row; {second}")
+    first = template.commands[0]
+    if len(first) < 3 or any(isinstance(part, (Items, Pairs)) for part in first[1]):
+        raise _error(template, 0, f"{names[0]} needs one key, and items after it")
+    if names[0] == "ZADD" and _text(first[2]).upper() in OPTIONS:
+        raise _error(template, 0, f"{what} can't have options of ZADD; it makes new keys")
+    if len(names) == 2 and (
+        len(template.commands[1]) != 3
+        or list(map(_shape, template.commands[1][1])) != list(map(_shape, first[1]))
+    ):
+        words = f"{names[1]} must have the key of {names[0]}, and one number"
+        raise _error(template, 1, words)
+
+
+def _text(argument: Argument) -> bytes:
+    """Return an argument without placeholders; empty for any other."""
+    parts = [part for part in argument if isinstance(part, bytes)]
+    return b"".join(parts) if len(parts) == len(argument) else b""
+
+
+def _name(command: Sequence[Argument]) -> str:
+    return _text(command[0]).decode(errors="replace").upper()
+
+
+def _shape(part: bytes | Field) -> object:
+    """Return what makes a part of an argument equal to another."""
+    if isinstance(part, Field):
+        return (isinstance(part, Row), part.key, part.path, part.convert)
+    return part
+
+
+def _error(template: Template, index: int, words: str) -> TemplateError:
+    """Return an error whose caret is under a command."""
+    text, at = template.text, 0
+    for command in template.commands[: index + 1]:
+        name = _text(command[0]).decode(errors="replace")
+        found = text.find(name, at)
+        at = found if found >= 0 else at
+        begin, at = at, at + len(name)
+    return TemplateError(words, text, begin)

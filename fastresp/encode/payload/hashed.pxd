@@ -1,0 +1,27 @@
+"""Hash a text with Python's own function, SipHash.
+
+It is keyed with a number that differs in each process, so nobody can choose texts that collide.
+"""
+
+from libc.stdint cimport uint64_t
+
+cdef extern from "Python.h":
+    ctypedef struct PyHash_FuncDef:
+        Py_hash_t (*hash)(const void *, Py_ssize_t) noexcept nogil
+    PyHash_FuncDef *PyHash_GetFuncDef() noexcept nogil
+
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define fastresp_fetch(p) __builtin_prefetch(p, 1)
+    #else
+    #define fastresp_fetch(p)
+    #endif
+    """
+    # Begin to load what will soon be read or written: a large table is not in the cache.
+    void fetch "fastresp_fetch"(const void *p) noexcept nogil
+
+
+cdef inline uint64_t hashed(const char *text, Py_ssize_t size) noexcept nogil:
+    return <uint64_t>PyHash_GetFuncDef().hash(text, size)

@@ -1,0 +1,20 @@
+from libc.stdint cimport uint64_t
+
+
+# What is kept of a key: 88 bits of it, and in 40 bits its row.
+cdef struct Print:
+    uint64_t hashed
+    uint64_t rest                       # 0: empty; else 24 bits of the key, then its row + 1
+
+
+cdef class Keys:
+    cdef Print *slots
+    cdef Py_ssize_t room
+    cdef readonly Py_ssize_t count
+    cdef Py_ssize_t most
+    cdef object log
+    cdef Print next
+    cdef int prepare(self, const char *key, Py_ssize_t size, long long row) noexcept
+    cdef long long add(self) except -2
+    cdef long long put(self, Print print) except -2
+    cdef int grow(self) except -1

@@ -1,0 +1,168 @@
+# cython: language_level=3, cdivision=True
+"""Find keys that come twice, in bounded memory."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from .crc64 cimport crc64
+from .hashed cimport fetch, hashed
+
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #include <string.h>
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+    /* Return zeroed memory; of a large table in huge pages, if the system has them: otherwise
+       finding a page costs more than finding the key. Works without, too. */
+    static void *fastresp_table(size_t size) {
+    #if defined(__linux__) && defined(MADV_HUGEPAGE)
+        const size_t huge = 1 << 21;
+        void *memory;
+        if (size >= huge) {
+            if (posix_memalign(&memory, huge, size) != 0)
+                return NULL;
+            (void)madvise(memory, size, MADV_HUGEPAGE);
+            return memset(memory, 0, size);
+        }
+    #endif
+        return calloc(1, size);
+    }
+    """
+    void *table "fastresp_table"(size_t size) noexcept
+
+# A table of this many keys has 32 MiB.
+MOST_KEYS = 1 << 20
+
+cdef enum:
+    ROW_BITS = 40
+    # Files that a log of keys is split over, by the first bits of each.
+    PARTS = 64
+    PART_SHIFT = 58
+
+cdef uint64_t ROW_MASK = (<uint64_t>1 << ROW_BITS) - 1
+
+
+cdef class Keys:
+    """Keys and the rows they came from: 16 bytes of each, whose 88 bits of hash tell keys apart.
+
+    Args:
+        most: the most keys in memory.
+        log: called with the ``records()`` of all keys when there are that many, which are then
+            forgotten; None if later keys are looked up, but not added.
+    """
+
+    def __cinit__(self, Py_ssize_t most=MOST_KEYS, log=None):
+        self.most = most
+        self.log = log
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    @property
+    def full(self):
+        """Whether no more keys are added."""
+        return self.count >= self.most
+
+    cdef int prepare(self, const char *key, Py_ssize_t size, long long row) noexcept:
+        """Hash a key that ``add()`` will add; by then its place in the table is loaded."""
+        self.next.hashed = hashed(key, size)
+        self.next.rest = (crc64(0, key, size) & ~ROW_MASK) | (<uint64_t>row + 1 & ROW_MASK)
+        if self.room:
+            fetch(&self.slots[self.next.hashed & <uint64_t>(self.room - 1)])
+        return 0
+
+    cdef long long add(self) except -2:
+        """Add the key prepared last. If it is there already, return its row, else -1."""
+        return self.put(self.next)
+
+    cdef long long put(self, Print print) except -2:
+        cdef uint64_t slot, mask
+        cdef Print *found
+        if self.count >= self.most and self.log is not None:
+            self.log(self.records())
+        if 2 * self.count >= self.room and self.count < self.most:
+            self.grow()
+        if self.room == 0:
+            return -1
+        mask = self.room - 1
+        slot = print.hashed & mask
+        while True:
+            found = &self.slots[slot]
+            if found.rest == 0:
+                if self.count < self.most:
+                    found[0] = print
+                    self.count += 1
+                return -1
+            if found.hashed == print.hashed and (found.rest ^ print.rest) >> ROW_BITS == 0:
+                return <long long>(found.rest & ROW_MASK) - 1
+            slot = slot + 1 & mask
+
+    cdef int grow(self) except -1:
+        cdef Py_ssize_t room = self.room, i
+        cdef Print *slots = self.slots
+        cdef Print *larger = <Print *>table(max(2 * room, 1024) * sizeof(Print))
+        if larger is NULL:
+            raise MemoryError(f"no memory for a table of {self.count:,} keys")
+        self.slots, self.room, self.count = larger, max(2 * room, 1024), 0
+        for i in range(room):
+            if slots[i].rest:
+                self.put(slots[i])
+        free(slots)
+        return 0
+
+    def records(self):
+        """Return all keys, as ``second_row()`` reads them, and forget them."""
+        cdef bytes found = PyBytes_FromStringAndSize(NULL, self.count * sizeof(Print))
+        cdef Print *p = <Print *>PyBytes_AS_STRING(found)
+        cdef Py_ssize_t i
+        for i in range(self.room):
+            if self.slots[i].rest:
+                p[0] = self.slots[i]
+                p += 1
+        if self.room:
+            memset(self.slots, 0, self.room * sizeof(Print))
+        self.count = 0
+        return found
+
+    def second_row(self, bytes records not None, Py_ssize_t step, Py_ssize_t steps):
+        """Add a share of records; return the rows of the first key that is there twice, or None.
+
+        Args:
+            records: from ``records()``.
+            step: which share, from 0 on.
+            steps: number of shares.
+        """
+        cdef Print *p = <Print *>PyBytes_AS_STRING(records)
+        cdef Py_ssize_t i
+        cdef long long row
+        for i in range(<Py_ssize_t>(len(records) // sizeof(Print))):
+            if (p[i].hashed >> 32 & 0xFFFF) % <uint64_t>steps == <uint64_t>step:
+                row = self.put(p[i])
+                if row >= 0:
+                    return row, <long long>(p[i].rest & ROW_MASK) - 1
+        return None
+
+
+def split(bytes records not None):
+    """Split records over the parts of a log: the same key is always in the same part."""
+    cdef Print *p = <Print *>PyBytes_AS_STRING(records)
+    cdef Py_ssize_t count = len(records) // sizeof(Print), i, part
+    cdef Py_ssize_t[PARTS] sizes
+    cdef Print *places[PARTS]
+    cdef list parts = []
+    for part in range(PARTS):
+        sizes[part] = 0
+    for i in range(count):
+        sizes[p[i].hashed >> PART_SHIFT] += 1
+    for part in range(PARTS):
+        parts.append(PyBytes_FromStringAndSize(NULL, sizes[part] * sizeof(Print)))
+        places[part] = <Print *>PyBytes_AS_STRING(parts[part])
+    for i in range(count):
+        part = p[i].hashed >> PART_SHIFT
+        memcpy(places[part], &p[i], sizeof(Print))
+        places[part] += 1
+    return parts

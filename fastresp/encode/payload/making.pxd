@@ -1,0 +1,24 @@
+from .pieces cimport Word
+
+# The commands that make no value; the others have the kind of theirs.
+cdef enum:
+    OTHER = -1
+    EXPIRE = 8
+    PEXPIRE = 9
+
+
+# A command that makes a value, or sets the time that it lives.
+cdef struct Making:
+    int verb
+    Word name
+    Word key
+    const char *items
+    const char *end
+    Py_ssize_t words                    # after the key
+
+
+cdef void read_making(Making *m, const char *p, const char *end) noexcept nogil
+cdef str fault_of(const Making *m)
+cdef long long time_of(const Making *m) noexcept nogil
+cdef long long time_of_set(const Making *m, const char *p) noexcept nogil
+cdef str shown(const Word *word)

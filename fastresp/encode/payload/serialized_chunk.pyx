@@ -1,0 +1,60 @@
+# cython: language_level=3, cdivision=True
+"""A chunk of finished values that knows the commands which made them."""
+
+from cpython.array cimport array, clone
+from libc.string cimport memcpy
+
+from ...resp.buffer cimport Chunk
+from ...resp.merge cimport MergedChunk
+
+cdef array LONGLONGS = array("q")
+
+
+cdef class SerializedChunk(MergedChunk):
+    """Keys, each with one reply: that of all commands which made it."""
+
+    @property
+    def memory(self):
+        return self.capacity + 32 * len(self.rows) + sum(each.memory for each in self.sources)
+
+    def command(self, at, part):
+        """Return one of the commands that made a key."""
+        cdef Py_ssize_t index = self.first_command + part
+        for source in self.sources:
+            if index < source.first_command + len(source.rows):
+                index -= source.first_command
+                return source.command(index, index)
+
+
+cdef SerializedChunk serialized(Chunk taken, Py_ssize_t first_command, list held):
+    """Return a chunk of keys.
+
+    Args:
+        taken: the keys; its ``rows`` are, for each, the number of commands up to its end.
+        first_command: index of the first of these commands.
+        held: chunks that have the commands; or none, if nobody will ask for them.
+    """
+    cdef SerializedChunk chunk = SerializedChunk()
+    cdef Chunk source
+    cdef Py_ssize_t count, first, last, at = 0
+    chunk.ends, chunk.lasts = taken.ends, taken.rows
+    chunk.data, taken.data = taken.data, NULL
+    chunk.capacity, chunk.spare = taken.capacity, taken.spare
+    taken.spare = None
+    chunk.size = chunk.total()
+    chunk.first_command = first_command
+    count = chunk.lasts[len(chunk.lasts) - 1]
+    chunk.rows = clone(LONGLONGS, count if held else 0, False)
+    chunk.sources = []
+    for source in held:
+        first = max(first_command - source.first_command, 0)
+        last = min(first_command + count - source.first_command, <Py_ssize_t>len(source.rows))
+        if first < last:
+            chunk.sources.append(source)
+            memcpy(
+                chunk.rows.data.as_longlongs + at,
+                source.rows.data.as_longlongs + first,
+                (last - first) * sizeof(long long),
+            )
+            at += last - first
+    return chunk

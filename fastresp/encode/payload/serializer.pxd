@@ -1,0 +1,56 @@
+from ...resp.buffer cimport Buffer, Chunk
+from .keys cimport Keys
+from .making cimport Making
+from .pieces cimport Word
+from .serialized_chunk cimport SerializedChunk
+from .values cimport Value, ValueWriter
+
+
+cdef class Serializer:
+    cdef Buffer out
+    cdef ValueWriter values
+    cdef readonly Keys keys
+    cdef object merger                  # None: no large keys
+    cdef Py_ssize_t most_bytes
+    cdef Py_ssize_t most_argument
+    cdef bint replace, file, several
+    cdef int digits
+    # The open key: gathered from neighbouring commands.
+    cdef bint gathering
+    cdef Word key
+    cdef Value value
+    cdef Py_ssize_t words_room, ends_room
+    cdef Py_ssize_t bytes
+    cdef long long expires_ms           # -1: never
+    cdef long long row                  # of its first command
+    cdef Py_ssize_t first               # index of that command
+    # The commands not yet in a chunk given away.
+    cdef object waiting                 # chunks to be read
+    cdef list held                      # chunks read, with the commands of the open key
+    cdef Py_ssize_t given               # index of the first command not given away
+    cdef Py_ssize_t at                  # index of the command after those read
+    cdef SerializedChunk fence          # a large key's beginning; what follows waits for its reply
+    cdef bytes fenced                   # that key
+    cdef bint anew                      # the open key is that key: its beginning was refused
+    cdef bint existed                   # because it existed
+    cdef readonly object error
+    cdef readonly Py_ssize_t made       # keys
+    cdef long long now_ms
+    cdef bint fencing                   # whether the next chunk is a fence
+    cdef readonly Py_ssize_t expiring   # keys with a time to live
+    cdef list one(self, Chunk chunk)
+    cdef int fail(self, error) except -1
+    cdef Chunk continued(self, Chunk chunk)
+    cdef int take(self, const Making *m, const char *start, long long row) except -1
+    cdef int pass_on(self, const Making *m, const char *start, long long row) except -1
+    cdef int check(self, const Making *m, bint joins, long long row) except -1
+    cdef int open(self, const Making *m, long long row) except -1
+    cdef int gather(self, const Making *m, long long row) except -1
+    cdef int close(self) except -1
+    cdef int put_restore(self) except -1
+    cdef int put_record(self) except -1
+    cdef int mark(self) except -1
+    cdef int limit(self, long long row) except -1
+    cdef Py_ssize_t held_bytes(self) except -1
+    cdef SerializedChunk cut(self)
+    cdef int give_up(self, str words, long long row, Py_ssize_t command=*) except -1

@@ -1,0 +1,33 @@
+from typing_extensions import disjoint_base
+
+from ...resp.buffer import Chunk
+from ...resp.merge import Merger
+from .format import Format
+from .keys import Keys
+
+@disjoint_base
+class Serializer:
+    def __new__(
+        cls,
+        format: Format,  # noqa: A002
+        *,
+        exists: str = ...,
+        most_bytes: int,
+        most_argument: int | None = ...,
+        merger: Merger | None = ...,
+        several: bool = ...,
+        file: bool = ...,
+        keys: Keys | None = ...,
+    ) -> Serializer: ...
+    @property
+    def error(self) -> BaseException | None: ...
+    @property
+    def made(self) -> int: ...
+    @property
+    def expiring(self) -> int: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def waits(self) -> bool: ...
+    def serialize(self, chunk: Chunk | None) -> list[Chunk]: ...
+    def finish(self) -> list[Chunk]: ...

@@ -1,0 +1,428 @@
+# cython: language_level=3, cdivision=True
+"""Turn the commands of each key into one RESTORE of the finished value, or into a record of a file.
+
+Commands of a key must be neighbours. A key is made whole or not at all, unless it is larger than a
+limit: then the rest follows as merged commands, once the server has accepted the beginning.
+"""
+
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy
+
+from ...resp.buffer cimport (
+    Buffer,
+    Chunk,
+    append,
+    end_command,
+    end_header,
+    make_room,
+    open_header,
+    rollback,
+)
+from ...resp.out cimport own_size, put_bulk, put_copy, put_signed
+from ...resp.verbs cimport next_word
+from .format cimport Format
+from .keys cimport Keys
+from .making cimport (
+    EXPIRE,
+    OTHER,
+    PEXPIRE,
+    Making,
+    fault_of,
+    read_making,
+    shown,
+    time_of,
+    time_of_set,
+)
+from .pieces cimport Word, put_footer, put_refused
+from .serialized_chunk cimport SerializedChunk, serialized
+from .unique cimport larger
+from .values cimport STRING, Kind, Value, ValueWriter
+
+from collections import deque
+from time import time
+
+from ...outcome.errors import EncodeError
+
+cdef enum:
+    # While it gathers a key it holds the commands, too: this many times the limit in all.
+    HELD = 8
+    # More memory than this many words need is not kept for the next key.
+    WORDS_KEPT = 65536
+    BEFORE_VALUE = 128
+    EXPIRES_MS = 252                    # RDB_OPCODE_EXPIRETIME_MS. Source: rdb.h.
+
+
+cdef inline bint same(const Word *a, const char *text, Py_ssize_t size) noexcept nogil:
+    return a.size == size and memcmp(a.text, text, size) == 0
+
+
+cdef class Serializer:
+    """Turns chunks of commands into chunks of finished values.
+
+    Args:
+        format: of the values.
+        exists: what to do with a key that exists: ``"replace"`` it, or let the server refuse it.
+        most_bytes: a larger key is begun with RESTORE and continued with commands.
+        most_argument: the largest argument that the server accepts; None for no limit.
+        merger: what merges those commands; None if nothing can wait for the reply to RESTORE, so
+            that a larger key is refused.
+        several: whether chunks go over several connections.
+        file: write records of an RDB file instead of commands.
+        keys: what finds keys that come twice.
+
+    Attributes:
+        error: why the commands after those returned can't be serialised; None if nothing is wrong.
+        made: keys so far.
+        keys: those made so far, up to a limit.
+    """
+
+    def __cinit__(
+        self, Format format not None, *, exists="error", Py_ssize_t most_bytes, most_argument=None,
+        merger=None, bint several=False, bint file=False, Keys keys=None,
+    ):
+        self.out = Buffer(1 << 19)
+        self.values = ValueWriter(format)
+        self.keys = Keys() if keys is None else keys
+        self.most_bytes = most_bytes
+        self.most_argument = (1 << 62) if most_argument is None else most_argument
+        self.most_bytes = min(self.most_bytes, self.most_argument // 2)
+        self.replace = exists == "replace"
+        self.merger = merger
+        self.several = several
+        self.file = file
+        self.digits = 3
+        self.now_ms = int(time() * 1000)
+        self.waiting = deque()
+        self.held = []
+
+    def __dealloc__(self):
+        free(self.value.words)
+        free(self.value.ends)
+
+    def serialize(self, Chunk chunk):
+        """Return the chunks of the keys that are finished; None: of what had to wait."""
+        cdef list chunks = []
+        if chunk is not None:
+            self.waiting.append(chunk)
+        while self.waiting and self.error is None and not self.waits:
+            try:
+                chunks += self.one(self.waiting.popleft())
+            except BaseException as error:  # no memory: nothing after this chunk may be made
+                self.fail(error)
+        return chunks
+
+    @property
+    def waits(self):
+        """Whether nothing more is made until the reply to the beginning of a large key came."""
+        return self.fence is not None and not self.fence.answered
+
+    def finish(self):
+        """Return the chunks of what is left, after the last command."""
+        cdef list chunks = self.serialize(None)
+        if self.gathering and self.error is None and not self.waiting:
+            try:
+                self.close()
+                chunks.append(self.cut())
+            except BaseException as error:
+                self.fail(error)
+        return chunks
+
+    cdef list one(self, Chunk chunk):
+        cdef list chunks = []
+        cdef Py_ssize_t i, count = len(chunk.ends), first
+        cdef const char *p
+        cdef const char *base = chunk.data
+        cdef Making m
+        cdef Chunk lead = self.continued(chunk)
+        if lead is not None:
+            chunks.append(lead)
+        first = self.given - chunk.first_command if lead is not None else 0
+        if first == count or self.error is not None:
+            return chunks
+        if chunk.n_references:
+            memoryview(chunk).release()  # joins the pieces
+            base = chunk.joined
+        self.held.append(chunk)
+        try:
+            p = base + (chunk.ends.data.as_longlongs[first - 1] if first else 0)
+            for i in range(first, count):
+                self.at = chunk.first_command + i
+                read_making(&m, p, base + chunk.ends.data.as_longlongs[i])
+                self.take(&m, p, chunk.rows.data.as_longlongs[i])
+                p = m.end
+            self.at += 1
+            self.limit(chunk.rows.data.as_longlongs[count - 1])
+        except BaseException as error:
+            self.fail(error)
+        done = self.cut()
+        if done is not None:
+            chunks.append(done)
+        return chunks
+
+    cdef int fail(self, error) except -1:
+        """End before the open key."""
+        self.error = error
+        self.gathering = False
+        rollback(self.out, self.out.commands)
+        return 0
+
+    cdef Chunk continued(self, Chunk chunk):
+        """Return the commands that continue a large key, merged; None if there are none."""
+        cdef Py_ssize_t count = 0, size
+        cdef Making m
+        cdef Chunk lead
+        cdef const char *base
+        if self.fence is None or self.fence.refused:
+            if self.fence is not None:
+                # The rows that follow make the key anew; if it existed, they must fail, too.
+                self.existed = self.existed or self.fence.existed
+                self.fence = None
+            return None
+        if chunk.n_references:
+            memoryview(chunk).release()
+        base = <const char *>chunk.joined if chunk.n_references else chunk.data
+        m.end = base
+        try:
+            while count < len(chunk.ends):
+                self.at = chunk.first_command + count
+                read_making(&m, m.end, base + chunk.ends.data.as_longlongs[count])
+                if not same(&m.key, self.fenced, len(self.fenced)):
+                    self.fence = self.fenced = None
+                    self.existed = False
+                    break
+                self.check(&m, True, chunk.rows.data.as_longlongs[count])
+                count += 1
+        except EncodeError as error:
+            self.fail(error)
+        if count == 0:
+            return None
+        size = chunk.ends.data.as_longlongs[count - 1]
+        append(self.out, base, size)
+        end_command(self.out, 0)
+        lead = self.out.take()
+        lead.first_command = chunk.first_command
+        lead.ends, lead.rows = chunk.ends[:count], chunk.rows[:count]
+        lead = self.merger.merge(lead)
+        lead.fence = self.several
+        self.given = chunk.first_command + count
+        return lead
+
+    cdef int take(self, const Making *m, const char *start, long long row) except -1:
+        """Add a command to the open key, or to a new one."""
+        cdef bint joins = self.gathering and same(&self.key, m.key.text, m.key.size)
+        if self.gathering and not joins:
+            self.close()
+        if self.fenced is not None and not same(&m.key, self.fenced, len(self.fenced)):
+            self.fenced = None
+            self.existed = False
+        self.check(m, joins, row)
+        if m.verb == EXPIRE or m.verb == PEXPIRE:
+            return 0 if joins else self.pass_on(m, start, row)
+        if not joins:
+            self.open(m, row)
+        return self.gather(m, row)
+
+    cdef int check(self, const Making *m, bint joins, long long row) except -1:
+        """Refuse what the server would refuse, or what can't follow the commands of the key."""
+        cdef str words = None
+        if m.verb == OTHER or (m.verb == STRING and not self.file):
+            kinds = "string, hash, list, set or sorted set"[0 if self.file else 8:]
+            words = f"{shown(&m.name)} does not make a {kinds}"
+        elif m.verb != EXPIRE and m.verb != PEXPIRE:
+            words = fault_of(m)
+            if words is None and joins and m.verb != <int>self.value.kind:
+                words = f"key {shown(&m.key)} is made by two commands that don't go together"
+        elif joins:
+            self.expires_ms = time_of(m)
+            if self.expires_ms < 0:
+                words = f"{shown(&m.name)} needs one plain number above 0"
+        if words is not None:
+            self.give_up(words, row)
+        return 0
+
+    cdef int pass_on(self, const Making *m, const char *start, long long row) except -1:
+        """Send a command that sets the time to live of a key which no command before it made."""
+        if self.file:
+            self.give_up(f"{shown(&m.name)} follows no command that makes its key", row)
+        if self.fenced is None or self.replace:
+            append(self.out, start, m.end - start)
+        else:
+            # The beginning of this key was refused, so this must not change what is there. A
+            # server looks whether the key exists before it looks at the value.
+            put_refused(self.out, &m.key)
+        return end_command(self.out, self.at + 1 - self.given)
+
+    cdef int open(self, const Making *m, long long row) except -1:
+        """Begin a key."""
+        self.anew = self.fenced is not None
+        if not self.anew:
+            self.keys.prepare(m.key.text, m.key.size, row)
+        self.gathering = True
+        self.key = m.key
+        self.row = row
+        self.first = self.at
+        self.value.kind = <Kind>m.verb
+        self.value.size = self.value.commands = self.bytes = 0
+        self.expires_ms = -1
+        return 0
+
+    cdef int gather(self, const Making *m, long long row) except -1:
+        """Add the words of a command to the open key."""
+        cdef Value *v = &self.value
+        cdef const char *p = m.items
+        cdef long long size
+        cdef Py_ssize_t i, words = m.words
+        cdef Word *word
+        if v.size + words > self.words_room:
+            v.words = <Word *>larger(v.words, 2 * (v.size + words) * sizeof(Word))
+            self.words_room = 2 * (v.size + words)
+        if v.commands == self.ends_room:
+            v.ends = <Py_ssize_t *>larger(v.ends, (2 * v.commands + 64) * sizeof(Py_ssize_t))
+            self.ends_room = 2 * v.commands + 64
+        if v.kind == STRING:
+            words = 1
+            self.expires_ms = -1
+        for i in range(words):
+            word = &v.words[v.size + i]
+            word.text = next_word(&p, &size)
+            word.size = size
+        v.size += words
+        v.ends[v.commands] = v.size
+        v.commands += 1
+        self.bytes += p - m.items
+        if words < m.words:
+            self.expires_ms = time_of_set(m, p)
+            if self.expires_ms < 0:
+                self.give_up("SET may only have EX or PX and a number above 0", row)
+        return 0
+
+    cdef int close(self) except -1:
+        """Write the open key.
+
+        Raises:
+            EncodeError: the key was made before.
+        """
+        cdef long long before = -1 if self.anew else self.keys.add()
+        if before >= 0:
+            self.give_up(
+                f"row {before:,} and row {self.row:,} make the same key, {shown(&self.key)}, with "
+                "other keys between them; sort the rows by key, as read() does with sort_by=",
+                self.row,
+                self.first,
+            )
+        self.gathering = False
+        if self.file:
+            self.put_record()
+        elif self.anew and self.existed:
+            put_refused(self.out, &self.key)
+        else:
+            self.put_restore()
+        self.mark()
+        self.made += 1
+        if self.words_room > WORDS_KEPT:
+            free(self.value.words)
+            free(self.value.ends)
+            self.value.words, self.value.ends = NULL, NULL
+            self.words_room = self.ends_room = 0
+            self.values = ValueWriter(self.values.format)
+        return 0
+
+    cdef int put_restore(self) except -1:
+        cdef Buffer b = self.out
+        cdef char *p = make_room(b, self.key.size + BEFORE_VALUE)
+        cdef char[32] text
+        cdef Py_ssize_t header, start, size
+        p = put_copy(p, b"*5\r\n" if self.replace else b"*4\r\n", 4)
+        p = put_copy(p, b"$7\r\nRESTORE\r\n", 13)
+        p = put_bulk(p, self.key.text, self.key.size)
+        p = put_bulk(p, text, put_signed(text, max(self.expires_ms, 0)) - text)
+        b.out.p = p
+        header = own_size(&b.out)
+        open_header(b, self.digits)
+        start = own_size(&b.out)
+        self.values.put(b, &self.value, NULL)
+        put_footer(b, start, self.values.format.rdb_version)
+        size = own_size(&b.out) - start
+        if size > self.most_argument:
+            self.give_up(
+                f"the value of key {shown(&self.key)} has {size:,} bytes, more than the "
+                f"{self.most_argument:,} that the server accepts in one argument; raise its "
+                "proto-max-bulk-len, or load without serialising",
+                self.row,
+                self.first,
+            )
+        end_header(b, header, c'$', size, &self.digits)
+        append(b, b"\r\n$7\r\nREPLACE\r\n", 15 if self.replace else 2)
+        return 0
+
+    cdef int put_record(self) except -1:
+        """Write the key as an RDB file has it."""
+        cdef Buffer b = self.out
+        cdef char *p
+        cdef long long at = self.now_ms + self.expires_ms
+        if self.expires_ms >= 0:
+            p = make_room(b, 9)
+            p[0] = <char>EXPIRES_MS
+            memcpy(p + 1, &at, 8)
+            b.out.p = p + 9
+            self.expiring += 1
+        return self.values.put(b, &self.value, &self.key)
+
+    cdef int mark(self) except -1:
+        """Note that one reply answers the commands since the last mark."""
+        return end_command(self.out, self.at - self.given)
+
+    cdef int limit(self, long long row) except -1:
+        """End the open key if it is large; what follows of it waits for the reply."""
+        if not self.gathering:
+            return 0
+        if self.bytes < self.most_bytes:
+            if len(self.held) < 2 or self.held_bytes() < HELD * self.most_bytes:
+                return 0
+        if self.file:
+            self.give_up(
+                f"key {shown(&self.key)} is larger than {self.most_bytes:,} bytes, the most that "
+                "a key of a file may have; load it with mass_insert()",
+                row,
+            )
+        if self.merger is None:
+            self.give_up(
+                f"key {shown(&self.key)} needs more than {self.most_bytes:,} bytes, the limit "
+                "max_payload_bytes, and only the socket can continue such a key with commands",
+                row,
+                self.at - 1,
+            )
+        self.fenced = self.key.text[:self.key.size]
+        self.close()
+        self.fencing = True
+        return 0
+
+    cdef Py_ssize_t held_bytes(self) except -1:
+        """Return the memory of the commands of the open key."""
+        return sum(chunk.memory for chunk in self.held) + self.words_room * sizeof(Word)
+
+    cdef SerializedChunk cut(self):
+        """Return a chunk of the keys written since the last one; None if there is none."""
+        cdef SerializedChunk chunk
+        cdef Chunk source
+        cdef list held
+        if self.out.commands == 0:
+            return None
+        chunk = serialized(self.out.take(), self.given, [] if self.file else self.held)
+        self.given += chunk.lasts[len(chunk.lasts) - 1]
+        held, self.held = self.held, []
+        for source in held:
+            if source.first_command + len(source.rows) > self.given:
+                self.held.append(source)
+            else:
+                source.joined = None    # a copy of large arguments, which nothing points into
+        if self.fencing:
+            self.fencing = False
+            chunk.fence = True
+            self.fence = chunk
+        return chunk
+
+    cdef int give_up(self, str words, long long row, Py_ssize_t command=-1) except -1:
+        """Refuse a command; by default the one being read."""
+        command = self.at if command < 0 else command
+        raise EncodeError(f"row {row:,}, command {command:,}: {words}", command=command, row=row)

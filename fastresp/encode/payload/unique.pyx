@@ -1,0 +1,105 @@
+# cython: language_level=3, cdivision=True
+"""Keep one item for each field or member: duplicates in a listpack can crash a server later."""
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memset
+
+from .hashed cimport fetch, hashed
+from .pieces cimport Word
+
+cdef enum:
+    # Names that are hashed before the first is looked up, while the table's lines are loaded.
+    HASHED_AHEAD = 32
+    # Up to this many names are compared with each other, not hashed: as fast with about 20.
+    FEW = 16
+
+
+cdef void *larger(void *memory, Py_ssize_t size) except NULL:
+    """Return more memory; what the old one held is kept."""
+    cdef void *found = realloc(memory, size)
+    if found is NULL:
+        raise MemoryError(f"no memory for {size:,} bytes")
+    return found
+
+
+cdef inline bint same(const Word *a, const Word *b) noexcept nogil:
+    # Names such as "field1" and "field2" differ in the last byte.
+    return a.size == b.size and (
+        a.size == 0
+        or (a.text[a.size - 1] == b.text[a.size - 1] and memcmp(a.text, b.text, a.size) == 0)
+    )
+
+
+cdef Py_ssize_t keep_of_few(Word *words, Py_ssize_t size, int item, int name) noexcept nogil:
+    """Do what ``keep()`` does without a table: faster for a few items."""
+    cdef Py_ssize_t i = 0, at, kept = 0
+    while i < size:
+        at = 0
+        while at < kept and not same(&words[at + name], &words[i + name]):
+            at += item
+        if at == kept:
+            words[kept], words[kept + item - 1] = words[i], words[i + item - 1]
+            kept += item
+        else:
+            words[at + item - 1 - name] = words[i + item - 1 - name]
+        i += item
+    return kept
+
+
+cdef class UniqueNames:
+    """Finds names that come twice."""
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    cdef Py_ssize_t keep(self, Word *words, Py_ssize_t size, int item, int name) except -1:
+        """Keep one item for each name: in the place of the first, with the words of the last.
+
+        Args:
+            words: the items.
+            size: in words.
+            item: the words of an item, 1 or 2.
+            name: which of them is its name.
+
+        Returns:
+            The size of what was kept, in words.
+        """
+        cdef Py_ssize_t room = 16, i, last, first = 0, kept = 0
+        cdef Word *word
+        cdef uint64_t mask, slot, entry
+        cdef uint64_t[HASHED_AHEAD] hashes
+        if size <= FEW * item:
+            return keep_of_few(words, size, item, name)
+        while room < 2 * (size // item):
+            room *= 2
+        if room > self.room:
+            self.slots = <uint64_t *>larger(self.slots, room * sizeof(uint64_t))
+            self.room = room
+        memset(self.slots, 0, room * sizeof(uint64_t))
+        mask = room - 1
+        while first < size:
+            last = min(first + item * HASHED_AHEAD, size)
+            for i in range((last - first) // item):
+                word = &words[first + item * i + name]
+                hashes[i] = hashed(word.text, word.size)
+                fetch(&self.slots[hashes[i] & mask])
+            for i in range((last - first) // item):
+                word = &words[first + item * i]
+                slot = hashes[i] & mask
+                while True:
+                    entry = self.slots[slot]
+                    if entry == 0:
+                        entry = kept // item + 1
+                        self.slots[slot] = hashes[i] >> 32 << 32 | entry
+                        words[kept], words[kept + item - 1] = word[0], word[item - 1]
+                        kept += item
+                        break
+                    if entry >> 32 == hashes[i] >> 32:
+                        entry = ((entry & 0xFFFFFFFF) - 1) * item
+                        if same(&words[entry + name], &word[name]):
+                            words[entry + item - 1 - name] = word[item - 1 - name]
+                            break
+                    slot = slot + 1 & mask
+            first = last
+        return kept

@@ -1,0 +1,193 @@
+"""``dump(format="rdb")``: write data as an RDB file, which a server reads when it starts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from struct import pack
+from typing import TYPE_CHECKING, Any
+
+from ..encode.payload.crc64 import checksum, shifted
+from ..encode.payload.format import Format
+from ..encode.payload.keys import MOST_KEYS, Keys, split
+from ..encode.payload.serializer import Serializer
+from ..outcome.errors import EncodeError
+from ..sources.blocking import read_some, write_all
+from ..sources.source import Encoder
+from .new_file import Output, new_file, told
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["RDB_VERSIONS", "check_version", "write_rdb"]
+
+# The versions that can be written, and the first server of each.
+RDB_VERSIONS = {9: "6.2.0", 10: "7.0.0", 11: "7.2.0"}
+# A larger key is refused: the commands of a key are held in memory until the last of them.
+MOST_KEY_BYTES = 512 << 20
+# Source: rdb.h.
+AUX, RESIZE_DB, SELECT_DB, EOF = b"\xfa", b"\xfb", b"\xfe", b"\xff"
+LENGTH_32 = b"\x80"
+MOST_COUNT = (1 << 32) - 1
+# Bytes of a key in a log.
+RECORD_BYTES = 16
+
+
+def check_version(rdb_version: int) -> None:
+    """Refuse a version that can't be written.
+
+    Raises:
+        ValueError: it is not 9, 10 or 11.
+    """
+    if rdb_version not in RDB_VERSIONS:
+        raise ValueError(
+            "rdb_version must be 9 (read by Redis 6.2 and later), 10 (7.0 and later, and Valkey) "
+            f"or 11 (7.2 and later, and Valkey), not {rdb_version!r}"
+        )
+
+
+def write_rdb(
+    writer: Encoder, source: Iterable[Any], path: str | os.PathLike[str], rdb_version: int
+) -> None:
+    """Write the values that commands make to an RDB file.
+
+    Args:
+        writer: the encoder of the source.
+        source: what it encodes.
+        path: of the file; see ``new_file()``.
+        rdb_version: a key of RDB_VERSIONS.
+
+    Raises:
+        EncodeError: a command does not make a value, or two rows that are no neighbours make the
+            same key. Servers exit when they read a key twice.
+        OSError: the file can't be written.
+        ValueError: there is something else than a file at the path.
+    """
+    with new_file(path) as output, KeyLog(output.place) as log:
+        serializer = Serializer(
+            Format(rdb_version), file=True, most_bytes=MOST_KEY_BYTES, keys=log.keys
+        )
+        output.add(_header(rdb_version))
+        counts = output.size
+        output.add(_counts(0, 0))
+        for chunk in writer.chunks(source):
+            _add(output, serializer, serializer.serialize(chunk))
+        _add(output, serializer, serializer.finish())
+        log.check()
+        output.add(EOF)
+        _end(output, counts, _counts(serializer.made, serializer.expiring))
+
+
+def _add(output: Output, serializer: Serializer, records: Iterable[Buffer]) -> None:
+    if serializer.error is not None:
+        raise serializer.error
+    for each in records:
+        output.add(each)
+
+
+def _header(rdb_version: int) -> bytes:
+    """Return what comes before the number of keys: the version, facts, and the database."""
+    facts = {"redis-ver": RDB_VERSIONS[rdb_version], "redis-bits": "64", "ctime": int(time.time())}
+    fields = [_text(text) for fact in facts.items() for text in fact]
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    known = b"".join(AUX + name + value for name, value in pairs)
+    return b"REDIS%04d" % rdb_version + known + SELECT_DB + b"\0"
+
+
+def _text(text: object) -> bytes:
+    """Return a text of less than 64 bytes, with its length."""
+    data = str(text).encode()
+    return bytes([len(data)]) + data
+
+
+def _counts(keys: int, expiring: int) -> bytes:
+    """Return the numbers of keys and of those that expire, for which a server makes room."""
+    numbers = (LENGTH_32 + pack(">I", min(count, MOST_COUNT)) for count in (keys, expiring))
+    return RESIZE_DB + b"".join(numbers)
+
+
+def _end(output: Output, at: int, counts: bytes) -> None:
+    """Fill in the numbers of keys, and write the checksum."""
+    # The numbers were 0, so that their bytes differ only where the new ones are not 0.
+    changed = bytes(a ^ b for a, b in zip(counts, _counts(0, 0), strict=True))
+    crc = output.crc ^ shifted(checksum(changed), output.size - at - len(counts))
+    output.patch(at, counts)
+    output.add(pack("<Q", crc))
+
+
+class KeyLog:
+    """Find keys that come twice, in bounded memory: those that do not fit go to a file.
+
+    Args:
+        place: of the RDB file; the log is beside it, without a name.
+
+    Attributes:
+        keys: what the keys are added to.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.keys = Keys(MOST_KEYS, self._add)
+        self._place = place
+        self._file: Any = None
+        self._sizes: list[list[int]] = []  # of the parts, each time that keys were added
+
+    def __enter__(self) -> KeyLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        del self.keys  # they refer to this object, and would stay until garbage is collected
+        if self._file is not None:
+            self._file.close()
+
+    def check(self) -> None:
+        """Check all keys, if they were not all in memory together.
+
+        Raises:
+            EncodeError: two rows make the same key.
+        """
+        if self._file is None:
+            return
+        self._add(self.keys.records())
+        parts = list(zip(*self._sizes, strict=True))
+        for number, sizes in enumerate(parts):
+            # Keys are spread by chance, so a step is planned for half of what may be in memory.
+            steps = 2 * sum(sizes) // RECORD_BYTES // MOST_KEYS + 1
+            for step in range(steps):
+                self._check_part(number, step, steps)
+
+    def _add(self, records: bytes) -> None:
+        parts = split(records)
+        self._sizes.append([len(part) for part in parts])
+        with told(self._place):
+            if self._file is None:
+                folder = os.path.dirname(self._place)
+                self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+            for part in parts:
+                write_all(self._file, part)
+
+    def _check_part(self, number: int, step: int, steps: int) -> None:
+        keys = Keys()
+        start = 0
+        for sizes in self._sizes:
+            self._file.seek(start + sum(sizes[:number]))
+            rows = keys.second_row(self._read(sizes[number]), step, steps)
+            if rows is not None:
+                raise _repeated(*rows)
+            start += sum(sizes)
+
+    def _read(self, size: int) -> bytes:
+        pieces = []
+        while size and (piece := read_some(self._file, size)):
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+
+def _repeated(first: int, second: int) -> EncodeError:
+    return EncodeError(
+        f"row {first:,} and row {second:,} make the same key, with other keys between them; sort "
+        "the rows by key",
+        row=second,
+    )

@@ -1,0 +1,185 @@
+"""Sort the rows of files with DuckDB, and change none of their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ...outcome.errors import SourceError
+from .damage import as_bytes
+from .query import FilesSource, Query, in_order
+from .reading import NUMBER, FileOptions, Wanted
+
+__all__ = ["SortedFiles"]
+
+# DuckDB holds this many rows in memory while it merges sorted runs, beyond its limit for narrow
+# rows: with 300,000 to 1,200,000 rows of 750, 1,500 and 3,000 bytes, it fails with 128 MB, 192 MB
+# and 256 MB, and works with 240 MB, 256 MB and 512 MB.
+MERGED_ROWS = 150_000
+NARROW_BYTES = 128_000_000
+# The limit is not raised above this: a few huge rows would otherwise lift it.
+MOST_BYTES = 4_000_000_000
+# Rows of up to this many bytes, on average, are narrow.
+NARROW_ROW_BYTES = 256.0
+NOT_IN_DUCKDB = re.compile("halffloat|decimal256")
+
+
+class SortedFiles(Query):
+    """One reading of files whose rows are sorted.
+
+    fastresp reads the files. DuckDB would infer other types, such as numbers in CSV.
+
+    Args:
+        sources: paths, or one file object.
+        kinds: the format of each source.
+        options: the user's options for the sources.
+        limit: stop after this many rows.
+        sort_by: the names of the columns to sort by.
+        wanted: what a load needs of the rows; None outside a load.
+    """
+
+    _failed = "sorting the rows failed"
+
+    def __init__(
+        self,
+        sources: list[Any],
+        kinds: list[str | None],
+        options: FileOptions,
+        limit: int | None,
+        sort_by: Sequence[str],
+        wanted: Wanted | None,
+    ) -> None:
+        super().__init__("", sources, kinds, options, limit, sort_by)
+        if wanted is not None and wanted.columns is not None:
+            wanted = replace(wanted, columns=wanted.columns | set(sort_by))
+        self._wanted = wanted
+
+    def _name_source(self) -> None:
+        source = _Sent(self._sources, self._kinds, self._options, self._wanted)
+        source.allow = self._allow
+        self._source = source
+        self._fields = [_plain(field) for field in source.schema]
+        for field in self._fields:
+            if NOT_IN_DUCKDB.search(str(field.type)):
+                raise _unfit(field)
+        if self._fields:  # JSON without rows has no columns
+            self._connection.register("source", source)
+
+    def _allow(self, row_bytes: float) -> None:
+        """Raise the memory limit so that DuckDB can sort rows of this size."""
+        limit = min(int(NARROW_BYTES + MERGED_ROWS * row_bytes), MOST_BYTES)
+        self._connection.cursor().execute(f"SET memory_limit = '{limit}B'")
+
+    def _result(self) -> duckdb.DuckDBPyRelation:
+        if not self._fields:
+            return self._connection.sql("SELECT 1 AS c0 WHERE false")
+        names = [field.name for field in self._fields]
+        return self._connection.sql(in_order("source", names, self._sort_by, self._key))
+
+    def _key(self, index: int) -> str:
+        """Return the SQL to sort by for a column."""
+        if self._fields[index].metadata == NUMBER:
+            return f"TRY_CAST(c{index} AS DOUBLE), c{index}"
+        return f"c{index}"
+
+    def _schema(self) -> pa.Schema:
+        """Return the columns of the files.
+
+        Raises:
+            SourceError: DuckDB can't hold the values of one.
+        """
+        for field, found in zip(self._fields, self._reader.schema, strict=bool(self._fields)):
+            try:
+                pa.nulls(0, found.type).cast(_stored(field))
+            except pa.ArrowException as error:
+                raise _unfit(field) from error
+        return pa.schema(self._fields)
+
+    def _restored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [
+            _as(array if array.type == _stored(field) else array.cast(_stored(field)), field.type)
+            for array, field in zip(batch.columns, self._fields, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self._fields))
+
+
+class _Sent(FilesSource):
+    """The columns of files with types whose values DuckDB does not change.
+
+    Attributes:
+        allow: called with the mean bytes of the rows of a batch, if they are the longest so far.
+    """
+
+    allow: Callable[[float], None]
+    _row_bytes = NARROW_ROW_BYTES
+
+    def _sent_schema(self) -> pa.Schema:
+        kinds = [_stored(_plain(field)) for field in self.schema]
+        return pa.schema([(f"c{index}", kind) for index, kind in enumerate(kinds)])
+
+    def _sent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        row_bytes = batch.nbytes / max(1, batch.num_rows)
+        if row_bytes > self._row_bytes:
+            self.allow(row_bytes)
+            self._row_bytes = row_bytes
+        arrays = [
+            _bare(array).view(_stored(_plain(field)))
+            for array, field in zip(batch.columns, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._sent_schema())
+
+
+def _unfit(field: pa.Field) -> SourceError:
+    return SourceError(
+        f"can't sort rows with column {field.name!r}, whose type is {field.type}; write the file "
+        "with another type"
+    )
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """Return the field with the type of its values, if each is stored only once."""
+    kind = field.type
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return field.with_type(kind.value_type)
+    return field
+
+
+def _stored(field: pa.Field) -> pa.DataType:
+    """Return a type of the same order and memory whose values DuckDB does not change.
+
+    Text need not be UTF-8. DuckDB cuts some times to microseconds, and a duration has no order in
+    it.
+    """
+    kind = field.type
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_time32(kind):
+        return pa.int32()
+    if pa.types.is_temporal(kind) and kind not in (pa.date32(), pa.month_day_nano_interval()):
+        return pa.int64()
+    return kind if field.metadata == NUMBER else as_bytes(kind)
+
+
+def _bare(array: pa.Array) -> pa.Array:
+    """Return the values of an array, without a dictionary or an extension type."""
+    if isinstance(array.type, pa.BaseExtensionType):
+        return array.storage
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary_decode()
+    if pa.types.is_run_end_encoded(array.type):
+        import pyarrow.compute as pc  # takes 30 ms
+
+        return pc.run_end_decode(array)
+    return array
+
+
+def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array of a stored type as its own type."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, array.view(kind.storage_type))
+    return array.view(kind)

@@ -1,0 +1,134 @@
+"""The table of keys: it finds a repeated key and its first row, in memory that is bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastresp.encode.payload.format import Format
+from fastresp.encode.payload.keys import MOST_KEYS, Keys, split
+from fastresp.encode.payload.serializer import Serializer
+from fastresp.encode.row_writer import Writer
+
+# Of one key in the records.
+RECORD_BYTES = 16
+PARTS = 64
+
+
+def records(keys: list[bytes]) -> bytes:
+    """Return the records of different keys, whose rows are their indexes."""
+    serializer = Serializer(Format(11), most_bytes=1 << 30)
+    for chunk in Writer().chunks([b"SADD", key, b"x"] for key in keys):
+        serializer.serialize(chunk)
+    serializer.finish()
+    assert serializer.error is None
+    assert serializer.made == serializer.keys.count == len(keys)
+    found = serializer.keys.records()
+    assert len(found) == RECORD_BYTES * len(keys)
+    assert serializer.keys.count == 0
+    return found
+
+
+def error_of(keys: list[bytes]) -> str:
+    """Serialise one row for each key; return the error."""
+    serializer = Serializer(Format(11), most_bytes=1 << 30)
+    for chunk in Writer().chunks([b"SADD", key, b"x"] for key in keys):
+        serializer.serialize(chunk)
+    serializer.finish()
+    return str(serializer.error)
+
+
+@pytest.mark.parametrize("first", [0, 1, 511, 512, 1023, 4999])
+def test_first_row(first: int) -> None:
+    """The table grows in between."""
+    keys = [b"key:%d" % i for i in range(5000)]
+    assert f"row {first:,} and row 5,001 make the same key" in error_of(
+        [*keys, b"another", keys[first]]
+    )
+
+
+def test_neighbours_are_one_key() -> None:
+    assert error_of([b"a", b"a", b"", b"", b"b"]) == "None"
+    assert "row 0 and row 3" in error_of([b"", b"", b"b", b""])
+
+
+def test_keys_that_differ_little() -> None:
+    keys = [b"\0" * size for size in range(100)] + [b"a" * size for size in range(1, 100)]
+    keys += [b"%d" % i for i in range(100_000)]
+    records(keys)
+
+
+def test_records_hold_the_rows() -> None:
+    """A table that is given them twice finds each of them."""
+    found = records([b"%d" % i for i in range(1500)])
+    keys = Keys()
+    assert keys.second_row(found, 0, 1) is None
+    assert keys.count == 1500
+    for i in range(1500):
+        one = found[RECORD_BYTES * i : RECORD_BYTES * (i + 1)]
+        first, second = keys.second_row(one, 0, 1) or (None, None)
+        assert first == second is not None
+    assert {
+        (keys.second_row(found[at : at + RECORD_BYTES], 0, 1) or (None,))[0]
+        for at in range(0, len(found), RECORD_BYTES)
+    } == set(range(1500))
+
+
+@pytest.mark.parametrize("most", [0, 1, 10, 511, 512, 513, 700])
+def test_bound(most: int) -> None:
+    found = records([b"%d" % i for i in range(1500)])
+    keys = Keys(most)
+    assert not keys.full or most == 0
+    assert keys.second_row(found, 0, 1) is None
+    assert keys.full
+    assert keys.count == most
+
+
+@pytest.mark.parametrize("most", [1, 512, 700])
+def test_keys_are_found_in_a_full_table(most: int) -> None:
+    found = records([b"%d" % i for i in range(1500)])
+    keys = Keys(most)
+    assert keys.second_row(found, 0, 1) is None
+    kept = found[: most * RECORD_BYTES]
+    for at in range(0, len(kept), RECORD_BYTES):
+        first, second = keys.second_row(kept[at : at + RECORD_BYTES], 0, 1) or (None, None)
+        assert first == second is not None
+    assert keys.second_row(found[len(kept) :], 0, 1) is None
+
+
+def test_default_bound() -> None:
+    assert MOST_KEYS == 1 << 20
+    assert not Keys().full
+
+
+def test_split() -> None:
+    """Each key is in one part, always the same."""
+    a, b = (records([b"%d" % i for i in range(start, 3000)]) for start in (0, 1000))
+    parts, others = split(a), split(b)
+    assert len(parts) == len(others) == PARTS
+    assert sum(map(len, parts)) == len(a)
+    assert all(parts)
+
+    def fingerprints(part: bytes) -> set[bytes]:
+        """Return the hash of each key, without its row."""
+        return {part[at : at + 8] for at in range(0, len(part), RECORD_BYTES)}
+
+    for part, other in zip(parts, others, strict=True):
+        assert fingerprints(other) <= fingerprints(part)
+    assert split(b"") == [b""] * PARTS
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 100])
+def test_repeated_key_across_batches(steps: int) -> None:
+    """Each step looks at a share of the keys of a part: one of them finds the repeated one."""
+    a = records([b"%d" % i for i in range(2000)])
+    b = records([b"b%d" % i for i in range(1234)] + [b"77"] + [b"c%d" % i for i in range(99)])
+    found, seen = [], 0
+    for part, other in zip(split(a), split(b), strict=True):
+        for step in range(steps):
+            keys = Keys()
+            assert keys.second_row(part, step, steps) is None
+            found.append(keys.second_row(other, step, steps))
+            seen += keys.count
+    assert [each for each in found if each] == [(77, 1234)]
+    # Those after the repeated key were not looked at; the part has 3,334 / 64 keys on average.
+    assert 3000 < seen <= 3333
