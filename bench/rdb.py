@@ -9,9 +9,9 @@ in turn:
 - ``read at start``: a server is started with that file, up to a PONG that is not LOADING.
 - ``live load``: ``fastresp load``, as a process, into an empty server.
 
-After the last two DEBUG DIGEST must be the same.
+In the first round DEBUG DIGEST must be the same after the last two.
 
-    python bench/rdb.py -o rdb.json              # about 4 minutes, 2 GB of memory, 1 GB of disk
+    python bench/rdb.py -o rdb.json              # about 8 minutes, 2 GB of memory, 1 GB of disk
     python bench/rdb.py --rows 200000 --rounds 1
 """
 
@@ -86,13 +86,13 @@ def compare(rows: int, rounds: int) -> list[Result]:
             server = LocalServer(*debug_options(), *place)
             try:
                 take(read, partial(start, server))
-                found = digest(server, rows)
+                found = digest(server, rows) if number == 1 else b""
             finally:
                 server.__exit__()
             with LocalServer(*debug_options()) as server:
                 load = [*PROGRAM, "load", str(source), TEMPLATE, "--server", server.url]
                 take(live, partial(run, load))
-                if digest(server, rows) != found:
+                if number == 1 and digest(server, rows) != found:
                     raise SystemExit("the file and the load did not make the same data")
     return made
 

@@ -107,6 +107,7 @@ def _fields(found: DryRun) -> dict[str, Any]:
         "unknown_commands": inquiry.unknown,
         "wrong_arity": inquiry.wrong_arity,
         "wrong_types": inquiry.wrong_types,
+        "existing": inquiry.existing,
         "checked_keys": inquiry.checked_keys,
         "problems": [in_options(each) for each in found.problems],
     }

@@ -278,8 +278,9 @@ def _run(source: AbstractContextManager[Any], texts: Sequence[str], how: How) ->
                 from .dry_run import show_dry_run
 
                 found = dry_run(
-                    data, template, how.server, nulls=how.nulls, timeout=how.timeout, mode=how.mode
-                )
+                    data, template, how.server, nulls=how.nulls, timeout=how.timeout, mode=how.mode,
+                    exists=how.exists,
+                )  # fmt: skip
                 asked = "" if found.inquiry.unreachable else _deletes(data, template, how)
                 show_dry_run(found, asked, end)
             _ask_about_deleting(data, template, how, end)

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..encode.payload.creating import check_creating
+from ..encode.payload.format import Format
+from ..encode.payload.serializer import Serializer
 from ..encode.payload.versions import format_of
 from ..encode.template import Template
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.excerpts import shown_argument
-from ..outcome.messages import message_with_file
+from ..outcome.messages import Hint, Message, message_with_file
 from ..outcome.passwords import redacted
 from ..outcome.report import counted, size_text
 from ..replies.iter_replies import iter_replies
 from ..resp.buffer import Chunk
+from ..resp.merge import Merger
 from ..resp.shown import HEAD_BYTES, shown_command
 from ..resp.split import arguments
 from ..resp.values import pack
@@ -67,7 +70,8 @@ class Sample:
         commands: the arguments of each command.
         size: bytes of RESP.
         shown: the first commands, as redis-cli would show them.
-        fault: the error of a row after the sample; empty if none was found.
+        fault: the error of a row after the sample, or of one that can't be serialised; empty if
+            none was found.
     """
 
     rows: int = 0
@@ -101,6 +105,7 @@ class Inquiry:
         unknown: names of commands that the server does not have.
         wrong_arity: commands with too many or too few arguments, formatted for display.
         wrong_types: a message for each key of another type than the command expects.
+        existing: the keys that exist, in quotes.
         checked_keys: number of keys whose type was checked.
         rehearsed: why the server would reject every row of a template command; empty if it
             would not.
@@ -117,6 +122,7 @@ class Inquiry:
     unknown: list[str] = field(default_factory=list)
     wrong_arity: list[str] = field(default_factory=list)
     wrong_types: list[str] = field(default_factory=list)
+    existing: list[str] = field(default_factory=list)
     checked_keys: int = 0
     rehearsed: str = ""
 
@@ -165,12 +171,13 @@ def dry_run(
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
     mode: Literal["commands", "merge", "serialize"] = "commands",
+    exists: Literal["error", "replace", "skip"] = "error",
 ) -> DryRun:
     """Encode the first 1,000 rows and ask the server about them, without changing anything there.
 
     Args:
-        data, template, server, nulls, timeout, mode: as for ``mass_insert``. Rows are consumed
-            from the source.
+        data, template, server, nulls, timeout, mode, exists: as for ``mass_insert``. Rows are
+            consumed from the source.
 
     Raises:
         EncodeError, TemplateError: a row of the sample can't be encoded, or the template can't be
@@ -179,26 +186,38 @@ def dry_run(
     serialize = mode == "serialize"
     if serialize:
         check_creating(template)
-    sample = take_sample(data, template, nulls=nulls)
+    sample = take_sample(data, template, nulls=nulls, serialize=serialize)
     try:
         inquiry = inquire(sample, server, timeout=timeout)
     except TransportError as error:
         inquiry = Inquiry(unreachable=error.args[0])
     else:
         inquiry.rehearsed = _rehearsed(template, server, timeout, serialize)
+    if serialize:  # which makes whole keys
+        inquiry.wrong_types = []
+    if not serialize or exists != "error":
+        inquiry.existing = []
     estimate = Model(inquiry.limits).run(sample.commands, sample.times or 1.0)
     return DryRun(sample, inquiry, estimate, _problems(sample, inquiry, estimate))
 
 
 def take_sample(
-    data: Any, template: Template | None, *, nulls: Literal["error", "skip", "empty"] = "error"
+    data: Any,
+    template: Template | None,
+    *,
+    nulls: Literal["error", "skip", "empty"] = "error",
+    serialize: bool = False,
 ) -> Sample:
-    """Encode the first rows of a source."""
+    """Encode the first rows of a source; with ``serialize``, check that they can be serialised."""
     encoder, source = encoding(data, template, Options(nulls=nulls))
     sample = Sample(whole=True, total_rows=known_rows(data))
+    # The values are not used, so their version does not matter.
+    serializer = Serializer(Format(10), most_bytes=SAMPLE_BYTES, merger=Merger(1, 1))
     with released(source), naming_file(data):
         chunks = encoder.chunks(source)
         for chunk in chunks:
+            if serialize:
+                serializer.serialize(chunk)
             _take_chunk(chunk, sample)
             if sample.whole and encoder.rows > SAMPLE_ROWS:
                 sample.whole, sample.rows = False, SAMPLE_ROWS  # rows that made no command
@@ -206,13 +225,21 @@ def take_sample(
                 break
         if sample.whole:
             sample.rows = sample.total_rows = encoder.rows
-        elif sample.total_rows is None and fraction_read(data) is not None:
-            try:
-                with naming_file(data):
+        try:
+            with naming_file(data):
+                _check_serialized(serializer)
+                if sample.total_rows is None and fraction_read(data) is not None:
                     sample.total_rows = _count_on(chunks, encoder, data)
-            except FastrespError as error:
-                sample.fault = message_with_file(error)
+        except FastrespError as error:
+            sample.fault = message_with_file(error)
     return sample
+
+
+def _check_serialized(serializer: Serializer) -> None:
+    """Raise what is wrong with the commands that were serialised."""
+    serializer.finish()
+    if serializer.error is not None:
+        raise serializer.error
 
 
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:
@@ -338,6 +365,8 @@ def _look_at_types(
     replies = _ask([("TYPE", key) for key in expected], server, timeout)
     for (key, (types, name)), reply in zip(expected.items(), replies, strict=True):
         inquiry.checked_keys += 1
+        if isinstance(reply, str) and reply != "none":
+            inquiry.existing.append(shown_argument(key))
         if isinstance(reply, str) and reply != "none" and reply not in types:
             inquiry.wrong_types.append(
                 f"{shown_argument(key)} holds a {reply}, and {name} expects a {' or '.join(types)}"
@@ -390,6 +419,16 @@ def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]
         problems.append(
             f"WRONGTYPE for {counted(len(inquiry.wrong_types), 'key')} of the sample: "
             f"{'; '.join(inquiry.wrong_types[:KEYS_SHOWN])}"
+        )
+    if inquiry.existing:
+        problems.append(
+            Message(
+                f"BUSYKEY for {counted(len(inquiry.existing), 'key')} of the sample: "
+                f"{', '.join(inquiry.existing[:KEYS_SHOWN])}; delete what exists, or use ",
+                Hint("exists", "replace"),
+                " or ",
+                Hint("exists", "skip"),
+            )
         )
     problems += inquiry.refused[:KEYS_SHOWN]
     if inquiry.rehearsed and not (inquiry.unknown or inquiry.wrong_arity or inquiry.refused):

@@ -151,11 +151,13 @@ class KeyLog:
             return
         self._add(self.keys.records())
         parts = list(zip(*self._sizes, strict=True))
+        keys = Keys()
         for number, sizes in enumerate(parts):
             # Keys are spread by chance, so a step is planned for half of what may be in memory.
             steps = 2 * sum(sizes) // RECORD_BYTES // MOST_KEYS + 1
             for step in range(steps):
-                self._check_part(number, step, steps)
+                keys.forget()
+                self._check_part(keys, number, step, steps)
 
     def _add(self, records: bytes) -> None:
         parts = split(records)
@@ -167,8 +169,7 @@ class KeyLog:
             for part in parts:
                 write_all(self._file, part)
 
-    def _check_part(self, number: int, step: int, steps: int) -> None:
-        keys = Keys()
+    def _check_part(self, keys: Keys, number: int, step: int, steps: int) -> None:
         start = 0
         for sizes in self._sizes:
             self._file.seek(start + sum(sizes[:number]))

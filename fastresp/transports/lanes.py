@@ -143,8 +143,13 @@ class Lanes:
     @property
     def has_room(self) -> bool:
         """Whether the next chunk may be made."""
-        fenced = any(lane.window.fenced for lane in self.lanes)
-        return not fenced and any(lane.has_room for lane in self._open)
+        windows = [lane.window for lane in self.lanes]
+        if any(window.fenced for window in windows):
+            return False
+        # A chunk can be much larger than a window, and one on each connection would be too much.
+        held = sum(window.held_bytes for window in windows)
+        most = sum(window.most_bytes for window in windows)
+        return held < most and any(lane.has_room for lane in self._open)
 
     def add(self, chunk: Chunk) -> None:
         """Accept the next chunk, for the connection with the least to do."""
@@ -369,7 +374,7 @@ class Lane(Connection):
                 existed = is_of_existing(text)
                 if self._skips and existed:
                     more, existing = more - commands, existing + commands
-                window.refuse(index, existed=existed)
+                window.note_error(index, existed=existed)
         self._counted = counted, more, existing
 
     def _take_last_words(self, count: int) -> None:

@@ -199,11 +199,16 @@ class Window:
     @property
     def has_room(self) -> bool:
         """Whether another chunk may be made; an empty window has room for a chunk of any size."""
+        in_flight = self.made - self.acknowledged
+        return self.held_bytes < self.most_bytes and in_flight < self.most_commands
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the chunks held."""
         if not self._held:
-            return True
+            return 0
         first, last = self._held[0], self._held[-1]
-        held = last.memory_before + last.chunk.memory - first.memory_before
-        return held < self.most_bytes and self.made - self.acknowledged < self.most_commands
+        return last.memory_before + last.chunk.memory - first.memory_before
 
     @property
     def sending(self) -> Sending | None:
@@ -299,7 +304,7 @@ class Window:
                 return held, index - held.first_reply
         raise LookupError(f"reply {index:,} answers nothing in flight")
 
-    def refuse(self, index: int, *, existed: bool) -> None:
+    def note_error(self, index: int, *, existed: bool) -> None:
         """Note an error reply, if a later chunk waits for the reply.
 
         Args:

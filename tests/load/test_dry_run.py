@@ -225,3 +225,42 @@ def test_not_enough_memory(start_server) -> None:
 def test_password_is_not_shown() -> None:
     found = dry_run(ROWS, HSET, "redis://user:hidden@localhost:1/")
     assert "hidden" not in repr(found)
+
+
+SERIALIZED = [
+    ([("a", 1), ("b", 1), ("a", 2)], "RPUSH {0} {1}", "row 0 and row 2 make the same key"),
+    ([("a", 1), ("a", "x"), ("a", 2)], "ZADD {0} {1} m", "row 1, command 1: \"x\" is not a plain"),
+    ([("a", 1), ("a", 0)], "RPUSH {0} x; EXPIRE {0} {1}", "one plain number above 0"),
+    ([("HSET", "a", "f"), ("SET", "b", 1)], None, "1 argument after the key"),
+    ([("SET", "b", 1)], None, "does not make a hash"),
+]
+
+
+@pytest.mark.parametrize(("rows", "template", "words"), SERIALIZED)
+@pytest.mark.parametrize("more", [0, 3_000])
+def test_rows_that_can_not_be_serialised(server, rows, template, words: str, more: int) -> None:
+    if more:
+        rest = [("RPUSH", f"k{i}", 1) if template is None else (f"k{i}", 1) for i in range(more)]
+        rows = [*rows, *rest]
+    template = None if template is None else Template(template)
+    (problem,) = dry_run(rows, template, server.url, mode="serialize").problems[:1]
+    assert words in problem
+    with pytest.raises(fastresp.EncodeError) as caught:
+        fastresp.mass_insert(rows, template, server=server.url, mode="serialize")
+    assert problem == str(caught.value)
+
+
+@pytest.mark.parametrize("exists", ["error", "skip", "replace"])
+def test_keys_that_exist(server, client, exists) -> None:
+    client.set("user:3", "text")
+    client.hset("user:7", "name", "old")
+    found = dry_run(ROWS, HSET, server.url, mode="serialize", exists=exists)
+    expected = ["BUSYKEY for 2 keys of the sample: \"user:3\", \"user:7\"; delete what exists, or use "
+                "exists='replace' or exists='skip'"]
+    assert found.problems == (expected if exists == "error" else [])
+    assert client.dbsize() == 2
+
+
+def test_large_keys_of_a_sample(server) -> None:
+    rows = ((i // 500, "x" * 40_000) for i in range(5_000))
+    assert dry_run(rows, Template("RPUSH {0} {1}"), server.url, mode="serialize").problems == []

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from fastresp import Template, Writer, pack
 from fastresp.resp.buffer import Chunk
 from fastresp.resp.split import arguments
-from fastresp.transports.window import Window
+from fastresp.server.options import Options
+from fastresp.server.settings import Server
+from fastresp.transports.error_policy import ErrorPolicy
+from fastresp.transports.lanes import Lanes
+from fastresp.transports.window import WINDOW_BYTES, Window
 
 
 def chunks_of(count: int, chunk_bytes: int, start: int = 0) -> Iterator[Chunk]:
@@ -168,3 +172,16 @@ def test_large_argument_is_not_copied() -> None:
     assert b"".join(went) == b"".join(pack(*row) for row in rows)
     assert arguments(window.command(1)[1]) == (b"SET", value, value, b"x")
     assert bytes(chunks[0]) == pack(*rows[0]) + pack(*rows[1])
+
+
+def test_room_of_several_connections() -> None:
+    """A chunk may be larger than a window; then the other connections get no more."""
+    lanes = Lanes(Server(None), ErrorPolicy("raise"), Options(connections=3))
+    small, large = [("SET", "a", "v")], [("SET", "a", "v" * (3 * WINDOW_BYTES))]
+    for rows, room in ((small, True), (large, False)):
+        (chunk,) = Writer(chunk_seconds=60).chunks(rows)
+        lanes.add(chunk)
+        assert lanes.has_room == room
+    for lane in lanes.lanes:
+        lane.window.acknowledge(1)
+    assert lanes.has_room

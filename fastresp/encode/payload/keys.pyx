@@ -42,6 +42,8 @@ cdef enum:
     # Files that a log of keys is split over, by the first bits of each.
     PARTS = 64
     PART_SHIFT = 58
+    # So many records before a key is looked up, its place in the table is loaded.
+    AHEAD = 8
 
 cdef uint64_t ROW_MASK = (<uint64_t>1 << ROW_BITS) - 1
 
@@ -123,10 +125,14 @@ cdef class Keys:
             if self.slots[i].rest:
                 p[0] = self.slots[i]
                 p += 1
+        self.forget()
+        return found
+
+    def forget(self):
+        """Forget all keys, and keep the memory."""
         if self.room:
             memset(self.slots, 0, self.room * sizeof(Print))
         self.count = 0
-        return found
 
     def second_row(self, bytes records not None, Py_ssize_t step, Py_ssize_t steps):
         """Add a share of records; return the rows of the first key that is there twice, or None.
@@ -137,9 +143,11 @@ cdef class Keys:
             steps: number of shares.
         """
         cdef Print *p = <Print *>PyBytes_AS_STRING(records)
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, count = <Py_ssize_t>(len(records) // sizeof(Print))
         cdef long long row
-        for i in range(<Py_ssize_t>(len(records) // sizeof(Print))):
+        for i in range(count):
+            if self.room and i + AHEAD < count:
+                fetch(&self.slots[p[i + AHEAD].hashed & <uint64_t>(self.room - 1)])
             if (p[i].hashed >> 32 & 0xFFFF) % <uint64_t>steps == <uint64_t>step:
                 row = self.put(p[i])
                 if row >= 0:

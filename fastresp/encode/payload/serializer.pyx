@@ -42,6 +42,7 @@ from collections import deque
 from time import time
 
 from ...outcome.errors import EncodeError
+from ...outcome.messages import Hint, InPython, Message
 
 cdef enum:
     # While it gathers a key it holds the commands, too: this many times the limit in all.
@@ -64,8 +65,7 @@ cdef class Serializer:
         exists: what to do with a key that exists: ``"replace"`` it, or let the server refuse it.
         most_bytes: a larger key is begun with RESTORE and continued with commands.
         most_argument: the largest argument that the server accepts; None for no limit.
-        merger: what merges those commands; None if nothing can wait for the reply to RESTORE, so
-            that a larger key is refused.
+        merger: what merges those commands; None for a file, which can't have a larger key.
         several: whether chunks go over several connections.
         file: write records of an RDB file instead of commands.
         keys: what finds keys that come twice.
@@ -305,8 +305,12 @@ cdef class Serializer:
         cdef long long before = -1 if self.anew else self.keys.add()
         if before >= 0:
             self.give_up(
-                f"row {before:,} and row {self.row:,} make the same key, {shown(&self.key)}, with "
-                "other keys between them; sort the rows by key, as read() does with sort_by=",
+                Message(
+                    f"row {before:,} and row {self.row:,} make the same key, {shown(&self.key)}, "
+                    "with other keys between them; sort the rows by key with ",
+                    InPython("read() and "),
+                    Hint("sort_by"),
+                ),
                 self.row,
                 self.first,
             )
@@ -379,16 +383,11 @@ cdef class Serializer:
         if self.bytes < self.most_bytes:
             if len(self.held) < 2 or self.held_bytes() < HELD * self.most_bytes:
                 return 0
-        if self.file:
-            self.give_up(
-                f"key {shown(&self.key)} is larger than {self.most_bytes:,} bytes, the most that "
-                "a key of a file may have; load it with mass_insert()",
-                row,
-            )
         if self.merger is None:
             self.give_up(
-                f"key {shown(&self.key)} needs more than {self.most_bytes:,} bytes, the limit "
-                "max_payload_bytes, and only the socket can continue such a key with commands",
+                f"key {shown(&self.key)} is too large for an RDB file: its items have more than "
+                f"{self.most_bytes:,} bytes, or its commands need more than "
+                f"{HELD * self.most_bytes:,} bytes of memory; load it into a server instead",
                 row,
                 self.at - 1,
             )
@@ -425,4 +424,5 @@ cdef class Serializer:
     cdef int give_up(self, str words, long long row, Py_ssize_t command=-1) except -1:
         """Refuse a command; by default the one being read."""
         command = self.at if command < 0 else command
-        raise EncodeError(f"row {row:,}, command {command:,}: {words}", command=command, row=row)
+        message = Message(f"row {row:,}, command {command:,}: ", words)
+        raise EncodeError(message, command=command, row=row)
