@@ -209,7 +209,7 @@ connections = option(
     type=int,
     default=1,
     section=SERVER,
-    help="Connections; above 1, row order is not kept.",
+    help="Connections; above 1, only the commands of a key stay in order.",
     show_default=True,
 )
 limit, resp_limit = (

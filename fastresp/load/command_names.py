@@ -34,7 +34,7 @@ def command_names(source: object, template: Template | None) -> list[str] | None
 def check_spread(source: object, template: Template | None, connections: int) -> None:
     """Refuse several connections for commands that may depend on each other.
 
-    The commands of one row always share a connection, so a template may have MULTI and EXEC.
+    Those of a transaction always share a connection, so a template may have MULTI and EXEC.
 
     Raises:
         ValueError: a command changes its connection or all data, or the names of the commands

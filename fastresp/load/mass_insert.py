@@ -34,7 +34,7 @@ from ..sources.source import (
     released,
 )
 from ..transports.base import Transport, add_report
-from ..transports.choice import check_cluster, choose
+from ..transports.choice import choose
 from ..transports.connection import LostConnection
 from ..transports.driver import Asking, Steps, next_chunk, open_source, run
 from ..transports.error_policy import ErrorPolicy
@@ -100,8 +100,9 @@ def mass_insert(
             ``read_rejects()`` reads back, or a callable that is called with each CommandError.
         rate_limit: send at most this many commands per second.
         connections: number of connections, 1 to 64. With more than one, the socket is used, and
-            rows arrive in no fixed order (the commands of a row stay together). This helps if one
-            connection is the limit: high latency, or a server with several I/O threads.
+            only the commands of a key stay in order, by a command's first key, and those of a
+            transaction together. This helps if one connection is the limit: high latency, or a
+            server with several I/O threads.
         nulls: what to do with None, or a key missing from a dict: ``"error"`` raises; ``"skip"``
             leaves out its field-value pair, item or command; ``"empty"`` sends an empty string.
         timeout: give up after this many seconds without progress; None to wait forever.
@@ -203,7 +204,6 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
             carrier = choose(options, server, policy, resending_of(template))
             yield from carrier.opening()
             try:
-                check_cluster(carrier.answers, server, options.transport)
                 chunks.adapt(carrier.answers)
             except BaseException:
                 carrier.kill()

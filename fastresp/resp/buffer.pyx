@@ -100,10 +100,15 @@ cdef class Chunk:
         first_command: index of its first command in the stream.
         ends: array of int64, the end offset of what each reply answers.
         rows: array of int64, the index of the source row that each command came from.
+        lane: the lane that the commands have to go to; -1 for any. The chunks of lanes are counted
+            in the order in which they were made: ``first_command`` is not that of the source.
         fence: whether all its replies must come before a later chunk is sent. The sender then sets
             ``answered``, ``refused`` if the last reply is an error, and ``existed`` if it says that
             the key exists.
     """
+
+    def __cinit__(self):
+        self.lane = -1
 
     def __dealloc__(self):
         if self.spare is not None:
@@ -131,6 +136,19 @@ cdef class Chunk:
     def commands(self):
         """Number of commands."""
         return len(self.ends)
+
+    def place(self, index):
+        """Return the index of one of its commands in the source."""
+        return self.first_command + index if self.places is None else self.places[index]
+
+    def rows_after(self, commands):
+        """Return how many rows are covered after its first commands, with those of chunks before.
+
+        Rows without commands belong to the next command.
+        """
+        if self.done is None:
+            return self.rows[commands - 1] + 1
+        return self.rows_before + self.done[commands - 1]
 
     def covered(self, replies):
         """Return how many commands the first replies answer."""

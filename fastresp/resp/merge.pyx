@@ -145,7 +145,9 @@ cdef class Merger:
         except MemoryError:
             self.look(chunk)
             return chunk
-        merged.first_command = chunk.first_command
+        merged.first_command, merged.lane = chunk.first_command, chunk.lane
+        merged.places, merged.done = chunk.places, chunk.done
+        merged.rows_before = chunk.rows_before
         merged.rows, merged.ends = chunk.rows, chunk.ends
         merged.data, chunk.data = chunk.data, NULL
         merged.capacity, merged.spare = chunk.capacity, chunk.spare

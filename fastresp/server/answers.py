@@ -11,6 +11,7 @@ from ..encode.template import Scripts
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.excerpts import shown_reply
 from ..resp.grammar import BULK_BYTES
+from .cluster import Topology, topology_of
 from .rehearsal import Refused, Rehearsed, rehearse
 
 __all__ = ["Answers", "ask", "check_alive", "check_surplus", "load_scripts", "parse_info"]
@@ -38,6 +39,8 @@ class Answers:
     # The server of this connection; Sentinel may have chosen it.
     host: str | None
     port: int | None
+    # Of the cluster, if it is a node of one and was asked.
+    topology: Topology | None = None
 
 
 def ask(
@@ -48,6 +51,7 @@ def ask(
     *,
     reading: bool,
     limits: bool = False,
+    nodes: bool = False,
 ) -> Answers:
     """Check whether a server can accept a load.
 
@@ -58,6 +62,7 @@ def ask(
         wishes: commands that would be of use.
         reading: nothing will be written, so a replica is enough.
         limits: ask for the settings that limit compact encodings, too.
+        nodes: ask a node of a cluster for all nodes; it may be a replica.
 
     Raises:
         TransportError: the server can't be used.
@@ -87,12 +92,18 @@ def ask(
         with suppress(redis.ResponseError):
             connection.read_response()
             refused, lacking = rehearse(connection, rehearsal, wishes)
-    _check_state(info, place, reading=reading)
+    cluster = info.get("cluster_enabled") == "1"
+    _check_state(info, place, reading=reading or (cluster and nodes))
     if refused is not None:
         raise _refused(refused, place)
+    topology = None
+    if cluster and nodes:
+        slots = _call(connection, "CLUSTER", "SLOTS")
+        topology = topology_of(slots, str(getattr(connection, "host", "localhost")), place)
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
-        cluster=info.get("cluster_enabled") == "1",
+        cluster=cluster,
+        topology=topology,
         echo_refused=echo_refused,
         max_bulk_bytes=_bulk_limit(settings),
         lacking=lacking,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
+from operator import itemgetter
 from typing import Any
 
 from ..encode.template import Template
 from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from .answers import Answers, ask, check_alive, check_surplus, load_scripts
+from .cluster import Topology
 from .descriptors import needed_for
 from .failure import failure
 from .forks import own
@@ -61,6 +64,8 @@ class Server:
         self.wishes: list[tuple[bytes, ...]] = []
         # Whether to ask for the settings that limit compact encodings.
         self.limits = False
+        # Whether to connect to all primaries, if the server is a node of a cluster.
+        self.nodes = False
         self.scripts = {} if template is None else template.scripts
         pool = pool_of(server)
         self.connection_class: type[Any] = pool.connection_class
@@ -152,8 +157,9 @@ class Server:
             TransportError: it can't be reached or used; the message includes its own words.
             TransportTimeout: it does not answer.
         """
-        [connection], answers = self.open_all(1, timeout, with_scripts=False)
-        connection.disconnect()
+        connections, answers = self.open_all(1, timeout, with_scripts=False)
+        for connection in connections:
+            connection.disconnect()
         return answers
 
     def open(self, timeout: float | None) -> tuple[Any, Answers]:
@@ -175,6 +181,9 @@ class Server:
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
             first, answers = self._open_first(each, opening)
+            if answers.topology is not None:
+                first.disconnect()
+                return self._open_nodes(answers.topology, count, each, opening), answers
             if with_scripts and self.scripts:
                 with self._explained():
                     load_scripts(first, str(self), self.scripts)
@@ -183,6 +192,38 @@ class Server:
                 return [first], answers
             more = opening.several(count - 1, lambda: self._another(each, opening))
             return [first, *more], answers
+
+    def nodes_of(self, topology: Topology, count: int) -> list[Server]:
+        """Return the settings of each connection to a cluster, as many for each of its nodes."""
+        import redis
+
+        servers = []
+        for host, port in topology.nodes:
+            server = copy(self)
+            server.settings = self.settings | {"host": host, "port": port}
+            server.settings.pop("path", None)
+            if issubclass(self.connection_class, redis.UnixDomainSocketConnection):
+                server.connection_class = redis.Connection
+            servers += [server] * count
+        return servers
+
+    def _open_nodes(
+        self, topology: Topology, count: int, timeout: float, opening: Opening
+    ) -> list[Any]:
+        """Open connections to the nodes of a cluster, in the order of ``nodes_of()``."""
+        servers = self.nodes_of(topology, count)
+        left = iter(range(len(servers)))
+
+        def open_one() -> tuple[int, Any]:
+            at = next(left)
+            connection = servers[at]._another(timeout, opening)
+            if self.scripts and at % count == 0:
+                with servers[at]._explained():
+                    load_scripts(connection, str(servers[at]), self.scripts)
+            return at, connection
+
+        made = opening.several(len(servers), open_one)
+        return [connection for _, connection in sorted(made, key=itemgetter(0))]
 
     def _open_first(self, timeout: float, opening: Opening) -> tuple[Any, Answers]:
         if self.tls and timeout > HANDSHAKE_TIMEOUT_S:
@@ -207,7 +248,7 @@ class Server:
             with self._explained():
                 answers = ask(
                     connection, place, self.rehearsal, self.wishes, reading=self.reading,
-                    limits=self.limits,
+                    limits=self.limits, nodes=self.nodes,
                 )  # fmt: skip
                 check_surplus(connection, place)
             return connection, answers

@@ -47,7 +47,7 @@ def pool_of(server: ServerLike) -> Any:
     Raises:
         ValueError: the URL can't be read.
         TypeError: it is neither a URL nor a client.
-        TransportError: it is a cluster client, or a Sentinel client that can't be used.
+        TransportError: it is a Sentinel client that can't be used.
     """
     import redis
 
@@ -58,14 +58,9 @@ def pool_of(server: ServerLike) -> Any:
     if isinstance(server, redis.Redis):
         return server.connection_pool
     if _is_any(server, CLIENTS):
-        return _Translated(server)
+        return _Translated(server.connection_pool)
     if _is_any(server, CLUSTERS):
-        message = Message(
-            "this version can't load into a whole cluster; load each master with the URL of that "
-            "node and ",
-            Hint("transport", "socket"),
-        )
-        raise TransportError(message)
+        return _Translated(_pool_of_cluster(server))
     raise TypeError(
         f"server must be a URL or a client of redis-py or valkey-py, not {type(server).__name__}"
     )
@@ -79,16 +74,24 @@ def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:
     )
 
 
-class _Translated:
-    """The settings of an asyncio or valkey-py client, for redis-py's own connections."""
+def _pool_of_cluster(client: Any) -> Any:
+    """Return an object with the settings of connections to a node of a cluster."""
+    node = next(iter(client.nodes_manager.startup_nodes.values()))
+    for name in ("redis_connection", "valkey_connection"):
+        if hasattr(node, name):
+            return getattr(client.get_default_node(), name).connection_pool
+    return node  # of asyncio
 
-    def __init__(self, client: Any) -> None:
+
+class _Translated:
+    """The settings of an asyncio, cluster or valkey-py client, for redis-py's own connections."""
+
+    def __init__(self, pool: Any) -> None:
         import redis
 
-        pool = client.connection_pool
         if "connection_pool" in pool.connection_kwargs:
             raise TransportError(
-                f"this Sentinel client of {type(client).__module__.partition('.')[0]} can't be "
+                f"this Sentinel client of {type(pool).__module__.partition('.')[0]} can't be "
                 "used; use Sentinel(...).master_for(name) of redis, not of redis.asyncio or valkey"
             )
         names = {base.__name__ for base in pool.connection_class.__mro__}

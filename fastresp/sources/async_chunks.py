@@ -81,8 +81,9 @@ class AsyncChunks(Chunks):
         finally:
             self._cut()
         ready = super().gathered()
-        if self._serializer is not None and self._serializer.error is not None and not ready:
-            raise self._serializer.error
+        for maker in (self._serializer, self._router):
+            if maker is not None and maker.error is not None and not ready:
+                raise maker.error
         return ready
 
     def _encode(self) -> None:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..encode.template import Template
 from ..outcome.errors import TransportError
+from ..outcome.messages import Hint, Message
 from ..resp.buffer import Chunk
 from ..resp.merge import Merger
+from ..resp.route import Router
 from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, own
 from ..server.options import PAYLOAD_BYTES, Options
 from .files import Table
 from .files.resp import RespFile
-from .source import Encoder, encoding, is_columns, release
+from .source import CHUNK_BYTES, Encoder, encoding, is_columns, release
 
 if TYPE_CHECKING:
     from ..encode.payload.serializer import Serializer
@@ -29,6 +31,9 @@ MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # No chunk has more items or bytes.
 MOST_MERGED = 1 << 40
+# The chunks of all lanes together are made of at least this many bytes, and each of at least so many.
+ROUTED_BYTES = CHUNK_BYTES
+LEAST_ROUTED_BYTES = 1 << 16
 # With a rate limit, a merged command is sent at once: the limit for this many seconds.
 LIMITED_S = 0.01
 # Commands over any keys, which a cluster refuses.
@@ -67,6 +72,7 @@ class Chunks:
         )
         self._source: Any = None
         self._merger: Merger | None = None
+        self._router: Router | None = None
         self._serializer: Serializer | None = None
         self._ready: deque[Chunk] = deque()
         self._given = False  # whether the first of them was returned
@@ -116,6 +122,8 @@ class Chunks:
         A key of which more rows could follow is not among them.
         """
         self._cut()
+        if self._router is not None:
+            self._flush(self._router)
         found = []
         for chunk in self._ready:
             if chunk.first_command == made:
@@ -130,16 +138,21 @@ class Chunks:
             EncodeError, TemplateError: as ``next()``.
         """
         self._drop_given()
+        if self._router is not None:
+            self._flush(self._router)
         return self._ready
 
     def adapt(self, answers: Answers | None) -> None:
         """Make what the server accepts; None if it was not asked."""
         if answers is not None:
             self.writer.max_bulk_bytes = answers.max_bulk_bytes
-        if self.options.mode == "merge":
-            self._merger = merger(self.options, answers)
-        elif self.options.mode == "serialize":
+        topology = None if answers is None else answers.topology
+        if self.options.mode == "serialize":
             self._serializer = serializer(self.options, answers)
+        elif topology is not None or self.options.connections > 1:
+            self._router = router(self.options, answers, transactions=self.template is not None)
+        elif self.options.mode == "merge":
+            self._merger = merger(self.options, answers)
 
     def close(self) -> None:
         """Release the source, even while another thread opens it."""
@@ -161,6 +174,10 @@ class Chunks:
     def _give(self) -> Chunk | None:
         if self._serializer is not None and not self._ready:
             self._end(self._serializer)
+        if self._router is not None and not self._ready:
+            self._flush(self._router)
+            if self._router.error is not None and not self._ready:
+                raise self._router.error
         if not self._ready:
             return None
         self._given = True
@@ -178,15 +195,48 @@ class Chunks:
         if serializer.error is not None and not self._ready:
             raise serializer.error
 
+    def _flush(self, router: Router) -> None:
+        """Take what the lanes have."""
+        self._ready.extend(chain.from_iterable(map(call, (router.flush,))))
+
     def _cut(self) -> None:
         # All in C: no signal handler can run between taking a chunk and storing it.
         chunks = filter(None, map(call, (self.writer.take,)))
-        if self._serializer is not None:
+        if self._router is not None:
+            self._ready.extend(chain.from_iterable(map(self._router.route, chunks)))
+            self._more = self._more and self._router.error is None
+        elif self._serializer is not None:
             several = map(self._serializer.serialize, chain(chunks, (None,)))
             self._ready.extend(chain.from_iterable(several))
             self._more = self._more and self._serializer.error is None
         else:
             self._ready.extend(chunks if self._merger is None else map(self._merger.merge, chunks))
+
+
+def router(options: Options, answers: Answers | None, *, transactions: bool) -> Router:
+    """Return what distributes commands over the connections.
+
+    Args:
+        options: the number of connections, to each node of a cluster.
+        answers: of the server.
+        transactions: whether each MULTI is in a chunk with its EXEC.
+    """
+    count = lanes = options.connections
+    topology = None if answers is None else answers.topology
+    of_slots = None
+    if topology is not None:
+        lanes = count * len(topology.nodes)
+        of_slots = [
+            node if node < 0 else node * count + slot % count
+            for slot, node in enumerate(topology.slots)
+        ]
+    mergers = None
+    if options.mode == "merge":
+        mergers = [merger(options, answers) for _ in range(lanes)]
+    size = max(ROUTED_BYTES // lanes, LEAST_ROUTED_BYTES)
+    return Router(
+        lanes, size, CHUNK_BYTES // 2, mergers, of_slots=of_slots, transactions=transactions
+    )
 
 
 def merger(options: Options, answers: Answers | None) -> Merger:
@@ -208,6 +258,12 @@ def serializer(options: Options, answers: Answers | None) -> Serializer:
     from ..encode.payload.serializer import Serializer
     from ..encode.payload.versions import format_of
 
+    if answers is not None and answers.topology is not None:
+        raise TransportError(
+            Message(
+                "this version can't serialise for a cluster; use ", Hint("mode", "merge"), " instead"
+            )
+        )
     version, limits = (None, {}) if answers is None else (answers.version, answers.limits)
     return Serializer(
         format_of(version, limits, valkey=answers is not None and answers.valkey),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message
-from ..server.answers import Answers
 from ..server.options import Options
 from ..server.programs import find_program
 from ..server.settings import Server
@@ -15,7 +14,7 @@ from .redis_cli import RedisCli
 from .resend import Resending
 from .socket import SocketTransport
 
-__all__ = ["TRANSPORTS", "beyond_any_cli", "check_cluster", "choose"]
+__all__ = ["TRANSPORTS", "beyond_any_cli", "choose"]
 
 TRANSPORTS = ("auto", "redis-cli", "socket")
 
@@ -55,25 +54,10 @@ def choose(
         beyond = beyond_redis_cli(program, server, answers)
     if not beyond:
         return RedisCli(server, timeout=timeout, answers=answers)
+    server.nodes = True
     return SocketTransport(options, server=server, policy=policy, resending=resending).because(
         beyond
     )
-
-
-def check_cluster(answers: Answers | None, server: Server, transport: str) -> None:
-    """Refuse a cluster node, unless the socket transport was requested by name.
-
-    Raises:
-        TransportError: the node would answer most of the load with MOVED.
-    """
-    if transport == "auto" and answers is not None and answers.cluster:
-        message = Message(
-            f"the server at {server} is part of a cluster, and this version does not follow "
-            "MOVED; ",
-            Hint("transport", "socket"),
-            " loads the keys of this node, and reports every other key as a MOVED error",
-        )
-        raise TransportError(message)
 
 
 def beyond_any_cli(

@@ -52,16 +52,31 @@ class Lanes:
     ) -> None:
         self.server = server
         self.policy = policy
-        count = options.connections
-        self.so_far = Report("socket", connections=count)
-        window_bytes = max(WINDOW_BYTES // count, LEAST_WINDOW_BYTES)
-        windows = [ResendingWindow(resending, window_bytes) for _ in range(count)]
-        self.lanes = [Lane(self, options, window) for window in windows]
+        self.so_far = Report("socket")
+        self._options = options
+        self._resending = resending
+        self._make_lanes([server] * options.connections)
         self.pace = None if options.rate_limit is None else Pace(options.rate_limit)
         self._started = 0.0
+        self.routed = False
 
-    def attach(self, connections: Sequence[Any]) -> None:
-        """Take over connected redis-py connections, one for each lane."""
+    def _make_lanes(self, servers: Sequence[Server]) -> None:
+        count = len(servers)
+        self.so_far.connections = count
+        window_bytes = max(WINDOW_BYTES // count, LEAST_WINDOW_BYTES)
+        self.lanes = [
+            Lane(self, server, self._options, ResendingWindow(self._resending, window_bytes))
+            for server in servers
+        ]
+
+    def attach(self, connections: Sequence[Any], servers: Sequence[Server] | None = None) -> None:
+        """Take over connected redis-py connections, one for each lane.
+
+        Args:
+            servers: the node of each connection to a cluster.
+        """
+        if servers is not None:
+            self._make_lanes(servers)
         self._started = time.monotonic()
         if self.pace is not None:
             self.pace.start = self._started
@@ -149,13 +164,30 @@ class Lanes:
         # A chunk can be much larger than a window, and one on each connection would be too much.
         held = sum(window.held_bytes for window in windows)
         most = sum(window.most_bytes for window in windows)
-        return held < most and any(lane.has_room for lane in self._open)
+        lanes = self._open
+        if held >= most or (self.routed and not all(lane.window.has_room for lane in lanes)):
+            return False
+        return any(lane.has_room for lane in lanes)
 
     def add(self, chunk: Chunk) -> None:
-        """Accept the next chunk, for the connection with the least to do."""
-        lanes = self._open
-        lane = min([lane for lane in lanes if lane.has_room] or lanes, key=lambda lane: lane.load)
+        """Accept the next chunk, for its lane, or for the one with the least to do."""
+        if chunk.lane < 0:
+            lanes = self._open
+            ready = [lane for lane in lanes if lane.has_room]
+            lane = min(ready or lanes, key=lambda lane: lane.load)
+        else:
+            self.routed = True
+            lane = self._usable(self.lanes[chunk.lane])
         lane.window.add(chunk, self._position)
+
+    def _usable(self, lane: Lane) -> Lane:
+        """Return the lane, or the one that took its place."""
+        while True:
+            while lane.heir is not None:
+                lane = lane.heir
+            # A server may have closed it while it had nothing to do.
+            if not lane.finished or lane.stream is None or self._moves(lane):
+                return lane
 
     @property
     def _position(self) -> Position:
@@ -203,6 +235,7 @@ class Lanes:
             if not lane.finished or len(self._open) == 1:
                 raise
             lane.detach()
+            lane.heir = self._open[0]
             return False
         if lane.finished:
             lane.touch()
@@ -272,15 +305,22 @@ class Lane(Connection):
 
     Args:
         load: the load that it belongs to.
+        server: what it is connected to.
         options: as for Lanes.
         window: as for Connection.
+
+    Attributes:
+        heir: the lane that gets its chunks, if it was lost when all it had was answered.
     """
 
     window: ResendingWindow
+    heir: Lane | None = None
 
-    def __init__(self, load: Lanes, options: Options, window: ResendingWindow) -> None:
+    def __init__(
+        self, load: Lanes, server: Server, options: Options, window: ResendingWindow
+    ) -> None:
         super().__init__(
-            load.server, timeout=options.timeout, rate_limit=options.rate_limit, window=window
+            server, timeout=options.timeout, rate_limit=options.rate_limit, window=window
         )
         self._load = load
         self._scanner = ReplyScanner()

@@ -71,7 +71,9 @@ class SocketTransport(Transport):
         options = self.options
         opened = yield from connecting(self.server, options.timeout, options.connections)
         connections, self.answers = opened
-        self.lanes.attach(connections)
+        topology = self.answers.topology
+        servers = topology and self.server.nodes_of(topology, options.connections)
+        self.lanes.attach(connections, servers)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
         yield from self._unless_lost(self.lanes.writing(chunk))

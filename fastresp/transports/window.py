@@ -62,6 +62,7 @@ class Sending:
         self.start = start = start or Position()
         continued = chunk.first_command == start.of_writer
         self._row_base = start.first_row if continued else start.row
+        self._base = start.command - chunk.first_command
         self.end_command: int = self.first_command + chunk.commands
         self.end_reply: int = self.first_reply + len(chunk.ends)
         self.written: list[int] = []
@@ -76,7 +77,7 @@ class Sending:
         """The position in the source after its last command."""
         chunk, base = self.chunk, self._row_base
         count = chunk.commands
-        row = base + chunk.rows[count - 1] + 1
+        row = base + chunk.rows_after(count)
         return Position(self.start.command + count, row, base, chunk.first_command + count)
 
     def row(self, index: int) -> int:
@@ -85,11 +86,13 @@ class Sending:
 
     def source_index(self, index: int) -> int:
         """Return the index of one of the chunk's commands among those of all connections."""
-        return self.start.command + index
+        return self._base + self.chunk.place(index)
 
     def _rows(self, commands: int) -> int:
         """Return how many source rows its first ``commands`` commands cover, with skipped ones."""
-        return self.row(commands - 1) + 1 - self.start.row if commands else 0
+        if not commands:
+            return 0
+        return self._row_base + self.chunk.rows_after(commands) - self.start.row
 
     @property
     def at(self) -> int:

@@ -41,7 +41,7 @@ def rows(
 
 def loaders(client: redis.Redis) -> list[str]:
     """The ids of the connections of the load."""
-    return [each["id"] for each in client.client_list() if each["cmd"] in ("set", "mset", "NULL")]
+    return [each["id"] for each in client.client_list() if each["cmd"] in ("set", "mset", "rpush", "NULL")]
 
 
 def test_everything_arrives(
@@ -73,6 +73,42 @@ def test_columns(insert: Insert, server: LocalServer, client: redis.Redis) -> No
     report = insert(table, "HSET user:{id} {**}", server=server.url, connections=3)
     assert (report.rows, report.replies, client.dbsize()) == (ROWS, ROWS, ROWS)
     assert client.hgetall("user:177777") == {b"name": b"name 177777"}
+
+
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize("connections", [2, 7])
+def test_commands_of_a_key_stay_in_order(
+    insert: Insert, server: LocalServer, client: redis.Redis, connections: int, mode: str
+) -> None:
+    data = ((i % 101, i) for i in range(ROWS))
+    report = insert(
+        data, "RPUSH list:{0} {1}", server=server.url, connections=connections, mode=mode
+    )
+    assert (report.rows, report.replies) == (ROWS, ROWS)
+    for key in range(101):
+        stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
+        assert stored == [*range(key, ROWS, 101)]
+
+
+def test_order_after_connections_were_closed_unused(
+    start_server: Callable[..., LocalServer],
+) -> None:
+    """Another connection takes over the keys of a lost one, and again when that is lost."""
+    server = start_server()
+    with redis.Redis.from_url(server.url) as client:
+
+        def slow_rows() -> Iterator[tuple[int, int]]:
+            for i in range(400):
+                if i in (100, 200, 300):
+                    time.sleep(0.05)
+                    client.client_kill_filter(_id=max(loaders(client), key=int))
+                time.sleep(0.001)
+                yield i % 20, i
+
+        report = insert_sync(slow_rows(), "RPUSH {0} {1}", server=server.url, connections=4)
+        assert (report.replies, report.in_doubt) == (400, 0)
+        for key in range(20):
+            assert [int(item) for item in client.lrange(str(key), 0, -1)] == [*range(key, 400, 20)]
 
 
 def test_errors_have_their_rows(

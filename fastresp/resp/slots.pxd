@@ -1,0 +1,62 @@
+from libc.stdint cimport uint16_t
+
+from .grammar cimport known_length_end
+from .out cimport Reference
+
+cdef enum:
+    SLOTS = 16384
+    LONGEST_NAME = 24
+    # Instead of a slot:
+    NO_KEY = -1
+    UNKNOWN = -2
+    SEVERAL = -3                        # only of slot_of_all()
+
+
+# What a command does to a transaction.
+cdef enum Begins:
+    NOTHING
+    MULTI
+    EXEC                                # or DISCARD
+
+
+# Where a command has its keys; see key_positions.Positions.
+cdef struct Rule:
+    char name[LONGEST_NAME]             # in capitals
+    int size                            # of the name; 0: no rule
+    int first
+    int last
+    int step
+    int count
+    Begins begins
+
+
+# The last name read; most commands have the same.
+cdef struct LastRule:
+    char name[LONGEST_NAME]             # as it was written
+    long long size
+    const Rule *rule
+
+
+# Goes through the arguments of a chunk.
+cdef struct Walk:
+    const char *base                    # the chunk's own memory
+    const char *p                       # where the next argument begins in it
+    const Reference *large              # the next argument that is elsewhere
+    const Reference *stop
+
+
+cdef inline const char *next_argument(Walk *walk, long long *size) noexcept nogil:
+    """Return the text of the next argument."""
+    cdef const char *text = known_length_end(walk.p + 1, size)
+    if walk.large < walk.stop and walk.large.offset == text - walk.base:
+        walk.p = text + 2
+        text = walk.large.data
+        walk.large += 1
+        return text
+    walk.p = text + size[0] + 2
+    return text
+
+
+cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil
+cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil
+cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil

@@ -1,0 +1,205 @@
+# cython: language_level=3, cdivision=True
+"""The key slot of a command, as Redis Cluster has it. Source: its specification, and COMMAND."""
+
+from libc.string cimport memchr, memcmp, memcpy
+
+from .grammar cimport digits_end, known_length_end
+
+from .key_positions import POSITIONS
+
+cdef enum:
+    POLYNOMIAL = 0x1021
+    STEP = 8
+    # Places in the table of names; a power of two.
+    RULES = 1024
+
+# The CRC-16 of a byte that 0 to 7 bytes of 0 follow: a step takes 8 bytes, whose look-ups do not
+# wait for each other.
+cdef uint16_t crcs[STEP][256]
+cdef Rule rules[RULES]
+
+
+cdef int fill_crcs() noexcept:
+    cdef int byte, step, bit, crc
+    for byte in range(256):
+        crc = byte << 8
+        for step in range(STEP):
+            for bit in range(8):
+                crc = (crc << 1 ^ (POLYNOMIAL if crc & 0x8000 else 0)) & 0xFFFF
+            crcs[step][byte] = <uint16_t>crc
+    return 0
+
+
+cdef inline unsigned int place_of(const char *name, long long size) noexcept nogil:
+    """Return where the rule of a name in capitals is, or a place before it."""
+    cdef unsigned int place = <unsigned int>size
+    cdef long long i
+    for i in range(size):
+        place = place * 31 + <unsigned char>name[i]
+    return place
+
+
+cdef int add_rule(bytes name, first, last, step, count) except -1:
+    cdef unsigned int place = place_of(name, len(name))
+    cdef Rule *rule = &rules[place % RULES]
+    while rule.size:
+        place += 1
+        rule = &rules[place % RULES]
+    memcpy(rule.name, <const char *>name, len(name))
+    rule.first, rule.last, rule.step, rule.count = first, last, step, count
+    rule.size = <int>len(name)
+    if name == b"MULTI":
+        rule.begins = MULTI
+    elif name in (b"EXEC", b"DISCARD"):
+        rule.begins = EXEC
+    return 0
+
+
+fill_crcs()
+for name, positions in POSITIONS.items():
+    add_rule(name, *positions)
+
+
+cdef uint16_t crc16(const unsigned char *p, Py_ssize_t size) noexcept nogil:
+    """Return the CRC-16 of XMODEM."""
+    cdef unsigned int crc = 0
+    while size >= STEP:
+        crc = (
+            crcs[7][p[0] ^ crc >> 8] ^ crcs[6][p[1] ^ (crc & 0xFF)] ^ crcs[5][p[2]]
+            ^ crcs[4][p[3]] ^ crcs[3][p[4]] ^ crcs[2][p[5]] ^ crcs[1][p[6]] ^ crcs[0][p[7]]
+        )
+        p += STEP
+        size -= STEP
+    while size > 0:
+        crc = (crc << 8 & 0xFFFF) ^ crcs[0][crc >> 8 ^ p[0]]
+        p += 1
+        size -= 1
+    return <uint16_t>crc
+
+
+cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil:
+    """Return the slot of a key: that of what is between its first '{' and the next '}', if any."""
+    cdef const char *tag = <const char *>memchr(key, c'{', size)
+    cdef const char *stop
+    if tag is not NULL:
+        tag += 1
+        stop = <const char *>memchr(tag, c'}', key + size - tag)
+        if stop is not NULL and stop > tag:
+            key, size = tag, stop - tag
+    return crc16(<const unsigned char *>key, size) & (SLOTS - 1)
+
+
+cdef const Rule *rule_of(const char *name, long long size) noexcept nogil:
+    """Return where a command has its keys; NULL if that is unknown."""
+    cdef char[LONGEST_NAME] capitals
+    cdef unsigned int place
+    cdef const Rule *rule
+    cdef long long i
+    if size > LONGEST_NAME:
+        return NULL
+    for i in range(size):
+        capitals[i] = name[i] & ~0x20 if c'a' <= name[i] <= c'z' else name[i]
+    place = place_of(capitals, size)
+    while True:
+        rule = &rules[place % RULES]
+        if rule.size == 0:
+            return NULL
+        if rule.size == size and memcmp(rule.name, capitals, size) == 0:
+            return rule
+        place += 1
+
+
+cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
+    """Go behind a command's name, and find its rule; return its number of arguments."""
+    cdef long long words, size
+    cdef const char *text
+    walk.p = known_length_end(walk.p + 1, &words)
+    text = next_argument(walk, &size)
+    if size != last.size or memcmp(text, last.name, size) != 0:
+        last.rule = rule_of(text, size)
+        last.size = -1
+        if size <= LONGEST_NAME:
+            memcpy(last.name, text, size)
+            last.size = size
+    return words
+
+
+cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil:
+    """Return the slot of a command's first key, or why it has none.
+
+    Args:
+        walk: at the command; moves into it.
+        last: the last name read, at first of size -1; its ``rule`` becomes that of the command.
+    """
+    cdef long long words = read_name(walk, last), i, size
+    cdef const Rule *rule = last.rule
+    cdef const char *text
+    if rule is NULL:
+        return UNKNOWN
+    for i in range(1, words):
+        if rule.first == 0:
+            break
+        text = next_argument(walk, &size)
+        if i == rule.count and size == 1 and text[0] == c'0':
+            break
+        if i == rule.first:
+            return key_slot(text, size)
+    return NO_KEY
+
+
+cdef long long read_count(const char *p, long long size) noexcept nogil:
+    """Return a number of keys; 0 if it is none that a server accepts."""
+    cdef long long n = 0
+    if not 0 < size < 10 or digits_end(p, p + size) != p + size:
+        return 0
+    while size > 0:
+        n = n * 10 + (p[0] - c'0')
+        p += 1
+        size -= 1
+    return n
+
+
+cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil:
+    """Return the slot of all keys of a command; otherwise as ``slot_of()``."""
+    cdef long long words = read_name(walk, last), i, size, begin, end
+    cdef const Rule *rule = last.rule
+    cdef int slot = NO_KEY, found
+    cdef const char *text
+    if rule is NULL:
+        return UNKNOWN
+    begin = end = rule.first
+    if rule.count == 0:
+        end = rule.last if rule.last >= 0 else words + rule.last
+    elif rule.first > rule.count:
+        begin = words                   # unknown until the number of keys is read
+    for i in range(1, words):
+        text = next_argument(walk, &size)
+        if i == rule.count:
+            begin = i + 1
+            end = i + read_count(text, size) * rule.step
+        elif 0 < begin <= i <= end and (i - begin) % rule.step == 0:
+            found = key_slot(text, size)
+            if slot >= 0 and found != slot:
+                return SEVERAL
+            slot = found
+    return slot
+
+
+def slot_of_keys(bytes command not None):
+    """Return the slot of all keys of a command in RESP; -3 for several, else as ``slot()``."""
+    cdef Walk walk
+    cdef LastRule last
+    last.size = -1
+    walk.base = walk.p = command
+    walk.large = walk.stop = NULL
+    return slot_of_all(&walk, &last)
+
+
+def slot(bytes command not None):
+    """Return the slot of the first key of a command in RESP; -1 for no key, -2 if it is unknown."""
+    cdef Walk walk
+    cdef LastRule last
+    last.size = -1
+    walk.base = walk.p = command
+    walk.large = walk.stop = NULL
+    return slot_of(&walk, &last)

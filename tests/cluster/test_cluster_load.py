@@ -1,0 +1,271 @@
+"""Loads into a cluster: each key to its node, in order; what can't be sent is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from loads import Insert, insert_sync
+from local_cluster import LocalCluster
+from server_programs import need
+
+import fastresp
+import fastresp.aio
+from fastresp.server.settings import Server
+
+ROWS = 30_000
+
+
+@pytest.fixture(scope="module")
+def shared_cluster() -> Iterator[LocalCluster]:
+    need("server")
+    with LocalCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: LocalCluster) -> LocalCluster:
+    shared_cluster.empty()
+    return shared_cluster
+
+
+def pushes(count: int = ROWS, keys: int = 101) -> Iterator[tuple[int, int]]:
+    return ((i % keys, i) for i in range(count))
+
+
+def check_pushes(cluster: LocalCluster, count: int = ROWS, keys: int = 101) -> None:
+    assert min(cluster.sizes()) > 0
+    for key in range(keys):
+        stored = cluster.client_of(f"list:{key}").lrange(f"list:{key}", 0, -1)
+        assert [int(item) for item in stored] == [*range(key, count, keys)]
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+def test_every_key_on_its_node_in_order(
+    insert: Insert, cluster: LocalCluster, connections: int, mode: str
+) -> None:
+    report = insert(
+        pushes(), "RPUSH list:{0} {1}", server=cluster.url, connections=connections, mode=mode
+    )
+    assert (report.rows, report.commands, report.replies, report.failed) == (ROWS,) * 3 + (0,)
+    assert (report.in_doubt, report.unsent) == (0, 0)
+    assert (report.transport, report.connections) == ("socket", 3 * connections)
+    check_pushes(cluster)
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_from_any_node(cluster: LocalCluster, at: int) -> None:
+    url = f"redis://127.0.0.1:{cluster.ports[at]}"
+    assert fastresp.mass_insert(pushes(1000, 50), "RPUSH list:{0} {1}", server=url).replies == 1000
+    check_pushes(cluster, 1000, 50)
+    assert fastresp.mass_insert([("SET", "a", 1)], server=cluster.nodes[at].url).replies == 1
+
+
+def test_columns_and_files(cluster: LocalCluster, tmp_path: Path) -> None:
+    table = pa.table({"id": range(ROWS), "name": [f"name {i}" for i in range(ROWS)]})
+    report = fastresp.mass_insert(table, "HSET user:{id} {**}", server=cluster.url)
+    assert (report.rows, report.replies, sum(cluster.sizes())) == (ROWS, ROWS, ROWS)
+    assert cluster.client_of("user:177").hgetall("user:177") == {b"name": b"name 177"}
+    cluster.empty()
+    fastresp.dump(table, "HSET user:{id} {**}", tmp_path / "users.resp")
+    report = fastresp.mass_insert(tmp_path / "users.resp", server=cluster.url)
+    assert (report.replies, sum(cluster.sizes())) == (ROWS, ROWS)
+
+
+def test_large_values(cluster: LocalCluster) -> None:
+    value = b"v" * (1 << 20)
+    rows = [(f"key:{i}", value) for i in range(30)]
+    assert fastresp.mass_insert(rows, "SET {0} {1}", server=cluster.url).replies == 30
+    assert all(cluster.client_of(key).get(key) == value for key, _ in rows)
+
+
+def test_hash_tags(cluster: LocalCluster) -> None:
+    template = "MSET {{{id}}}:a {id} {{{id}}}:b {id}"
+    rows = [{"id": i} for i in range(500)]
+    assert fastresp.mass_insert(rows, template, server=cluster.url).failed == 0
+    assert sum(cluster.sizes()) == 1000
+
+
+def test_transactions(cluster: LocalCluster) -> None:
+    template = "MULTI; INCR {{{id}}}:a; INCR {{{id}}}:b; EXEC"
+    rows = [{"id": i % 100} for i in range(1000)]
+    report = fastresp.mass_insert(rows, template, server=cluster.url)
+    assert (report.commands, report.failed) == (4000, 0)
+    assert {cluster.client_of("{7}").get(f"{{7}}:{name}") for name in "ab"} == {b"10"}
+
+
+def test_scripts(cluster: LocalCluster) -> None:
+    script = fastresp.Script("return redis.call('SET', KEYS[1], ARGV[1])", keys=1)
+    rows = [(f"key:{i}", i) for i in range(1000)]
+    for client in cluster.clients:
+        client.script_flush()
+    report = fastresp.mass_insert(rows, [(script, "{0}", "{1}")], server=cluster.url)
+    assert (report.failed, sum(cluster.sizes())) == (0, 1000)
+
+
+REFUSED = [
+    (("MSET", "a", 1, "b", 2), '"MSET" has keys of several slots'),
+    (("PING",), '"PING" has no key'),
+    (("FLUSHALL",), '"FLUSHALL" has no key'),
+    (("BOGUS", "a"), 'it is not known where "BOGUS" has its keys'),
+    (("EVAL", "return 1", 0), '"EVAL" has no key'),
+    (("MULTI",), '"MULTI" has no key'),
+]
+
+
+@pytest.mark.parametrize(("command", "words"), REFUSED)
+def test_commands_without_a_node(
+    insert: Insert, cluster: LocalCluster, command: tuple[Any, ...], words: str
+) -> None:
+    rows = [*(("SET", f"k{i}", i) for i in range(700)), command, *[("SET", "never", 1)] * 700]
+    with pytest.raises(fastresp.EncodeError, match=f"row 700, command 700: {words}") as caught:
+        insert(rows, server=cluster.url)
+    assert (caught.value.row, caught.value.command) == (700, 700)
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.rows, report.replies, sum(cluster.sizes())) == (700, 700, 700)
+
+
+def test_transaction_over_several_slots(cluster: LocalCluster) -> None:
+    rows = [("a", "a"), ("a", "b"), ("a", "a")]
+    with pytest.raises(fastresp.EncodeError, match=r'row 1, command 6: "INCR" has keys of several'):
+        fastresp.mass_insert(rows, "MULTI; INCR {0}; INCR {1}; EXEC", server=cluster.url)
+    assert cluster.client_of("a").get("a") == b"2"
+    assert sum(cluster.sizes()) == 1
+
+
+def test_errors_have_their_rows(insert: Insert, cluster: LocalCluster) -> None:
+    wrong = [*range(0, 2000, 97)]
+    for i in wrong:
+        cluster.client_of(f"key:{i}").lpush(f"key:{i}", 1)
+    report = insert(
+        ((i,) for i in range(2000)), "INCR key:{0}", server=cluster.url, on_error="collect"
+    )
+    assert (report.replies, report.failed) == (2000, len(wrong))
+    assert sorted((error.row, error.index) for error in report.errors) == [(i, i) for i in wrong]
+    assert {error.code for error in report.errors} == {"WRONGTYPE"}
+
+
+def test_slots_that_move(cluster: LocalCluster) -> None:
+    """What the old node refuses is reported with its rows."""
+    ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
+    slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", "key:7")
+    source = cluster.clients.index(cluster.client_of("key:7"))
+    target = (source + 1) % 3
+
+    def rows() -> Iterator[tuple[int]]:
+        for i in range(20_000):
+            if i == 10_000:
+                for client in cluster.clients:
+                    client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+            yield (i,)
+
+    try:
+        report = fastresp.mass_insert(
+            ((row[0] % 10,) for row in rows()), "INCR key:{0}", server=cluster.url,
+            on_error="collect", transport="socket",
+        )  # fmt: skip
+    finally:
+        for client in cluster.clients:
+            client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[source])
+    assert report.replies == 20_000
+    assert 0 < report.failed <= 1000
+    assert {error.code for error in report.errors} == {"MOVED"}
+    assert all(error.row is not None and error.row % 10 == 7 for error in report.errors)
+
+
+def test_serialised_loads_are_refused(cluster: LocalCluster) -> None:
+    with pytest.raises(fastresp.TransportError, match="mode='merge'"):
+        fastresp.mass_insert(pushes(), "RPUSH {0} {1}", server=cluster.url, mode="serialize")
+    assert sum(cluster.sizes()) == 0
+
+
+@pytest.mark.parametrize("library", ["redis", "redis.asyncio", "valkey", "valkey.asyncio"])
+def test_cluster_clients(cluster: LocalCluster, library: str) -> None:
+    import importlib
+
+    module = importlib.import_module(library)
+    name = "ValkeyCluster" if library.startswith("valkey") else "RedisCluster"
+    client = getattr(module, name)(host="127.0.0.1", port=cluster.ports[1])
+    report = fastresp.mass_insert(pushes(1000, 50), "RPUSH list:{0} {1}", server=client)
+    assert report.replies == 1000
+    check_pushes(cluster, 1000, 50)
+    if not library.endswith("asyncio"):
+        client.close()
+
+
+def test_a_node_is_killed() -> None:
+    with LocalCluster() as cluster:
+
+        def rows() -> Iterator[tuple[int]]:
+            for i in range(200_000):
+                if i == 100_000:
+                    os.kill(cluster.nodes[1].process.pid, signal.SIGKILL)
+                yield (i,)
+
+        with pytest.raises(fastresp.TransportError) as caught:
+            insert_sync(rows(), "SET {0} 1", server=cluster.url)
+        report = caught.value.report
+        assert report is not None
+        assert f"127.0.0.1:{cluster.ports[1]}" in str(caught.value)
+        assert 0 < report.acknowledged < 200_000
+        stored = cluster.clients[0].dbsize() + cluster.clients[2].dbsize()
+        assert stored <= report.acknowledged + report.in_doubt
+
+
+def test_asyncio_source(cluster: LocalCluster) -> None:
+    async def rows() -> Any:
+        for i, row in enumerate(pushes(1000, 50)):
+            if i % 300 == 0:
+                await asyncio.sleep(0.01)
+            yield row
+
+    async def load() -> fastresp.Report:
+        return await fastresp.aio.mass_insert(rows(), "RPUSH list:{0} {1}", server=cluster.url)
+
+    assert asyncio.run(load()).replies == 1000
+    check_pushes(cluster, 1000, 50)
+
+
+def test_slots_without_a_node(start_server: Any, port: int) -> None:
+    server = start_server("--port", str(port % 50000 + 1024), "--cluster-enabled", "yes")
+    with pytest.raises(fastresp.TransportError, match="no node serves a slot"):
+        fastresp.mass_insert([("SET", "a", 1)], server=server.url)
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(8192))
+        client.config_set("cluster-require-full-coverage", "no")
+        with pytest.raises(fastresp.EncodeError, match="no node of the cluster serves slot 15,495"):
+            fastresp.mass_insert([("SET", "a", 1)], server=server.url)
+
+
+def test_password(tmp_path: Path) -> None:
+    with LocalCluster(1) as cluster:
+        cluster.clients[0].config_set("requirepass", "p@ss")
+        url = f"redis://:p%40ss@127.0.0.1:{cluster.ports[0]}"
+        assert fastresp.mass_insert([("SET", "a", 1)], server=url).replies == 1
+
+
+def test_rate_limit(cluster: LocalCluster) -> None:
+    report = fastresp.mass_insert(
+        pushes(1000, 50), "RPUSH list:{0} {1}", server=cluster.url, rate_limit=2000
+    )
+    assert report.replies == 1000
+    assert report.seconds > 0.4
+    check_pushes(cluster, 1000, 50)
+
+
+def test_settings_of_nodes(cluster: LocalCluster) -> None:
+    server = Server(cluster.nodes[0].url)
+    server.nodes = True
+    answers = server.ask(5)
+    assert answers.topology is not None
+    names = [str(each) for each in server.nodes_of(answers.topology, 2)]
+    assert sorted(set(names)) == sorted(f"127.0.0.1:{port}" for port in cluster.ports)
+    assert len(names) == 6

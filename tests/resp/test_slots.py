@@ -1,0 +1,97 @@
+"""The key slot of a command, compared with servers and with redis-py."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+from server_programs import WHEEL_SERVERS, located
+
+from fastresp import pack
+from fastresp.resp.key_positions import POSITIONS, Positions
+from fastresp.resp.slots import slot
+from fastresp.server.local_server import LocalServer
+
+NO_KEY, UNKNOWN = -1, -2
+TAGS = [
+    b"", b"{", b"}", b"{}", b"{}a", b"a{}b", b"a{b}", b"{a}{b}", b"{{a}}", b"a{b", b"}{a}", b"{a",
+    b"a}b{c}d", b"user:{17}:name", b"{" + b"x" * 100 + b"}y",
+]  # fmt: skip
+# These have their keys behind a word.
+NOT_IN_TABLE = {"MIGRATE", "XREAD", "XREADGROUP"}
+MOVABLE = [
+    (("EVAL", "return 1", 2, "a", "b"), b"a"),
+    (("EVALSHA", "0" * 40, 1, "k", "v"), b"k"),
+    (("FCALL", "f", "1", "k"), b"k"),
+    (("ZUNIONSTORE", "dest", 2, "a", "b"), b"dest"),
+    (("ZINTER", 2, "a", "b"), b"a"),
+    (("LMPOP", 1, "a", "LEFT"), b"a"),
+    (("BLMPOP", 0, 1, "a", "LEFT"), b"a"),
+    (("MSETEX", 1, "a", "v", "EX", 1), b"a"),
+    (("BITOP", "AND", "dest", "b"), b"dest"),
+    (("XGROUP", "CREATE", "s", "g", "$"), b"s"),
+    (("OBJECT", "ENCODING", "k"), b"k"),
+]
+
+
+@given(st.binary(max_size=40) | st.sampled_from(TAGS))
+def test_slot_of_a_key(key: bytes) -> None:
+    assert slot(pack("SET", key, "v")) == key_slot(key)
+
+
+@pytest.mark.parametrize("key", TAGS)
+def test_hash_tags(key: bytes) -> None:
+    assert slot(pack("get", key)) == key_slot(key)
+
+
+@pytest.mark.parametrize(("command", "key"), MOVABLE)
+def test_keys_that_move(command: tuple[object, ...], key: bytes) -> None:
+    assert slot(pack(*command)) == key_slot(key)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("PING",), ("GET",), ("EVAL", "return 1", 0), ("EVAL", "return 1", 0, "x"), ("SCRIPT", "LOAD"),
+     ("PUBLISH", "a", "b"), ("multi",), ("XGROUP",), ("MSETEX", 0)],
+)  # fmt: skip
+def test_no_key(command: tuple[object, ...]) -> None:
+    assert slot(pack(*command)) == NO_KEY
+
+
+@pytest.mark.parametrize("name", ["BOGUS", "SETT", "X" * 24, "X" * 25, "X" * 5000, "", "S\0T"])
+def test_unknown_commands(name: str) -> None:
+    assert slot(pack(name, "key")) == UNKNOWN
+
+
+@pytest.mark.parametrize("name", sorted(POSITIONS))
+def test_any_case(name: bytes) -> None:
+    words = ["1", "2", "3", "4"]
+    expected = slot(pack(name, *words))
+    assert slot(pack(name.lower(), *words)) == slot(pack(name.title(), *words)) == expected
+
+
+@pytest.mark.parametrize("name", ["redis-server", *WHEEL_SERVERS])
+def test_table_matches_the_server(name: str) -> None:
+    """Every command that the server has is in the table, with the positions that it reports."""
+    with (
+        LocalServer(program=located(name, WHEEL_SERVERS)) as server,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        known = client.command()
+    assert len(known) > 200
+    for each in known.values():
+        if each["name"].upper() in NOT_IN_TABLE:
+            continue
+        found = POSITIONS[each["name"].upper().encode()]
+        first, last, step = each["first_key_pos"], each["last_key_pos"], each["step_count"]
+        if found.count:
+            assert "movablekeys" in each["flags"]
+            assert first in (0, found.first)
+        elif found.first == 2 and not first:
+            assert each["name"].upper() in ("MEMORY", "OBJECT", "XGROUP", "XINFO")
+        elif first:
+            assert found == Positions(first, last, step), each["name"]
+        else:
+            assert found.first == 0, each["name"]

@@ -1,0 +1,131 @@
+"""A cluster on this machine, for tests: primaries, each with replicas, on free ports."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack
+from typing import Any, Self
+
+import redis
+
+from fastresp.server.local_server import LocalServer
+
+__all__ = ["SLOTS", "LocalCluster"]
+
+SLOTS = 16384
+READY_S = 20.0
+# The bus of the cluster uses the port plus 10,000.
+MOST_PORT = 55_535
+
+
+def free_port() -> int:
+    """Return a port that is free, as that of its bus."""
+    while True:
+        with socket.socket() as probe, socket.socket() as bus:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            try:
+                bus.bind(("127.0.0.1", port + 10_000 if port <= MOST_PORT else -1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+class LocalCluster:
+    """Run a cluster, in a ``with`` statement.
+
+    Args:
+        primaries: number of nodes with slots.
+        replicas: number of replicas of each.
+        program: the server to start.
+
+    Attributes:
+        nodes: the servers, the primaries first.
+        ports: of the nodes.
+        clients: a client of each node.
+    """
+
+    def __init__(
+        self, primaries: int = 3, replicas: int = 0, *, program: str | None = None
+    ) -> None:
+        self.primaries = primaries
+        self.replicas = replicas
+        self.program = program
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            count = self.primaries * (1 + self.replicas)
+            self.ports = [free_port() for _ in range(count)]
+            self.nodes = [stack.enter_context(self._node(port)) for port in self.ports]
+            self.clients = [
+                stack.enter_context(redis.Redis(port=port, protocol=2)) for port in self.ports
+            ]
+            self._join()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _node(self, port: int) -> LocalServer:
+        return LocalServer(
+            "--port", str(port), "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+            "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
+            program=self.program,
+        )  # fmt: skip
+
+    def _join(self) -> None:
+        for number, client in enumerate(self.clients):
+            if number < self.primaries:
+                first = number * SLOTS // self.primaries
+                last = (number + 1) * SLOTS // self.primaries
+                client.execute_command("CLUSTER", "ADDSLOTS", *range(first, last))
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            for port in self.ports[:number]:
+                client.execute_command("CLUSTER", "MEET", "127.0.0.1", port)
+        self._until(lambda client: self.state(client, "cluster_known_nodes") == str(len(self.ports)))
+        ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
+        for number in range(self.primaries, len(self.ports)):
+            replicated = ids[(number - self.primaries) % self.primaries]
+            self.clients[number].execute_command("CLUSTER", "REPLICATE", replicated)
+        self._until(lambda client: self.state(client, "cluster_state") == "ok")
+
+    def _until(self, reached: Any) -> None:
+        """Wait until something is true for all nodes."""
+        deadline = time.monotonic() + READY_S
+        while not all(reached(client) for client in self.clients):
+            assert time.monotonic() < deadline, "the cluster does not become ready"
+            time.sleep(0.02)
+
+    @staticmethod
+    def state(client: redis.Redis, field: str) -> str:
+        """Return a field of CLUSTER INFO."""
+        info: Any = client.execute_command("CLUSTER", "INFO")
+        if isinstance(info, dict):
+            return str(info.get(field))
+        lines = bytes(info).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)[field]
+
+    @property
+    def url(self) -> str:
+        """The URL of the first node."""
+        return f"redis://127.0.0.1:{self.ports[0]}"
+
+    def client_of(self, key: str) -> redis.Redis:
+        """Return the client of the primary of a key, by the slots given at the start."""
+        slot: int = self.clients[0].execute_command("CLUSTER", "KEYSLOT", key)
+        return next(
+            self.clients[number]
+            for number in range(self.primaries)
+            if slot < (number + 1) * SLOTS // self.primaries
+        )
+
+    def empty(self) -> None:
+        """Delete all keys."""
+        for client in self.clients[: self.primaries]:
+            client.flushall()
+
+    def sizes(self) -> list[int]:
+        """Return the number of keys of each primary."""
+        return [client.dbsize() for client in self.clients[: self.primaries]]
