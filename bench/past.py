@@ -5,8 +5,8 @@ ZADD to one sorted set, HSET of fields of one hash, or SET of 129 bytes with dis
 200,000 rows become hashes of 3, 10 or 30 fields. The ways are redis-cli reading the file of the
 single commands, the server's own speed for them; a load of single commands; and merged and
 serialised loads of rows, and of Arrow columns. They take turns on one server, on a unix socket,
-that is emptied before each load. In the first round DEBUG DIGEST must be the same after each load. A
-value is the wall time of a load; the CPU times of server and clients are in the metadata.
+that is emptied before each load. In the first round DEBUG DIGEST must be the same after each load.
+A value is the wall time of a load; the CPU times of server and clients are in the metadata.
 
     python bench/past.py -o past.json        # about 10 minutes
     FASTRESP_SERVER=valkey-server python bench/past.py --only SADD,ZADD

@@ -252,7 +252,7 @@ def test_templates_that_make_no_value(template: str, tmp_path: Path) -> None:
 def test_large_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rdb_file, "MOST_KEY_BYTES", 1_000_000)
     rows = ["x" * 1000] * 2000
-    with pytest.raises(EncodeError, match='key "key" is too large for an RDB file: .* 1,000,000'):
+    with pytest.raises(EncodeError, match=r'key "key" is too large for an RDB file: .* 1,000,000'):
         fastresp.dump(rows, "RPUSH key {0}", tmp_path / "dump.rdb", format="rdb")
     assert os.listdir(tmp_path) == []
 

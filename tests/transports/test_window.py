@@ -177,11 +177,10 @@ def test_large_argument_is_not_copied() -> None:
 def test_room_of_several_connections() -> None:
     """A chunk may be larger than a window; then the other connections get no more."""
     lanes = Lanes(Server(None), ErrorPolicy("raise"), Options(connections=3))
-    small, large = [("SET", "a", "v")], [("SET", "a", "v" * (3 * WINDOW_BYTES))]
-    for rows, room in ((small, True), (large, False)):
-        (chunk,) = Writer(chunk_seconds=60).chunks(rows)
+    for count, room in ((1, True), (3 * WINDOW_BYTES // 1000, False)):
+        rows = [("SET", "a", "v" * 1000)] * count
+        (chunk,) = Writer(chunk_bytes=1 << 30, chunk_seconds=60).chunks(rows)
         lanes.add(chunk)
         assert lanes.has_room == room
-    for lane in lanes.lanes:
-        lane.window.acknowledge(1)
+    lanes.lanes[1].window.acknowledge(count)
     assert lanes.has_room

@@ -53,4 +53,4 @@ cdef class Serializer:
     cdef int limit(self, long long row) except -1
     cdef Py_ssize_t held_bytes(self) except -1
     cdef SerializedChunk cut(self)
-    cdef int give_up(self, str words, long long row, Py_ssize_t command=*) except -1
+    cdef int give_up(self, words, long long row, Py_ssize_t command=*) except -1

@@ -421,7 +421,7 @@ cdef class Serializer:
             self.fence = chunk
         return chunk
 
-    cdef int give_up(self, str words, long long row, Py_ssize_t command=-1) except -1:
+    cdef int give_up(self, words, long long row, Py_ssize_t command=-1) except -1:
         """Refuse a command; by default the one being read."""
         command = self.at if command < 0 else command
         message = Message(f"row {row:,}, command {command:,}: ", words)

@@ -235,11 +235,13 @@ def test_value_larger_than_an_argument_may_be() -> None:
     assert keys_of(chunks) == [b"s"]
 
 
-def test_value_that_only_a_socket_could_continue() -> None:
+def test_value_that_can_not_be_continued() -> None:
     commands = [SET, *(["RPUSH", "l", f"{i}" * 100] for i in range(100))]
     serializer, chunks = serialized(commands, most_bytes=5000, chunk_bytes=1000)
     assert isinstance(serializer.error, fastresp.EncodeError)
-    assert 'key "l" needs more than 5,000 bytes' in str(serializer.error)
+    assert 'key "l" is too large for an RDB file: its items have more than 5,000 bytes' in str(
+        serializer.error
+    )
     assert serializer.error.row == serializer.error.command
     assert keys_of(chunks) == [b"s"]
 

@@ -256,7 +256,7 @@ def test_serialize_needs_the_rows_of_a_key_together(
 ) -> None:
     path = write(tmp_path / "x.csv", MIXED)
     options: dict[str, Any] = {"server": server.url, "mode": "serialize"}
-    with pytest.raises(fastresp.EncodeError, match=r"by key with read\(\) and sort_by$"):
+    with pytest.raises(fastresp.EncodeError, match=r"by key with read\(\) and sort_by\n"):
         fastresp.mass_insert(fastresp.read(path), "RPUSH list:{id} {n}", **options)
     client.flushall()
     table = fastresp.read(path, sort_by="id")
