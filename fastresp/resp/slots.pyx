@@ -56,8 +56,8 @@ cdef int add_rule(bytes name, first, last, step, count) except -1:
 
 
 fill_crcs()
-for name, positions in POSITIONS.items():
-    add_rule(name, *positions)
+for name, at in POSITIONS.items():
+    add_rule(name, at.first, at.last, at.step, at.count)
 
 
 cdef uint16_t crc16(const unsigned char *p, Py_ssize_t size) noexcept nogil:

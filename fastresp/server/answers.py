@@ -99,7 +99,7 @@ def ask(
     topology = None
     if cluster and nodes:
         slots = _call(connection, "CLUSTER", "SLOTS")
-        topology = topology_of(slots, str(getattr(connection, "host", "localhost")), place)
+        topology = topology_of(slots, getattr(connection, "host", None) or "localhost", place)
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
         cluster=cluster,

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from ..outcome.errors import TransportError
-from ..outcome.messages import Hint, Message
 
 __all__ = ["ServerLike", "pool_of"]
 

@@ -31,7 +31,7 @@ MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # No chunk has more items or bytes.
 MOST_MERGED = 1 << 40
-# The chunks of all lanes together are made of at least this many bytes, and each of at least so many.
+# The chunks of all lanes have at least this many bytes together, and each at least so many.
 ROUTED_BYTES = CHUNK_BYTES
 LEAST_ROUTED_BYTES = 1 << 16
 # With a rate limit, a merged command is sent at once: the limit for this many seconds.
@@ -261,7 +261,9 @@ def serializer(options: Options, answers: Answers | None) -> Serializer:
     if answers is not None and answers.topology is not None:
         raise TransportError(
             Message(
-                "this version can't serialise for a cluster; use ", Hint("mode", "merge"), " instead"
+                "this version can't serialise for a cluster; use ",
+                Hint("mode", "merge"),
+                " instead",
             )
         )
     version, limits = (None, {}) if answers is None else (answers.version, answers.limits)

@@ -54,7 +54,6 @@ def choose(
         beyond = beyond_redis_cli(program, server, answers)
     if not beyond:
         return RedisCli(server, timeout=timeout, answers=answers)
-    server.nodes = True
     return SocketTransport(options, server=server, policy=policy, resending=resending).because(
         beyond
     )

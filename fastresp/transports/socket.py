@@ -42,6 +42,7 @@ class SocketTransport(Transport):
         resending: Resending | None = None,
     ) -> None:
         super().__init__(server or options.server)
+        self.server.nodes = True
         self.options = options
         self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
 

@@ -6,6 +6,7 @@ import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_resp import resp
 from redis.crc import key_slot
 from server_programs import WHEEL_SERVERS, located
 
@@ -19,8 +20,8 @@ TAGS = [
     b"", b"{", b"}", b"{}", b"{}a", b"a{}b", b"a{b}", b"{a}{b}", b"{{a}}", b"a{b", b"}{a}", b"{a",
     b"a}b{c}d", b"user:{17}:name", b"{" + b"x" * 100 + b"}y",
 ]  # fmt: skip
-# These have their keys behind a word.
-NOT_IN_TABLE = {"MIGRATE", "XREAD", "XREADGROUP"}
+# The first four have their keys behind a word; the others end the connection.
+NOT_IN_TABLE = {"MIGRATE", "XREAD", "XREADGROUP", "STRALGO", "POST", "HOST:"}
 MOVABLE = [
     (("EVAL", "return 1", 2, "a", "b"), b"a"),
     (("EVALSHA", "0" * 40, 1, "k", "v"), b"k"),
@@ -67,9 +68,8 @@ def test_unknown_commands(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(POSITIONS))
 def test_any_case(name: bytes) -> None:
-    words = ["1", "2", "3", "4"]
-    expected = slot(pack(name, *words))
-    assert slot(pack(name.lower(), *words)) == slot(pack(name.title(), *words)) == expected
+    forms = (name, name.lower(), name.title())
+    assert len({slot(resp(form, b"1", b"2", b"3")) for form in forms}) == 1
 
 
 @pytest.mark.parametrize("name", ["redis-server", *WHEEL_SERVERS])

@@ -84,7 +84,9 @@ class LocalCluster:
             client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             for port in self.ports[:number]:
                 client.execute_command("CLUSTER", "MEET", "127.0.0.1", port)
-        self._until(lambda client: self.state(client, "cluster_known_nodes") == str(len(self.ports)))
+        self._until(
+            lambda client: self.state(client, "cluster_known_nodes") == str(len(self.ports))
+        )
         ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
         for number in range(self.primaries, len(self.ports)):
             replicated = ids[(number - self.primaries) % self.primaries]

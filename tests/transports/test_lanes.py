@@ -41,7 +41,11 @@ def rows(
 
 def loaders(client: redis.Redis) -> list[str]:
     """The ids of the connections of the load."""
-    return [each["id"] for each in client.client_list() if each["cmd"] in ("set", "mset", "rpush", "NULL")]
+    return [
+        each["id"]
+        for each in client.client_list()
+        if each["cmd"] in ("set", "mset", "rpush", "NULL")
+    ]
 
 
 def test_everything_arrives(
