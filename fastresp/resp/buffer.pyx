@@ -147,7 +147,7 @@ cdef class Chunk:
         Rows without commands belong to the next command.
         """
         if self.done is None:
-            return self.rows[commands - 1] + 1
+            return self.rows[commands - 1] + 1 if self.lane < 0 else self.rows_before + commands
         return self.rows_before + self.done[commands - 1]
 
     def covered(self, replies):

@@ -1,18 +1,34 @@
 from cpython.array cimport array
 
 from .buffer cimport Buffer, Chunk
-from .out cimport Reference
 from .slots cimport SLOTS, LastRule, Walk
+
+cdef enum:
+    HEAD_ROOM = 64
+
+
+# What a lane gets of one chunk.
+cdef struct Part:
+    Py_ssize_t commands                 # how many
+    Py_ssize_t size                     # their bytes, without large arguments
+    char *p                             # where the next one goes
+    Py_ssize_t at                       # its index in the share
+    Py_ssize_t end                      # offset after the last, with large arguments
+    Py_ssize_t covered                  # rows
+    long long *ends
+    long long *rows
+    long long *places
+    long long *done
 
 
 cdef class Share:
     cdef Buffer out
-    cdef array places                   # 'q': index of each command in the stream of the source
-    cdef array done                     # 'q': rows covered up to each command
-    cdef Py_ssize_t room                # capacity of both
+    cdef array places                   # 'q': index of each command in the source; None: its row
+    cdef array done                     # 'q': rows covered up to each command; None: one each
     cdef Py_ssize_t rows                # covered in all
-    cdef int add(self, Py_ssize_t row, Py_ssize_t place, Py_ssize_t rows) except -1
-    cdef int grow(self) except -1
+    cdef int reserve(self, Part *part, bint plain) except -1
+    cdef int widen(self) except -1
+    cdef void accept(self, const Part *part) noexcept
     cdef int cut(self, Py_ssize_t commands) except -1
     cdef Chunk take(self)
 
@@ -23,24 +39,27 @@ cdef class Router:
     cdef short[SLOTS] lanes             # of each slot
     cdef Py_ssize_t most_bytes
     cdef Py_ssize_t full_bytes
-    cdef LastRule last
     cdef bint strict                    # whether it is a cluster
     cdef bint transactions
     cdef readonly object error
+    cdef Part *parts                    # of each lane
+    cdef short *chosen                  # the lane of each command of a chunk
+    cdef Py_ssize_t room                # for so many commands
+    cdef LastRule last
+    cdef char[HEAD_ROOM] head           # the last command up to its key, which was argument 1
+    cdef Py_ssize_t head_size           # 0: it was not
     cdef int transaction                # the lane of an open MULTI; -1 outside
     cdef Py_ssize_t begun               # commands before it in that lane's share
     cdef int of_transaction             # the slot of its first key; NO_KEY if it has none
+    cdef bint plain                     # whether each row made one command so far
     cdef Py_ssize_t commands            # in chunks
     cdef Py_ssize_t rows                # covered by these
     cdef Py_ssize_t row                 # the last one read
+    cdef Py_ssize_t assign(self, Chunk chunk) except -1
+    cdef int look_at_rows(self, Chunk chunk, Py_ssize_t count) noexcept
+    cdef int copy(self, Chunk chunk, Py_ssize_t count) except -1
     cdef list given(self, bint everything)
-    cdef int choose(
-        self, Chunk chunk, Walk *walk, Py_ssize_t index, Py_ssize_t extra
-    ) except -1
+    cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -1
+    cdef int keep_head(self, const char *p) noexcept
     cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int slot) except -1
-    cdef int ahead(
-        self, Chunk chunk, Walk *walk, Py_ssize_t index, Py_ssize_t extra
-    ) noexcept
-    cdef int put(
-        self, Buffer out, Walk *walk, const char *start, const char *end, const Reference *stop
-    ) except -1
+    cdef int ahead(self, Chunk chunk, Py_ssize_t index) noexcept

@@ -2,22 +2,29 @@
 """Distribute the commands of a source over lanes by key slot, so that those of a key stay in order."""
 
 from cpython.array cimport clone, resize
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
 
-from .buffer cimport append, append_reference, end_command, rollback
+from .buffer cimport append, append_reference, make_room, rollback
 from .grammar cimport known_length_end
-from .out cimport Reference, digits, full_size
+from .out cimport Reference, digits, full_size, put_copy
 from .slots cimport (
     EXEC,
     MULTI,
     NO_KEY,
+    NOTHING,
     SEVERAL,
     SLOTS,
     UNKNOWN,
+    Rule,
     Walk,
+    key_slot,
     next_argument,
     slot_of,
     slot_of_all,
 )
+from .verbs cimport next_word
 
 from ..outcome.errors import EncodeError
 from ..outcome.excerpts import shown_argument
@@ -25,6 +32,11 @@ from ..outcome.excerpts import shown_argument
 cdef array LONGLONGS = array("q")
 
 cdef enum:
+    # Room behind the commands for headers of large arguments, which are copied anyway.
+    BEHIND = 64
+    # The bytes before a key that are compared at once.
+    LEAST_HEAD = 8
+    MOST_HEAD = 64
     # What the header and the end of a large argument have besides the digits: "$", CRLF.
     AROUND = 3
     CRLF = 2
@@ -32,7 +44,7 @@ cdef enum:
     NAME_SHOWN = 40
 
 
-cdef const char *end_of(
+cdef inline const char *end_of(
     Chunk chunk, Py_ssize_t index, const Reference **large, Py_ssize_t *extra
 ) noexcept:
     """Return the end of a command in the chunk's own memory.
@@ -55,43 +67,61 @@ cdef class Share:
     def __cinit__(self, Py_ssize_t start_capacity):
         self.out = Buffer(start_capacity)
 
-    cdef int add(self, Py_ssize_t row, Py_ssize_t place, Py_ssize_t rows) except -1:
-        """End a command, made from a row; it is the first of so many rows."""
-        cdef Py_ssize_t at = self.out.commands
-        if at == self.room:
-            self.grow()
-        self.places.data.as_longlongs[at] = place
-        self.rows += rows
-        self.done.data.as_longlongs[at] = self.rows
-        return end_command(self.out, row)
+    cdef int reserve(self, Part *part, bint plain) except -1:
+        """Make room for the commands counted in a part, and let it point there."""
+        cdef Buffer out = self.out
+        cdef Py_ssize_t room
+        part.p = make_room(out, part.size + BEHIND)
+        while out.room < out.commands + part.commands:
+            out.grow_marks()
+        if not plain:
+            self.widen()
+            part.places = self.places.data.as_longlongs
+            part.done = self.done.data.as_longlongs
+        part.ends, part.rows = out.ends.data.as_longlongs, out.rows.data.as_longlongs
+        part.at, part.end, part.covered = out.commands, full_size(&out.out), self.rows
+        return 0
 
-    cdef int grow(self) except -1:
-        cdef Py_ssize_t room = self.room + self.room // 2
-        if self.room:
-            resize(self.places, room)
-            resize(self.done, room)
-        else:
-            room = self.out.start_capacity // 128 + 16
+    cdef int widen(self) except -1:
+        """Give the other marks as much room as the ends and rows have."""
+        cdef Py_ssize_t room = self.out.room, i
+        if self.places is None:
             self.places = clone(LONGLONGS, room, False)
             self.done = clone(LONGLONGS, room, False)
-        self.room = room
+            for i in range(self.out.commands):      # so far each row made one command
+                self.places.data.as_longlongs[i] = self.out.rows.data.as_longlongs[i]
+                self.done.data.as_longlongs[i] = i + 1
+        elif len(self.places) < room:
+            resize(self.places, room)
+            resize(self.done, room)
         return 0
+
+    cdef void accept(self, const Part *part) noexcept:
+        """Count what was written into a part."""
+        self.out.out.p = part.p
+        self.out.commands = part.at
+        self.rows = part.covered
 
     cdef int cut(self, Py_ssize_t commands) except -1:
         """Drop all but the first commands."""
         rollback(self.out, commands)
-        self.rows = self.done[commands - 1] if commands else 0
+        if self.done is None:
+            self.rows = commands
+        else:
+            self.rows = self.done.data.as_longlongs[commands - 1] if commands else 0
         return 0
 
     cdef Chunk take(self):
         """Return a chunk of the commands, and start over."""
         cdef Py_ssize_t count = self.out.commands
         cdef Chunk chunk = self.out.take()
-        resize(self.places, count)
-        resize(self.done, count)
-        chunk.places, chunk.done = self.places, self.done
+        chunk.places = chunk.rows
+        if self.places is not None:
+            resize(self.places, count)
+            resize(self.done, count)
+            chunk.places, chunk.done = self.places, self.done
         self.places = self.done = None
-        self.room = self.rows = 0
+        self.rows = 0
         return chunk
 
 
@@ -119,7 +149,7 @@ cdef class Router:
         of_slots=None, bint transactions=True,
     ):
         cdef int slot
-        self.shares = [Share(most_bytes + most_bytes // 2) for _ in range(lanes)]
+        self.shares = [Share(2 * most_bytes + full_bytes // lanes) for _ in range(lanes)]
         self.mergers = mergers
         self.most_bytes = most_bytes
         self.full_bytes = full_bytes
@@ -127,45 +157,119 @@ cdef class Router:
         self.transactions = transactions
         for slot in range(SLOTS):
             self.lanes[slot] = of_slots[slot] if self.strict else <short>(slot * lanes // SLOTS)
+        self.parts = <Part *>malloc(lanes * sizeof(Part))
+        if self.parts is NULL:
+            raise MemoryError(f"no memory for {lanes:,} lanes")
         self.last.size = -1
         self.transaction = -1
         self.row = -1
+        self.plain = True
+
+    def __dealloc__(self):
+        free(self.parts)
+        free(self.chosen)
 
     def route(self, Chunk chunk not None):
         """Add the commands of a chunk; return the chunks of the lanes that have enough."""
+        cdef Py_ssize_t count
+        if self.error is not None:
+            return []
+        memset(self.parts, 0, len(self.shares) * sizeof(Part))
+        count = self.assign(chunk)
+        self.look_at_rows(chunk, count)
+        self.copy(chunk, count)
+        if self.error is not None and self.transaction >= 0:
+            (<Share>self.shares[self.transaction]).cut(self.begun)
+        return self.given(self.error is not None or chunk.total() < self.full_bytes)
+
+    cdef Py_ssize_t assign(self, Chunk chunk) except -1:
+        """Choose a lane for each command; return for how many, which are all but after an error."""
         cdef Walk walk
-        cdef Py_ssize_t i, row, extra = 0
+        cdef Py_ssize_t i, extra = 0, count = len(chunk.ends)
         cdef const Reference *large = chunk.references
         cdef const char *start = chunk.data
         cdef const char *end
-        cdef Share share
+        cdef long long size
+        cdef int lane
+        cdef Part *part
+        if count > self.room:
+            free(self.chosen)
+            self.room = 0
+            self.chosen = <short *>malloc(count * sizeof(short))
+            if self.chosen is NULL:
+                raise MemoryError(f"no memory for {count:,} commands")
+            self.room = count
         walk.base = start
         walk.stop = large + chunk.n_references
-        for i in range(len(chunk.ends) if self.error is None else 0):
+        for i in range(count):
             walk.p, walk.large = start, large
-            try:
-                share = self.shares[self.choose(chunk, &walk, i, extra)]
-            except EncodeError as error:
-                self.error = error
-                if self.transaction >= 0:
-                    share = self.shares[self.transaction]
-                    share.cut(self.begun)
-                return self.given(True)
-            walk.large = large
             end = end_of(chunk, i, &large, &extra)
-            try:
-                if walk.large is large:
-                    append(share.out, start, end - start)
-                else:
-                    self.put(share.out, &walk, start, end, large)
-                row = chunk.rows.data.as_longlongs[i]
-                share.add(row, chunk.first_command + i, row - self.row)
-            except BaseException:
-                rollback(share.out, share.out.commands)
-                raise
-            self.row = row
+            lane = -1
+            if self.head_size and end - start > self.head_size and walk.large is large:
+                if same_head(start, self.head, self.head_size):
+                    walk.p = known_length_end(start + self.head_size + 1, &size)
+                    lane = self.lanes[key_slot(walk.p, size)]
+            if lane < 0:
+                try:
+                    lane = self.choose(chunk, &walk, i)
+                except EncodeError as error:
+                    self.error = error
+                    return i
+            self.chosen[i] = <short>lane
+            part = &self.parts[lane]
+            part.commands += 1
+            part.size += end - start
             start = end
-        return self.given(chunk.total() < self.full_bytes)
+        return count
+
+    cdef int look_at_rows(self, Chunk chunk, Py_ssize_t count) noexcept:
+        """Find out whether each row still makes one command, whose index is then that of the row."""
+        cdef long long *rows = chunk.rows.data.as_longlongs
+        cdef Py_ssize_t i
+        for i in range(count if self.plain else 0):
+            if rows[i] != chunk.first_command + i:
+                self.plain = False
+                break
+        return 0
+
+    cdef int copy(self, Chunk chunk, Py_ssize_t count) except -1:
+        """Copy commands to the shares of their lanes."""
+        cdef Py_ssize_t i, extra = 0, lane
+        cdef const Reference *large = chunk.references
+        cdef const Reference *first
+        cdef const char *start = chunk.data
+        cdef const char *end
+        cdef long long *rows = chunk.rows.data.as_longlongs
+        cdef Part *part
+        cdef Share share
+        for lane in range(len(self.shares)):
+            if self.parts[lane].commands:
+                (<Share>self.shares[lane]).reserve(&self.parts[lane], self.plain)
+        for i in range(count):
+            part = &self.parts[self.chosen[i]]
+            first = large
+            end = end_of(chunk, i, &large, &extra)
+            if first is large:
+                part.p = put_copy(part.p, start, end - start)
+                part.end += end - start
+            else:
+                share = self.shares[self.chosen[i]]
+                share.out.out.p = part.p
+                put_with_large(share.out, chunk.data, start, end, first, large)
+                part.p, part.end = share.out.out.p, full_size(&share.out.out)
+            part.ends[part.at] = part.end
+            part.rows[part.at] = rows[i]
+            part.covered += rows[i] - self.row
+            if not self.plain:
+                part.places[part.at] = chunk.first_command + i
+                part.done[part.at] = part.covered
+            part.at += 1
+            self.row = rows[i]
+            start = end
+        for lane in range(len(self.shares)):
+            if self.parts[lane].commands:
+                (<Share>self.shares[lane]).accept(&self.parts[lane])
+        return 0
 
     def flush(self):
         """Return the chunks of all that is left."""
@@ -183,15 +287,17 @@ cdef class Router:
                 chunk.lane = lane
                 chunk.first_command, chunk.rows_before = self.commands, self.rows
                 self.commands += len(chunk.ends)
-                self.rows += chunk.done[len(chunk.done) - 1]
+                self.rows = chunk.rows_after(len(chunk.ends))
                 chunks.append(chunk if self.mergers is None else self.mergers[lane].merge(chunk))
         return chunks
 
-    cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index, Py_ssize_t extra) except -1:
-        """Return the lane of a command; so many bytes before it are elsewhere."""
+    cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -1:
+        """Return the lane of a command at which the walk is."""
         cdef Walk start = walk[0]
         cdef int slot = slot_of_all(walk, &self.last) if self.strict else slot_of(walk, &self.last)
-        cdef int begins = 0 if self.last.rule is NULL else self.last.rule.begins, lane
+        cdef const Rule *rule = self.last.rule
+        cdef int begins = NOTHING if rule is NULL else rule.begins, lane
+        self.head_size = 0
         if self.transaction >= 0:
             if self.strict and slot != NO_KEY and slot != self.of_transaction:
                 self.refuse(chunk, &start, index, SEVERAL)
@@ -200,8 +306,7 @@ cdef class Router:
                 self.transaction = -1
             return lane
         if begins == MULTI and not (self.strict and not self.transactions):
-            walk[0] = start
-            slot = self.of_transaction = self.ahead(chunk, walk, index, extra)
+            slot = self.of_transaction = self.ahead(chunk, index)
         lane = self.lanes[slot] if slot >= 0 else -1
         if lane < 0:
             if self.strict:
@@ -209,8 +314,21 @@ cdef class Router:
             lane = 0
         if begins == MULTI:
             self.transaction = lane
-            self.begun = (<Share>self.shares[lane]).out.commands
+            self.begun = (<Share>self.shares[lane]).out.commands + self.parts[lane].commands
+        elif slot >= 0 and rule.first == 1 and (rule.last == 1 or not self.strict):
+            self.keep_head(start.p)
         return lane
+
+    cdef int keep_head(self, const char *p) noexcept:
+        """Keep what comes before a key that is argument 1: most commands begin with the same."""
+        cdef const char *begin = p
+        cdef long long words, size
+        p = known_length_end(p + 1, &words)
+        next_word(&p, &size)
+        if LEAST_HEAD <= p - begin <= MOST_HEAD:
+            self.head_size = p - begin
+            memcpy(self.head, begin, p - begin)
+        return 0
 
     cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int slot) except -1:
         """Raise for a command that has no node."""
@@ -235,32 +353,55 @@ cdef class Router:
         place = chunk.first_command + index
         raise EncodeError(f"row {row:,}, command {place:,}: {why}", command=place, row=row)
 
-    cdef int ahead(
-        self, Chunk chunk, Walk *walk, Py_ssize_t index, Py_ssize_t extra
-    ) noexcept:
+    cdef int ahead(self, Chunk chunk, Py_ssize_t index) noexcept:
         """Return the slot of the first key in a transaction that begins at a command; or NO_KEY."""
-        cdef const Reference *large = walk.large
-        cdef Py_ssize_t i
+        cdef Walk walk
+        cdef const Reference *large = chunk.references
+        cdef Py_ssize_t i, extra = 0
         cdef int slot
+        walk.base = walk.p = chunk.data
+        walk.stop = large + chunk.n_references
+        for i in range(index + 1):
+            walk.p = end_of(chunk, i, &large, &extra)
         for i in range(index + 1, len(chunk.ends)):
-            walk.p, walk.large = end_of(chunk, i - 1, &large, &extra), large
-            slot = slot_of(walk, &self.last)
+            walk.large = large
+            slot = slot_of(&walk, &self.last)
             if slot >= 0:
                 return slot
             if self.last.rule is not NULL and self.last.rule.begins == EXEC:
                 break
+            walk.p = end_of(chunk, i, &large, &extra)
         return NO_KEY
 
-    cdef int put(
-        self, Buffer out, Walk *walk, const char *start, const char *end, const Reference *stop
-    ) except -1:
-        """Append a command with large arguments, without copying these."""
-        cdef const Reference *large = walk.large
-        cdef const char *at
-        while large < stop:
-            at = walk.base + large.offset
-            append(out, start, at - digits(large.size) - AROUND - start)
-            append_reference(out, <object>large.owner, large.data, large.size)
-            start = at + CRLF
-            large += 1
-        return append(out, start, end - start)
+
+cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noexcept nogil:
+    """Compare at least 8 bytes; memcmp() would be a call."""
+    cdef uint64_t a, b
+    cdef Py_ssize_t i = 0
+    while i + 8 < size:
+        memcpy(&a, p + i, 8)
+        memcpy(&b, head + i, 8)
+        if a != b:
+            return False
+        i += 8
+    memcpy(&a, p + size - 8, 8)
+    memcpy(&b, head + size - 8, 8)
+    return a == b
+
+
+cdef int put_with_large(
+    Buffer out, const char *base, const char *start, const char *end, const Reference *large,
+    const Reference *stop,
+) except -1:
+    """Append a command with large arguments, without copying these.
+
+    There must be room for the rest.
+    """
+    cdef const char *at
+    while large < stop:
+        at = base + large.offset
+        append(out, start, at - digits(large.size) - AROUND - start)
+        append_reference(out, <object>large.owner, large.data, large.size)
+        start = at + CRLF
+        large += 1
+    return append(out, start, end - start)
