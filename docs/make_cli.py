@@ -110,6 +110,7 @@ DRY_RUN = """\
 | `unknown_commands` | Commands that the server does not have. |
 | `wrong_arity` | Commands with too many or too few arguments. |
 | `wrong_types` | Keys that hold another type than the command expects. |
+| `existing` | Keys that exist, with `--mode serialize` unless `--exists` allows them. |
 | `checked_keys` | Number of keys checked. |
 | `problems` | Every problem found, one sentence each; empty with exit code 0. |
 | `asked` | What the load would ask about first, such as commands that delete; else `null`. |

@@ -325,7 +325,7 @@ def _check_options(how: How) -> None:
         max_payload_bytes=how.max_payload_bytes,
     )  # fmt: skip
     try:
-        Server(how.server)
+        Server(how.server, nodes=True)
     except TransportError as error:
         raise ValueError(error.args[0]) from None
     beyond = beyond_any_cli(asked, policy)

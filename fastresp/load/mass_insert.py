@@ -195,7 +195,7 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
             add_report(cancellation, nothing, str(nothing))
             raise
         with reporting(options.progress, data) as show, policy:
-            server = as_server(options.server, template)
+            server = as_server(options.server, template, nodes=True)
             if options.mode == "merge":
                 server.wishes = over_any_keys(template)
             elif options.mode == "serialize":

@@ -14,13 +14,13 @@ class Positions(NamedTuple):
         first: the first of them; 0 if there is none.
         last: the last of them; negative from the end.
         step: arguments from one to the next.
-        count: the argument with the number of keys, which follow it; 0 if there is none.
+        number_at: the argument with the number of keys, which follow it; 0 if there is none.
     """
 
     first: int
     last: int = 0
     step: int = 1
-    count: int = 0
+    number_at: int = 0
 
 
 _NAMES = {

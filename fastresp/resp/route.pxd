@@ -44,13 +44,13 @@ cdef class Router:
     cdef readonly object error
     cdef Part *parts                    # of each lane
     cdef short *chosen                  # the lane of each command of a chunk
-    cdef Py_ssize_t room                # for so many commands
+    cdef Py_ssize_t room                # for this many commands
     cdef LastRule last
     cdef char[HEAD_ROOM] head           # the last command up to its key, which was argument 1
     cdef Py_ssize_t head_size           # 0: it was not
     cdef int transaction                # the lane of an open MULTI; -1 outside
     cdef Py_ssize_t begun               # commands before it in that lane's share
-    cdef int of_transaction             # the slot of its first key; NO_KEY if it has none
+    cdef int of_transaction             # the slot of its first key; NO_KEY without one
     cdef bint plain                     # whether each row made one command so far
     cdef Py_ssize_t commands            # in chunks
     cdef Py_ssize_t rows                # covered by these

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Distribute the commands of a source over lanes by key slot, so that those of a key stay in order."""
+"""Distribute the commands of a source over lanes by key slot: those of a key stay in order."""
 
 from cpython.array cimport clone, resize
 from libc.stdint cimport uint64_t
@@ -70,7 +70,6 @@ cdef class Share:
     cdef int reserve(self, Part *part, bint plain) except -1:
         """Make room for the commands counted in a part, and let it point there."""
         cdef Buffer out = self.out
-        cdef Py_ssize_t room
         part.p = make_room(out, part.size + BEHIND)
         while out.room < out.commands + part.commands:
             out.grow_marks()
@@ -223,7 +222,7 @@ cdef class Router:
         return count
 
     cdef int look_at_rows(self, Chunk chunk, Py_ssize_t count) noexcept:
-        """Find out whether each row still makes one command, whose index is then that of the row."""
+        """Find out whether each row still makes one command, so that both have the same index."""
         cdef long long *rows = chunk.rows.data.as_longlongs
         cdef Py_ssize_t i
         for i in range(count if self.plain else 0):

@@ -10,21 +10,25 @@ from .key_positions import POSITIONS
 cdef enum:
     POLYNOMIAL = 0x1021
     STEP = 8
-    # Places in the table of names; a power of two.
-    RULES = 1024
+    # Places in the table of names; a power of two, and about twice the names.
+    RULES = 2048
+    MOST_NAMES = 1000
+    # A key further behind is not expected.
+    MOST_FIRST = 1000
 
 # The CRC-16 of a byte that 0 to 7 bytes of 0 follow: a step takes 8 bytes, whose look-ups do not
 # wait for each other.
 cdef uint16_t crcs[STEP][256]
 cdef Rule rules[RULES]
+cdef int names = 0
 
 
 cdef int fill_crcs() noexcept:
-    cdef int byte, step, bit, crc
+    cdef int byte, step, _, crc
     for byte in range(256):
         crc = byte << 8
         for step in range(STEP):
-            for bit in range(8):
+            for _ in range(8):
                 crc = (crc << 1 ^ (POLYNOMIAL if crc & 0x8000 else 0)) & 0xFFFF
             crcs[step][byte] = <uint16_t>crc
     return 0
@@ -40,6 +44,7 @@ cdef inline unsigned int place_of(const char *name, long long size) noexcept nog
 
 
 cdef int add_rule(bytes name, first, last, step, count) except -1:
+    global names
     cdef unsigned int place = place_of(name, len(name))
     cdef Rule *rule = &rules[place % RULES]
     while rule.size:
@@ -48,6 +53,7 @@ cdef int add_rule(bytes name, first, last, step, count) except -1:
     memcpy(rule.name, <const char *>name, len(name))
     rule.first, rule.last, rule.step, rule.count = first, last, step, count
     rule.size = <int>len(name)
+    names += 1
     if name == b"MULTI":
         rule.begins = MULTI
     elif name in (b"EXEC", b"DISCARD"):
@@ -55,9 +61,14 @@ cdef int add_rule(bytes name, first, last, step, count) except -1:
     return 0
 
 
+cdef int fill_rules() except -1:
+    for name, at in POSITIONS.items():
+        add_rule(name, at.first, at.last, at.step, at.number_at)
+    return 0
+
+
 fill_crcs()
-for name, at in POSITIONS.items():
-    add_rule(name, at.first, at.last, at.step, at.count)
+fill_rules()
 
 
 cdef uint16_t crc16(const unsigned char *p, Py_ssize_t size) noexcept nogil:
@@ -125,7 +136,7 @@ cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil:
-    """Return the slot of a command's first key, or why it has none.
+    """Return the slot of a command's first key, or why there is none.
 
     Args:
         walk: at the command; moves into it.
@@ -193,6 +204,18 @@ def slot_of_keys(bytes command not None):
     walk.base = walk.p = command
     walk.large = walk.stop = NULL
     return slot_of_all(&walk, &last)
+
+
+def learn(bytes name not None, int first, int last, int step):
+    """Add where a command has its keys, unless that is known or can't be."""
+    cdef bint keyless = first == 0
+    if (
+        0 < len(name) <= LONGEST_NAME
+        and (keyless or (0 < first <= MOST_FIRST and 0 < step <= MOST_FIRST))
+        and names < MOST_NAMES
+        and rule_of(name, len(name)) is NULL
+    ):
+        add_rule(name, first, last, 1 if keyless else step, 0)
 
 
 def slot(bytes command not None):

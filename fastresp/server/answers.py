@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..encode.template import Scripts
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.excerpts import shown_reply
 from ..resp.grammar import BULK_BYTES
-from .cluster import Topology, topology_of
+from .cluster import Topology, positions_of, topology_of
 from .rehearsal import Refused, Rehearsed, rehearse
 
 __all__ = ["Answers", "ask", "check_alive", "check_surplus", "load_scripts", "parse_info"]
@@ -41,6 +41,8 @@ class Answers:
     port: int | None
     # Of the cluster, if it is a node of one and was asked.
     topology: Topology | None = None
+    # Where its commands have the first and the last key, and the step from key to key.
+    positions: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
 
 
 def ask(
@@ -96,14 +98,17 @@ def ask(
     _check_state(info, place, reading=reading or (cluster and nodes))
     if refused is not None:
         raise _refused(refused, place)
-    topology = None
+    topology, positions = None, {}
     if cluster and nodes:
         slots = _call(connection, "CLUSTER", "SLOTS")
+        with suppress(redis.ResponseError):
+            positions = positions_of(_call(connection, "COMMAND"))
         topology = topology_of(slots, getattr(connection, "host", None) or "localhost", place)
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
         cluster=cluster,
         topology=topology,
+        positions=positions,
         echo_refused=echo_refused,
         max_bulk_bytes=_bulk_limit(settings),
         lacking=lacking,

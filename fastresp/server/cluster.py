@@ -8,7 +8,7 @@ from typing import Any
 from ..outcome.errors import TransportError
 from ..outcome.excerpts import shown_reply
 
-__all__ = ["SLOTS", "Topology", "topology_of"]
+__all__ = ["SLOTS", "Topology", "positions_of", "topology_of"]
 
 SLOTS = 16384
 # The name that a node sends for an endpoint which it does not know.
@@ -61,4 +61,20 @@ def topology_of(reply: Any, host: str, place: str) -> Topology:
             f"can't use the cluster at {place}: no node serves a slot; create the cluster with "
             "redis-cli --cluster create"
         )
+    return found
+
+
+def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
+    """Return where commands have their keys: the first, the last, and the step.
+
+    Args:
+        reply: to COMMAND. Commands whose keys move are left out.
+    """
+    found = {}
+    for each in reply if isinstance(reply, list) else []:
+        match each:
+            case [bytes(name), int(_), [*flags], int(first), int(last), int(step), *_] if (
+                b"movablekeys" not in flags
+            ):
+                found[name.upper()] = first, last, step
     return found

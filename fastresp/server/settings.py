@@ -31,9 +31,11 @@ OPEN_TIMEOUT_S = 30.0
 HANDSHAKE_TIMEOUT_S = 1.0
 
 
-def as_server(like: ServerLike | Server, template: Template | None = None) -> Server:
-    """Return the settings of a server, for the commands of a template."""
-    return like if isinstance(like, Server) else Server(like, template=template)
+def as_server(
+    like: ServerLike | Server, template: Template | None = None, *, nodes: bool = False
+) -> Server:
+    """Return the settings of a server, for the commands of a template; ``nodes`` as for Server."""
+    return like if isinstance(like, Server) else Server(like, template=template, nodes=nodes)
 
 
 class Server:
@@ -45,10 +47,12 @@ class Server:
             ``REDIS_URL``, else ``redis://localhost:6379/0``.
         template: check its commands, and load its scripts, on the first connection.
         reading: nothing will be written, so a replica is enough.
+        nodes: if it is a node of a cluster, ``open_all()`` connects to all its primaries.
 
     Raises:
         ValueError: the URL can't be read.
         TypeError: it is neither a URL nor a client.
+        TransportError: it is a client of a cluster, without ``nodes``.
     """
 
     def __init__(
@@ -57,17 +61,17 @@ class Server:
         *,
         template: Template | None = None,
         reading: bool = False,
+        nodes: bool = False,
     ) -> None:
         self.reading = reading
+        self.nodes = nodes
         self.rehearsal = rehearsal_of(template)
         # Commands to try, whose refusal is no error.
         self.wishes: list[tuple[bytes, ...]] = []
         # Whether to ask for the settings that limit compact encodings.
         self.limits = False
-        # Whether to connect to all primaries, if the server is a node of a cluster.
-        self.nodes = False
         self.scripts = {} if template is None else template.scripts
-        pool = pool_of(server)
+        pool = pool_of(server, nodes=nodes)
         self.connection_class: type[Any] = pool.connection_class
         self.settings: dict[str, Any] = {
             name: value
@@ -157,8 +161,9 @@ class Server:
             TransportError: it can't be reached or used; the message includes its own words.
             TransportTimeout: it does not answer.
         """
-        connections, answers = self.open_all(1, timeout, with_scripts=False)
-        for connection in connections:
+        each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
+        with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
+            connection, answers = self._open_first(each, opening)
             connection.disconnect()
         return answers
 
@@ -171,12 +176,10 @@ class Server:
         [connection], answers = self.open_all(1, timeout)
         return connection, answers
 
-    def open_all(
-        self, count: int, timeout: float | None, *, with_scripts: bool = True
-    ) -> tuple[list[Any], Answers]:
+    def open_all(self, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
         """Do what ``open()`` does for several connections; if one fails, close all.
 
-        Only the first connection checks the server and loads the scripts.
+        Only the first connection checks the server, and the first to a server loads the scripts.
         """
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
@@ -184,7 +187,7 @@ class Server:
             if answers.topology is not None:
                 first.disconnect()
                 return self._open_nodes(answers.topology, count, each, opening), answers
-            if with_scripts and self.scripts:
+            if self.scripts:
                 with self._explained():
                     load_scripts(first, str(self), self.scripts)
                     check_surplus(first, str(self))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from ..outcome.errors import TransportError
 
-__all__ = ["ServerLike", "pool_of"]
+__all__ = ["ServerLike", "is_cluster", "pool_of"]
 
 
 class Client(Protocol):
@@ -40,13 +40,17 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def pool_of(server: ServerLike) -> Any:
+def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
     """Return a connection pool, or an object with its connection class and settings.
+
+    Args:
+        server: a URL or a client.
+        nodes: whether a client of a cluster may be passed.
 
     Raises:
         ValueError: the URL can't be read.
         TypeError: it is neither a URL nor a client.
-        TransportError: it is a Sentinel client that can't be used.
+        TransportError: it is a Sentinel client that can't be used, or a client of a cluster.
     """
     import redis
 
@@ -58,11 +62,20 @@ def pool_of(server: ServerLike) -> Any:
         return server.connection_pool
     if _is_any(server, CLIENTS):
         return _Translated(server.connection_pool)
-    if _is_any(server, CLUSTERS):
+    if is_cluster(server):
+        if not nodes:
+            raise TransportError(
+                "only mass_insert() can use a whole cluster; pass the URL of one of its nodes"
+            )
         return _Translated(_pool_of_cluster(server))
     raise TypeError(
         f"server must be a URL or a client of redis-py or valkey-py, not {type(server).__name__}"
     )
+
+
+def is_cluster(server: object) -> bool:
+    """Return whether this is a client of a whole cluster."""
+    return _is_any(server, CLUSTERS)
 
 
 def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:

@@ -7,18 +7,20 @@ from itertools import chain
 from operator import call
 from typing import TYPE_CHECKING, Any
 
+from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.template import Template
 from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message
 from ..resp.buffer import Chunk
 from ..resp.merge import Merger
 from ..resp.route import Router
+from ..resp.slots import learn
 from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, own
 from ..server.options import PAYLOAD_BYTES, Options
 from .files import Table
 from .files.resp import RespFile
-from .source import CHUNK_BYTES, Encoder, encoding, is_columns, release
+from .source import Encoder, encoding, is_columns, release
 
 if TYPE_CHECKING:
     from ..encode.payload.serializer import Serializer
@@ -31,7 +33,7 @@ MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # No chunk has more items or bytes.
 MOST_MERGED = 1 << 40
-# The chunks of all lanes have at least this many bytes together, and each at least so many.
+# The least bytes of the chunks of all lanes together, and of each.
 ROUTED_BYTES = CHUNK_BYTES
 LEAST_ROUTED_BYTES = 1 << 16
 # With a rate limit, a merged command is sent at once: the limit for this many seconds.
@@ -224,6 +226,9 @@ def router(options: Options, answers: Answers | None, *, transactions: bool) -> 
     count = lanes = options.connections
     topology = None if answers is None else answers.topology
     of_slots = None
+    if answers is not None:
+        for name, positions in answers.positions.items():
+            learn(name, *positions)
     if topology is not None:
         lanes = count * len(topology.nodes)
         of_slots = [

@@ -7,6 +7,7 @@ from ..outcome.messages import Hint, Message
 from ..server.options import Options
 from ..server.programs import find_program
 from ..server.settings import Server
+from ..server.url_or_client import is_cluster
 from .base import Transport
 from .cli_options import beyond_redis_cli
 from .error_policy import ErrorPolicy
@@ -33,6 +34,8 @@ def choose(
         raise ValueError(f"transport must be 'auto', 'redis-cli' or 'socket', not {transport!r}")
     beyond = beyond_any_cli(options, policy, resending)
     if transport == "redis-cli":
+        if is_cluster(options.server):
+            beyond = "redis-cli --pipe can't load a whole cluster"
         if beyond:
             raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
         return RedisCli(server, timeout=timeout)

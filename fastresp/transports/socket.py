@@ -42,7 +42,6 @@ class SocketTransport(Transport):
         resending: Resending | None = None,
     ) -> None:
         super().__init__(server or options.server)
-        self.server.nodes = True
         self.options = options
         self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
 
@@ -72,8 +71,9 @@ class SocketTransport(Transport):
         options = self.options
         opened = yield from connecting(self.server, options.timeout, options.connections)
         connections, self.answers = opened
-        topology = self.answers.topology
-        servers = topology and self.server.nodes_of(topology, options.connections)
+        servers = None
+        if self.answers.topology is not None:
+            servers = self.server.nodes_of(self.answers.topology, options.connections)
         self.lanes.attach(connections, servers)
 
     def writing(self, chunk: Chunk) -> Steps[None]:

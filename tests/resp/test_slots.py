@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import redis
 from hypothesis import given
@@ -12,7 +15,7 @@ from server_programs import WHEEL_SERVERS, located
 
 from fastresp import pack
 from fastresp.resp.key_positions import POSITIONS, Positions
-from fastresp.resp.slots import slot
+from fastresp.resp.slots import learn, slot, slot_of_keys
 from fastresp.server.local_server import LocalServer
 
 NO_KEY, UNKNOWN = -1, -2
@@ -61,6 +64,60 @@ def test_no_key(command: tuple[object, ...]) -> None:
     assert slot(pack(*command)) == NO_KEY
 
 
+ALL_KEYS = [
+    (("MSET", "a", 1, "a", 2), "a"),
+    (("MSET", "a", 1, "b", 2), None),
+    (("MSET", "{x}a", "b", "{x}b", "c"), "{x}a"),
+    (("DEL", "a", "a", "a"), "a"),
+    (("DEL", "a", "a", "b"), None),
+    (("BLPOP", "a", "b", 1), None),
+    (("BLPOP", "a", 1), "a"),
+    (("EVAL", "x", 2, "a", "b", "c"), None),
+    (("EVAL", "x", 1, "a", "b", "c"), "a"),
+    (("EVAL", "x", 9, "a", "a"), "a"),
+    (("ZUNIONSTORE", "a", 1, "b"), None),
+    (("ZUNIONSTORE", "a", 2, "a", "a", "WEIGHTS", 1, 2), "a"),
+    (("MSETEX", 2, "a", "b", "a", "c", "EX", 1), "a"),
+    (("MSETEX", 2, "a", "a", "b", "c", "EX", 1), None),
+    (("BITOP", "NOT", "a", "b"), None),
+    (("BITOP", "NOT", "a", "a"), "a"),
+    (("RENAME", "a", "b"), None),
+    (("SET", "a", "b"), "a"),
+]
+
+
+@pytest.mark.parametrize(("command", "key"), ALL_KEYS)
+def test_slot_of_all_keys(command: tuple[object, ...], key: str | None) -> None:
+    expected = -3 if key is None else key_slot(key.encode())
+    assert slot_of_keys(pack(*command)) == expected
+
+
+def test_names_that_a_server_has_besides() -> None:
+    learn(b"MODULE.SET", 1, 1, 1)
+    learn(b"MODULE.INFO", 0, 0, 0)
+    learn(b"GET", 3, 3, 1)  # stays as it is
+    learn(b"MODULE.BAD", -1, 5, 0)
+    learn(b"M" * 100, 1, 1, 1)
+    assert slot(pack("module.set", "key", 1)) == key_slot(b"key")
+    assert slot(pack("MODULE.INFO", "key")) == NO_KEY
+    assert slot(pack("GET", "key", "b", "c")) == key_slot(b"key")
+    assert slot(pack("MODULE.BAD", "key")) == slot(pack("M" * 100, "key")) == UNKNOWN
+
+
+FILL = """
+from fastresp import pack
+from fastresp.resp.slots import learn, slot
+for number in range(3000):
+    learn(b"MODULE.%d" % number, 1, 1, 1)
+print(slot(pack("MODULE.0", "a")), slot(pack("MODULE.2999", "a")), slot(pack("BOGUS", "a")))
+"""
+
+
+def test_a_server_can_not_fill_the_table() -> None:
+    done = subprocess.run([sys.executable, "-c", FILL], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(key_slot(b"a")), str(UNKNOWN), str(UNKNOWN)]
+
+
 @pytest.mark.parametrize("name", ["BOGUS", "SETT", "X" * 24, "X" * 25, "X" * 5000, "", "S\0T"])
 def test_unknown_commands(name: str) -> None:
     assert slot(pack(name, "key")) == UNKNOWN
@@ -86,7 +143,7 @@ def test_table_matches_the_server(name: str) -> None:
             continue
         found = POSITIONS[each["name"].upper().encode()]
         first, last, step = each["first_key_pos"], each["last_key_pos"], each["step_count"]
-        if found.count:
+        if found.number_at:
             assert "movablekeys" in each["flags"]
             assert first in (0, found.first)
         elif found.first == 2 and not first:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -245,18 +243,3 @@ def test_permissions_are_revoked(
     assert report.replies == 300_000
     assert {error.code for error in report.errors} == {"NOPERM"}
     assert client.dbsize() == 300_000 - report.failed
-
-
-def test_moved(insert: Insert, start_server: Callable[..., LocalServer], port: int) -> None:
-    port = port % 50000 + 1024
-    server = start_server("--port", str(port), "--cluster-enabled", "yes")
-    redis.Redis.from_url(server.url).execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
-    time.sleep(0.5)
-    url = f"redis://127.0.0.1:{port}"
-    report = insert(commands(1000), server=url, on_error="collect")
-    assert report.replies == 1000
-    assert {error.code for error in report.errors} == {"CLUSTERDOWN"}
-    with pytest.raises(fastresp.TransportError, match="part of a cluster"):
-        fastresp.mass_insert(commands(1), server=url)
-    with pytest.raises(fastresp.TransportError, match="part of a cluster"):
-        asyncio.run(fastresp.aio.mass_insert(commands(1), server=url))

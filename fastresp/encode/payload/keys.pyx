@@ -42,7 +42,7 @@ cdef enum:
     # Files that a log of keys is split over, by the first bits of each.
     PARTS = 64
     PART_SHIFT = 58
-    # So many records before a key is looked up, its place in the table is loaded.
+    # The place of a key in the table is loaded this many records before it is looked up.
     AHEAD = 8
 
 cdef uint64_t ROW_MASK = (<uint64_t>1 << ROW_BITS) - 1
