@@ -39,7 +39,7 @@ from ..transports.connection import LostConnection
 from ..transports.driver import Asking, Steps, next_chunk, open_source, run
 from ..transports.error_policy import ErrorPolicy
 from ..transports.resend import Resending
-from .command_names import check_spread
+from .command_names import check_spread, command_names
 from .progress import reporting
 
 __all__ = ["dump", "loading", "mass_insert"]
@@ -202,6 +202,9 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
                 server.limits = True
                 server.rehearsal = [*server.rehearsal, RESTORE]
             carrier = choose(options, server, policy, resending_of(template))
+            if template is not None:
+                # Of a transaction, only a part would be sent again.
+                carrier.follows = "MULTI" not in (command_names(data, template) or ())
             yield from carrier.opening()
             try:
                 chunks.adapt(carrier.answers)
@@ -231,12 +234,34 @@ def _sending(
         if chunk is None and chunks.waits:
             yield from carrier.settling()
             continue
-        if chunk is None:
+        if chunk is not None:
+            yield from carrier.writing(chunk)
+        elif carrier.redirected is not None:
+            yield from carrier.finishing()
+        if carrier.redirected and not carrier.report.stopped:
+            yield from _redirecting(chunks, carrier)
+        elif chunk is None:
             break
-        yield from carrier.writing(chunk)
         carrier.report.skipped = chunks.writer.skipped
         if show is not None:
             show(carrier.report)
+
+
+def _redirecting(chunks: Chunks, carrier: Transport) -> Steps[None]:
+    """Send the commands again that nodes of a cluster refused because their slots moved.
+
+    What was made for the old nodes is sent there first, so that it is refused, too: so no command
+    overtakes an earlier one of its slot.
+    """
+    for chunk in chunks.made():
+        yield from carrier.writing(chunk)
+    lanes = yield from carrier.moving()
+    assert carrier.redirected is not None
+    assert carrier.lanes is not None
+    for chunk in chunks.moved(carrier.redirected.commands, lanes):
+        carrier.lanes.add(chunk)
+    carrier.redirected.forget()
+    yield from carrier.settling()
 
 
 def dump(

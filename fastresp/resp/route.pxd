@@ -36,6 +36,8 @@ cdef class Share:
 cdef class Router:
     cdef list shares
     cdef list mergers
+    cdef object merger
+    cdef Py_ssize_t start_bytes         # of a share's memory
     cdef short[SLOTS] lanes             # of each slot
     cdef Py_ssize_t most_bytes
     cdef Py_ssize_t full_bytes
@@ -55,6 +57,7 @@ cdef class Router:
     cdef Py_ssize_t commands            # in chunks
     cdef Py_ssize_t rows                # covered by these
     cdef Py_ssize_t row                 # the last one read
+    cdef int more(self, Py_ssize_t lanes) except -1
     cdef Py_ssize_t assign(self, Chunk chunk) except -1
     cdef int look_at_rows(self, Chunk chunk, Py_ssize_t count) noexcept
     cdef int copy(self, Chunk chunk, Py_ssize_t count) except -1

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from typing_extensions import disjoint_base
 
@@ -16,7 +16,7 @@ class Router:
         lanes: int,
         most_bytes: int,
         full_bytes: int,
-        mergers: list[Merger] | None = ...,
+        merger: Callable[[], Merger] | None = ...,
         *,
         of_slots: Sequence[int] | None = ...,
         transactions: bool = ...,
@@ -24,4 +24,6 @@ class Router:
     @property
     def error(self) -> BaseException | None: ...
     def route(self, chunk: Chunk) -> list[Chunk]: ...
+    def remap(self, of_slots: Sequence[int]) -> None: ...
+    def again(self, commands: Iterable[tuple[int, int, bytes]]) -> list[Chunk]: ...
     def flush(self) -> list[Chunk]: ...

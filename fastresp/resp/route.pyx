@@ -3,7 +3,7 @@
 
 from cpython.array cimport clone, resize
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from .buffer cimport append, append_reference, make_room, rollback
@@ -19,6 +19,7 @@ from .slots cimport (
     UNKNOWN,
     Rule,
     Walk,
+    end_of,
     key_slot,
     next_argument,
     slot_of,
@@ -42,23 +43,6 @@ cdef enum:
     CRLF = 2
     # The most bytes of a name in a message.
     NAME_SHOWN = 40
-
-
-cdef inline const char *end_of(
-    Chunk chunk, Py_ssize_t index, const Reference **large, Py_ssize_t *extra
-) noexcept:
-    """Return the end of a command in the chunk's own memory.
-
-    Args:
-        large: the first large argument from the command on; becomes the first after it.
-        extra: bytes of large arguments before the command; becomes those before its end.
-    """
-    cdef long long end = chunk.ends.data.as_longlongs[index]
-    cdef const Reference *stop = chunk.references + chunk.n_references
-    while large[0] < stop and large[0].offset + extra[0] < end:
-        extra[0] += large[0].size
-        large[0] += 1
-    return chunk.data + end - extra[0]
 
 
 cdef class Share:
@@ -135,7 +119,7 @@ cdef class Router:
         lanes: number of lanes.
         most_bytes: the commands of a lane become a chunk when they have this size.
         full_bytes: after a smaller chunk the source may pause, so nothing is kept back.
-        mergers: for each lane, what merges its commands; None to leave them as they are.
+        merger: returns what merges the commands of a lane; None to leave them as they are.
         of_slots: in a cluster, the lane of each slot, -1 for none.
         transactions: whether each MULTI of a cluster is in a chunk with its EXEC.
 
@@ -144,25 +128,65 @@ cdef class Router:
     """
 
     def __cinit__(
-        self, int lanes, Py_ssize_t most_bytes, Py_ssize_t full_bytes, list mergers=None, *,
+        self, int lanes, Py_ssize_t most_bytes, Py_ssize_t full_bytes, merger=None, *,
         of_slots=None, bint transactions=True,
     ):
-        cdef int slot
-        self.shares = [Share(2 * most_bytes + full_bytes // lanes) for _ in range(lanes)]
-        self.mergers = mergers
+        self.shares, self.mergers = [], []
+        self.merger = merger
         self.most_bytes = most_bytes
         self.full_bytes = full_bytes
+        self.start_bytes = 2 * most_bytes + full_bytes // lanes
         self.strict = of_slots is not None
         self.transactions = transactions
-        for slot in range(SLOTS):
-            self.lanes[slot] = of_slots[slot] if self.strict else <short>(slot * lanes // SLOTS)
-        self.parts = <Part *>malloc(lanes * sizeof(Part))
-        if self.parts is NULL:
-            raise MemoryError(f"no memory for {lanes:,} lanes")
+        if of_slots is None:
+            of_slots = [slot * lanes // SLOTS for slot in range(SLOTS)]
+        self.more(lanes)
+        self.remap(of_slots)
         self.last.size = -1
         self.transaction = -1
         self.row = -1
         self.plain = True
+
+    cdef int more(self, Py_ssize_t lanes) except -1:
+        """Add lanes until there are this many."""
+        cdef Part *parts = <Part *>realloc(self.parts, lanes * sizeof(Part))
+        if parts is NULL:
+            raise MemoryError(f"no memory for {lanes:,} lanes")
+        self.parts = parts
+        while len(self.shares) < lanes:
+            self.shares.append(Share(self.start_bytes))
+            self.mergers.append(None if self.merger is None else self.merger())
+        return 0
+
+    def remap(self, of_slots):
+        """Change the lane of each slot; there may be new ones. Nothing may be kept back."""
+        cdef int slot
+        self.more(max(len(self.shares), max(of_slots) + 1))
+        for slot in range(SLOTS):
+            self.lanes[slot] = of_slots[slot]
+        self.head_size = 0
+
+    def again(self, commands):
+        """Return chunks of commands that were in chunks before: see ``Chunks.moved()``."""
+        cdef Part part
+        cdef Walk walk
+        cdef bytes command
+        cdef Share share
+        cdef int slot
+        self.plain = False              # these commands cover no more rows
+        walk.large = walk.stop = NULL
+        for place, row, command in commands:
+            walk.base = walk.p = command
+            slot = slot_of(&walk, &self.last)
+            share = self.shares[max(self.lanes[slot], 0) if slot >= 0 else 0]
+            part.commands, part.size = 1, len(command)
+            share.reserve(&part, False)
+            part.p = put_copy(part.p, command, len(command))
+            part.ends[part.at], part.rows[part.at] = part.end + len(command), row
+            part.places[part.at], part.done[part.at] = place, part.covered
+            part.at += 1
+            share.accept(&part)
+        return self.given(True)
 
     def __dealloc__(self):
         free(self.parts)
@@ -287,7 +311,7 @@ cdef class Router:
                 chunk.first_command, chunk.rows_before = self.commands, self.rows
                 self.commands += len(chunk.ends)
                 self.rows = chunk.rows_after(len(chunk.ends))
-                chunks.append(chunk if self.mergers is None else self.mergers[lane].merge(chunk))
+                chunks.append(chunk if self.merger is None else self.mergers[lane].merge(chunk))
         return chunks
 
     cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -1:

@@ -1,5 +1,6 @@
 from libc.stdint cimport uint16_t
 
+from .buffer cimport Chunk
 from .grammar cimport known_length_end
 from .out cimport Reference
 
@@ -55,6 +56,23 @@ cdef inline const char *next_argument(Walk *walk, long long *size) noexcept nogi
         return text
     walk.p = text + size[0] + 2
     return text
+
+
+cdef inline const char *end_of(
+    Chunk chunk, Py_ssize_t index, const Reference **large, Py_ssize_t *extra
+) noexcept:
+    """Return the end of a command in the chunk's own memory.
+
+    Args:
+        large: the first large argument from the command on; becomes the first after it.
+        extra: bytes of large arguments before the command; becomes those before its end.
+    """
+    cdef long long end = chunk.ends.data.as_longlongs[index]
+    cdef const Reference *stop = chunk.references + chunk.n_references
+    while large[0] < stop and large[0].offset + extra[0] < end:
+        extra[0] += large[0].size
+        large[0] += 1
+    return chunk.data + end - extra[0]
 
 
 cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil

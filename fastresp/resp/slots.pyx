@@ -1,8 +1,10 @@
 # cython: language_level=3, cdivision=True
 """The key slot of a command, as Redis Cluster has it. Source: its specification, and COMMAND."""
 
+from cpython.array cimport array, clone
 from libc.string cimport memchr, memcmp, memcpy
 
+from .buffer cimport Chunk
 from .grammar cimport digits_end, known_length_end
 
 from .key_positions import POSITIONS
@@ -20,6 +22,7 @@ cdef enum:
 # wait for each other.
 cdef uint16_t crcs[STEP][256]
 cdef Rule rules[RULES]
+cdef array SHORTS = array("h")
 cdef int names = 0
 
 
@@ -204,6 +207,24 @@ def slot_of_keys(bytes command not None):
     walk.base = walk.p = command
     walk.large = walk.stop = NULL
     return slot_of_all(&walk, &last)
+
+
+def slots_of(Chunk chunk not None):
+    """Return an array of int16 with the slot of each command; -1 for no key, -2 if unknown."""
+    cdef array found = clone(SHORTS, len(chunk.ends), False)
+    cdef Walk walk
+    cdef LastRule last
+    cdef Py_ssize_t i, extra = 0
+    last.size = -1
+    walk.base = walk.p = chunk.data
+    walk.large = chunk.references
+    walk.stop = walk.large + chunk.n_references
+    cdef const Reference *large = walk.large
+    for i in range(len(chunk.ends)):
+        walk.large = large
+        found.data.as_shorts[i] = <short>slot_of(&walk, &last)
+        walk.p = end_of(chunk, i, &large, &extra)
+    return found
 
 
 def learn(bytes name not None, int first, int last, int step):

@@ -27,6 +27,14 @@ class Topology:
     nodes: list[tuple[str, int]] = field(default_factory=list)
     slots: list[int] = field(default_factory=lambda: [-1] * SLOTS)
 
+    def lanes(self, nodes: list[tuple[str, int]], count: int) -> list[int]:
+        """Return for each slot the lane; there are ``count`` for each of these nodes."""
+        places = [nodes.index(node) * count for node in self.nodes]
+        return [
+            node if node < 0 else places[node] + slot % count
+            for slot, node in enumerate(self.slots)
+        ]
+
     def add(self, node: tuple[str, int], first: int, last: int) -> None:
         """Add a range of slots that a node serves."""
         if node not in self.nodes:

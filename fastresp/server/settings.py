@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from operator import itemgetter
@@ -12,7 +12,7 @@ from typing import Any
 from ..encode.template import Template
 from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from .answers import Answers, ask, check_alive, check_surplus, load_scripts
-from .cluster import Topology
+from .cluster import Topology, topology_of
 from .descriptors import needed_for
 from .failure import failure
 from .forks import own
@@ -20,7 +20,7 @@ from .opening import Opening
 from .rehearsal import rehearsal_of
 from .url_or_client import ServerLike, pool_of
 
-__all__ = ["Server", "ServerLike", "as_server"]
+__all__ = ["Server", "ServerLike", "as_server", "topology_from"]
 
 # A running server answers a connection and a PING well within this time.
 ASK_TIMEOUT_S = 5.0
@@ -186,7 +186,8 @@ class Server:
             first, answers = self._open_first(each, opening)
             if answers.topology is not None:
                 first.disconnect()
-                return self._open_nodes(answers.topology, count, each, opening), answers
+                servers = self.nodes_of(answers.topology.nodes, count)
+                return self._open_nodes(servers, each, opening), answers
             if self.scripts:
                 with self._explained():
                     load_scripts(first, str(self), self.scripts)
@@ -196,12 +197,12 @@ class Server:
             more = opening.several(count - 1, lambda: self._another(each, opening))
             return [first, *more], answers
 
-    def nodes_of(self, topology: Topology, count: int) -> list[Server]:
-        """Return the settings of each connection to a cluster, as many for each of its nodes."""
+    def nodes_of(self, nodes: Iterable[tuple[str, int]], count: int) -> list[Server]:
+        """Return the settings of each connection to nodes of a cluster, ``count`` for each."""
         import redis
 
         servers = []
-        for host, port in topology.nodes:
+        for host, port in nodes:
             server = copy(self)
             server.settings = self.settings | {"host": host, "port": port}
             server.settings.pop("path", None)
@@ -210,17 +211,19 @@ class Server:
             servers += [server] * count
         return servers
 
-    def _open_nodes(
-        self, topology: Topology, count: int, timeout: float, opening: Opening
-    ) -> list[Any]:
-        """Open connections to the nodes of a cluster, in the order of ``nodes_of()``."""
-        servers = self.nodes_of(topology, count)
+    def open_nodes(self, servers: Sequence[Server], timeout: float | None) -> list[Any]:
+        """Open connections to nodes of a cluster, one for each of these; raises as ``open()``."""
+        each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
+        with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
+            return self._open_nodes(servers, each, opening)
+
+    def _open_nodes(self, servers: Sequence[Server], timeout: float, opening: Opening) -> list[Any]:
         left = iter(range(len(servers)))
 
         def open_one() -> tuple[int, Any]:
             at = next(left)
             connection = servers[at]._another(timeout, opening)
-            if self.scripts and at % count == 0:
+            if self.scripts and (at == 0 or servers[at] is not servers[at - 1]):
                 with servers[at]._explained():
                     load_scripts(connection, str(servers[at]), self.scripts)
             return at, connection
@@ -274,3 +277,25 @@ class Server:
     def failure(self, error: Exception) -> TransportError:
         """Return the exception for a server that can't be used; it says what to do."""
         return failure(error, str(self), self.settings, tls=self.tls)
+
+
+def topology_from(servers: Iterable[Server], timeout: float | None) -> Topology:
+    """Return what the first node of a cluster that answers says of all of them.
+
+    Raises:
+        TransportError: no node answers.
+    """
+    each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
+    failed: TransportError | None = None
+    for server in servers:
+        try:
+            connection = server.connect(each)
+            try:
+                with server._explained():
+                    connection.send_command("CLUSTER", "SLOTS")
+                    return topology_of(connection.read_response(), connection.host, str(server))
+            finally:
+                connection.disconnect()
+        except TransportError as error:
+            failed = error
+    raise failed or TransportError("the cluster has no nodes")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 from operator import call
 from typing import TYPE_CHECKING, Any
@@ -144,6 +146,25 @@ class Chunks:
             self._flush(self._router)
         return self._ready
 
+    def made(self) -> Iterator[Chunk]:
+        """Yield the chunks that are ready, and remove each from what ``next()`` returns."""
+        self._drop_given()
+        if self._router is not None:
+            self._flush(self._router)
+        while self._ready:
+            yield self._ready.popleft()
+
+    def moved(self, commands: Iterable[tuple[int, int, bytes]], lanes: list[int]) -> list[Chunk]:
+        """Return chunks of commands for other nodes of a cluster.
+
+        Args:
+            commands: the index in the source, the row and the bytes of each, in order.
+            lanes: the lane of each slot from now on.
+        """
+        assert self._router is not None
+        self._router.remap(lanes)
+        return self._router.again(commands)
+
     def adapt(self, answers: Answers | None) -> None:
         """Make what the server accepts; None if it was not asked."""
         if answers is not None:
@@ -231,17 +252,12 @@ def router(options: Options, answers: Answers | None, *, transactions: bool) -> 
             learn(name, *positions)
     if topology is not None:
         lanes = count * len(topology.nodes)
-        of_slots = [
-            node if node < 0 else node * count + slot % count
-            for slot, node in enumerate(topology.slots)
-        ]
-    mergers = None
+        of_slots = topology.lanes(topology.nodes, count)
+    make = None
     if options.mode == "merge":
-        mergers = [merger(options, answers) for _ in range(lanes)]
+        make = partial(merger, options, answers)
     size = max(ROUTED_BYTES // lanes, LEAST_ROUTED_BYTES)
-    return Router(
-        lanes, size, CHUNK_BYTES // 2, mergers, of_slots=of_slots, transactions=transactions
-    )
+    return Router(lanes, size, CHUNK_BYTES // 2, make, of_slots=of_slots, transactions=transactions)
 
 
 def merger(options: Options, answers: Answers | None) -> Merger:

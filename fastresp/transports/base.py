@@ -15,6 +15,7 @@ from ..server.answers import Answers
 from ..server.settings import Server, ServerLike
 from .driver import Steps, run
 from .lanes import Lanes
+from .redirect import Redirected
 
 __all__ = ["Transport", "add_report"]
 
@@ -36,9 +37,13 @@ class Transport:
         answers: what the server said about itself; None before the start.
         lanes: the connections, if they are ours and not redis-cli's.
         in_event_loop: whether an event loop runs it, which can't wait after a cancellation.
+        follows: whether commands that a node of a cluster redirects are kept, to be sent again.
+        redirected: these commands; None if there can be none.
     """
 
     lanes: Lanes | None = None
+    follows = True
+    redirected: Redirected | None = None
     in_event_loop = False
 
     def __init__(self, server: ServerLike | Server = None) -> None:
@@ -206,6 +211,11 @@ class Transport:
     def writing(self, chunk: Chunk) -> Steps[None]:
         """Send a chunk, or keep it to send later; raises as ``write()`` does."""
         raise NotImplementedError
+
+    def moving(self) -> Steps[list[int]]:
+        """Wait for all replies, and read which lane has which slot now; raises as ``write()``."""
+        yield from ()
+        return []
 
     def settling(self) -> Steps[None]:
         """Wait until the next chunk may be made; raises as ``write()`` does."""

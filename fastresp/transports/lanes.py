@@ -9,7 +9,7 @@ from typing import Any
 
 from ..outcome.errors import ProtocolError, TransportError
 from ..outcome.excerpts import shortened
-from ..outcome.report import Report
+from ..outcome.report import Report, counted
 from ..resp.buffer import Chunk
 from ..resp.scan import ReplyScanner
 from ..server.options import Options
@@ -17,6 +17,7 @@ from ..server.settings import Server
 from .connection import PORTION_S, Connection, LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
+from .redirect import Redirected
 from .resend import Resending, ResendingWindow
 from .window import WINDOW_BYTES, Position
 
@@ -59,6 +60,7 @@ class Lanes:
         self.pace = None if options.rate_limit is None else Pace(options.rate_limit)
         self._started = 0.0
         self.routed = False
+        self.redirected: Redirected | None = None
 
     def _make_lanes(self, servers: Sequence[Server]) -> None:
         count = len(servers)
@@ -69,19 +71,55 @@ class Lanes:
             for server in servers
         ]
 
-    def attach(self, connections: Sequence[Any], servers: Sequence[Server] | None = None) -> None:
+    def attach(
+        self,
+        connections: Sequence[Any],
+        servers: Sequence[Server] | None = None,
+        redirected: Redirected | None = None,
+    ) -> None:
         """Take over connected redis-py connections, one for each lane.
 
         Args:
             servers: the node of each connection to a cluster.
+            redirected: where to put the commands that a node redirects.
         """
         if servers is not None:
             self._make_lanes(servers)
+        self.redirected = redirected
+        for lane in self.lanes:
+            lane.window.redirected = redirected
         self._started = time.monotonic()
         if self.pace is not None:
             self.pace.start = self._started
         for lane, connection in zip(self.lanes, connections, strict=True):
             lane.attach(connection)
+
+    def extend(self, connections: Sequence[Any], servers: Sequence[Server]) -> None:
+        """Add lanes to nodes of a cluster that are new."""
+        for connection, server in zip(connections, servers, strict=True):
+            window = ResendingWindow(self._resending, LEAST_WINDOW_BYTES)
+            window.redirected = self.redirected
+            lane = Lane(self, server, self._options, window)
+            lane.attach(connection)
+            self.lanes.append(lane)
+        self.so_far.connections = len(self.lanes)
+
+    def check_order(self) -> None:
+        """Check, when all is answered, that no command ran before an earlier redirected one.
+
+        Raises:
+            TransportError: a slot moved away and came back while commands were in flight.
+        """
+        if any(lane.window.overtaken() for lane in self.lanes):
+            assert self.redirected is not None
+            commands = self.redirected.commands
+            raise TransportError(
+                "a slot of the cluster moved to another node and back while its commands were in "
+                f"flight; {counted(len(commands), 'command')}, the first of row "
+                f"{commands[0].row:,}, were refused and can't be sent again without overtaking "
+                "later ones",
+                self.report,
+            )
 
     def detach(self) -> None:
         """Close the open connections. Replies received until now are counted."""
@@ -121,6 +159,7 @@ class Lanes:
         report.rows, report.commands, report.bytes_sent = map(sum, zip(*totals, strict=True))
         report.replies = report.commands - sum(lane.window.in_doubt for lane in self.lanes)
         report.unsent = sum(lane.window.unsent for lane in self.lanes)
+        report.unsent += len(self.redirected or ())
         report.failed = sum(lane.failed for lane in self.lanes)
         report.existing = sum(lane.existing for lane in self.lanes)
         if self.running:
@@ -159,7 +198,7 @@ class Lanes:
     def has_room(self) -> bool:
         """Whether the next chunk may be made."""
         windows = [lane.window for lane in self.lanes]
-        if any(window.fenced for window in windows):
+        if self.redirected or any(window.fenced for window in windows):
             return False
         # A chunk can be much larger than a window, and one on each connection would be too much.
         held = sum(window.held_bytes for window in windows)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ..resp.buffer import Chunk
+from ..resp.slots import slots_of
+from .redirect import Moved, Redirected
 from .window import WINDOW_BYTES, Position, Sending, Window
 
 __all__ = ["Resending", "ResendingWindow"]
@@ -86,11 +88,19 @@ class ResendingWindow(Window):
         self._seen = 0, 0
         # These commands, by number, until they are in a chunk.
         self._refused: dict[int, Refused] = {}
+        # Where to put what a node of a cluster refuses because its slot moved; None elsewhere.
+        self.redirected: Redirected | None = None
+        # How many replies were checked for that, how many commands these are, and in how many
+        # replies. Replaced as a whole, too.
+        self._moved = 0, 0, 0
+        # These replies, and the chunks from the first of them on, until all is answered.
+        self._redirects: set[int] = set()
+        self._kept: list[Sending] = []
 
     @property
     def refused(self) -> int:
-        """How many replies said that a command must be resent."""
-        return self._seen[1]
+        """How many replies said that a command must be resent, over this or another connection."""
+        return self._seen[1] + self._moved[2]
 
     @property
     def _resent(self) -> int:
@@ -101,7 +111,7 @@ class ResendingWindow(Window):
     @property
     def waiting(self) -> int:
         """How many of them are not in a chunk yet."""
-        return self.refused - self._resent if self._refused else 0
+        return self._seen[1] - self._resent if self._refused else 0
 
     @property
     def made(self) -> int:
@@ -117,12 +127,53 @@ class ResendingWindow(Window):
 
     def totals(self) -> tuple[int, int, int]:
         rows, commands, size = super().totals()
-        return rows, commands - self.refused, size
+        return rows, commands - self._seen[1] - self._moved[1], size
 
     def sift(self, errors: list[tuple[int, bytes, bool]]) -> None:
         """Remove the errors of commands that will be resent from a list of error replies."""
+        if self.redirected is not None:
+            errors[:] = [each for each in errors if each[2] or not self._redirect(*each[:2])]
         if self._resending is not None:
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
+
+    def _redirect(self, index: int, words: bytes) -> bool:
+        """Put aside the commands that a reply answers if it says that their slot moved."""
+        assert self.redirected is not None
+        if not self.redirected.accept(words):
+            return False
+        seen, number, replies = self._moved
+        if index >= seen:
+            held, at = self.locate(index)
+            parts = held.chunk.parts(at)
+            for count, part in enumerate(parts):
+                moved = Moved(held.source_index(part), held.row(part), held.command(at, part))
+                self.redirected.add(id(self), number + count, moved)
+            self._redirects.add(index)
+            self._moved = index + 1, number + len(parts), replies + 1
+        return True
+
+    def acknowledge(self, replies: int) -> None:
+        if self._redirects:
+            known = {id(each) for each in self._kept}
+            answered = (each for each in self._held if each.first_reply < replies)
+            self._kept += [each for each in answered if id(each) not in known]
+        super().acknowledge(replies)
+
+    def overtaken(self) -> bool:
+        """Return whether a command ran after a redirected one of its slot, which came back.
+
+        Call it when all is answered; it then forgets what it has kept for this.
+        """
+        kept, redirects = self._kept, self._redirects
+        self._kept, self._redirects = [], set()
+        moved: set[int] = set()
+        for held in kept:
+            for reply, slot in enumerate(slots_of(held.chunk), held.first_reply):
+                if reply in redirects:
+                    moved.add(slot)
+                elif slot in moved:
+                    return True
+        return False
 
     def take(self, index: int, words: str | bytes, window: Window | None = None) -> bool:
         """Plan to resend a command if its error reply says so; return whether it does.
@@ -152,11 +203,11 @@ class ResendingWindow(Window):
         """Put the commands to resend into chunks, until there is enough to send."""
         while self._resending and self.waiting and self.unsent_bytes < RESENT_BYTES:
             first = self._resent
-            rest = map(self._refused.__getitem__, range(first, self.refused))
+            rest = map(self._refused.__getitem__, range(first, self._seen[1]))
             again = ((each.command, each.tries) for each in rest)
             chunk, count = self._resending.chunk(again, RESENT_BYTES)
             refused = [self._refused[number] for number in range(first, first + count)]
             self._held.append(Resent(chunk, self.last, refused))
             # Drop all that are in chunks, also after a call that was interrupted here.
-            left = range(self._resent, self.refused)
+            left = range(self._resent, self._seen[1])
             self._refused = {number: self._refused[number] for number in left}

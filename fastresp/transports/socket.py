@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
@@ -10,12 +11,13 @@ from ..outcome.errors import TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.options import Options
-from ..server.settings import Server
+from ..server.settings import Server, topology_from
 from .base import Transport
 from .connection import LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
 from .lanes import Lanes
+from .redirect import Redirected
 from .resend import Resending
 
 __all__ = ["SocketTransport", "connecting"]
@@ -42,6 +44,7 @@ class SocketTransport(Transport):
         resending: Resending | None = None,
     ) -> None:
         super().__init__(server or options.server)
+        self.nodes: list[tuple[str, int]] = []
         self.options = options
         self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
 
@@ -73,11 +76,32 @@ class SocketTransport(Transport):
         connections, self.answers = opened
         servers = None
         if self.answers.topology is not None:
-            servers = self.server.nodes_of(self.answers.topology, options.connections)
-        self.lanes.attach(connections, servers)
+            self.nodes = self.answers.topology.nodes
+            servers = self.server.nodes_of(self.nodes, options.connections)
+            if self.follows:
+                self.redirected = Redirected(options.timeout)
+        self.lanes.attach(connections, servers, self.redirected)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
         yield from self._unless_lost(self.lanes.writing(chunk))
+
+    def moving(self) -> Steps[list[int]]:
+        assert self.redirected is not None
+        yield from self.settling()  # there is no room before all is answered
+        self.lanes.check_order()
+        pause, count = self.redirected.pause(self.report), self.options.connections
+        if pause:
+            yield Blocking(partial(time.sleep, pause))
+        asked = [lane.server for lane in self.lanes.lanes[::count]]
+        topology = yield Blocking(partial(topology_from, asked, self.options.timeout))
+        fresh = [node for node in topology.nodes if node not in self.nodes]
+        if fresh:
+            servers = self.server.nodes_of(fresh, count)
+            opening = partial(self.server.open_nodes, servers, self.options.timeout)
+            self.lanes.extend((yield Blocking(opening, late=_close_late)), servers)
+            self.nodes = [*self.nodes, *fresh]
+        lanes: list[int] = topology.lanes(self.nodes, count)
+        return lanes
 
     def settling(self) -> Steps[None]:
         yield from self._unless_lost(self.lanes.settling())

@@ -179,34 +179,6 @@ def test_errors_have_their_rows(insert: Insert, cluster: LocalCluster) -> None:
     assert {error.code for error in report.errors} == {"WRONGTYPE"}
 
 
-def test_slots_that_move(cluster: LocalCluster) -> None:
-    """What the old node refuses is reported with its rows."""
-    ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
-    slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", "key:7")
-    source = cluster.clients.index(cluster.client_of("key:7"))
-    target = (source + 1) % 3
-
-    def rows() -> Iterator[tuple[int]]:
-        for i in range(200_000):
-            if i == 100_000:
-                for client in cluster.clients:
-                    client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
-            yield (i,)
-
-    try:
-        report = fastresp.mass_insert(
-            ((row[0] % 10,) for row in rows()), "DEL key:{0}", server=cluster.url,
-            on_error="collect", transport="socket",
-        )  # fmt: skip
-    finally:
-        for client in cluster.clients:
-            client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[source])
-    assert report.replies == 200_000
-    assert 10_000 <= report.failed < 20_000
-    assert {error.code for error in report.errors} == {"MOVED"}
-    assert all(error.row is not None and error.row % 10 == 7 for error in report.errors)
-
-
 def test_serialised_loads_are_refused(cluster: LocalCluster) -> None:
     with pytest.raises(fastresp.TransportError, match="mode='merge'"):
         fastresp.mass_insert(pushes(), "RPUSH {0} {1}", server=cluster.url, mode="serialize")
@@ -292,6 +264,6 @@ def test_settings_of_nodes(cluster: LocalCluster) -> None:
     server.nodes = True
     answers = server.ask(5)
     assert answers.topology is not None
-    names = [str(each) for each in server.nodes_of(answers.topology, 2)]
+    names = [str(each) for each in server.nodes_of(answers.topology.nodes, 2)]
     assert sorted(set(names)) == sorted(f"127.0.0.1:{port}" for port in cluster.ports)
     assert len(names) == 6

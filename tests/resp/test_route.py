@@ -140,7 +140,7 @@ def test_rows_without_commands_count() -> None:
 
 def test_each_lane_is_merged() -> None:
     rows = [("RPUSH", f"key{i % 5}", i) for i in range(100)]
-    router = Router(3, 10**6, 0, [Merger(1000, 65536) for _ in range(3)])
+    router = Router(3, 10**6, 0, lambda: Merger(1000, 65536))
     assert not [
         each for chunk in Writer(chunk_seconds=60).chunks(rows) for each in router.route(chunk)
     ]

@@ -84,16 +84,14 @@ class LocalCluster:
             client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             for port in self.ports[:number]:
                 client.execute_command("CLUSTER", "MEET", "127.0.0.1", port)
-        self._until(
-            lambda client: self.state(client, "cluster_known_nodes") == str(len(self.ports))
-        )
+        self.until(lambda client: self.state(client, "cluster_known_nodes") == str(len(self.ports)))
         ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
         for number in range(self.primaries, len(self.ports)):
             replicated = ids[(number - self.primaries) % self.primaries]
             self.clients[number].execute_command("CLUSTER", "REPLICATE", replicated)
-        self._until(lambda client: self.state(client, "cluster_state") == "ok")
+        self.until(lambda client: self.state(client, "cluster_state") == "ok")
 
-    def _until(self, reached: Any) -> None:
+    def until(self, reached: Any) -> None:
         """Wait until something is true for all nodes."""
         deadline = time.monotonic() + READY_S
         while not all(reached(client) for client in self.clients):
@@ -122,6 +120,42 @@ class LocalCluster:
             for number in range(self.primaries)
             if slot < (number + 1) * SLOTS // self.primaries
         )
+
+    def move_slot(self, slot: int, target: int) -> None:
+        """Move a slot and its keys to another primary, as ``redis-cli --cluster reshard`` does."""
+        ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
+        primaries = range(self.primaries)
+        source = next(number for number in primaries if self.serves(number, slot))
+        if source == target:
+            return
+        here, there = self.clients[source], self.clients[target]
+        there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+        here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+        while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            port = self.ports[target]
+            here.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
+        for number in (
+            target,
+            source,
+            *(each for each in primaries if each not in (source, target)),
+        ):
+            self.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+
+    def serves(self, number: int, slot: int) -> bool:
+        """Return whether a node serves a slot, by its own account."""
+        own = self.clients[number].execute_command("CLUSTER", "MYID")
+        for first, last, (_, _, node, *_), *_ in self._slots(number):
+            if first <= slot <= last:
+                return bool(node == own)
+        return False
+
+    def _slots(self, number: int) -> Any:
+        connection = self.clients[number].connection_pool.get_connection()
+        try:
+            connection.send_command("CLUSTER", "SLOTS")
+            return connection.read_response()
+        finally:
+            self.clients[number].connection_pool.release(connection)
 
     def empty(self) -> None:
         """Delete all keys."""

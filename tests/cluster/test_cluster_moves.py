@@ -1,0 +1,217 @@
+"""Slots that move during a load: every command runs once, and those of a key in order."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from loads import Insert, insert_sync
+from local_cluster import SLOTS, LocalCluster
+from server_programs import need
+
+import fastresp
+
+ROWS = 120_000
+KEYS = 200
+PUSH = "RPUSH list:{0} {1}"
+
+
+@pytest.fixture(scope="module")
+def shared_cluster() -> Iterator[LocalCluster]:
+    need("server")
+    with LocalCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: LocalCluster) -> LocalCluster:
+    shared_cluster.empty()
+    return shared_cluster
+
+
+def rows(happening: Any = None, at: frozenset[int] = frozenset()) -> Iterator[tuple[int, int]]:
+    for i in range(ROWS):
+        if i in at:
+            happening()
+        yield i % KEYS, i
+
+
+def slot_of(cluster: LocalCluster, key: str) -> int:
+    number: int = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", key)
+    return number
+
+
+def check(cluster: LocalCluster, report: fastresp.Report) -> None:
+    """All rows were acknowledged, and each list has its own in order."""
+    assert (report.rows, report.commands, report.replies, report.failed) == (ROWS,) * 3 + (0,)
+    assert (report.in_doubt, report.unsent) == (0, 0)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        for key in range(KEYS):
+            stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
+            assert stored == [*range(key, ROWS, KEYS)], key
+    assert sum(cluster.sizes()) == KEYS
+
+
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize("connections", [1, 2])
+def test_slots_that_move(
+    insert: Insert, cluster: LocalCluster, connections: int, mode: str
+) -> None:
+    """Between two rows, while what came before is in flight."""
+    randoms = random.Random(connections)
+    keys = iter(randoms.sample(range(KEYS), 20))
+
+    def move() -> None:
+        cluster.move_slot(slot_of(cluster, f"list:{next(keys)}"), randoms.randrange(3))
+
+    moments = frozenset(randoms.sample(range(ROWS), 20))
+    report = insert(
+        rows(move, moments), PUSH, server=cluster.url, connections=connections, mode=mode
+    )
+    check(cluster, report)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slots_that_move_meanwhile(cluster: LocalCluster, seed: int) -> None:
+    """In another thread, at any moment: keys are migrated one by one, and ASK is answered."""
+    randoms = random.Random(seed)
+    over = threading.Event()
+    moved = []
+
+    def move() -> None:
+        for key in randoms.sample(range(KEYS), KEYS):
+            if over.is_set():
+                break
+            cluster.move_slot(slot_of(cluster, f"list:{key}"), randoms.randrange(3))
+            moved.append(key)
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        report = insert_sync(rows(), PUSH, server=cluster.url)
+    finally:
+        over.set()
+        mover.join()
+    assert len(moved) > 5
+    check(cluster, report)
+
+
+def test_new_node(cluster: LocalCluster) -> None:
+    """A node that joins, and gets slots, is connected to."""
+    with LocalCluster(1) as other:
+        # The other is a cluster of its own: take its slots away, and let it join.
+        client = other.clients[0]
+        client.execute_command("CLUSTER", "DELSLOTS", *range(SLOTS))
+        client.execute_command("CLUSTER", "RESET", "HARD")
+        cluster.clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", other.ports[0])
+        everyone = LocalCluster(4)
+        everyone.clients = [*cluster.clients, client]
+        everyone.ports = [*cluster.ports, *other.ports]
+        everyone.until(lambda each: everyone.state(each, "cluster_known_nodes") == "4")
+        everyone.until(lambda each: everyone.state(each, "cluster_state") == "ok")
+
+        def move() -> None:
+            for key in range(0, KEYS, 20):
+                everyone.move_slot(slot_of(cluster, f"list:{key}"), 3)
+
+        report = insert_sync(rows(move, frozenset((ROWS // 2,))), PUSH, server=cluster.url)
+        check(everyone, report)
+        assert client.dbsize() >= 10
+        assert report.connections == 4
+        for key in range(0, KEYS, 20):
+            everyone.move_slot(slot_of(cluster, f"list:{key}"), 0)
+
+
+def test_errors_keep_their_rows(cluster: LocalCluster) -> None:
+    """Commands that were sent again fail with the row that they came from."""
+    wrong = "list:7"
+    cluster.client_of(wrong)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        client.set(wrong, "text")
+
+    def move() -> None:
+        slot = slot_of(cluster, wrong)
+        target = next(number for number in range(3) if not cluster.serves(number, slot))
+        cluster.move_slot(slot, target)
+
+    report = insert_sync(
+        rows(move, frozenset((ROWS // 2,))), PUSH, server=cluster.url, on_error="collect"
+    )
+    assert (report.rows, report.replies, report.failed) == (ROWS, ROWS, ROWS // KEYS)
+    assert [error.row for error in report.errors] == [*range(7, ROWS, KEYS)][:100]
+    assert {error.index for error in report.errors} == {error.row for error in report.errors}
+
+
+def test_transactions_are_not_sent_again(cluster: LocalCluster) -> None:
+    def move() -> None:
+        slot = slot_of(cluster, "list:7")
+        target = next(number for number in range(3) if not cluster.serves(number, slot))
+        cluster.move_slot(slot, target)
+
+    report = insert_sync(
+        rows(move, frozenset((ROWS // 2,))), f"MULTI; {PUSH}; EXEC", server=cluster.url,
+        on_error="collect",
+    )  # fmt: skip
+    assert report.replies == 3 * ROWS
+    assert {error.code for error in report.errors} == {"MOVED", "EXECABORT"}
+    assert report.failed % 2 == 0
+
+
+def test_slot_that_never_arrives(cluster: LocalCluster) -> None:
+    """A slot that is being moved for longer than the timeout ends the load."""
+    slot = slot_of(cluster, "list:7")
+    source = next(number for number in range(3) if cluster.serves(number, slot))
+    target = (source + 1) % 3
+    ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
+    cluster.clients[target].execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+    cluster.clients[source].execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+    try:
+        with pytest.raises(fastresp.TransportError, match=r"redirected for 0.5 s.*ASK") as caught:
+            insert_sync(rows(), PUSH, server=cluster.url, timeout=0.5)
+    finally:
+        for number in (source, target):
+            cluster.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    report = caught.value.report
+    assert report is not None
+    assert report.unsent >= 1
+    assert report.in_doubt == 0
+    assert report.replies == report.commands
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        stored = sum(client.llen(f"list:{key}") for key in range(KEYS))
+    assert stored == report.replies
+
+
+def test_slot_that_comes_back(cluster: LocalCluster) -> None:
+    """Its commands that were refused are not sent after later ones that ran."""
+    slot = slot_of(cluster, "list:7")
+    source = next(number for number in range(3) if cluster.serves(number, slot))
+    done = []
+
+    def move() -> None:
+        cluster.move_slot(slot, target(len(done)))
+        done.append(slot)
+
+    def target(count: int) -> int:
+        return (source + 1) % 3 if count % 2 == 0 else source
+
+    for _ in range(5):
+        cluster.empty()
+        done.clear()
+        moments = frozenset((ROWS // 2, ROWS // 2 + 20_000))
+        failure = None
+        try:
+            report = insert_sync(rows(move, moments), PUSH, server=cluster.url)
+        except fastresp.TransportError as error:
+            failure, report = error, error.report
+        if failure is None:
+            check(cluster, report)
+            continue
+        assert "and back while its commands were in flight" in str(failure)
+        assert report.unsent > 0
+        with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+            stored = [int(each) for each in client.lrange("list:7", 0, -1)]
+        assert stored == sorted(stored)
