@@ -12,6 +12,8 @@ __all__ = ["check_spread", "command_names"]
 
 CONNECTIONS = Hint("connections", ...)
 
+# The commands of a row between these stay together.
+TRANSACTION = frozenset(("MULTI", "EXEC", "DISCARD"))
 # All commands before or after these depend on them.
 OF_ALL = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "SCRIPT", "FUNCTION"))
 
@@ -34,7 +36,7 @@ def command_names(source: object, template: Template | None) -> list[str] | None
 def check_spread(source: object, template: Template | None, connections: int) -> None:
     """Refuse several connections for commands that may depend on each other.
 
-    Those of a transaction always share a connection, so a template may have MULTI and EXEC.
+    A template may have MULTI and EXEC: the commands of a transaction share a connection.
 
     Raises:
         ValueError: a command changes its connection or all data, or the names of the commands
@@ -58,9 +60,9 @@ def check_spread(source: object, template: Template | None, connections: int) ->
             CONNECTIONS,
         )
         raise ValueError(message)
-    found = OF_ALL.intersection(names)
-    if template is None:
-        found |= OF_A_CONNECTION.intersection(names)
+    found = OF_ALL.intersection(names) | OF_A_CONNECTION.intersection(names)
+    if template is not None:
+        found -= TRANSACTION
     if found:
         message = Message(
             f"commands before and after {', '.join(sorted(found))} must stay in order on one "

@@ -100,9 +100,9 @@ def mass_insert(
             ``read_rejects()`` reads back, or a callable that is called with each CommandError.
         rate_limit: send at most this many commands per second.
         connections: number of connections, 1 to 64. With more than one, the socket is used, and
-            only the commands of a key stay in order, by a command's first key, and those of a
-            transaction together. This helps if one connection is the limit: high latency, or a
-            server with several I/O threads.
+            only the commands of a key stay in order; if a command has several, its first key
+            counts. This helps if one connection is the limit: high latency, or a server with
+            several I/O threads. In a cluster, the number of connections to each primary.
         nulls: what to do with None, or a key missing from a dict: ``"error"`` raises; ``"skip"``
             leaves out its field-value pair, item or command; ``"empty"`` sends an empty string.
         timeout: give up after this many seconds without progress; None to wait forever.

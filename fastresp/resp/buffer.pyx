@@ -130,7 +130,8 @@ cdef class Chunk:
     @property
     def memory(self):
         """Bytes of memory that the chunk uses, without large arguments that the user owns."""
-        return self.capacity + 16 * len(self.ends) + (len(self.joined) if self.joined else 0)
+        marks = 16 if self.done is None else 32
+        return self.capacity + marks * len(self.ends) + (len(self.joined) if self.joined else 0)
 
     @property
     def commands(self):

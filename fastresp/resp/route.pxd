@@ -1,9 +1,10 @@
 from cpython.array cimport array
 
 from .buffer cimport Buffer, Chunk
-from .slots cimport SLOTS, LastRule, Walk
+from .slots cimport SLOTS, LastRule, Rules, Walk
 
 cdef enum:
+    # The most bytes before a key that are kept.
     HEAD_ROOM = 64
 
 
@@ -29,7 +30,6 @@ cdef class Share:
     cdef int reserve(self, Part *part, bint plain) except -1
     cdef int widen(self) except -1
     cdef void accept(self, const Part *part) noexcept
-    cdef int cut(self, Py_ssize_t commands) except -1
     cdef Chunk take(self)
 
 
@@ -42,8 +42,8 @@ cdef class Router:
     cdef Py_ssize_t most_bytes
     cdef Py_ssize_t full_bytes
     cdef bint strict                    # whether it is a cluster
-    cdef bint transactions
-    cdef readonly object error
+    cdef tuple refused                  # the arguments of refusal(); None if nothing was refused
+    cdef Rules rules
     cdef Part *parts                    # of each lane
     cdef short *chosen                  # the lane of each command of a chunk
     cdef Py_ssize_t room                # for this many commands
@@ -51,7 +51,7 @@ cdef class Router:
     cdef char[HEAD_ROOM] head           # the last command up to its key, which was argument 1
     cdef Py_ssize_t head_size           # 0: it was not
     cdef int transaction                # the lane of an open MULTI; -1 outside
-    cdef Py_ssize_t begun               # commands before it in that lane's share
+    cdef Py_ssize_t begun               # its index in the chunk
     cdef int of_transaction             # the slot of its first key; NO_KEY without one
     cdef bint plain                     # whether each row made one command so far
     cdef Py_ssize_t commands            # in chunks
@@ -59,10 +59,11 @@ cdef class Router:
     cdef Py_ssize_t row                 # the last one read
     cdef int more(self, Py_ssize_t lanes) except -1
     cdef Py_ssize_t assign(self, Chunk chunk) except -1
-    cdef int look_at_rows(self, Chunk chunk, Py_ssize_t count) noexcept
+    cdef Py_ssize_t begin_of(self, Chunk chunk, Py_ssize_t index) noexcept
+    cdef int check_plain(self, Chunk chunk, Py_ssize_t count) noexcept
     cdef int copy(self, Chunk chunk, Py_ssize_t count) except -1
-    cdef list given(self, bint everything)
-    cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -1
+    cdef list take_chunks(self, bint everything)
+    cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -2
     cdef int keep_head(self, const char *p) noexcept
-    cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int slot) except -1
+    cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int why) except -2
     cdef int ahead(self, Chunk chunk, Py_ssize_t index) noexcept

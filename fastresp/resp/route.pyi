@@ -2,8 +2,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from typing_extensions import disjoint_base
 
+from ..outcome.errors import EncodeError
 from .buffer import Chunk
 from .merge import Merger
+from .slots import Rules
 
 @disjoint_base
 class Share:
@@ -19,10 +21,12 @@ class Router:
         merger: Callable[[], Merger] | None = ...,
         *,
         of_slots: Sequence[int] | None = ...,
-        transactions: bool = ...,
+        rules: Rules | None = ...,
     ) -> Router: ...
     @property
-    def error(self) -> BaseException | None: ...
+    def failed(self) -> bool: ...
+    @property
+    def error(self) -> EncodeError | None: ...
     def route(self, chunk: Chunk) -> list[Chunk]: ...
     def remap(self, of_slots: Sequence[int]) -> None: ...
     def again(self, commands: Iterable[tuple[int, int, bytes]]) -> list[Chunk]: ...

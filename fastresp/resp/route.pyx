@@ -6,38 +6,40 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from .buffer cimport append, append_reference, make_room, rollback
+from .buffer cimport append, append_reference, make_room
 from .grammar cimport known_length_end
 from .out cimport Reference, digits, full_size, put_copy
 from .slots cimport (
-    EXEC,
+    END,
     MULTI,
     NO_KEY,
     NOTHING,
+    OPEN,
     SEVERAL,
     SLOTS,
     UNKNOWN,
+    WATCH,
+    WATCHED,
     Rule,
+    Rules,
     Walk,
     end_of,
     key_slot,
     next_argument,
-    slot_of,
     slot_of_all,
+    slot_of_first,
 )
 from .verbs cimport next_word
 
-from ..outcome.errors import EncodeError
-from ..outcome.excerpts import shown_argument
+from .refusal import refusal
 
 cdef array LONGLONGS = array("q")
 
 cdef enum:
     # Room behind the commands for headers of large arguments, which are copied anyway.
     BEHIND = 64
-    # The bytes before a key that are compared at once.
+    # The fewest bytes before a key that same_head() can compare.
     LEAST_HEAD = 8
-    MOST_HEAD = 64
     # What the header and the end of a large argument have besides the digits: "$", CRLF.
     AROUND = 3
     CRLF = 2
@@ -69,13 +71,15 @@ cdef class Share:
         """Give the other marks as much room as the ends and rows have."""
         cdef Py_ssize_t room = self.out.room, i
         if self.places is None:
+            done = clone(LONGLONGS, room, False)
             self.places = clone(LONGLONGS, room, False)
-            self.done = clone(LONGLONGS, room, False)
+            self.done = done
             for i in range(self.out.commands):      # so far each row made one command
                 self.places.data.as_longlongs[i] = self.out.rows.data.as_longlongs[i]
                 self.done.data.as_longlongs[i] = i + 1
-        elif len(self.places) < room:
+        if len(self.places) < room:
             resize(self.places, room)
+        if len(self.done) < room:
             resize(self.done, room)
         return 0
 
@@ -84,15 +88,6 @@ cdef class Share:
         self.out.out.p = part.p
         self.out.commands = part.at
         self.rows = part.covered
-
-    cdef int cut(self, Py_ssize_t commands) except -1:
-        """Drop all but the first commands."""
-        rollback(self.out, commands)
-        if self.done is None:
-            self.rows = commands
-        else:
-            self.rows = self.done.data.as_longlongs[commands - 1] if commands else 0
-        return 0
 
     cdef Chunk take(self):
         """Return a chunk of the commands, and start over."""
@@ -121,15 +116,12 @@ cdef class Router:
         full_bytes: after a smaller chunk the source may pause, so nothing is kept back.
         merger: returns what merges the commands of a lane; None to leave them as they are.
         of_slots: in a cluster, the lane of each slot, -1 for none.
-        transactions: whether each MULTI of a cluster is in a chunk with its EXEC.
-
-    Attributes:
-        error: why the commands after those returned can't be sent; None if nothing is wrong.
+        rules: where commands have their keys.
     """
 
     def __cinit__(
         self, int lanes, Py_ssize_t most_bytes, Py_ssize_t full_bytes, merger=None, *,
-        of_slots=None, bint transactions=True,
+        of_slots=None, Rules rules=None,
     ):
         self.shares, self.mergers = [], []
         self.merger = merger
@@ -137,15 +129,25 @@ cdef class Router:
         self.full_bytes = full_bytes
         self.start_bytes = 2 * most_bytes + full_bytes // lanes
         self.strict = of_slots is not None
-        self.transactions = transactions
         if of_slots is None:
             of_slots = [slot * lanes // SLOTS for slot in range(SLOTS)]
         self.more(lanes)
         self.remap(of_slots)
-        self.last.size = -1
+        self.rules = Rules() if rules is None else rules
+        self.rules.start(&self.last)
         self.transaction = -1
         self.row = -1
         self.plain = True
+
+    @property
+    def error(self):
+        """Why the commands after those returned can't be sent; None if nothing is wrong."""
+        return None if self.refused is None else refusal(*self.refused)
+
+    @property
+    def failed(self):
+        """Whether there is an error."""
+        return self.refused is not None
 
     cdef int more(self, Py_ssize_t lanes) except -1:
         """Add lanes until there are this many."""
@@ -177,7 +179,7 @@ cdef class Router:
         walk.large = walk.stop = NULL
         for place, row, command in commands:
             walk.base = walk.p = command
-            slot = slot_of(&walk, &self.last)
+            slot = slot_of_first(&walk, &self.last)
             share = self.shares[max(self.lanes[slot], 0) if slot >= 0 else 0]
             part.commands, part.size = 1, len(command)
             share.reserve(&part, False)
@@ -186,7 +188,7 @@ cdef class Router:
             part.places[part.at], part.done[part.at] = place, part.covered
             part.at += 1
             share.accept(&part)
-        return self.given(True)
+        return self.take_chunks(True)
 
     def __dealloc__(self):
         free(self.parts)
@@ -195,18 +197,16 @@ cdef class Router:
     def route(self, Chunk chunk not None):
         """Add the commands of a chunk; return the chunks of the lanes that have enough."""
         cdef Py_ssize_t count
-        if self.error is not None:
+        if self.refused is not None:
             return []
         memset(self.parts, 0, len(self.shares) * sizeof(Part))
         count = self.assign(chunk)
-        self.look_at_rows(chunk, count)
+        self.check_plain(chunk, count)
         self.copy(chunk, count)
-        if self.error is not None and self.transaction >= 0:
-            (<Share>self.shares[self.transaction]).cut(self.begun)
-        return self.given(self.error is not None or chunk.total() < self.full_bytes)
+        return self.take_chunks(self.refused is not None or chunk.total() < self.full_bytes)
 
     cdef Py_ssize_t assign(self, Chunk chunk) except -1:
-        """Choose a lane for each command; return for how many, which are all but after an error."""
+        """Choose a lane for each command; return the index of the first that is not to be sent."""
         cdef Walk walk
         cdef Py_ssize_t i, extra = 0, count = len(chunk.ends)
         cdef const Reference *large = chunk.references
@@ -233,11 +233,9 @@ cdef class Router:
                     walk.p = known_length_end(start + self.head_size + 1, &size)
                     lane = self.lanes[key_slot(walk.p, size)]
             if lane < 0:
-                try:
-                    lane = self.choose(chunk, &walk, i)
-                except EncodeError as error:
-                    self.error = error
-                    return i
+                lane = self.choose(chunk, &walk, i)
+                if lane < 0:
+                    return self.begin_of(chunk, i)
             self.chosen[i] = <short>lane
             part = &self.parts[lane]
             part.commands += 1
@@ -245,7 +243,17 @@ cdef class Router:
             start = end
         return count
 
-    cdef int look_at_rows(self, Chunk chunk, Py_ssize_t count) noexcept:
+    cdef Py_ssize_t begin_of(self, Chunk chunk, Py_ssize_t index) noexcept:
+        """Return the first command of the row of a command, and of its transaction."""
+        cdef long long *rows = chunk.rows.data.as_longlongs
+        if self.transaction >= 0:
+            index = self.begun
+            self.transaction = -1
+        while index > 0 and rows[index - 1] == rows[index]:
+            index -= 1
+        return index
+
+    cdef int check_plain(self, Chunk chunk, Py_ssize_t count) noexcept:
         """Find out whether each row still makes one command, so that both have the same index."""
         cdef long long *rows = chunk.rows.data.as_longlongs
         cdef Py_ssize_t i
@@ -296,9 +304,9 @@ cdef class Router:
 
     def flush(self):
         """Return the chunks of all that is left."""
-        return self.given(True)
+        return self.take_chunks(True)
 
-    cdef list given(self, bint everything):
+    cdef list take_chunks(self, bint everything):
         cdef list chunks = []
         cdef Share share
         cdef Chunk chunk
@@ -314,87 +322,90 @@ cdef class Router:
                 chunks.append(chunk if self.merger is None else self.mergers[lane].merge(chunk))
         return chunks
 
-    cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -1:
-        """Return the lane of a command at which the walk is."""
+    cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -2:
+        """Return the lane of the command at which the walk is; -1 if it can't be sent."""
         cdef Walk start = walk[0]
-        cdef int slot = slot_of_all(walk, &self.last) if self.strict else slot_of(walk, &self.last)
-        cdef const Rule *rule = self.last.rule
-        cdef int begins = NOTHING if rule is NULL else rule.begins, lane
+        cdef bint strict = self.strict
+        cdef int lane, slot = slot_of_all(walk, &self.last) if strict else UNKNOWN
+        cdef const Rule *rule
+        if not strict:
+            slot = slot_of_first(walk, &self.last)
+        rule = self.last.rule
+        cdef int bounds = NOTHING if rule is NULL else rule.bounds
         self.head_size = 0
+        if strict and bounds == WATCH:
+            return self.refuse(chunk, &start, index, WATCHED)
         if self.transaction >= 0:
-            if self.strict and slot != NO_KEY and slot != self.of_transaction:
-                self.refuse(chunk, &start, index, SEVERAL)
+            if strict and slot != NO_KEY and slot != self.of_transaction:
+                return self.refuse(chunk, &start, index, slot if slot < 0 else SEVERAL)
             lane = self.transaction
-            if begins == EXEC:
+            if bounds == END:
                 self.transaction = -1
             return lane
-        if begins == MULTI and not (self.strict and not self.transactions):
+        if bounds == MULTI:
             slot = self.of_transaction = self.ahead(chunk, index)
         lane = self.lanes[slot] if slot >= 0 else -1
         if lane < 0:
-            if self.strict:
-                self.refuse(chunk, &start, index, slot)
+            if strict:
+                return self.refuse(chunk, &start, index, slot)
             lane = 0
-        if begins == MULTI:
-            self.transaction = lane
-            self.begun = (<Share>self.shares[lane]).out.commands + self.parts[lane].commands
-        elif slot >= 0 and rule.first == 1 and (rule.last == 1 or not self.strict):
-            self.keep_head(start.p)
+        if bounds == MULTI:
+            self.transaction, self.begun = lane, index
+        elif slot >= 0 and rule is not NULL and rule.first == 1:
+            if rule.last == 1 or not strict:
+                self.keep_head(start.p)
         return lane
 
     cdef int keep_head(self, const char *p) noexcept:
-        """Keep what comes before a key that is argument 1: most commands begin with the same."""
+        """Keep what comes before a key that is argument 1; most commands begin like the last."""
         cdef const char *begin = p
         cdef long long words, size
         p = known_length_end(p + 1, &words)
         next_word(&p, &size)
-        if LEAST_HEAD <= p - begin <= MOST_HEAD:
+        if LEAST_HEAD <= p - begin <= HEAD_ROOM:
             self.head_size = p - begin
             memcpy(self.head, begin, p - begin)
         return 0
 
-    cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int slot) except -1:
-        """Raise for a command that has no node."""
+    cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int why) except -2:
+        """Note what ``refusal()`` needs. Calls no Python, which a signal could interrupt."""
         cdef long long words, size
         cdef const char *text
-        cdef Py_ssize_t row = chunk.rows.data.as_longlongs[index]
         walk.p = known_length_end(walk.p + 1, &words)
         text = next_argument(walk, &size)
-        name = shown_argument(text[:min(size, NAME_SHOWN)], size)
-        if slot == SEVERAL:
-            why = (
-                f"{name} has keys of several slots, and a node of a cluster runs a command or "
-                "transaction only on keys of one slot; use one command per key, or a hash tag such "
-                "as {user7}:name"
-            )
-        elif slot == UNKNOWN:
-            why = f"it is not known where {name} has its keys; send it with a cluster client"
-        elif slot == NO_KEY:
-            why = f"{name} has no key, so it has no node in the cluster; send it to each node alone"
-        else:
-            why = f"no node of the cluster serves slot {slot:,}; check CLUSTER INFO"
-        place = chunk.first_command + index
-        raise EncodeError(f"row {row:,}, command {place:,}: {why}", command=place, row=row)
+        self.refused = (
+            chunk.rows.data.as_longlongs[index], chunk.first_command + index,
+            text[:min(size, NAME_SHOWN)], size, why,
+        )
+        return -1
 
     cdef int ahead(self, Chunk chunk, Py_ssize_t index) noexcept:
-        """Return the slot of the first key in a transaction that begins at a command; or NO_KEY."""
+        """Return the slot of the first key in the transaction that begins at a command.
+
+        In a cluster, OPEN if the transaction does not end in the row.
+        """
         cdef Walk walk
         cdef const Reference *large = chunk.references
+        cdef long long *rows = chunk.rows.data.as_longlongs
         cdef Py_ssize_t i, extra = 0
-        cdef int slot
+        cdef int found = NO_KEY, slot
         walk.base = walk.p = chunk.data
         walk.stop = large + chunk.n_references
         for i in range(index + 1):
             walk.p = end_of(chunk, i, &large, &extra)
         for i in range(index + 1, len(chunk.ends)):
+            if self.strict and rows[i] != rows[index]:
+                return OPEN
             walk.large = large
-            slot = slot_of(&walk, &self.last)
-            if slot >= 0:
-                return slot
-            if self.last.rule is not NULL and self.last.rule.begins == EXEC:
-                break
+            slot = slot_of_first(&walk, &self.last)
+            if slot >= 0 and found < 0:
+                found = slot
+            if self.last.rule is not NULL and self.last.rule.bounds == END:
+                return found
+            if found >= 0 and not self.strict:
+                return found
             walk.p = end_of(chunk, i, &large, &extra)
-        return NO_KEY
+        return OPEN if self.strict else found
 
 
 cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noexcept nogil:
@@ -413,13 +424,14 @@ cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noe
 
 
 cdef int put_with_large(
-    Buffer out, const char *base, const char *start, const char *end, const Reference *large,
+    Buffer out, const char *base, const char *start, const char *end, const Reference *first,
     const Reference *stop,
 ) except -1:
     """Append a command with large arguments, without copying these.
 
     There must be room for the rest.
     """
+    cdef const Reference *large = first
     cdef const char *at
     while large < stop:
         at = base + large.offset

@@ -4,20 +4,28 @@ from .buffer cimport Chunk
 from .grammar cimport known_length_end
 from .out cimport Reference
 
-cdef enum:
+cpdef enum:
     SLOTS = 16384
-    LONGEST_NAME = 24
     # Instead of a slot:
     NO_KEY = -1
     UNKNOWN = -2
     SEVERAL = -3                        # only of slot_of_all()
+    # Why a command is refused, besides: MULTI without its EXEC, and WATCH.
+    OPEN = -4
+    WATCHED = -5
+
+cdef enum:
+    LONGEST_NAME = 24
+    # Places in a table of names; a power of two, and about twice the names.
+    RULES = 2048
 
 
 # What a command does to a transaction.
-cdef enum Begins:
+cdef enum Bounds:
     NOTHING
     MULTI
-    EXEC                                # or DISCARD
+    END                                 # EXEC or DISCARD
+    WATCH
 
 
 # Where a command has its keys; see key_positions.Positions.
@@ -28,11 +36,12 @@ cdef struct Rule:
     int last
     int step
     int count
-    Begins begins
+    Bounds bounds
 
 
 # The last name read; most commands have the same.
 cdef struct LastRule:
+    const Rule *table
     char name[LONGEST_NAME]             # as it was written
     long long size
     const Rule *rule
@@ -77,4 +86,12 @@ cdef inline const char *end_of(
 
 cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil
 cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil
+cdef int slot_of_first(Walk *walk, LastRule *last) noexcept nogil
 cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil
+
+
+cdef class Rules:
+    cdef Rule table[RULES]
+    cdef int count
+    cdef int add(self, bytes name, int first, int last, int step, int count) except -1
+    cdef void start(self, LastRule *last) noexcept

@@ -1,9 +1,23 @@
 from array import array
+from collections.abc import Mapping
+from typing import Any, Final
+
+from typing_extensions import disjoint_base
 
 from .buffer import Chunk
 from .key_positions import POSITIONS as POSITIONS
 
-def learn(name: bytes, first: int, last: int, step: int) -> None: ...
+SLOTS: Final[int]
+NO_KEY: Final[int]
+UNKNOWN: Final[int]
+SEVERAL: Final[int]
+OPEN: Final[int]
+WATCHED: Final[int]
+BOUNDS: Final[dict[bytes, Any]]
+
+@disjoint_base
+class Rules:
+    def __new__(cls, more: Mapping[bytes, tuple[int, int, int]] = ...) -> Rules: ...
+    def slot(self, command: bytes, *, every: bool = ...) -> int: ...
+
 def slots_of(chunk: Chunk) -> array[int]: ...
-def slot(command: bytes) -> int: ...
-def slot_of_keys(command: bytes) -> int: ...

@@ -12,18 +12,12 @@ from .key_positions import POSITIONS
 cdef enum:
     POLYNOMIAL = 0x1021
     STEP = 8
-    # Places in the table of names; a power of two, and about twice the names.
-    RULES = 2048
     MOST_NAMES = 1000
-    # A key further behind is not expected.
-    MOST_FIRST = 1000
 
 # The CRC-16 of a byte that 0 to 7 bytes of 0 follow: a step takes 8 bytes, whose look-ups do not
 # wait for each other.
 cdef uint16_t crcs[STEP][256]
-cdef Rule rules[RULES]
 cdef array SHORTS = array("h")
-cdef int names = 0
 
 
 cdef int fill_crcs() noexcept:
@@ -46,32 +40,77 @@ cdef inline unsigned int place_of(const char *name, long long size) noexcept nog
     return place
 
 
-cdef int add_rule(bytes name, first, last, step, count) except -1:
-    global names
-    cdef unsigned int place = place_of(name, len(name))
-    cdef Rule *rule = &rules[place % RULES]
-    while rule.size:
+cdef const Rule *rule_of(const Rule *table, const char *name, long long size) noexcept nogil:
+    """Return where a command has its keys; NULL if that is unknown."""
+    cdef char[LONGEST_NAME] capitals
+    cdef unsigned int place
+    cdef const Rule *rule
+    cdef long long i
+    if size > LONGEST_NAME:
+        return NULL
+    for i in range(size):
+        capitals[i] = name[i] & ~0x20 if c'a' <= name[i] <= c'z' else name[i]
+    place = place_of(capitals, size)
+    while True:
+        rule = &table[place % RULES]
+        if rule.size == 0:
+            return NULL
+        if rule.size == size and memcmp(rule.name, capitals, size) == 0:
+            return rule
         place += 1
-        rule = &rules[place % RULES]
-    memcpy(rule.name, <const char *>name, len(name))
-    rule.first, rule.last, rule.step, rule.count = first, last, step, count
-    rule.size = <int>len(name)
-    names += 1
-    if name == b"MULTI":
-        rule.begins = MULTI
-    elif name in (b"EXEC", b"DISCARD"):
-        rule.begins = EXEC
-    return 0
 
 
-cdef int fill_rules() except -1:
-    for name, at in POSITIONS.items():
-        add_rule(name, at.first, at.last, at.step, at.number_at)
-    return 0
+cdef class Rules:
+    """Where commands have their keys.
+
+    Args:
+        more: for names in capitals that are not in POSITIONS, such as those of modules: the first
+            and the last argument that is a key, and the step.
+    """
+
+    def __cinit__(self, more=()):
+        for name, at in POSITIONS.items():
+            self.add(name, at.first, at.last, at.step, at.number_at)
+        for name in more:
+            if 0 < len(name) <= LONGEST_NAME and self.count < MOST_NAMES:
+                if rule_of(self.table, name, len(name)) is NULL:
+                    first, last, step = more[name]
+                    self.add(name, first, last, max(step, 1), 0)
+
+    cdef int add(self, bytes name, int first, int last, int step, int count) except -1:
+        cdef unsigned int place = place_of(name, len(name))
+        cdef Rule *rule = &self.table[place % RULES]
+        while rule.size:
+            place += 1
+            rule = &self.table[place % RULES]
+        memcpy(rule.name, <const char *>name, len(name))
+        rule.first, rule.last, rule.step, rule.count = first, last, step, count
+        rule.size = <int>len(name)
+        rule.bounds = BOUNDS.get(name, NOTHING)
+        self.count += 1
+        return 0
+
+    cdef void start(self, LastRule *last) noexcept:
+        """Prepare for the first command."""
+        last.table, last.size, last.rule = self.table, -1, NULL
+
+    def slot(self, bytes command not None, *, bint every=False):
+        """Return the slot of the first key of a command in RESP, or of all its keys.
+
+        Returns:
+            -1 for no key, -2 if it is unknown where they are, -3 for keys of several slots.
+        """
+        cdef Walk walk
+        cdef LastRule last
+        self.start(&last)
+        walk.base = walk.p = command
+        walk.large = walk.stop = NULL
+        return slot_of_all(&walk, &last) if every else slot_of(&walk, &last)
 
 
+BOUNDS = {b"MULTI": MULTI, b"EXEC": END, b"DISCARD": END, b"WATCH": WATCH}
 fill_crcs()
-fill_rules()
+cdef Rules BUILT_IN = Rules()
 
 
 cdef uint16_t crc16(const unsigned char *p, Py_ssize_t size) noexcept nogil:
@@ -103,26 +142,6 @@ cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil:
     return crc16(<const unsigned char *>key, size) & (SLOTS - 1)
 
 
-cdef const Rule *rule_of(const char *name, long long size) noexcept nogil:
-    """Return where a command has its keys; NULL if that is unknown."""
-    cdef char[LONGEST_NAME] capitals
-    cdef unsigned int place
-    cdef const Rule *rule
-    cdef long long i
-    if size > LONGEST_NAME:
-        return NULL
-    for i in range(size):
-        capitals[i] = name[i] & ~0x20 if c'a' <= name[i] <= c'z' else name[i]
-    place = place_of(capitals, size)
-    while True:
-        rule = &rules[place % RULES]
-        if rule.size == 0:
-            return NULL
-        if rule.size == size and memcmp(rule.name, capitals, size) == 0:
-            return rule
-        place += 1
-
-
 cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
     """Go behind a command's name, and find its rule; return its number of arguments."""
     cdef long long words, size
@@ -130,7 +149,7 @@ cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
     walk.p = known_length_end(walk.p + 1, &words)
     text = next_argument(walk, &size)
     if size != last.size or memcmp(text, last.name, size) != 0:
-        last.rule = rule_of(text, size)
+        last.rule = rule_of(last.table, text, size)
         last.size = -1
         if size <= LONGEST_NAME:
             memcpy(last.name, text, size)
@@ -199,51 +218,34 @@ cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil:
     return slot
 
 
-def slot_of_keys(bytes command not None):
-    """Return the slot of all keys of a command in RESP; -3 for several, else as ``slot()``."""
-    cdef Walk walk
-    cdef LastRule last
-    last.size = -1
-    walk.base = walk.p = command
-    walk.large = walk.stop = NULL
-    return slot_of_all(&walk, &last)
+cdef int slot_of_first(Walk *walk, LastRule *last) noexcept nogil:
+    """Return the slot of a command's first key; of argument 1 if it is unknown where that is."""
+    cdef Walk start = walk[0]
+    cdef long long words, size
+    cdef const char *text
+    cdef int slot = slot_of(walk, last)
+    if slot == UNKNOWN:
+        walk[0] = start
+        walk.p = known_length_end(walk.p + 1, &words)
+        next_argument(walk, &size)
+        if words > 1:
+            text = next_argument(walk, &size)
+            return key_slot(text, size)
+    return slot
 
 
 def slots_of(Chunk chunk not None):
-    """Return an array of int16 with the slot of each command; -1 for no key, -2 if unknown."""
+    """Return an array of int16: for each command, the slot of its first key, or less than 0."""
     cdef array found = clone(SHORTS, len(chunk.ends), False)
+    cdef const Reference *large = chunk.references
+    cdef Py_ssize_t i, extra = 0
     cdef Walk walk
     cdef LastRule last
-    cdef Py_ssize_t i, extra = 0
-    last.size = -1
+    BUILT_IN.start(&last)
     walk.base = walk.p = chunk.data
-    walk.large = chunk.references
-    walk.stop = walk.large + chunk.n_references
-    cdef const Reference *large = walk.large
+    walk.stop = large + chunk.n_references
     for i in range(len(chunk.ends)):
         walk.large = large
-        found.data.as_shorts[i] = <short>slot_of(&walk, &last)
+        found.data.as_shorts[i] = <short>slot_of_first(&walk, &last)
         walk.p = end_of(chunk, i, &large, &extra)
     return found
-
-
-def learn(bytes name not None, int first, int last, int step):
-    """Add where a command has its keys, unless that is known or can't be."""
-    cdef bint keyless = first == 0
-    if (
-        0 < len(name) <= LONGEST_NAME
-        and (keyless or (0 < first <= MOST_FIRST and 0 < step <= MOST_FIRST))
-        and names < MOST_NAMES
-        and rule_of(name, len(name)) is NULL
-    ):
-        add_rule(name, first, last, 1 if keyless else step, 0)
-
-
-def slot(bytes command not None):
-    """Return the slot of the first key of a command in RESP; -1 for no key, -2 if it is unknown."""
-    cdef Walk walk
-    cdef LastRule last
-    last.size = -1
-    walk.base = walk.p = command
-    walk.large = walk.stop = NULL
-    return slot_of(&walk, &last)

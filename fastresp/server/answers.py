@@ -100,7 +100,13 @@ def ask(
         raise _refused(refused, place)
     topology, positions = None, {}
     if cluster and nodes:
-        slots = _call(connection, "CLUSTER", "SLOTS")
+        try:
+            slots = _call(connection, "CLUSTER", "SLOTS")
+        except redis.exceptions.NoPermissionError as error:
+            raise TransportError(
+                f"can't use the cluster at {place}: {error} (allow it with ACL SETUSER ... "
+                "+cluster|slots +command)"
+            ) from error
         with suppress(redis.ResponseError):
             positions = positions_of(_call(connection, "COMMAND"))
         topology = topology_of(slots, getattr(connection, "host", None) or "localhost", place)

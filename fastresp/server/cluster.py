@@ -7,12 +7,17 @@ from typing import Any
 
 from ..outcome.errors import TransportError
 from ..outcome.excerpts import shown_reply
+from ..resp.slots import SLOTS
 
-__all__ = ["SLOTS", "Topology", "positions_of", "topology_of"]
+__all__ = ["Topology", "positions_of", "topology_of"]
 
-SLOTS = 16384
+# The most primaries, for which the cluster's specification is made.
+MOST_NODES = 1000
 # The name that a node sends for an endpoint which it does not know.
 UNKNOWN = "?"
+# A server may answer anything.
+MOST_POSITION = 1000
+MOST_PORT = 65535
 
 
 @dataclass
@@ -39,6 +44,8 @@ class Topology:
         """Add a range of slots that a node serves."""
         if node not in self.nodes:
             self.nodes.append(node)
+        if len(self.nodes) > MOST_NODES:
+            raise ValueError
         self.slots[first : last + 1] = [self.nodes.index(node)] * (last + 1 - first)
 
 
@@ -55,11 +62,10 @@ def topology_of(reply: Any, host: str, place: str) -> Topology:
     """
     found = Topology()
     try:
-        for first, last, (name, port, *_), *_ in reply:
-            if not 0 <= first <= last < SLOTS:
+        for first, last, (name, port, *more), *_ in reply:
+            if not (0 <= first <= last < SLOTS and 0 < port <= MOST_PORT):
                 raise ValueError
-            text = name.decode() if isinstance(name, bytes) else name or ""
-            found.add((text if text not in ("", UNKNOWN) else host, int(port)), first, last)
+            found.add((_host_of(name, more) or host, port), first, last)
     except (TypeError, ValueError, AttributeError) as error:
         raise TransportError(
             f"can't use the cluster at {place}: it answers CLUSTER SLOTS with {shown_reply(reply)}"
@@ -70,6 +76,15 @@ def topology_of(reply: Any, host: str, place: str) -> Topology:
             "redis-cli --cluster create"
         )
     return found
+
+
+def _host_of(name: Any, more: list[Any]) -> str:
+    """Return the name of a node, or its address if it has no name; empty for that of the server."""
+    text = (name or b"").decode()
+    if text == UNKNOWN and len(more) > 1:
+        known = dict(zip(more[1][::2], more[1][1::2], strict=False))
+        return bytes(known.get(b"ip", b"")).decode()
+    return "" if text == UNKNOWN else str(text)
 
 
 def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
@@ -83,6 +98,9 @@ def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
         match each:
             case [bytes(name), int(_), [*flags], int(first), int(last), int(step), *_] if (
                 b"movablekeys" not in flags
+                and 0 <= first <= MOST_POSITION
+                and -MOST_POSITION <= last <= MOST_POSITION
+                and 0 <= step <= MOST_POSITION
             ):
                 found[name.upper()] = first, last, step
     return found

@@ -188,10 +188,7 @@ class Server:
                 first.disconnect()
                 servers = self.nodes_of(answers.topology.nodes, count)
                 return self._open_nodes(servers, each, opening), answers
-            if self.scripts:
-                with self._explained():
-                    load_scripts(first, str(self), self.scripts)
-                    check_surplus(first, str(self))
+            self._load_scripts(first)
             if count == 1:
                 return [first], answers
             more = opening.several(count - 1, lambda: self._another(each, opening))
@@ -223,13 +220,18 @@ class Server:
         def open_one() -> tuple[int, Any]:
             at = next(left)
             connection = servers[at]._another(timeout, opening)
-            if self.scripts and (at == 0 or servers[at] is not servers[at - 1]):
-                with servers[at]._explained():
-                    load_scripts(connection, str(servers[at]), self.scripts)
+            if at == 0 or servers[at] is not servers[at - 1]:
+                servers[at]._load_scripts(connection)
             return at, connection
 
         made = opening.several(len(servers), open_one)
         return [connection for _, connection in sorted(made, key=itemgetter(0))]
+
+    def _load_scripts(self, connection: Any) -> None:
+        if self.scripts:
+            with self._explained():
+                load_scripts(connection, str(self), self.scripts)
+                check_surplus(connection, str(self))
 
     def _open_first(self, timeout: float, opening: Opening) -> tuple[Any, Answers]:
         if self.tls and timeout > HANDSHAKE_TIMEOUT_S:

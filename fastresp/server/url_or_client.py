@@ -88,7 +88,10 @@ def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:
 
 def _pool_of_cluster(client: Any) -> Any:
     """Return an object with the settings of connections to a node of a cluster."""
-    node = next(iter(client.nodes_manager.startup_nodes.values()))
+    manager = client.nodes_manager
+    node = manager.default_node or next(iter(manager.startup_nodes.values()), None)
+    if node is None:
+        raise TransportError("this client of a cluster knows no node; initialize it first")
     for name in ("redis_connection", "valkey_connection"):
         if hasattr(node, name):
             return getattr(client.get_default_node(), name).connection_pool

@@ -68,6 +68,8 @@ class AsyncChunks(Chunks):
                     self._more = False
             except Exception:
                 self._encode()  # an error in one of these rows is raised before the source's
+                self._cut()
+                self._raise_refused()
                 raise
             self._encode()
         self._cut()
@@ -81,13 +83,17 @@ class AsyncChunks(Chunks):
         finally:
             self._cut()
         ready = super().gathered()
-        for maker in (self._serializer, self._router):
-            if maker is not None and maker.error is not None and not ready:
-                raise maker.error
+        if not ready:
+            self._raise_refused()
         return ready
 
     def _encode(self) -> None:
         rows, self._rows = iter(self._rows), []
-        # Encode nothing after a row that failed, even if the source continues.
-        while not self._failed and self.writer.fill(rows):
+        try:
+            # Encode nothing after a row that failed, even if the source continues.
+            while not self._failed and self.writer.fill(rows):
+                self._cut()
+        except Exception:
             self._cut()
+            self._raise_refused()  # of a row before
+            raise

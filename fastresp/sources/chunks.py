@@ -16,7 +16,7 @@ from ..outcome.messages import Hint, Message
 from ..resp.buffer import Chunk
 from ..resp.merge import Merger
 from ..resp.route import Router
-from ..resp.slots import learn
+from ..resp.slots import Rules
 from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, own
 from ..server.options import PAYLOAD_BYTES, Options
@@ -35,7 +35,8 @@ MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # No chunk has more items or bytes.
 MOST_MERGED = 1 << 40
-# The least bytes of the chunks of all lanes together, and of each.
+# The commands of a lane become a chunk when they have the first number of bytes divided by the
+# number of lanes, and at least the second.
 ROUTED_BYTES = CHUNK_BYTES
 LEAST_ROUTED_BYTES = 1 << 16
 # With a rate limit, a merged command is sent at once: the limit for this many seconds.
@@ -116,7 +117,12 @@ class Chunks:
         self._check_own()
         self._drop_given()
         while self._more and not self._ready:
-            self._more = self.writer.fill(self._source)
+            try:
+                self._more = self.writer.fill(self._source)
+            except Exception:
+                self._cut()
+                self._raise_refused()  # of a row before
+                raise
             self._cut()
         return self._give()
 
@@ -173,7 +179,7 @@ class Chunks:
         if self.options.mode == "serialize":
             self._serializer = serializer(self.options, answers)
         elif topology is not None or self.options.connections > 1:
-            self._router = router(self.options, answers, transactions=self.template is not None)
+            self._router = router(self.options, answers)
         elif self.options.mode == "merge":
             self._merger = merger(self.options, answers)
 
@@ -199,8 +205,8 @@ class Chunks:
             self._end(self._serializer)
         if self._router is not None and not self._ready:
             self._flush(self._router)
-            if self._router.error is not None and not self._ready:
-                raise self._router.error
+            if not self._ready:
+                self._raise_refused()
         if not self._ready:
             return None
         self._given = True
@@ -218,6 +224,12 @@ class Chunks:
         if serializer.error is not None and not self._ready:
             raise serializer.error
 
+    def _raise_refused(self) -> None:
+        """Raise what is wrong with a row that was encoded, but can't be routed or serialised."""
+        for maker in (self._router, self._serializer):
+            if maker is not None and maker.error is not None:
+                raise maker.error
+
     def _flush(self, router: Router) -> None:
         """Take what the lanes have."""
         self._ready.extend(chain.from_iterable(map(call, (router.flush,))))
@@ -227,7 +239,7 @@ class Chunks:
         chunks = filter(None, map(call, (self.writer.take,)))
         if self._router is not None:
             self._ready.extend(chain.from_iterable(map(self._router.route, chunks)))
-            self._more = self._more and self._router.error is None
+            self._more = self._more and not self._router.failed
         elif self._serializer is not None:
             several = map(self._serializer.serialize, chain(chunks, (None,)))
             self._ready.extend(chain.from_iterable(several))
@@ -236,20 +248,13 @@ class Chunks:
             self._ready.extend(chunks if self._merger is None else map(self._merger.merge, chunks))
 
 
-def router(options: Options, answers: Answers | None, *, transactions: bool) -> Router:
-    """Return what distributes commands over the connections.
-
-    Args:
-        options: the number of connections, to each node of a cluster.
-        answers: of the server.
-        transactions: whether each MULTI is in a chunk with its EXEC.
-    """
+def router(options: Options, answers: Answers | None) -> Router:
+    """Return what distributes commands over the connections, or those to each node of a cluster."""
     count = lanes = options.connections
     topology = None if answers is None else answers.topology
-    of_slots = None
+    of_slots = rules = None
     if answers is not None:
-        for name, positions in answers.positions.items():
-            learn(name, *positions)
+        rules = Rules(answers.positions)
     if topology is not None:
         lanes = count * len(topology.nodes)
         of_slots = topology.lanes(topology.nodes, count)
@@ -257,7 +262,7 @@ def router(options: Options, answers: Answers | None, *, transactions: bool) -> 
     if options.mode == "merge":
         make = partial(merger, options, answers)
     size = max(ROUTED_BYTES // lanes, LEAST_ROUTED_BYTES)
-    return Router(lanes, size, CHUNK_BYTES // 2, make, of_slots=of_slots, transactions=transactions)
+    return Router(lanes, size, CHUNK_BYTES // 2, make, of_slots=of_slots, rules=rules)
 
 
 def merger(options: Options, answers: Answers | None) -> Merger:

@@ -7,28 +7,25 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ..outcome.errors import ProtocolError, TransportError
-from ..outcome.excerpts import shortened
+from ..outcome.errors import TransportError
 from ..outcome.report import Report, counted
 from ..resp.buffer import Chunk
-from ..resp.scan import ReplyScanner
 from ..server.options import Options
 from ..server.settings import Server
-from .connection import PORTION_S, Connection, LostConnection
+from .connection import LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
+from .lane import Lane, Pace
 from .redirect import Redirected
 from .resend import Resending, ResendingWindow
 from .window import WINDOW_BYTES, Position
 
-__all__ = ["Lane", "Lanes"]
+__all__ = ["Lanes"]
 
 # Connections share the window, but each has room for a few chunks.
 LEAST_WINDOW_BYTES = 2 << 20
 # After one connection is lost, wait for the others until they make no progress for this long.
 DRAIN_S = 10.0
-# How many error replies that answer no command to show.
-LAST_WORDS = 5
 
 
 class Lanes:
@@ -204,7 +201,11 @@ class Lanes:
         held = sum(window.held_bytes for window in windows)
         most = sum(window.most_bytes for window in windows)
         lanes = self._open
-        if held >= most or (self.routed and not all(lane.window.has_room for lane in lanes)):
+        if held >= most:
+            return False
+        if self.routed and self.pace is not None:
+            return all(lane.has_room for lane in lanes)
+        if self.routed and not all(lane.window.has_room for lane in lanes):
             return False
         return any(lane.has_room for lane in lanes)
 
@@ -216,7 +217,14 @@ class Lanes:
             lane = min(ready or lanes, key=lambda lane: lane.load)
         else:
             self.routed = True
-            lane = self._usable(self.lanes[chunk.lane])
+            lane = self.lanes[chunk.lane]
+            try:
+                lane = self._usable(lane)
+            except LostConnection:
+                pass  # raised again by the next step
+            except BaseException:
+                lane.window.add(chunk, self._position)
+                raise
         lane.window.add(chunk, self._position)
 
     def _usable(self, lane: Lane) -> Lane:
@@ -224,8 +232,10 @@ class Lanes:
         while True:
             while lane.heir is not None:
                 lane = lane.heir
+            if lane.stream is None or not lane.stream.sure or not lane.finished:
+                return lane
             # A server may have closed it while it had nothing to do.
-            if not lane.finished or lane.stream is None or self._moves(lane):
+            if self._moves(lane):
                 return lane
 
     @property
@@ -271,10 +281,12 @@ class Lanes:
         try:
             lane.step()
         except LostConnection:
-            if not lane.finished or len(self._open) == 1:
+            others = [each for each in self._open if each is not lane]
+            heirs = [each for each in others if each.server is lane.server]
+            if not lane.finished or not heirs:
                 raise
             lane.detach()
-            lane.heir = self._open[0]
+            lane.heir = heirs[0]
             return False
         if lane.finished:
             lane.touch()
@@ -310,170 +322,3 @@ class Lanes:
         """Return the lanes with a usable connection."""
         streams = [(lane, lane.stream) for lane in self.lanes]
         return [lane for lane, stream in streams if stream and stream.sure and not stream.lost]
-
-
-class Pace:
-    """Computes how many commands a rate limit allows by now.
-
-    Args:
-        rate: commands per second.
-
-    Attributes:
-        start: when the first command may be sent.
-    """
-
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-        self.start = time.monotonic()
-
-    def allowed(self, sent: int) -> int:
-        """Return the total number of commands allowed by now.
-
-        After a slow source there is no burst to catch up.
-        """
-        allowed = 1 + int((time.monotonic() - self.start) * self.rate)
-        unused = allowed - sent - 1 - int(2 * PORTION_S * self.rate)
-        if unused > 0:
-            self.start += unused / self.rate
-            allowed -= unused
-        return allowed
-
-
-class Lane(Connection):
-    """One connection of a load: counts its replies, and matches errors with their commands.
-
-    Args:
-        load: the load that it belongs to.
-        server: what it is connected to.
-        options: as for Lanes.
-        window: as for Connection.
-
-    Attributes:
-        heir: the lane that gets its chunks, if it was lost when all it had was answered.
-    """
-
-    window: ResendingWindow
-    heir: Lane | None = None
-
-    def __init__(
-        self, load: Lanes, server: Server, options: Options, window: ResendingWindow
-    ) -> None:
-        super().__init__(
-            server, timeout=options.timeout, rate_limit=options.rate_limit, window=window
-        )
-        self._load = load
-        self._scanner = ReplyScanner()
-        # Error replies that answer no whole command.
-        self._surplus = 0
-        # Up to which reply error replies were counted, how many more commands failed than replies
-        # are errors, and how many commands made keys that exist. Replaced as a whole, as in
-        # ResendingWindow.
-        self._counted = 0, 0, 0
-        self._skips = options.exists == "skip"
-        self.sink = self._scanner
-
-    @property
-    def report(self) -> Report:
-        """The report so far, of all connections."""
-        return self._load.report
-
-    @property
-    def failed(self) -> int:
-        """Commands answered with an error."""
-        self._count()  # replies that came since the last step
-        return self._scanner.failed - self._surplus + self._counted[1] - self.window.refused
-
-    @property
-    def existing(self) -> int:
-        """Commands that would have made keys that exist, which were to be skipped."""
-        self._count()
-        return self._counted[2]
-
-    @property
-    def load(self) -> tuple[int, int, Position]:
-        """How much it has to do: bytes to send, commands to be answered, and its latest chunk.
-
-        Among idle lanes, the one that has been idle longest sorts first.
-        """
-        window = self.window
-        return window.unsent_bytes, window.made - window.acknowledged, window.position
-
-    def room(self) -> int | None:
-        load = self._load
-        if load.pace is None:
-            return None
-        sent, window = load.sent, self.window
-        allowed = load.pace.allowed(sent) - sent
-        if allowed <= 0:
-            return window.sent
-        # At least the next, which may stand for more commands than that.
-        return max(window.within(window.sent_commands + allowed), window.sent + 1)
-
-    def overdue(self) -> float | None:
-        """Return the timeout if it has passed, as for Connection; progress of others counts too.
-
-        A lane that is silent while others are not gets more time: a server serves its
-        connections in turn.
-        """
-        timeout = super().overdue()
-        lanes = self._load.lanes
-        if timeout is None or time.monotonic() - max(lane.moved for lane in lanes) > timeout:
-            return timeout
-        timeout *= sum(not lane.finished for lane in lanes)
-        return timeout if time.monotonic() - self.since > timeout else None
-
-    def understand(self) -> None:
-        scanner, window = self._scanner, self.window
-        sent = window.sent
-        if scanner.replies > sent:
-            self._take_last_words(scanner.replies - sent)
-        if scanner.errors:
-            window.sift(scanner.errors)
-        if scanner.errors:
-            self._count()
-            if self._skips:
-                scanner.errors[:] = [each for each in scanner.errors if not is_of_existing(each[1])]
-            # Before the window releases the commands; if it raises, the next step continues.
-            self._load.policy.take(scanner.errors, window, self._load.so_far)
-        window.acknowledge(min(scanner.replies, sent))
-        if self.end is None:
-            window.resend()
-        if self.failed:
-            self._load.judge()
-
-    def _count(self) -> None:
-        """Count the commands that error replies answer."""
-        counted, more, existing = self._counted
-        window = self.window
-        sent = window.sent
-        for index, text, _ in self._scanner.errors:
-            if counted <= index < sent:
-                commands = window.answered(index)
-                counted, more = index + 1, more + commands - 1
-                existed = is_of_existing(text)
-                if self._skips and existed:
-                    more, existing = more - commands, existing + commands
-                window.note_error(index, existed=existed)
-        self._counted = counted, more, existing
-
-    def _take_last_words(self, count: int) -> None:
-        """Keep the error replies that answer no whole command.
-
-        A server that refuses the first part of a command sends an error and closes the connection.
-        """
-        assert self.stream is not None
-        errors, sent = self._scanner.errors, self.window.sent
-        late = [error for error in errors if error[0] >= sent]
-        errors[:] = [error for error in errors if error[0] < sent]
-        self._surplus += len({index for index, _, _ in late})
-        words = [text.decode(errors="replace") for _, text, _ in late[:LAST_WORDS]]
-        self.last_words = shortened("; ".join(filter(None, [self.last_words, *words])))
-        if self.stream.lost is None:
-            noun = "reply" if count == 1 else "replies"
-            fault = f"{count:,} more {noun} than commands: {self.last_words}"
-            self.stream.give_up(ProtocolError(fault, self._scanner.offset))
-
-
-def is_of_existing(reply: bytes) -> bool:
-    """Return whether RESTORE was refused because its key exists."""
-    return reply.startswith(b"BUSYKEY")

@@ -12,12 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+import redis.asyncio.cluster
 from loads import Insert, insert_sync
 from local_cluster import LocalCluster
 from server_programs import need
 
 import fastresp
 import fastresp.aio
+from fastresp.server.cluster import positions_of, topology_of
 from fastresp.server.settings import Server
 
 ROWS = 30_000
@@ -143,7 +145,8 @@ REFUSED = [
     (("FLUSHALL",), '"FLUSHALL" has no key'),
     (("BOGUS", "a"), 'it is not known where "BOGUS" has its keys'),
     (("EVAL", "return 1", 0), '"EVAL" has no key'),
-    (("MULTI",), '"MULTI" has no key'),
+    (("MULTI",), '"MULTI" and its EXEC must be in one row'),
+    (("WATCH", "a"), '"WATCH" can\'t be part of a load'),
 ]
 
 
@@ -165,6 +168,142 @@ def test_transaction_over_several_slots(cluster: LocalCluster) -> None:
         fastresp.mass_insert(rows, "MULTI; INCR {0}; INCR {1}; EXEC", server=cluster.url)
     assert cluster.client_of("a").get("a") == b"2"
     assert sum(cluster.sizes()) == 1
+
+
+def test_transaction_that_does_not_end(cluster: LocalCluster) -> None:
+    rows = [("{a}1", "v" * 600_000), ("zz", "1")]
+    with pytest.raises(fastresp.EncodeError, match='row 0, command 1: "MULTI" and its EXEC'):
+        fastresp.mass_insert(rows, ["SET {0} {1}", "MULTI", "INCR {0}"], server=cluster.url)
+    assert sum(cluster.sizes()) == 0
+
+
+def test_unknown_command_in_a_transaction(cluster: LocalCluster) -> None:
+    template = "MULTI; SET {0} 1; XREAD STREAMS {0} 0; EXEC"
+    with pytest.raises(fastresp.EncodeError, match='it is not known where "XREAD" has its keys'):
+        fastresp.mass_insert([("a",)], template, server=cluster.url)
+    assert sum(cluster.sizes()) == 0
+
+
+def test_no_part_of_a_refused_row(insert: Insert, cluster: LocalCluster) -> None:
+    rows = [("a", "a"), ("a", "b"), ("c", "c")]
+    template = ["SET x{0}{1} 1", "MSET {0} 1 {1} 2"]
+    with pytest.raises(fastresp.EncodeError, match="row 1, command 3") as caught:
+        insert(rows, template, server=cluster.url)
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.rows, report.commands, sum(cluster.sizes())) == (1, 2, 2)
+
+
+class Refused:
+    """Rows of which the third has no node, and what comes after it fails."""
+
+    def __init__(self, after: str) -> None:
+        self.after = after
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        yield from (("a", "a"), ("b", "b"), ("a", "b"))
+        if self.after == "raise":
+            raise ArithmeticError("later")
+        yield ("d", None)
+
+
+@pytest.mark.parametrize("after", ["null", "raise"])
+@pytest.mark.parametrize("kind", ["sync", "asyncio", "async source"])
+def test_first_error_is_raised(cluster: LocalCluster, kind: str, after: str) -> None:
+    async def rows() -> Any:
+        for row in Refused(after):
+            yield row
+
+    options: Any = {"server": cluster.url}
+    template = "MSET {0} 1 {1} 2"
+    with pytest.raises(fastresp.EncodeError, match="row 2, command 2") as caught:
+        if kind == "sync":
+            fastresp.mass_insert(Refused(after), template, **options)
+        else:
+            data = rows() if kind == "async source" else Refused(after)
+            asyncio.run(fastresp.aio.mass_insert(data, template, **options))
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.rows, report.acknowledged, sum(cluster.sizes())) == (2, 2, 2)
+
+
+def test_node_that_closes_an_idle_connection() -> None:
+    """Its keys do not go to another node."""
+    with LocalCluster() as cluster:
+
+        def rows() -> Iterator[tuple[str, int]]:
+            yield from ((f"{{{keys[0]}}}{i}", i) for i in range(100))
+            cluster.clients[1].client_kill_filter(_type="normal", skipme=True)
+            yield from ((f"{{{keys[1]}}}{i}", i) for i in range(100_000))
+
+        keys = [
+            next(k for k in map(str, range(1000)) if cluster.client_of(k) is cluster.clients[n])
+            for n in range(2)
+        ]
+        with pytest.raises(fastresp.TransportError) as caught:
+            insert_sync(rows(), "SET {0} {1}", server=cluster.url)
+        assert f"lost the connection to 127.0.0.1:{cluster.ports[1]}" in str(caught.value)
+
+
+def test_user_without_the_right(cluster: LocalCluster) -> None:
+    for client in cluster.clients:
+        client.execute_command("ACL", "SETUSER", "me", "on", ">p", "~*", "+@all", "-cluster|slots")
+    url = cluster.url.replace("redis://", "redis://me:p@")
+    with pytest.raises(fastresp.TransportError, match=r"ACL SETUSER ... \+cluster\|slots"):
+        fastresp.mass_insert([("SET", "a", 1)], server=url)
+    for client in cluster.clients:
+        client.execute_command("ACL", "DELUSER", "me")
+
+
+def test_client_whose_first_node_is_dead(cluster: LocalCluster, port: int) -> None:
+    nodes = [
+        redis.asyncio.cluster.ClusterNode("127.0.0.1", each) for each in (port, *cluster.ports)
+    ]
+
+    async def load() -> fastresp.Report:
+        async with redis.asyncio.RedisCluster(startup_nodes=nodes) as client:
+            return await fastresp.aio.mass_insert([("SET", "a", 1)], server=client)
+
+    assert asyncio.run(load()).replies == 1
+
+
+SLOTS_REPLIES: list[tuple[Any, Any]] = [
+    ([[0, 16383, [b"10.0.0.1", 1, b"id"]]], [("10.0.0.1", 1)]),
+    ([[0, 16383, [b"::1", 1, b"id", []]]], [("::1", 1)]),
+    ([[0, 16383, [b"", 1, b"id"]]], [("asked", 1)]),
+    ([[0, 16383, [None, 1, b"id", [b"ip", b"10.0.0.2"]]]], [("asked", 1)]),
+    ([[0, 9, [b"?", 1, b"a", [b"ip", b"10.0.0.1"]]],
+      [10, 11, [b"?", 1, b"b", [b"ip", b"10.0.0.2"]]]],
+     [("10.0.0.1", 1), ("10.0.0.2", 1)]),
+    ([[0, 16383, [b"?", 1, b"id"]]], [("asked", 1)]),
+    ([[0, 9, [b"a", 1, b"id"], [b"b", 2, b"id"]], [20, 29, [b"a", 1, b"id"]]], [("a", 1)]),
+    ([], None), (None, None), (b"OK", None), ([1], None), ([[0, 16384, [b"a", 1, b"id"]]], None),
+    ([[5, 4, [b"a", 1, b"id"]]], None), ([[0, 1, [b"a", 0, b"id"]]], None),
+    ([[0, 1, [b"a", 70000, b"id"]]], None), ([[0, 1, [7, 1, b"id"]]], None),
+    ([[0, 1, [[b"a"], 1, b"id"]]], None), ([[0, 1, [b"a", b"1", b"id"]]], None),
+    ([[0, 1, [b"\xff", 1, b"id"]]], None), ([[0, 1, [b"?", 1, b"id", 7]]], None),
+    ([[n, n, [b"a", n + 1, b"id"]] for n in range(2000)], None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reply", "nodes"), SLOTS_REPLIES)
+def test_replies_to_cluster_slots(reply: Any, nodes: Any) -> None:
+    if nodes is None:
+        with pytest.raises(fastresp.TransportError, match="can't use the cluster at place"):
+            topology_of(reply, "asked", "place")
+    else:
+        assert topology_of(reply, "asked", "place").nodes == nodes
+
+
+def test_replies_to_command() -> None:
+    good = [b"x.y", 2, [b"write"], 1, 1, 1, []]
+    reply = [
+        good,
+        [b"big", 2, [], 2**40, 1, 1],
+        [b"moves", 2, [b"movablekeys"], 1, 1, 1],
+        7,
+        [b"x"],
+    ]
+    assert positions_of(reply) == {b"X.Y": (1, 1, 1)}
+    assert positions_of(b"ERR") == {}
 
 
 def test_errors_have_their_rows(insert: Insert, cluster: LocalCluster) -> None:

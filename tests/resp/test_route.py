@@ -13,11 +13,18 @@ from fastresp import Template, Writer, pack
 from fastresp.resp.buffer import Chunk
 from fastresp.resp.merge import Merger
 from fastresp.resp.route import Router
-from fastresp.resp.slots import slot
+from fastresp.resp.slots import Rules
 from fastresp.resp.split import arguments
 
 Command = tuple[bytes, ...]
 LARGE = b"v" * 200_000
+
+
+def slot_of(command: bytes) -> int:
+    """Return the slot of a command; an unknown one goes where argument 1 goes."""
+    number = Rules().slot(command)
+    words = arguments(command)
+    return Rules().slot(pack("GET", words[1])) if number == -2 and len(words) > 1 else number
 
 
 def routed(
@@ -79,7 +86,7 @@ def test_random_commands(
     for lane, listed in found.items():
         assert listed == sorted(listed)
         for _, command in listed:
-            number = slot(pack(*command))
+            number = slot_of(pack(*command))
             assert lane == (number * lanes // 16384 if number >= 0 else 0)
     made = 0
     for chunk in chunks:  # each continues the one before
@@ -99,7 +106,7 @@ def test_large_arguments_are_not_copied() -> None:
 
 def test_key_behind_a_large_argument() -> None:
     [(lane, _)] = by_lane(routed([("EVAL", LARGE, 1, "key")])).items()
-    assert lane == slot(pack("GET", "key")) * 3 // 16384
+    assert lane == slot_of(pack("GET", "key")) * 3 // 16384
 
 
 @pytest.mark.parametrize("end", ["EXEC", "DISCARD"])
@@ -116,12 +123,51 @@ def test_transactions_stay_together(end: str) -> None:
             elif inside:
                 inside.append(words[0] if words else name)
                 if name == end.encode():
-                    assert slot(pack("GET", inside[2])) * 3 // 16384 == lane
+                    assert slot_of(pack("GET", inside[2])) * 3 // 16384 == lane
                     assert inside[3] == b"b" + inside[2][1:]
                     inside = []
             else:
-                assert slot(pack("GET", *words)) * 3 // 16384 == lane
+                assert slot_of(pack("GET", *words)) * 3 // 16384 == lane
         assert not inside
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 100, 1000])
+def test_transactions_of_a_cluster(chunk_bytes: int) -> None:
+    template = Template("MULTI; INCR {{{0}}}a; INCR {{{0}}}b; EXEC; DEL {0}")
+    lanes = [number * 3 // 16384 for number in range(16384)]
+    router = Router(3, 1000, 0, of_slots=lanes)
+    chunks: list[Chunk] = []
+    rows = [(i,) for i in range(300)]
+    for chunk in Writer(template, chunk_bytes=chunk_bytes, chunk_seconds=60).chunks(rows):
+        chunks += router.route(chunk)
+    chunks += router.flush()
+    assert router.error is None
+    assert sum(chunk.commands for chunk in chunks) == 1500
+    for lane, listed in by_lane(chunks).items():
+        for _, command in listed:
+            if len(command) > 1:
+                assert lanes[slot_of(pack(*command))] == lane
+
+
+def test_commands_that_are_sent_again() -> None:
+    """They go to the lanes of the new slots, with their places and rows, and cover no rows."""
+    router = Router(2, 10**6, 0, of_slots=[0] * 16384)
+    (chunk,) = Writer(chunk_seconds=60).chunks([("SET", f"k{i}", i) for i in range(100)])
+    router.route(chunk)
+    (given,) = router.flush()
+    assert (given.lane, given.rows_after(100)) == (0, 100)
+    router.remap([number % 3 for number in range(16384)])
+    moved = [(i, i, pack("SET", f"k{i}", i)) for i in range(10, 60)]
+    chunks = router.again(moved)
+    found = by_lane(chunks)
+    assert sorted(each for lane in found.values() for each in lane) == [
+        (i, (b"SET", b"k%d" % i, b"%d" % i)) for i in range(10, 60)
+    ]
+    for lane, listed in found.items():
+        assert listed == sorted(listed)
+        assert {slot_of(pack(*command)) % 3 for _, command in listed} == {lane}
+    assert chunks[0].first_command == 100
+    assert chunks[-1].rows_after(chunks[-1].commands) == 100
 
 
 def test_transaction_without_keys() -> None:

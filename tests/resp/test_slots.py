@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import redis
 from hypothesis import given
@@ -15,10 +12,11 @@ from server_programs import WHEEL_SERVERS, located
 
 from fastresp import pack
 from fastresp.resp.key_positions import POSITIONS, Positions
-from fastresp.resp.slots import learn, slot, slot_of_keys
+from fastresp.resp.slots import Rules
 from fastresp.server.local_server import LocalServer
 
 NO_KEY, UNKNOWN = -1, -2
+RULES = Rules()
 TAGS = [
     b"", b"{", b"}", b"{}", b"{}a", b"a{}b", b"a{b}", b"{a}{b}", b"{{a}}", b"a{b", b"}{a}", b"{a",
     b"a}b{c}d", b"user:{17}:name", b"{" + b"x" * 100 + b"}y",
@@ -42,17 +40,17 @@ MOVABLE = [
 
 @given(st.binary(max_size=40) | st.sampled_from(TAGS))
 def test_slot_of_a_key(key: bytes) -> None:
-    assert slot(pack("SET", key, "v")) == key_slot(key)
+    assert RULES.slot(pack("SET", key, "v")) == key_slot(key)
 
 
 @pytest.mark.parametrize("key", TAGS)
 def test_hash_tags(key: bytes) -> None:
-    assert slot(pack("get", key)) == key_slot(key)
+    assert RULES.slot(pack("get", key)) == key_slot(key)
 
 
 @pytest.mark.parametrize(("command", "key"), MOVABLE)
 def test_keys_that_move(command: tuple[object, ...], key: bytes) -> None:
-    assert slot(pack(*command)) == key_slot(key)
+    assert RULES.slot(pack(*command)) == key_slot(key)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,7 @@ def test_keys_that_move(command: tuple[object, ...], key: bytes) -> None:
      ("PUBLISH", "a", "b"), ("multi",), ("XGROUP",), ("MSETEX", 0)],
 )  # fmt: skip
 def test_no_key(command: tuple[object, ...]) -> None:
-    assert slot(pack(*command)) == NO_KEY
+    assert RULES.slot(pack(*command)) == NO_KEY
 
 
 ALL_KEYS = [
@@ -89,44 +87,44 @@ ALL_KEYS = [
 @pytest.mark.parametrize(("command", "key"), ALL_KEYS)
 def test_slot_of_all_keys(command: tuple[object, ...], key: str | None) -> None:
     expected = -3 if key is None else key_slot(key.encode())
-    assert slot_of_keys(pack(*command)) == expected
+    assert RULES.slot(pack(*command), every=True) == expected
 
 
 def test_names_that_a_server_has_besides() -> None:
-    learn(b"MODULE.SET", 1, 1, 1)
-    learn(b"MODULE.INFO", 0, 0, 0)
-    learn(b"GET", 3, 3, 1)  # stays as it is
-    learn(b"MODULE.BAD", -1, 5, 0)
-    learn(b"M" * 100, 1, 1, 1)
-    assert slot(pack("module.set", "key", 1)) == key_slot(b"key")
-    assert slot(pack("MODULE.INFO", "key")) == NO_KEY
-    assert slot(pack("GET", "key", "b", "c")) == key_slot(b"key")
-    assert slot(pack("MODULE.BAD", "key")) == slot(pack("M" * 100, "key")) == UNKNOWN
-
-
-FILL = """
-from fastresp import pack
-from fastresp.resp.slots import learn, slot
-for number in range(3000):
-    learn(b"MODULE.%d" % number, 1, 1, 1)
-print(slot(pack("MODULE.0", "a")), slot(pack("MODULE.2999", "a")), slot(pack("BOGUS", "a")))
-"""
+    rules = Rules(
+        {
+            b"MODULE.SET": (1, 1, 1),
+            b"MODULE.INFO": (0, 0, 0),
+            b"MODULE.TWO": (2, 4, 2),
+            b"GET": (3, 3, 1),  # stays as it is
+            b"M" * 100: (1, 1, 1),
+        }
+    )
+    key = key_slot(b"key")
+    assert rules.slot(pack("module.set", "key", 1)) == key
+    assert rules.slot(pack("MODULE.INFO", "key")) == NO_KEY
+    assert rules.slot(pack("MODULE.TWO", "a", "key", "b", "key"), every=True) == key
+    assert rules.slot(pack("MODULE.TWO", "a", "key", "b", "c"), every=True) == -3
+    assert rules.slot(pack("GET", "key", "b", "c")) == key
+    assert rules.slot(pack("M" * 100, "key")) == UNKNOWN
+    assert RULES.slot(pack("module.set", "key", 1)) == UNKNOWN
 
 
 def test_a_server_can_not_fill_the_table() -> None:
-    done = subprocess.run([sys.executable, "-c", FILL], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(key_slot(b"a")), str(UNKNOWN), str(UNKNOWN)]
+    rules = Rules({b"MODULE.%d" % number: (1, 1, 1) for number in range(3000)})
+    assert rules.slot(pack("MODULE.0", "a")) == key_slot(b"a")
+    assert rules.slot(pack("MODULE.2999", "a")) == rules.slot(pack("BOGUS", "a")) == UNKNOWN
 
 
 @pytest.mark.parametrize("name", ["BOGUS", "SETT", "X" * 24, "X" * 25, "X" * 5000, "", "S\0T"])
 def test_unknown_commands(name: str) -> None:
-    assert slot(pack(name, "key")) == UNKNOWN
+    assert RULES.slot(pack(name, "key")) == UNKNOWN
 
 
 @pytest.mark.parametrize("name", sorted(POSITIONS))
 def test_any_case(name: bytes) -> None:
     forms = (name, name.lower(), name.title())
-    assert len({slot(resp(form, b"1", b"2", b"3")) for form in forms}) == 1
+    assert len({RULES.slot(resp(form, b"1", b"2", b"3")) for form in forms}) == 1
 
 
 @pytest.mark.parametrize("name", ["redis-server", *WHEEL_SERVERS])

@@ -404,3 +404,17 @@ def test_file_of_resp(server: LocalServer, client: redis.Redis, tmp_path: Path) 
     report = serialized(server, as_file(keys(1000, 50), tmp_path), connections=2)
     assert (report.rows, report.replies, report.failed) == (50_000, 50_000, 0)
     assert {client.scard(f"key:{number}") for number in range(1000)} == {50}
+
+
+@pytest.mark.parametrize("after", ["null", "raise"])
+def test_first_error_is_raised(server: LocalServer, after: str) -> None:
+    """A row that can't be serialised comes before a later one that can't be encoded or read."""
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        yield from (("a", 1), ("b", 1), ("c", "x"))
+        if after == "raise":
+            raise ArithmeticError
+        yield ("d", None)
+
+    with pytest.raises(fastresp.EncodeError, match='row 2, command 2: "x" is not a plain decimal'):
+        fastresp.mass_insert(rows(), "ZADD {0} {1} m", server=server.url, mode="serialize")

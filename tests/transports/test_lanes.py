@@ -115,6 +115,77 @@ def test_order_after_connections_were_closed_unused(
             assert [int(item) for item in client.lrange(str(key), 0, -1)] == [*range(key, 400, 20)]
 
 
+def test_unknown_commands_stay_in_order(start_server: Callable[..., LocalServer]) -> None:
+    """Argument 1 is taken for the key; other commands on it take the same connection."""
+    server = start_server("--rename-command", "SET", "MY.SET")
+    with redis.Redis.from_url(server.url) as client:
+        report = insert_sync(
+            ((i,) for i in range(50_000)), "MY.SET {0} 1; EXPIRE {0} 1000",
+            server=server.url, connections=4,
+        )  # fmt: skip
+        assert (report.replies, report.failed) == (100_000, 0)
+        assert client.info("keyspace")["db0"]["expires"] == 50_000
+
+
+@pytest.mark.parametrize("template", ["SELECT {0}; SET {1} 1", "WATCH w; MULTI; SET {0} 1; EXEC"])
+def test_commands_about_the_connection(
+    server: LocalServer, client: redis.Redis, template: str
+) -> None:
+    with pytest.raises(ValueError, match="must stay in order on one connection"):
+        insert_sync([(1, 2)], template, server=server.url, connections=2)
+    assert client.dbsize() == 0
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("keys", [1, 1000])
+def test_rate_limit_reads_little_ahead(server: LocalServer, keys: int) -> None:
+    read = 0
+
+    def counted() -> Iterator[tuple[int, str]]:
+        nonlocal read
+        for i in range(10**9):
+            read = i
+            if i == 6_000:
+                raise ArithmeticError
+            yield i % keys, VALUE
+
+    with pytest.raises(ArithmeticError):
+        insert_sync(counted(), SET, server=server.url, connections=2, rate_limit=10_000)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        insert_sync(rows(10**9) if keys > 1 else (("1", VALUE) for _ in range(10**9)), SET,
+                    server=server.url, connections=2, rate_limit=1_000)  # fmt: skip
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert report.commands + report.unsent < 8_000
+
+
+def test_nothing_is_lost_with_the_connections(start_server: Callable[..., LocalServer]) -> None:
+    """What an async source gave before a pause is counted when all connections are gone."""
+    server = start_server()
+    given = 0
+
+    async def source(client: redis.Redis) -> AsyncIterator[tuple[int, str]]:
+        nonlocal given
+        yield 0, VALUE
+        await asyncio.sleep(0.05)
+        client.client_kill_filter(_type="normal", skipme=True)
+        for i in range(1, 501):
+            given = i
+            yield i, VALUE
+        await asyncio.sleep(0.2)
+
+    async def load(client: redis.Redis) -> fastresp.Report:
+        return await fastresp.aio.mass_insert(source(client), SET, server=server.url, connections=2)
+
+    with redis.Redis.from_url(server.url) as client:
+        with pytest.raises(fastresp.TransportError) as caught:
+            asyncio.run(load(client))
+        report = caught.value.report
+        assert report is not None
+        assert report.acknowledged == client.dbsize()
+        assert report.acknowledged + report.in_doubt + report.unsent >= given
+
+
 def test_errors_have_their_rows(
     insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from loads import Insert, commands, interrupted, running_load, whole_prefix
 import fastresp
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
-from fastresp.transports.lanes import Lane
+from fastresp.transports.lane import Lane
 from fastresp.transports.socket import SocketTransport
 
 

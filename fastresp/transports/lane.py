@@ -1,0 +1,204 @@
+"""One connection of a load: counts its replies, and matches errors with their commands."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from ..outcome.errors import ProtocolError
+from ..outcome.excerpts import shortened
+from ..outcome.report import Report
+from ..resp.scan import ReplyScanner
+from ..server.options import Options
+from ..server.settings import Server
+from .connection import PORTION_S, Connection
+from .error_policy import ErrorPolicy
+from .resend import ResendingWindow
+from .window import Position
+
+__all__ = ["Lane", "Pace"]
+
+# How many error replies that answer no command to show.
+LAST_WORDS = 5
+
+
+class Load(Protocol):
+    """What a lane needs of its load: see Lanes."""
+
+    policy: ErrorPolicy
+    so_far: Report
+    pace: Pace | None
+    lanes: list[Lane]
+
+    @property
+    def sent(self) -> int: ...
+    @property
+    def report(self) -> Report: ...
+    def judge(self) -> None: ...
+
+
+class Pace:
+    """Computes how many commands a rate limit allows by now.
+
+    Args:
+        rate: commands per second.
+
+    Attributes:
+        start: when the first command may be sent.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.start = time.monotonic()
+
+    def allowed(self, sent: int) -> int:
+        """Return the total number of commands allowed by now.
+
+        After a slow source there is no burst to catch up.
+        """
+        allowed = 1 + int((time.monotonic() - self.start) * self.rate)
+        unused = allowed - sent - 1 - int(2 * PORTION_S * self.rate)
+        if unused > 0:
+            self.start += unused / self.rate
+            allowed -= unused
+        return allowed
+
+
+class Lane(Connection):
+    """One connection of a load: counts its replies, and matches errors with their commands.
+
+    Args:
+        load: the load that it belongs to.
+        server: what it is connected to.
+        options: as for Lanes.
+        window: as for Connection.
+
+    Attributes:
+        heir: the lane that gets its chunks, if it was lost when all it had was answered.
+    """
+
+    window: ResendingWindow
+    heir: Lane | None = None
+
+    def __init__(
+        self, load: Load, server: Server, options: Options, window: ResendingWindow
+    ) -> None:
+        super().__init__(
+            server, timeout=options.timeout, rate_limit=options.rate_limit, window=window
+        )
+        self._load = load
+        self._scanner = ReplyScanner()
+        # Error replies that answer no whole command.
+        self._surplus = 0
+        # Up to which reply error replies were counted, how many more commands failed than replies
+        # are errors, and how many commands made keys that exist. Replaced as a whole, as in
+        # ResendingWindow.
+        self._counted = 0, 0, 0
+        self._skips = options.exists == "skip"
+        self.sink = self._scanner
+
+    @property
+    def report(self) -> Report:
+        """The report so far, of all connections."""
+        return self._load.report
+
+    @property
+    def failed(self) -> int:
+        """Commands answered with an error."""
+        self._count()  # replies that came since the last step
+        return self._scanner.failed - self._surplus + self._counted[1] - self.window.refused
+
+    @property
+    def existing(self) -> int:
+        """Commands that would have made keys that exist, which were to be skipped."""
+        self._count()
+        return self._counted[2]
+
+    @property
+    def load(self) -> tuple[int, int, Position]:
+        """How much it has to do: bytes to send, commands to be answered, and its latest chunk.
+
+        Among idle lanes, the one that has been idle longest sorts first.
+        """
+        window = self.window
+        return window.unsent_bytes, window.made - window.acknowledged, window.position
+
+    def room(self) -> int | None:
+        load = self._load
+        if load.pace is None:
+            return None
+        sent, window = load.sent, self.window
+        allowed = load.pace.allowed(sent) - sent
+        if allowed <= 0:
+            return window.sent
+        # At least the next, which may stand for more commands than that.
+        return max(window.within(window.sent_commands + allowed), window.sent + 1)
+
+    def overdue(self) -> float | None:
+        """Return the timeout if it has passed, as for Connection; progress of others counts too.
+
+        A lane that is silent while others are not gets more time: a server serves its
+        connections in turn.
+        """
+        timeout = super().overdue()
+        lanes = self._load.lanes
+        if timeout is None or time.monotonic() - max(lane.moved for lane in lanes) > timeout:
+            return timeout
+        timeout *= sum(not lane.finished for lane in lanes)
+        return timeout if time.monotonic() - self.since > timeout else None
+
+    def understand(self) -> None:
+        scanner, window = self._scanner, self.window
+        sent = window.sent
+        if scanner.replies > sent:
+            self._take_last_words(scanner.replies - sent)
+        if scanner.errors:
+            window.sift(scanner.errors)
+        if scanner.errors:
+            self._count()
+            if self._skips:
+                scanner.errors[:] = [each for each in scanner.errors if not is_of_existing(each[1])]
+            # Before the window releases the commands; if it raises, the next step continues.
+            self._load.policy.take(scanner.errors, window, self._load.so_far)
+        window.acknowledge(min(scanner.replies, sent))
+        if self.end is None:
+            window.resend()
+        if self.failed:
+            self._load.judge()
+
+    def _count(self) -> None:
+        """Count the commands that error replies answer."""
+        counted, more, existing = self._counted
+        window = self.window
+        sent = window.sent
+        for index, text, _ in self._scanner.errors:
+            if counted <= index < sent:
+                commands = window.answered(index)
+                counted, more = index + 1, more + commands - 1
+                existed = is_of_existing(text)
+                if self._skips and existed:
+                    more, existing = more - commands, existing + commands
+                window.note_error(index, existed=existed)
+        self._counted = counted, more, existing
+
+    def _take_last_words(self, count: int) -> None:
+        """Keep the error replies that answer no whole command.
+
+        A server that refuses the first part of a command sends an error and closes the connection.
+        """
+        assert self.stream is not None
+        errors, sent = self._scanner.errors, self.window.sent
+        late = [error for error in errors if error[0] >= sent]
+        errors[:] = [error for error in errors if error[0] < sent]
+        self._surplus += len({index for index, _, _ in late})
+        words = [text.decode(errors="replace") for _, text, _ in late[:LAST_WORDS]]
+        self.last_words = shortened("; ".join(filter(None, [self.last_words, *words])))
+        if self.stream.lost is None:
+            noun = "reply" if count == 1 else "replies"
+            fault = f"{count:,} more {noun} than commands: {self.last_words}"
+            self.stream.give_up(ProtocolError(fault, self._scanner.offset))
+
+
+def is_of_existing(reply: bytes) -> bool:
+    """Return whether RESTORE was refused because its key exists."""
+    return reply.startswith(b"BUSYKEY")
