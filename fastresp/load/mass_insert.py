@@ -215,7 +215,8 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
                 yield from _sending(chunks, carrier, show)
                 yield from carrier.closing()
             except BaseException as error:
-                yield from carrier.ending_after(error, chunks.rest)
+                following = partial(_following_at_the_end, chunks, carrier)
+                yield from carrier.ending_after(error, chunks.rest, following)
                 raise
             finally:
                 carrier.report.skipped = chunks.writer.skipped
@@ -238,30 +239,41 @@ def _sending(
             yield from carrier.writing(chunk)
         elif carrier.redirected is not None:
             yield from carrier.finishing()
-        if carrier.redirected and not carrier.report.stopped:
-            yield from _redirecting(chunks, carrier)
-        elif chunk is None:
+        yield from _following(chunks, carrier, show)
+        if chunk is None:
             break
         carrier.report.skipped = chunks.writer.skipped
         if show is not None:
             show(carrier.report)
 
 
-def _redirecting(chunks: Chunks, carrier: Transport) -> Steps[None]:
-    """Send the commands again that nodes of a cluster refused because their slots moved.
+def _following(
+    chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None = None
+) -> Steps[None]:
+    """Send the commands again that nodes of a cluster redirected, until none is.
 
-    What was made for the old nodes is sent there first, so that it is refused, too: so no command
-    overtakes an earlier one of its slot.
+    What was made for the old nodes is sent there first, so that it is redirected, too, and no
+    command overtakes an earlier one of its slot.
     """
-    for chunk in chunks.made():
-        yield from carrier.writing(chunk)
-    lanes = yield from carrier.moving()
-    assert carrier.redirected is not None
-    assert carrier.lanes is not None
-    for chunk in chunks.moved(carrier.redirected.commands, lanes):
-        carrier.lanes.add(chunk)
-    carrier.redirected.forget()
-    yield from carrier.settling()
+    while carrier.redirected and not carrier.report.stopped:
+        for chunk in chunks.made():
+            yield from carrier.writing(chunk)
+        lanes = yield from carrier.moving()
+        if lanes and carrier.lanes is not None:
+            for chunk in chunks.moved(carrier.redirected.commands, lanes):
+                carrier.lanes.add(chunk)
+            carrier.redirected.forget()
+            yield from carrier.finishing()
+        if show is not None:
+            show(carrier.report)
+
+
+def _following_at_the_end(chunks: Chunks, carrier: Transport) -> Steps[None]:
+    """After an exception of the source, do what ``_following()`` does for all that was sent."""
+    if carrier.redirected is not None:
+        chunks.forget()
+        yield from carrier.finishing()
+        yield from _following(chunks, carrier)
 
 
 def dump(

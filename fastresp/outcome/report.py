@@ -31,8 +31,8 @@ class Report:
         transport: ``"redis-cli"`` or ``"socket"``.
         reason: why this transport was used, and which program.
         connections: number of connections.
-        rows: source rows whose commands were sent.
-        commands: whole commands sent. A command that was sent again after NOSCRIPT counts once.
+        rows: source rows whose commands were sent, also those that are to be sent again.
+        commands: whole commands sent. One that was sent again after NOSCRIPT or MOVED counts once.
         replies: commands whose reply is known to have arrived, including error replies. A merged
             command's reply counts for each command in it.
         failed: commands answered with an error, or with a reply that contains one, such as EXEC's.

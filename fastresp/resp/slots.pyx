@@ -1,7 +1,6 @@
 # cython: language_level=3, cdivision=True
 """The key slot of a command, as Redis Cluster has it. Source: its specification, and COMMAND."""
 
-from cpython.array cimport array, clone
 from libc.string cimport memchr, memcmp, memcpy
 
 from .buffer cimport Chunk
@@ -17,8 +16,6 @@ cdef enum:
 # The CRC-16 of a byte that 0 to 7 bytes of 0 follow: a step takes 8 bytes, whose look-ups do not
 # wait for each other.
 cdef uint16_t crcs[STEP][256]
-cdef array SHORTS = array("h")
-
 
 cdef int fill_crcs() noexcept:
     cdef int byte, step, _, crc
@@ -164,20 +161,8 @@ cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil:
         walk: at the command; moves into it.
         last: the last name read, at first of size -1; its ``rule`` becomes that of the command.
     """
-    cdef long long words = read_name(walk, last), i, size
-    cdef const Rule *rule = last.rule
-    cdef const char *text
-    if rule is NULL:
-        return UNKNOWN
-    for i in range(1, words):
-        if rule.first == 0:
-            break
-        text = next_argument(walk, &size)
-        if i == rule.count and size == 1 and text[0] == c'0':
-            break
-        if i == rule.first:
-            return key_slot(text, size)
-    return NO_KEY
+    cdef int slot = slot_of_first(walk, last)
+    return UNKNOWN if last.rule is NULL else slot
 
 
 cdef long long read_count(const char *p, long long size) noexcept nogil:
@@ -218,27 +203,37 @@ cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil:
     return slot
 
 
-cdef int slot_of_first(Walk *walk, LastRule *last) noexcept nogil:
-    """Return the slot of a command's first key; of argument 1 if it is unknown where that is."""
-    cdef Walk start = walk[0]
-    cdef long long words, size
+cdef const char *first_key(Walk *walk, LastRule *last, long long *size) noexcept nogil:
+    """Return a command's first key, or argument 1 if it is unknown where its keys are, or NULL."""
+    cdef long long words = read_name(walk, last), i
+    cdef const Rule *rule = last.rule
     cdef const char *text
-    cdef int slot = slot_of(walk, last)
-    if slot == UNKNOWN:
-        walk[0] = start
-        walk.p = known_length_end(walk.p + 1, &words)
-        next_argument(walk, &size)
-        if words > 1:
-            text = next_argument(walk, &size)
-            return key_slot(text, size)
-    return slot
+    cdef int first = 1 if rule is NULL else rule.first
+    for i in range(1, words):
+        if first == 0:
+            break
+        text = next_argument(walk, size)
+        if rule is not NULL and i == rule.count and size[0] == 1 and text[0] == c'0':
+            break
+        if i == first:
+            return text
+    return NULL
 
 
-def slots_of(Chunk chunk not None):
-    """Return an array of int16: for each command, the slot of its first key, or less than 0."""
-    cdef array found = clone(SHORTS, len(chunk.ends), False)
+cdef int slot_of_first(Walk *walk, LastRule *last) noexcept nogil:
+    """Return the slot of ``first_key()``, or NO_KEY."""
+    cdef long long size
+    cdef const char *key = first_key(walk, last, &size)
+    return NO_KEY if key is NULL else key_slot(key, size)
+
+
+def keys_of(Chunk chunk not None):
+    """Return the first key of each command, as in ``first_key()``; None for no key."""
+    cdef list found = []
     cdef const Reference *large = chunk.references
     cdef Py_ssize_t i, extra = 0
+    cdef const char *key
+    cdef long long size
     cdef Walk walk
     cdef LastRule last
     BUILT_IN.start(&last)
@@ -246,6 +241,7 @@ def slots_of(Chunk chunk not None):
     walk.stop = large + chunk.n_references
     for i in range(len(chunk.ends)):
         walk.large = large
-        found.data.as_shorts[i] = <short>slot_of_first(&walk, &last)
+        key = first_key(&walk, &last, &size)
+        found.append(None if key is NULL else key[:size])
         walk.p = end_of(chunk, i, &large, &extra)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +33,7 @@ class Topology:
     nodes: list[tuple[str, int]] = field(default_factory=list)
     slots: list[int] = field(default_factory=lambda: [-1] * SLOTS)
 
-    def lanes(self, nodes: list[tuple[str, int]], count: int) -> list[int]:
+    def lanes(self, nodes: Sequence[tuple[str, int] | None], count: int) -> list[int]:
         """Return for each slot the lane; there are ``count`` for each of these nodes."""
         places = [nodes.index(node) * count for node in self.nodes]
         return [

@@ -158,7 +158,13 @@ class Chunks:
         if self._router is not None:
             self._flush(self._router)
         while self._ready:
-            yield self._ready.popleft()
+            yield self._ready[0]
+            self._ready.popleft()
+
+    def forget(self) -> None:
+        """Drop the chunks that are ready: those of ``rest()`` were sent."""
+        self._given = False
+        self._ready.clear()
 
     def moved(self, commands: Iterable[tuple[int, int, bytes]], lanes: list[int]) -> list[Chunk]:
         """Return chunks of commands for other nodes of a cluster.

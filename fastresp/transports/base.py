@@ -132,7 +132,10 @@ class Transport:
             self.kill()
 
     def ending_after(
-        self, error: BaseException, rest: Callable[[int], Iterable[Chunk]] | None = None
+        self,
+        error: BaseException,
+        rest: Callable[[int], Iterable[Chunk]] | None = None,
+        following: Callable[[], Steps[None]] | None = None,
     ) -> Steps[None]:
         """End after an exception, which then propagates unchanged: still send whole commands.
 
@@ -142,6 +145,7 @@ class Transport:
         Args:
             error: the exception; it gets the report.
             rest: returns the chunks that follow the given number of commands.
+            following: sends again what nodes of a cluster redirected; not done after a Ctrl-C.
         """
         # The source may raise one of its own, from another load or reader.
         own = isinstance(error, TransportError) and error.report is self.report
@@ -152,6 +156,8 @@ class Transport:
                     self.stop()
                 elif rest is not None:
                     yield from self._writing_rest(error, rest)
+                if self.running and following is not None and isinstance(error, Exception):
+                    yield from following()
                 if self.running:
                     yield from self.finishing()
             outcome = str(self.report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -101,6 +101,17 @@ class Lanes:
             self.lanes.append(lane)
         self.so_far.connections = len(self.lanes)
 
+    def retire(self, lanes: Iterable[int]) -> None:
+        """Close the connections of lanes that get no more commands; all they had is answered."""
+        for number in lanes:
+            self.lanes[number].detach()
+
+    def servers(self) -> list[Server]:
+        """Return the nodes of the open connections, first those that have answered last."""
+        lanes = [lane for lane in self.lanes if lane.stream is not None]
+        newest = sorted(lanes, key=lambda lane: lane.moved, reverse=True)
+        return list(dict.fromkeys(lane.server for lane in newest))
+
     def check_order(self) -> None:
         """Check, when all is answered, that no command ran before an earlier redirected one.
 
@@ -113,8 +124,7 @@ class Lanes:
             raise TransportError(
                 "a slot of the cluster moved to another node and back while its commands were in "
                 f"flight; {counted(len(commands), 'command')}, the first of row "
-                f"{commands[0].row:,}, were refused and can't be sent again without overtaking "
-                "later ones",
+                f"{commands[0].row:,}, can't be sent again without overtaking later ones of a key",
                 self.report,
             )
 

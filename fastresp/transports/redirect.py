@@ -1,7 +1,8 @@
-"""The commands that nodes of a cluster refused because their slots moved, to be sent again."""
+"""The commands that nodes of a cluster redirected, to be sent again."""
 
 from __future__ import annotations
 
+import re
 import time
 from typing import NamedTuple
 
@@ -10,9 +11,9 @@ from ..outcome.report import Report
 
 __all__ = ["Moved", "Redirected"]
 
-# MOVED: another node has the slot. ASK: it is being moved there; that is waited for, because a
+# MOVED: another node has the slot. ASK: the slot is being moved there, which is waited for: a
 # command sent to the other node with ASKING could overtake one that is sent here again.
-CODES = (b"MOVED ", b"ASK ")
+REDIRECTS = re.compile(rb"(MOVED|ASK) \d{1,5} \S*:\d{1,5}$")
 # How long to wait before a command is sent again that was refused again.
 PAUSE_S = 0.02
 # How long a slot may move, if the caller sets no timeout.
@@ -20,7 +21,7 @@ MOVING_S = 30.0
 
 
 class Moved(NamedTuple):
-    """A command that a node refused, and did not run."""
+    """A command that a node redirected, and did not run."""
 
     place: int  # among the commands of the source
     row: int
@@ -36,7 +37,7 @@ class Redirected:
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout or MOVING_S
-        # By window and number, so that none is there twice after an interruption.
+        # By window and number: after an interruption, one may be added again.
         self._commands: dict[tuple[int, int], Moved] = {}
         self._words = b""
         self._first = -1
@@ -46,8 +47,8 @@ class Redirected:
         return len(self._commands)
 
     def accept(self, words: bytes) -> bool:
-        """Return whether an error reply says that a slot moved."""
-        if not words.startswith(CODES):
+        """Return whether an error reply redirects its command to another node."""
+        if REDIRECTS.match(words) is None:
             return False
         self._words = words
         return True

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ..resp.buffer import Chunk
-from ..resp.slots import slots_of
+from ..resp.slots import keys_of
 from .redirect import Moved, Redirected
 from .window import WINDOW_BYTES, Position, Sending, Window
 
@@ -88,13 +88,15 @@ class ResendingWindow(Window):
         self._seen = 0, 0
         # These commands, by number, until they are in a chunk.
         self._refused: dict[int, Refused] = {}
-        # Where to put what a node of a cluster refuses because its slot moved; None elsewhere.
+        # Where to put the commands that a node of a cluster redirects; None elsewhere.
         self.redirected: Redirected | None = None
-        # How many replies were checked for that, how many commands these are, and in how many
-        # replies. Replaced as a whole, too.
+        # How many replies were checked, how many commands were redirected, and in how many replies.
+        # Replaced as a whole, too.
         self._moved = 0, 0, 0
-        # These replies, and the chunks from the first of them on, until all is answered.
+        # Until all is answered: the replies that redirect, those that are errors, and the chunks
+        # from the first of them on.
         self._redirects: set[int] = set()
+        self._failed: set[int] = set()
         self._kept: list[Sending] = []
 
     @property
@@ -133,6 +135,8 @@ class ResendingWindow(Window):
         """Remove the errors of commands that will be resent from a list of error replies."""
         if self.redirected is not None:
             errors[:] = [each for each in errors if each[2] or not self._redirect(*each[:2])]
+            if self._redirects:
+                self._failed.update(index for index, _, nested in errors if not nested)
         if self._resending is not None:
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
@@ -160,18 +164,18 @@ class ResendingWindow(Window):
         super().acknowledge(replies)
 
     def overtaken(self) -> bool:
-        """Return whether a command ran after a redirected one of its slot, which came back.
+        """Return whether a command ran after a redirected one of the same key.
 
         Call it when all is answered; it then forgets what it has kept for this.
         """
-        kept, redirects = self._kept, self._redirects
-        self._kept, self._redirects = [], set()
-        moved: set[int] = set()
+        kept, redirects, failed = self._kept, self._redirects, self._failed
+        self._kept, self._redirects, self._failed = [], set(), set()
+        moved: set[bytes | None] = set()
         for held in kept:
-            for reply, slot in enumerate(slots_of(held.chunk), held.first_reply):
+            for reply, key in enumerate(keys_of(held.chunk), held.first_reply):
                 if reply in redirects:
-                    moved.add(slot)
-                elif slot in moved:
+                    moved.add(key)
+                elif key in moved and reply not in failed:
                     return True
         return False
 

@@ -44,7 +44,8 @@ class SocketTransport(Transport):
         resending: Resending | None = None,
     ) -> None:
         super().__init__(server or options.server)
-        self.nodes: list[tuple[str, int]] = []
+        # Of each ``connections`` lanes; None if they were closed.
+        self.nodes: list[tuple[str, int] | None] = []
         self.options = options
         self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
 
@@ -76,8 +77,8 @@ class SocketTransport(Transport):
         connections, self.answers = opened
         servers = None
         if self.answers.topology is not None:
-            self.nodes = self.answers.topology.nodes
-            servers = self.server.nodes_of(self.nodes, options.connections)
+            self.nodes = [*self.answers.topology.nodes]
+            servers = self.server.nodes_of(self.answers.topology.nodes, options.connections)
             if self.follows:
                 self.redirected = Redirected(options.timeout)
         self.lanes.attach(connections, servers, self.redirected)
@@ -88,19 +89,35 @@ class SocketTransport(Transport):
     def moving(self) -> Steps[list[int]]:
         assert self.redirected is not None
         yield from self.settling()  # there is no room before all is answered
-        self.lanes.check_order()
-        pause, count = self.redirected.pause(self.report), self.options.connections
-        if pause:
-            yield Blocking(partial(time.sleep, pause))
-        asked = [lane.server for lane in self.lanes.lanes[::count]]
-        topology = yield Blocking(partial(topology_from, asked, self.options.timeout))
+        if self.report.stopped:
+            return []
+        try:
+            self.lanes.check_order()
+            pause = self.redirected.pause(self.report)
+            if pause:
+                yield Blocking(partial(time.sleep, pause))
+            return (yield from self._refreshing())
+        except TransportError as error:
+            error.report = self.report
+            self.lanes.detach()
+            raise
+
+    def _refreshing(self) -> Steps[list[int]]:
+        """Read the slots anew, and connect to the nodes that are new; return the lane of each."""
+        count, timeout = self.options.connections, self.options.timeout
+        asked = self.lanes.servers()
+        topology = yield Blocking(partial(topology_from, asked, timeout))
         fresh = [node for node in topology.nodes if node not in self.nodes]
         if fresh:
             servers = self.server.nodes_of(fresh, count)
-            opening = partial(self.server.open_nodes, servers, self.options.timeout)
-            self.lanes.extend((yield Blocking(opening, late=_close_late)), servers)
+            opening = partial(self.server.open_nodes, servers, timeout)
+            self.lanes.extend((yield Blocking(opening, late=_close_all_late)), servers)
             self.nodes = [*self.nodes, *fresh]
         lanes: list[int] = topology.lanes(self.nodes, count)
+        # A node without slots may be shut down.
+        for number in set(range(len(self.nodes))) - {lane // count for lane in lanes}:
+            self.nodes[number] = None
+            self.lanes.retire(range(number * count, (number + 1) * count))
         return lanes
 
     def settling(self) -> Steps[None]:
@@ -145,6 +162,13 @@ def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[A
         return (yield Blocking(partial(server.open_all, count, timeout), late=_close_late))
     except RuntimeError as error:  # can't start a thread
         raise TransportError(f"can't open a connection to {server}: {error}") from error
+
+
+def _close_all_late(opening: Future[Any]) -> None:
+    """Do what ``_close_late()`` does for connections without answers."""
+    if opening.exception() is None:
+        for connection in opening.result():
+            connection.disconnect()
 
 
 def _close_late(opening: Future[Any]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -96,8 +98,176 @@ def test_slots_that_move_meanwhile(cluster: LocalCluster, seed: int) -> None:
     finally:
         over.set()
         mover.join()
-    assert len(moved) > 5
+    assert moved
     check(cluster, report)
+
+
+def migrate(cluster: LocalCluster, slot: int, done: threading.Event) -> None:
+    """Move a slot slowly, a few of its keys at a time, to the next node."""
+    ids = [client.execute_command("CLUSTER", "MYID").decode() for client in cluster.clients]
+    source = next(number for number in range(3) if cluster.serves(number, slot))
+    target = (source + 1) % 3
+    here, there = cluster.clients[source], cluster.clients[target]
+    there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+    here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+    while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 3):
+        port = cluster.ports[target]
+        here.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
+        time.sleep(0.02)
+    for number in (target, source, 3 - source - target):
+        cluster.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+    done.set()
+
+
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+def test_slot_with_many_keys(cluster: LocalCluster, mode: str) -> None:
+    """While some of its keys are at the one node, and some at the other."""
+    done = threading.Event()
+
+    def begin() -> None:
+        slot = slot_of(cluster, "{tag}1")
+        threading.Thread(target=migrate, args=(cluster, slot, done)).start()
+
+    def tagged() -> Iterator[tuple[str, int]]:
+        for row in tagged_rows():
+            if row[1] == 40_000:
+                begin()
+            yield row
+
+    report = insert_sync(tagged(), "RPUSH {0} {1}", server=cluster.url, mode=mode)
+    assert done.wait(10)
+    assert (report.rows, report.replies, report.failed) == (ROWS, ROWS, 0)
+    lists: dict[str, list[int]] = {}
+    for key, i in tagged_rows():
+        lists.setdefault(key, []).append(i)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        for key, numbers in lists.items():
+            assert [int(each) for each in client.lrange(key, 0, -1)] == numbers
+
+
+def tagged_rows() -> Iterator[tuple[str, int]]:
+    return ((f"{{tag}}{i % 30}" if i % 3 else f"other{i % 100}", i) for i in range(ROWS))
+
+
+@pytest.mark.parametrize("ending", ["raise", "null"])
+def test_source_that_fails_after_a_move(insert: Insert, cluster: LocalCluster, ending: str) -> None:
+    """The rows before are loaded, also those that were refused at first."""
+
+    def failing() -> Iterator[tuple[Any, Any]]:
+        for i in range(30_000):
+            if i == 20_000:
+                slot = slot_of(cluster, "list:7")
+                source = next(number for number in range(3) if cluster.serves(number, slot))
+                cluster.move_slot(slot, (source + 1) % 3)
+            yield i % KEYS, i
+        if ending == "raise":
+            raise ArithmeticError
+        yield 7, None
+
+    error = ArithmeticError if ending == "raise" else fastresp.EncodeError
+    with pytest.raises(error) as caught:
+        insert(failing(), PUSH, server=cluster.url)
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.rows, report.replies, report.unsent, report.in_doubt) == (30_000, 30_000, 0, 0)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        stored = [int(item) for item in client.lrange("list:7", 0, -1)]
+    assert stored == [*range(7, 30_000, KEYS)]
+
+
+def test_slow_source_while_a_slot_moves(cluster: LocalCluster) -> None:
+    """What the source takes does not count as time in which a command is redirected."""
+    slot = slot_of(cluster, "list:7")
+
+    def slow() -> Iterator[tuple[int, int]]:
+        for i in range(2_000):
+            if i == 1_000:
+                source = next(number for number in range(3) if cluster.serves(number, slot))
+                cluster.move_slot(slot, (source + 1) % 3)
+            if i in (1_300, 1_600):
+                time.sleep(0.8)
+            yield i % KEYS, i
+
+    report = insert_sync(slow(), PUSH, server=cluster.url, timeout=0.5)
+    assert (report.replies, report.failed) == (2_000, 0)
+
+
+def test_error_that_stops_the_load(cluster: LocalCluster) -> None:
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        client.set("list:9", "text")
+
+        def stopping() -> Iterator[tuple[int, int]]:
+            for i in range(ROWS):
+                if i == ROWS // 2:
+                    slot = slot_of(cluster, "list:7")
+                    source = next(number for number in range(3) if cluster.serves(number, slot))
+                    cluster.move_slot(slot, (source + 1) % 3)
+                yield (9 if i == ROWS // 2 + 500 else 10 + i % 150 if i % 20 else 7), i
+
+        with pytest.raises(fastresp.LoadErrors) as caught:
+            insert_sync(stopping(), PUSH, server=cluster.url, on_error="stop")
+        report = caught.value.report
+        assert (report.failed, report.in_doubt) == (1, 0)
+        assert report.replies == report.commands < ROWS
+        stored = sum(client.llen(f"list:{key}") for key in range(KEYS) if key != 9)
+        assert stored == report.replies - 1
+
+
+def test_scripts_that_return_such_words(cluster: LocalCluster) -> None:
+    text = "redis.call('INCR', KEYS[1]) return redis.error_reply(ARGV[1])"
+    script = fastresp.Script(text)
+    rows = [("a", "ASK again later"), ("a", "MOVED on"), ("a", "MOVED 1 here")]
+    report = insert_sync(rows, script.command("{0}", "{1}"), server=cluster.url, on_error="collect")
+    assert (report.failed, report.replies) == (3, 3)
+    assert cluster.client_of("a") is not None
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        assert client.get("a") == b"3"
+
+
+def test_node_that_is_emptied_and_shut_down() -> None:
+    with LocalCluster() as cluster:
+        slots = {slot_of(cluster, f"list:{key}") for key in range(KEYS)}
+        last = [*range(2 * SLOTS // 3, SLOTS)]
+
+        def leave() -> None:
+            for slot in slots.intersection(last):
+                cluster.move_slot(slot, 0)
+            ids = [client.execute_command("CLUSTER", "MYID").decode() for client in cluster.clients]
+            # Without its last slot, a node becomes a replica, and refuses the rest.
+            with suppress(redis.ResponseError):
+                for client in cluster.clients:
+                    for slot in set(last) - slots:
+                        client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[0])
+
+        def stop() -> None:
+            cluster.nodes[2].process.kill()
+
+        happening = iter((leave, stop))
+        moments = frozenset((ROWS // 3, ROWS - 10))
+        report = insert_sync(rows(lambda: next(happening)(), moments), PUSH, server=cluster.url)
+        assert (report.replies, report.failed, report.in_doubt) == (ROWS, 0, 0)
+
+
+def test_planned_failover() -> None:
+    with LocalCluster(3, 1) as cluster:
+        replica = cluster.clients[3]
+        cluster.until(
+            lambda client: client.info("replication").get("master_link_status", "up") == "up"
+        )
+
+        def fail_over() -> None:
+            replica.execute_command("CLUSTER", "FAILOVER")
+            cluster.until(
+                lambda client: (
+                    client is not replica or client.info("replication")["role"] == "master"
+                )
+            )
+
+        report = insert_sync(rows(fail_over, frozenset((ROWS // 2,))), PUSH, server=cluster.url)
+        assert (report.replies, report.failed) == (ROWS, 0)
+        with redis.RedisCluster("127.0.0.1", cluster.ports[1]) as client:
+            for key in range(KEYS):
+                stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
+                assert stored == [*range(key, ROWS, KEYS)]
 
 
 def test_new_node() -> None:
