@@ -104,6 +104,7 @@ def test_slots_that_move_meanwhile(cluster: LocalCluster, seed: int) -> None:
 
 def migrate(cluster: LocalCluster, slot: int, done: threading.Event) -> None:
     """Move a slot slowly, a few of its keys at a time, to the next node."""
+    cluster.agree()
     ids = [client.execute_command("CLUSTER", "MYID").decode() for client in cluster.clients]
     source = next(number for number in range(3) if cluster.serves(number, slot))
     target = (source + 1) % 3
@@ -184,10 +185,10 @@ def test_slow_source_while_a_slot_moves(cluster: LocalCluster) -> None:
                 source = next(number for number in range(3) if cluster.serves(number, slot))
                 cluster.move_slot(slot, (source + 1) % 3)
             if i in (1_300, 1_600):
-                time.sleep(0.8)
+                time.sleep(1.3)
             yield i % KEYS, i
 
-    report = insert_sync(slow(), PUSH, server=cluster.url, timeout=0.5)
+    report = insert_sync(slow(), PUSH, server=cluster.url, timeout=1)
     assert (report.replies, report.failed) == (2_000, 0)
 
 
@@ -338,8 +339,8 @@ def test_slot_that_never_arrives(cluster: LocalCluster) -> None:
     cluster.clients[target].execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
     cluster.clients[source].execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
     try:
-        with pytest.raises(fastresp.TransportError, match=r"redirected for 0.5 s.*ASK") as caught:
-            insert_sync(rows(), PUSH, server=cluster.url, timeout=0.5)
+        with pytest.raises(fastresp.TransportError, match=r"redirected for 1 s.*ASK") as caught:
+            insert_sync(rows(), PUSH, server=cluster.url, timeout=1)
     finally:
         for number in (source, target):
             cluster.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "STABLE")

@@ -123,6 +123,7 @@ class LocalCluster:
 
     def move_slot(self, slot: int, target: int) -> None:
         """Move a slot and its keys to another primary, as ``redis-cli --cluster reshard`` does."""
+        self.agree()
         ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
         primaries = range(self.primaries)
         source = next(number for number in primaries if self.serves(number, slot))
@@ -140,6 +141,17 @@ class LocalCluster:
             *(each for each in primaries if each not in (source, target)),
         ):
             self.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+
+    def agree(self) -> None:
+        """Wait until all nodes know the newest epoch.
+
+        Otherwise the next node that gets a slot may take an epoch that is older than that of the
+        node which has it, and lose the slot again.
+        """
+        deadline = time.monotonic() + READY_S
+        while len({self.state(client, "cluster_current_epoch") for client in self.clients}) > 1:
+            assert time.monotonic() < deadline, "the nodes do not agree"
+            time.sleep(0.01)
 
     def serves(self, number: int, slot: int) -> bool:
         """Return whether a node serves a slot, by its own account."""
