@@ -364,10 +364,12 @@ def _look_at_types(
             expected.setdefault(key, (types, info.name))
     replies = _ask([("TYPE", key) for key in expected], server, timeout)
     for (key, (types, name)), reply in zip(expected.items(), replies, strict=True):
+        if not isinstance(reply, str):  # no permission, or a key of another node of a cluster
+            continue
         inquiry.checked_keys += 1
-        if isinstance(reply, str) and reply != "none":
+        if reply != "none":
             inquiry.existing.append(shown_argument(key))
-        if isinstance(reply, str) and reply != "none" and reply not in types:
+        if reply != "none" and reply not in types:
             inquiry.wrong_types.append(
                 f"{shown_argument(key)} holds a {reply}, and {name} expects a {' or '.join(types)}"
             )

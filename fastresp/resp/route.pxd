@@ -39,6 +39,7 @@ cdef class Router:
     cdef object merger
     cdef Py_ssize_t start_bytes         # of a share's memory
     cdef short[SLOTS] lanes             # of each slot
+    cdef int spare                      # a lane in use: its node refuses a slot that nobody has
     cdef Py_ssize_t most_bytes
     cdef Py_ssize_t full_bytes
     cdef bint strict                    # whether it is a cluster

@@ -164,6 +164,7 @@ cdef class Router:
         """Change the lane of each slot; there may be new ones. Nothing may be kept back."""
         cdef int slot
         self.more(max(len(self.shares), max(of_slots) + 1))
+        self.spare = max(of_slots)
         for slot in range(SLOTS):
             self.lanes[slot] = of_slots[slot]
         self.head_size = 0
@@ -174,13 +175,14 @@ cdef class Router:
         cdef Walk walk
         cdef bytes command
         cdef Share share
-        cdef int slot
+        cdef int slot, lane
         self.plain = False              # these commands cover no more rows
         walk.large = walk.stop = NULL
         for place, row, command in commands:
             walk.base = walk.p = command
             slot = slot_of_first(&walk, &self.last)
-            share = self.shares[max(self.lanes[slot], 0) if slot >= 0 else 0]
+            lane = self.lanes[slot] if slot >= 0 else -1
+            share = self.shares[self.spare if lane < 0 else lane]
             part.commands, part.size = 1, len(command)
             share.reserve(&part, False)
             part.p = put_copy(part.p, command, len(command))

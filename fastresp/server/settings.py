@@ -11,6 +11,7 @@ from typing import Any
 
 from ..encode.template import Template
 from ..outcome.errors import FastrespError, TransportError, TransportTimeout
+from ..outcome.messages import Hint, Message
 from .answers import Answers, ask, check_alive, check_surplus, load_scripts
 from .cluster import Topology, topology_of
 from .descriptors import needed_for
@@ -26,6 +27,8 @@ __all__ = ["Server", "ServerLike", "as_server", "topology_from"]
 ASK_TIMEOUT_S = 5.0
 # How long opening all connections of a load may take, if the caller sets no timeout.
 OPEN_TIMEOUT_S = 30.0
+# The most connections to a cluster; each may hold 2 MiB.
+MOST_LANES = 4096
 # A plain port never answers a TLS handshake. After this time we check whether it is plain; if it is
 # not, a second handshake gets the whole timeout.
 HANDSHAKE_TIMEOUT_S = 1.0
@@ -195,10 +198,19 @@ class Server:
             return [first, *more], answers
 
     def nodes_of(self, nodes: Iterable[tuple[str, int]], count: int) -> list[Server]:
-        """Return the settings of each connection to nodes of a cluster, ``count`` for each."""
+        """Return the settings of each connection to nodes of a cluster, ``count`` for each.
+
+        Raises:
+            TransportError: these are too many.
+        """
         import redis
 
-        servers = []
+        nodes, servers = list(nodes), []
+        if len(nodes) * count > MOST_LANES:
+            words = (
+                f"{len(nodes):,} nodes with {count} connections each are more than {MOST_LANES:,} "
+            )
+            raise TransportError(Message(words, "connections; use fewer ", Hint("connections")))
         for host, port in nodes:
             server = copy(self)
             server.settings = self.settings | {"host": host, "port": port}

@@ -15,27 +15,14 @@ import redis
 import redis.asyncio.cluster
 from loads import Insert, insert_sync
 from local_cluster import LocalCluster
-from server_programs import need
 
 import fastresp
 import fastresp.aio
+from fastresp.load.dry_run import dry_run
 from fastresp.server.cluster import positions_of, topology_of
 from fastresp.server.settings import Server
 
 ROWS = 30_000
-
-
-@pytest.fixture(scope="module")
-def shared_cluster() -> Iterator[LocalCluster]:
-    need("server")
-    with LocalCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(shared_cluster: LocalCluster) -> LocalCluster:
-    shared_cluster.empty()
-    return shared_cluster
 
 
 def pushes(count: int = ROWS, keys: int = 101) -> Iterator[tuple[int, int]]:
@@ -406,3 +393,19 @@ def test_settings_of_nodes(cluster: LocalCluster) -> None:
     names = [str(each) for each in server.nodes_of(answers.topology.nodes, 2)]
     assert sorted(set(names)) == sorted(f"127.0.0.1:{port}" for port in cluster.ports)
     assert len(names) == 6
+
+
+def test_too_many_connections() -> None:
+    nodes = [("10.0.0.1", port) for port in range(1, 101)]
+    assert len(Server("redis://localhost").nodes_of(nodes, 40)) == 4_000
+    with pytest.raises(fastresp.TransportError, match="use fewer connections"):
+        Server("redis://localhost").nodes_of(nodes, 41)
+
+
+def test_dry_run_counts_what_it_has_checked(cluster: LocalCluster) -> None:
+    """A node does not answer for the keys of the others."""
+    rows = [{"id": i} for i in range(300)]
+    found = dry_run(rows, fastresp.Template("SET key:{id} 1"), cluster.url)
+    assert found.problems == []
+    found = dry_run(rows, fastresp.Template("INCR key:{id}"), cluster.url)
+    assert 0 < found.inquiry.checked_keys < 200

@@ -13,26 +13,12 @@ import pytest
 import redis
 from loads import Insert, insert_sync
 from local_cluster import SLOTS, LocalCluster
-from server_programs import need
 
 import fastresp
 
 ROWS = 120_000
 KEYS = 200
 PUSH = "RPUSH list:{0} {1}"
-
-
-@pytest.fixture(scope="module")
-def shared_cluster() -> Iterator[LocalCluster]:
-    need("server")
-    with LocalCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(shared_cluster: LocalCluster) -> LocalCluster:
-    shared_cluster.empty()
-    return shared_cluster
 
 
 def rows(happening: Any = None, at: frozenset[int] = frozenset()) -> Iterator[tuple[int, int]]:
@@ -102,41 +88,23 @@ def test_slots_that_move_meanwhile(cluster: LocalCluster, seed: int) -> None:
     check(cluster, report)
 
 
-def migrate(cluster: LocalCluster, slot: int, done: threading.Event) -> None:
-    """Move a slot slowly, a few of its keys at a time, to the next node."""
-    cluster.agree()
-    ids = [client.execute_command("CLUSTER", "MYID").decode() for client in cluster.clients]
-    source = next(number for number in range(3) if cluster.serves(number, slot))
-    target = (source + 1) % 3
-    here, there = cluster.clients[source], cluster.clients[target]
-    there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
-    here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
-    while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 3):
-        port = cluster.ports[target]
-        here.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
-        time.sleep(0.02)
-    for number in (target, source, 3 - source - target):
-        cluster.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
-    done.set()
-
-
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 def test_slot_with_many_keys(cluster: LocalCluster, mode: str) -> None:
     """While some of its keys are at the one node, and some at the other."""
-    done = threading.Event()
-
-    def begin() -> None:
-        slot = slot_of(cluster, "{tag}1")
-        threading.Thread(target=migrate, args=(cluster, slot, done)).start()
+    slot = slot_of(cluster, "{tag}1")
+    target = next(number for number in range(3) if not cluster.serves(number, slot))
+    slowly = {"keys_at_once": 3, "pause": 0.02}
+    mover = threading.Thread(target=cluster.move_slot, args=(slot, target), kwargs=slowly)
 
     def tagged() -> Iterator[tuple[str, int]]:
         for row in tagged_rows():
             if row[1] == 40_000:
-                begin()
+                mover.start()
             yield row
 
     report = insert_sync(tagged(), "RPUSH {0} {1}", server=cluster.url, mode=mode)
-    assert done.wait(10)
+    mover.join()
+    assert cluster.serves(target, slot)
     assert (report.rows, report.replies, report.failed) == (ROWS, ROWS, 0)
     lists: dict[str, list[int]] = {}
     for key, i in tagged_rows():

@@ -170,6 +170,15 @@ def test_commands_that_are_sent_again() -> None:
     assert chunks[-1].rows_after(chunks[-1].commands) == 100
 
 
+def test_slot_that_nobody_has_any_more() -> None:
+    """The command goes to a node that has others, and not to one that is gone."""
+    router = Router(2, 10**6, 0, of_slots=[0] * 16384)
+    router.remap([-1 if number % 2 else 1 for number in range(16384)])
+    chunks = router.again((i, i, pack("SET", f"k{i}", i)) for i in range(50))
+    assert {chunk.lane for chunk in chunks} == {1}
+    assert sum(chunk.commands for chunk in chunks) == 50
+
+
 def test_transaction_without_keys() -> None:
     assert [*by_lane(routed([("MULTI",), ("PING",), ("EXEC",), ("SET", "b", 1)]))] == [0]
 

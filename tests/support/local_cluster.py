@@ -121,8 +121,17 @@ class LocalCluster:
             if slot < (number + 1) * SLOTS // self.primaries
         )
 
-    def move_slot(self, slot: int, target: int) -> None:
-        """Move a slot and its keys to another primary, as ``redis-cli --cluster reshard`` does."""
+    def move_slot(
+        self, slot: int, target: int, *, keys_at_once: int = 100, pause: float = 0
+    ) -> None:
+        """Move a slot and its keys to another primary, as ``redis-cli --cluster reshard`` does.
+
+        Args:
+            slot: the slot.
+            target: number of the primary.
+            keys_at_once: how many keys are moved by one command.
+            pause: seconds after each of these.
+        """
         self.agree()
         ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
         primaries = range(self.primaries)
@@ -132,9 +141,10 @@ class LocalCluster:
         here, there = self.clients[source], self.clients[target]
         there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
         here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
-        while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+        while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, keys_at_once):
             port = self.ports[target]
             here.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
+            time.sleep(pause)
         for number in (
             target,
             source,

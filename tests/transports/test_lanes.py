@@ -116,7 +116,7 @@ def test_order_after_connections_were_closed_unused(
 
 
 def test_unknown_commands_stay_in_order(start_server: Callable[..., LocalServer]) -> None:
-    """Argument 1 is taken for the key; other commands on it take the same connection."""
+    """MY.SET is unknown, so it goes where a key in its first argument would: before EXPIRE."""
     server = start_server("--rename-command", "SET", "MY.SET")
     with redis.Redis.from_url(server.url) as client:
         report = insert_sync(
