@@ -50,6 +50,8 @@ async def mass_insert(
     merge_bytes: int | None = None,
     exists: Literal["error", "replace", "skip"] = "error",
     max_payload_bytes: int | None = None,
+    retry: Literal["never", "idempotent", "always"] | None = None,
+    wait_replicas: int = 0,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -85,6 +87,8 @@ async def mass_insert(
         merge_bytes=merge_bytes,
         exists=exists,
         max_payload_bytes=max_payload_bytes,
+        retry=retry,
+        wait_replicas=wait_replicas,
     )
     return await run(loading(_chunks(data, template, options), _over_a_socket))
 

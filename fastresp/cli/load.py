@@ -46,6 +46,7 @@ Transport: TypeAlias = Literal["auto", "redis-cli", "socket"]
 Mode: TypeAlias = Literal["commands", "merge", "serialize"]
 Exists: TypeAlias = Literal["error", "replace", "skip"]
 OnError: TypeAlias = Literal["collect", "stop"]
+Retry: TypeAlias = Literal["never", "idempotent", "always"]
 
 STDOUT = Path("-")
 # The template that sends a reject's command, for rejects that are loaded as JSON lines.
@@ -70,6 +71,8 @@ class How:
     merge_bytes: int | None
     exists: Exists
     max_payload_bytes: int | None
+    retry_in_doubt: Retry | None
+    wait_replicas: int
     dry_run: bool
     yes: bool
     as_json: bool
@@ -105,6 +108,8 @@ class How:
 @options.max_errors
 @options.rejects
 @options.retry
+@options.retry_in_doubt
+@options.wait_replicas
 @options.dry_run
 @options.yes
 @options.as_json
@@ -118,6 +123,8 @@ def load(
     merge_bytes: int | None,
     exists: Exists,
     max_payload_bytes: int | None,
+    retry_in_doubt: Retry | None,
+    wait_replicas: int,
     sql: str | None,
     sort_by: str | None,
     format: Format | None,  # noqa: A002
@@ -163,8 +170,8 @@ def load(
     """
     how = How(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
-        timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes, dry_run, yes,
-        as_json,
+        timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
+        retry_in_doubt, wait_replicas, dry_run, yes, as_json,
     )  # fmt: skip
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
@@ -203,6 +210,8 @@ def load(
 @options.on_error
 @options.max_errors
 @options.rejects
+@options.retry_in_doubt
+@options.wait_replicas
 @options.dry_run
 @options.yes
 @options.as_json
@@ -215,6 +224,8 @@ def send(
     merge_bytes: int | None,
     exists: Exists,
     max_payload_bytes: int | None,
+    retry_in_doubt: Retry | None,
+    wait_replicas: int,
     skip_truncated: bool,
     on_error: OnError,
     max_errors: str | None,
@@ -236,8 +247,8 @@ def send(
     """
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
-        timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes, dry_run, yes,
-        as_json,
+        timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
+        retry_in_doubt, wait_replicas, dry_run, yes, as_json,
     )  # fmt: skip
     data = opened(
         source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
@@ -305,6 +316,8 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         merge_bytes=how.merge_bytes,
         exists=how.exists,
         max_payload_bytes=how.max_payload_bytes,
+        retry=how.retry_in_doubt,
+        wait_replicas=how.wait_replicas,
         progress=sys.stderr.isatty() and not how.as_json,
     )
 
@@ -322,7 +335,8 @@ def _check_options(how: How) -> None:
     asked = Options(
         connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit, mode=how.mode,
         merge_items=how.merge_items, merge_bytes=how.merge_bytes, exists=how.exists,
-        max_payload_bytes=how.max_payload_bytes,
+        max_payload_bytes=how.max_payload_bytes, retry=how.retry_in_doubt,
+        wait_replicas=how.wait_replicas,
     )  # fmt: skip
     try:
         Server(how.server, nodes=True)

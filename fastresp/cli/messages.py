@@ -7,7 +7,7 @@ from ..outcome.messages import Hint, Message
 __all__ = ["in_options"]
 
 # Arguments whose option has another name.
-OPTIONS = {"header": "--no-header"}
+OPTIONS = {"header": "--no-header", "retry": "--retry-in-doubt"}
 # Arguments without an option.
 NO_OPTIONS = frozenset(("default",))
 # Options that can be repeated.

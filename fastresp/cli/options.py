@@ -154,6 +154,22 @@ retry = option(
     section=ERRORS,
     help="SOURCE is a --rejects file: send its commands again.",
 )
+retry_in_doubt = option(
+    "--retry-in-doubt",
+    type=click.Choice(["never", "idempotent", "always"]),
+    metavar="R",
+    section=ERRORS,
+    help="Which commands to send again if a connection was lost before their reply.",
+    show_default="idempotent in a cluster",
+)
+wait_replicas = option(
+    "--wait-replicas",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=0,
+    section=SERVER,
+    help="Count commands as acknowledged when N replicas have them.",
+)
 mode = option(
     "--mode",
     type=click.Choice(["commands", "merge", "serialize"]),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from ..encode.template import Template
 from ..outcome.messages import Hint, Message
+from ..server.answers import Answers
+from ..server.options import Options
 from ..server.rehearsal import OF_A_CONNECTION
 from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
 
-__all__ = ["check_spread", "command_names"]
+__all__ = ["check_connection_state", "check_spread", "command_names"]
 
 CONNECTIONS = Hint("connections", ...)
 
@@ -31,6 +33,35 @@ def command_names(source: object, template: Template | None) -> list[str] | None
             return None
         names.append(b"".join(first).decode(errors="replace").upper())  # type: ignore[arg-type]
     return list(dict.fromkeys(names))
+
+
+def check_connection_state(
+    source: object, template: Template | None, options: Options, answers: Answers | None
+) -> None:
+    """Refuse commands that depend on their connection, if another one may take its place.
+
+    In a cluster they are refused with their row.
+
+    Raises:
+        ValueError: there is such a command, or the names of the commands depend on the data.
+    """
+    option = Hint("retry", options.retry)
+    if options.wait_replicas:
+        option = Hint("wait_replicas", options.wait_replicas)
+    elif options.retry in (None, "never"):
+        return
+    if answers is not None and answers.topology is not None:
+        return
+    names = command_names(source, template)
+    if names is None:
+        words = " needs the command names beforehand; give a template that begins with the name"
+        raise ValueError(Message(option, words))
+    found = OF_A_CONNECTION.intersection(names)
+    if template is not None:
+        found -= TRANSACTION
+    if found:
+        words = f" can't be used with {', '.join(sorted(found))}, which change the connection"
+        raise ValueError(Message(option, words))
 
 
 def check_spread(source: object, template: Template | None, connections: int) -> None:

@@ -39,7 +39,7 @@ from ..transports.connection import LostConnection
 from ..transports.driver import Asking, Steps, next_chunk, open_source, run
 from ..transports.error_policy import ErrorPolicy
 from ..transports.resend import Resending
-from .command_names import check_spread, command_names
+from .command_names import check_connection_state, check_spread, command_names
 from .progress import reporting
 
 __all__ = ["dump", "loading", "mass_insert"]
@@ -68,6 +68,8 @@ def mass_insert(
     merge_bytes: int | None = None,
     exists: Literal["error", "replace", "skip"] = "error",
     max_payload_bytes: int | None = None,
+    retry: Literal["never", "idempotent", "always"] | None = None,
+    wait_replicas: int = 0,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -128,6 +130,14 @@ def mass_insert(
         max_payload_bytes: a key whose items have more bytes is begun with RESTORE and continued
             with merged commands; None for 33,554,432 (32 MiB). Gathering a key needs up to about
             eight times as much memory.
+        retry: which commands to send again if their connection was lost before they were answered,
+            so that they may have run: ``"never"``; ``"idempotent"``: those that change nothing more
+            if they run twice, such as SET, HSET, SADD, ZADD and DEL, but not RPUSH or INCR; or
+            ``"always"``. The others are in doubt, and the load goes on. None for ``"idempotent"`` in
+            a cluster; for one server, a lost connection ends the load unless this is given. A server
+            or its successor is waited for up to ``timeout`` seconds.
+        wait_replicas: count commands as acknowledged only when this many replicas have them (WAIT),
+            so that they survive a failover.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
@@ -172,6 +182,8 @@ def mass_insert(
         merge_bytes=merge_bytes,
         exists=exists,
         max_payload_bytes=max_payload_bytes,
+        retry=retry,
+        wait_replicas=wait_replicas,
     )
     return run(loading(Chunks(as_source(data), as_template(template), options), choose))
 
@@ -203,10 +215,10 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
                 server.rehearsal = [*server.rehearsal, RESTORE]
             carrier = choose(options, server, policy, resending_of(template))
             if template is not None:
-                # Of a transaction, only a part would be sent again.
-                carrier.follows = "MULTI" not in (command_names(data, template) or ())
+                carrier.transactions = "MULTI" in (command_names(data, template) or ("MULTI",))
             yield from carrier.opening()
             try:
+                check_connection_state(data, template, options, carrier.answers)
                 chunks.adapt(carrier.answers)
             except BaseException:
                 carrier.kill()
@@ -237,9 +249,7 @@ def _sending(
             continue
         if chunk is not None:
             yield from carrier.writing(chunk)
-        elif carrier.redirected is not None:
-            yield from carrier.finishing()
-        yield from _following(chunks, carrier, show)
+        yield from _following(chunks, carrier, show, end=chunk is None)
         if chunk is None:
             break
         carrier.report.skipped = chunks.writer.skipped
@@ -248,32 +258,41 @@ def _sending(
 
 
 def _following(
-    chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None = None
+    chunks: Chunks,
+    carrier: Transport,
+    show: Callable[[Report], object] | None = None,
+    *,
+    end: bool = False,
 ) -> Steps[None]:
-    """Send the commands again that nodes of a cluster redirected, until none is.
+    """Send the commands again that nodes refused, or did not answer before they were lost.
 
-    What was made for the old nodes is sent there first, so that it is redirected, too, and no
-    command overtakes an earlier one of its slot.
+    What was made for the old nodes is sent there first, so that it is refused, too, and no command
+    overtakes an earlier one of its slot.
+
+    Args:
+        end: whether to go on until all is answered.
     """
-    while carrier.redirected and not carrier.report.stopped:
+    lanes = carrier.lanes
+    if carrier.retries is None or lanes is None:
+        return
+    if end:
+        yield from carrier.draining()
+    while (lanes.unsettled if end else lanes.due) and not carrier.report.stopped:
         for chunk in chunks.made():
             yield from carrier.writing(chunk)
-        lanes = yield from carrier.moving()
-        if lanes and carrier.lanes is not None:
-            for chunk in chunks.moved(carrier.redirected.commands, lanes):
-                carrier.lanes.add(chunk)
-            carrier.redirected.forget()
-            yield from carrier.finishing()
+        slots = yield from carrier.following()
+        if slots is not None:
+            chunks.remap(slots)
+        if end:
+            yield from carrier.draining()
         if show is not None:
             show(carrier.report)
 
 
 def _following_at_the_end(chunks: Chunks, carrier: Transport) -> Steps[None]:
     """After an exception of the source, do what ``_following()`` does for all that was sent."""
-    if carrier.redirected is not None:
-        chunks.forget()
-        yield from carrier.finishing()
-        yield from _following(chunks, carrier)
+    chunks.forget()
+    yield from _following(chunks, carrier, end=True)
 
 
 def dump(

@@ -44,6 +44,8 @@ class Report:
         existing: commands that would have made keys that exist, which stayed as they are
             (``exists="skip"``).
         unsent: commands that were encoded but not sent, for example because the load failed.
+        rows_in_doubt: rows of the commands whose connection was lost before their reply, and that
+            were not sent again (``retry``), in a load that went on; the first 1,000,000.
         stopped: why the load was stopped early; empty if it was not.
         bytes_sent: bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply.
@@ -61,6 +63,7 @@ class Report:
     skipped: int = 0
     existing: int = 0
     unsent: int = 0
+    rows_in_doubt: list[int] = field(default_factory=list)
     stopped: str = ""
     bytes_sent: int = 0
     seconds: float = 0.0
@@ -126,7 +129,10 @@ class Report:
             f"{counted(self.replies, 'reply', 'replies')}, {counted(self.failed, 'error')}",
         ]
         if self.in_doubt:
-            lines[1] += f"; {counted(self.in_doubt, 'command')} in doubt (sent, no reply known)"
+            first = f", first of row {min(self.rows_in_doubt):,}" if self.rows_in_doubt else ""
+            lines[1] += (
+                f"; {counted(self.in_doubt, 'command')} in doubt (sent, no reply known{first})"
+            )
         if self.unsent:
             lines[1] += f"; {counted(self.unsent, 'command')} not sent"
         if self.skipped:

@@ -169,29 +169,6 @@ cdef class Router:
             self.lanes[slot] = of_slots[slot]
         self.head_size = 0
 
-    def again(self, commands):
-        """Return chunks of commands that were in chunks before: see ``Chunks.moved()``."""
-        cdef Part part
-        cdef Walk walk
-        cdef bytes command
-        cdef Share share
-        cdef int slot, lane
-        self.plain = False              # these commands cover no more rows
-        walk.large = walk.stop = NULL
-        for place, row, command in commands:
-            walk.base = walk.p = command
-            slot = slot_of_first(&walk, &self.last)
-            lane = self.lanes[slot] if slot >= 0 else -1
-            share = self.shares[self.spare if lane < 0 else lane]
-            part.commands, part.size = 1, len(command)
-            share.reserve(&part, False)
-            part.p = put_copy(part.p, command, len(command))
-            part.ends[part.at], part.rows[part.at] = part.end + len(command), row
-            part.places[part.at], part.done[part.at] = place, part.covered
-            part.at += 1
-            share.accept(&part)
-        return self.take_chunks(True)
-
     def __dealloc__(self):
         free(self.parts)
         free(self.chosen)

@@ -28,10 +28,12 @@ class Topology:
     Attributes:
         nodes: the host and port of each, as the cluster announces them to clients.
         slots: for each slot the index of its node; -1 if no node serves it.
+        replicas: the host and port of each replica.
     """
 
     nodes: list[tuple[str, int]] = field(default_factory=list)
     slots: list[int] = field(default_factory=lambda: [-1] * SLOTS)
+    replicas: list[tuple[str, int]] = field(default_factory=list)
 
     def lanes(self, nodes: Sequence[tuple[str, int] | None], count: int) -> list[int]:
         """Return for each slot the lane; there are ``count`` for each of these nodes."""
@@ -63,10 +65,14 @@ def topology_of(reply: Any, host: str, place: str) -> Topology:
     """
     found = Topology()
     try:
-        for first, last, (name, port, *more), *_ in reply:
-            if not (0 <= first <= last < SLOTS and 0 < port <= MOST_PORT):
+        for first, last, *nodes in reply:
+            primary, *replicas = [
+                (_host_of(name, more) or host, port) for name, port, *more in nodes
+            ]
+            if not (0 <= first <= last < SLOTS and 0 < primary[1] <= MOST_PORT):
                 raise ValueError
-            found.add((_host_of(name, more) or host, port), first, last)
+            found.add(primary, first, last)
+            found.replicas += [each for each in replicas if each not in found.replicas]
     except (TypeError, ValueError, AttributeError) as error:
         raise TransportError(
             f"can't use the cluster at {place}: it answers CLUSTER SLOTS with {shown_reply(reply)}"

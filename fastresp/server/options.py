@@ -24,6 +24,7 @@ MODES = {
     "serialize": ("exists", "max_payload_bytes"),
 }
 EXISTS = ("error", "replace", "skip")
+RETRIES = ("never", "idempotent", "always")
 # A key whose value is larger is begun with RESTORE and continued with commands.
 PAYLOAD_BYTES = 32 << 20
 
@@ -57,6 +58,8 @@ class Options:
     merge_bytes: int | None = None
     exists: str = "error"
     max_payload_bytes: int | None = None
+    retry: str | None = None
+    wait_replicas: int = 0
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)
@@ -66,6 +69,13 @@ class Options:
             words = f" must be a number from 1 to {MOST_CONNECTIONS}, not {count!r}"
             raise ValueError(Message(Hint("connections"), words))
         self._check_mode()
+        if self.retry is not None and self.retry not in RETRIES:
+            words = f" must be 'never', 'idempotent' or 'always', not {self.retry!r}"
+            raise ValueError(Message(Hint("retry"), words))
+        replicas = self.wait_replicas
+        if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+            words = f" must be a number of 0 or more, not {replicas!r}"
+            raise ValueError(Message(Hint("wait_replicas"), words))
 
     def _check_mode(self) -> None:
         if self.mode not in MODES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from operator import call
@@ -166,16 +166,10 @@ class Chunks:
         self._given = False
         self._ready.clear()
 
-    def moved(self, commands: Iterable[tuple[int, int, bytes]], lanes: list[int]) -> list[Chunk]:
-        """Return chunks of commands for other nodes of a cluster.
-
-        Args:
-            commands: the index in the source, the row and the bytes of each, in order.
-            lanes: the lane of each slot from now on.
-        """
-        assert self._router is not None
-        self._router.remap(lanes)
-        return self._router.again(commands)
+    def remap(self, lanes: list[int]) -> None:
+        """Change the lane of each slot; nothing may be ready for the old ones."""
+        if self._router is not None:
+            self._router.remap(lanes)
 
     def adapt(self, answers: Answers | None) -> None:
         """Make what the server accepts; None if it was not asked."""

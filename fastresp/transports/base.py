@@ -15,7 +15,7 @@ from ..server.answers import Answers
 from ..server.settings import Server, ServerLike
 from .driver import Steps, run
 from .lanes import Lanes
-from .redirect import Redirected
+from .retries import Retries
 
 __all__ = ["Transport", "add_report"]
 
@@ -37,13 +37,13 @@ class Transport:
         answers: what the server said about itself; None before the start.
         lanes: the connections, if they are ours and not redis-cli's.
         in_event_loop: whether an event loop runs it, which can't wait after a cancellation.
-        follows: whether commands that a node of a cluster redirects are kept, to be sent again.
-        redirected: these commands; None if there can be none.
+        transactions: whether the commands may contain MULTI and EXEC.
+        retries: the commands that have to be sent again; None if there can be none.
     """
 
     lanes: Lanes | None = None
-    follows = True
-    redirected: Redirected | None = None
+    transactions = False
+    retries: Retries | None = None
     in_event_loop = False
 
     def __init__(self, server: ServerLike | Server = None) -> None:
@@ -145,7 +145,7 @@ class Transport:
         Args:
             error: the exception; it gets the report.
             rest: returns the chunks that follow the given number of commands.
-            following: sends again what nodes of a cluster redirected; not done after a Ctrl-C.
+            following: sends again what has to be; not done after a Ctrl-C.
         """
         # The source may raise one of its own, from another load or reader.
         own = isinstance(error, TransportError) and error.report is self.report
@@ -218,10 +218,18 @@ class Transport:
         """Send a chunk, or keep it to send later; raises as ``write()`` does."""
         raise NotImplementedError
 
-    def moving(self) -> Steps[list[int]]:
-        """Wait for all replies, and read which lane has which slot now; raises as ``write()``."""
+    def following(self) -> Steps[list[int] | None]:
+        """Look for nodes, and send again what has to be; raises as ``write()``.
+
+        Returns:
+            The lane of each slot; None if nothing changed.
+        """
         yield from ()
-        return []
+        return None
+
+    def draining(self) -> Steps[None]:
+        """Do what ``finishing()`` does, until nodes have to be looked for."""
+        yield from self.finishing()
 
     def settling(self) -> Steps[None]:
         """Wait until the next chunk may be made; raises as ``write()`` does."""

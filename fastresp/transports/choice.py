@@ -74,6 +74,10 @@ def beyond_any_cli(
         return "redis-cli --pipe can't resend a script that the server has forgotten"
     if options.rate_limit is not None:
         return "redis-cli --pipe can't limit its rate"
+    if options.retry not in (None, "never"):
+        return "redis-cli --pipe can't connect again"
+    if options.wait_replicas:
+        return "redis-cli --pipe can't wait for replicas"
     if options.mode == "serialize":
         return "redis-cli --pipe can't tell which key an error belongs to"
     return ""

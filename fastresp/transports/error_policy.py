@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
 
-from ..outcome.errors import CommandError, EncodeError, TemplateError
+from ..outcome.errors import CommandError, EncodeError, TemplateError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
@@ -30,6 +30,8 @@ KEPT_BYTES = 8 << 20
 SMALL_BYTES = 1 << 16
 # A percentage of fewer replies means nothing. Source: DataStax dsbulk also waits for 100.
 PERCENT_SAMPLE = 100
+# The most rows in doubt that a report lists.
+MOST_IN_DOUBT = 1_000_000
 
 
 class ErrorPolicy:
@@ -173,16 +175,35 @@ class ErrorPolicy:
             return f"stopped: more than {100 * self._share:g}% of the replies were errors"
         return ""
 
+    def doubt(self, rows: list[int], report: Report) -> None:
+        """Note rows that are in doubt for good, and stop the load if it stops at errors."""
+        if rows:
+            report.rows_in_doubt += rows[: MOST_IN_DOUBT - len(report.rows_in_doubt)]
+            if self.on_error == "stop" and not report.stopped:
+                report.stopped = "stopped, as a connection was lost and commands are in doubt"
+
     def judged(self, report: Report) -> Report:
         """Return the report of a finished load.
 
         Raises:
             LoadErrors: there were error replies, and ``on_error`` is not ``"collect"``.
+            TransportError: commands are in doubt, likewise.
         """
         # Several connections deliver them out of order.
         report.errors.sort(key=lambda error: -1 if error.index is None else error.index)
         if self.on_error != "collect":
             report.raise_for_errors()
+            if report.rows_in_doubt:
+                raise TransportError(
+                    Message(
+                        "a connection was lost, and the commands in doubt were not sent again, since "
+                        "running them twice could change the result; the load went on (the rows "
+                        "are in the report's rows_in_doubt; ",
+                        Hint("retry", "always"),
+                        " would send them again)",
+                    ),
+                    report,
+                )
         return report
 
     def _located(

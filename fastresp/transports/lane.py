@@ -75,10 +75,14 @@ class Lane(Connection):
 
     Attributes:
         heir: the lane that gets its chunks, if it was lost when all it had was answered.
+        lost_at: when its connection was lost, if its commands wait for another one; else None.
+        cause: why.
     """
 
     window: ResendingWindow
     heir: Lane | None = None
+    lost_at: float | None = None
+    cause = ""
 
     def __init__(
         self, load: Load, server: Server, options: Options, window: ResendingWindow
@@ -113,6 +117,16 @@ class Lane(Connection):
         """Commands that would have made keys that exist, which were to be skipped."""
         self._count()
         return self._counted[2]
+
+    def stop(self) -> None:
+        self.window.stopped = True
+        super().stop()
+
+    def lose(self, cause: object) -> None:
+        """Close the connection, and keep what was not answered until there is another one."""
+        self.cause = self.last_words or str(cause)
+        self.lost_at = time.monotonic()
+        self.detach()
 
     @property
     def load(self) -> tuple[int, int, Position]:
@@ -154,6 +168,8 @@ class Lane(Connection):
             self._take_last_words(scanner.replies - sent)
         if scanner.errors:
             window.sift(scanner.errors)
+        if window.unconfirmed and self.stream is not None and self.stream.lost is None:
+            self.stream.give_up(OSError(f"it can't wait for its replicas: {window.unconfirmed}"))
         if scanner.errors:
             self._count()
             if self._skips:

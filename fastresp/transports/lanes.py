@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ..outcome.errors import TransportError
+from ..outcome.errors import ProtocolError, TransportError
 from ..outcome.report import Report, counted
 from ..resp.buffer import Chunk
+from ..server.forks import Inherited
 from ..server.options import Options
 from ..server.settings import Server
 from .connection import LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
 from .lane import Lane, Pace
-from .redirect import Redirected
 from .resend import Resending, ResendingWindow
+from .retries import Retries, Unit
 from .window import WINDOW_BYTES, Position
 
 __all__ = ["Lanes"]
@@ -26,6 +27,9 @@ __all__ = ["Lanes"]
 LEAST_WINDOW_BYTES = 2 << 20
 # After one connection is lost, wait for the others until they make no progress for this long.
 DRAIN_S = 10.0
+# After a node has not answered for this long, look whether another has its slots. A cluster needs
+# its cluster-node-timeout to find out, 15 s by default.
+STALLED_S = 1.0
 
 
 class Lanes:
@@ -57,34 +61,38 @@ class Lanes:
         self.pace = None if options.rate_limit is None else Pace(options.rate_limit)
         self._started = 0.0
         self.routed = False
-        self.redirected: Redirected | None = None
+        self.retries: Retries | None = None
+        # When to look for other nodes again.
+        self.look_at = 0.0
 
     def _make_lanes(self, servers: Sequence[Server]) -> None:
-        count = len(servers)
-        self.so_far.connections = count
-        window_bytes = max(WINDOW_BYTES // count, LEAST_WINDOW_BYTES)
-        self.lanes = [
-            Lane(self, server, self._options, ResendingWindow(self._resending, window_bytes))
-            for server in servers
-        ]
+        self._window_bytes = max(WINDOW_BYTES // len(servers), LEAST_WINDOW_BYTES)
+        self.lanes = [self._lane(server) for server in servers]
+        self.so_far.connections = len(servers)
+
+    def _lane(self, server: Server) -> Lane:
+        window = ResendingWindow(self._resending, self._window_bytes)
+        window.replicas = self._options.wait_replicas
+        window.host = str(server.settings.get("host", "localhost"))
+        return Lane(self, server, self._options, window)
 
     def attach(
         self,
         connections: Sequence[Any],
         servers: Sequence[Server] | None = None,
-        redirected: Redirected | None = None,
+        retries: Retries | None = None,
     ) -> None:
         """Take over connected redis-py connections, one for each lane.
 
         Args:
             servers: the node of each connection to a cluster.
-            redirected: where to put the commands that a node redirects.
+            retries: where to put the commands that have to be sent again.
         """
         if servers is not None:
             self._make_lanes(servers)
-        self.redirected = redirected
+        self.retries = retries
         for lane in self.lanes:
-            lane.window.redirected = redirected
+            lane.window.retries = retries
         self._started = time.monotonic()
         if self.pace is not None:
             self.pace.start = self._started
@@ -92,24 +100,69 @@ class Lanes:
             lane.attach(connection)
 
     def extend(self, connections: Sequence[Any], servers: Sequence[Server]) -> None:
-        """Add lanes to nodes of a cluster that are new."""
+        """Add lanes, to nodes of a cluster that are new, or to a server whose lanes were lost."""
         for connection, server in zip(connections, servers, strict=True):
-            window = ResendingWindow(self._resending, LEAST_WINDOW_BYTES)
-            window.redirected = self.redirected
-            lane = Lane(self, server, self._options, window)
+            lane = self._lane(server)
+            lane.window.retries = self.retries
             lane.attach(connection)
             self.lanes.append(lane)
-        self.so_far.connections = len(self.lanes)
+        self._count_connections()
 
     def retire(self, lanes: Iterable[int]) -> None:
-        """Close the connections of lanes that get no more commands; all they had is answered."""
+        """Close the connections of lanes that get no more commands.
+
+        What they had is answered, or put aside if the connection was lost.
+        """
         for number in lanes:
-            self.lanes[number].detach()
+            lane = self.lanes[number]
+            if lane.lost_at is not None:
+                self.policy.doubt(lane.window.lose(), self.so_far)
+                lane.lost_at = None
+                if self.so_far.stopped:
+                    self.stop()
+            lane.detach()
+        self._count_connections()
+
+    def _count_connections(self) -> None:
+        self.so_far.connections = len(self._connected)
+
+    def repeat(self, units: Mapping[int, Sequence[Unit]]) -> None:
+        """Send units again, over these lanes."""
+        for number, several in units.items():
+            self.lanes[number].window.repeat(several, self._position)
+
+    @property
+    def lost(self) -> list[Lane]:
+        """The lanes whose commands wait for another connection."""
+        if self.retries is None:
+            return []
+        return [lane for lane in self.lanes if lane.lost_at is not None]
+
+    @property
+    def stalled(self) -> list[Lane]:
+        """The lanes whose node has not answered for so long that another may have its slots."""
+        if self.retries is None or not self.retries.cluster:
+            return []
+        latest = time.monotonic() - STALLED_S
+        return [lane for lane in self._connected if lane.since < latest and not lane.finished]
+
+    @property
+    def due(self) -> bool:
+        """Whether commands have to be sent again, or nodes to be looked for."""
+        if self.retries is None or self.so_far.stopped:
+            return False
+        if self.retries:
+            return True
+        return time.monotonic() >= self.look_at and bool(self.lost or self.stalled)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something is not answered, or has to be sent again."""
+        return bool(self.retries) or not all(lane.finished for lane in self.lanes)
 
     def servers(self) -> list[Server]:
         """Return the nodes of the open connections, first those that have answered last."""
-        lanes = [lane for lane in self.lanes if lane.stream is not None]
-        newest = sorted(lanes, key=lambda lane: lane.moved, reverse=True)
+        newest = sorted(self._connected, key=lambda lane: lane.moved, reverse=True)
         return list(dict.fromkeys(lane.server for lane in newest))
 
     def check_order(self) -> None:
@@ -119,12 +172,14 @@ class Lanes:
             TransportError: a slot moved away and came back while commands were in flight.
         """
         if any(lane.window.overtaken() for lane in self.lanes):
-            assert self.redirected is not None
-            commands = self.redirected.commands
+            assert self.retries is not None
+            units = self.retries.units
+            count = counted(sum(unit.commands for unit in units), "command")
+            row, _, _ = units[0].pieces[0].parts[0]
             raise TransportError(
                 "a slot of the cluster moved to another node and back while its commands were in "
-                f"flight; {counted(len(commands), 'command')}, the first of row "
-                f"{commands[0].row:,}, can't be sent again without overtaking later ones of a key",
+                f"flight; {count}, the first of row {row:,}, can't be sent again without "
+                "overtaking later ones of a key",
                 self.report,
             )
 
@@ -140,9 +195,15 @@ class Lanes:
         return any(lane.stream is not None for lane in self.lanes)
 
     @property
+    def _connected(self) -> list[Lane]:
+        return [lane for lane in self.lanes if lane.stream is not None]
+
+    @property
     def _open(self) -> list[Lane]:
         """The lanes with an open connection, except those that a signal left unsure."""
-        lanes = [lane for lane in self.lanes if lane.stream is not None]
+        lanes = self._connected
+        if not lanes and self.lost:
+            return []
         return [lane for lane in lanes if lane.stream and lane.stream.sure] or lanes or self.lanes
 
     @property
@@ -166,7 +227,9 @@ class Lanes:
         report.rows, report.commands, report.bytes_sent = map(sum, zip(*totals, strict=True))
         report.replies = report.commands - sum(lane.window.in_doubt for lane in self.lanes)
         report.unsent = sum(lane.window.unsent for lane in self.lanes)
-        report.unsent += len(self.redirected or ())
+        if self.retries:
+            report.commands += self.retries.sent
+            report.unsent += self.retries.unsent
         report.failed = sum(lane.failed for lane in self.lanes)
         report.existing = sum(lane.existing for lane in self.lanes)
         if self.running:
@@ -205,14 +268,16 @@ class Lanes:
     def has_room(self) -> bool:
         """Whether the next chunk may be made."""
         windows = [lane.window for lane in self.lanes]
-        if self.redirected or any(window.fenced for window in windows):
+        if self.retries or any(window.fenced for window in windows):
             return False
         # A chunk can be much larger than a window, and one on each connection would be too much.
         held = sum(window.held_bytes for window in windows)
         most = sum(window.most_bytes for window in windows)
-        lanes = self._open
         if held >= most:
             return False
+        lanes = self._open
+        if self.retries is not None:
+            lanes = lanes + self.lost
         if self.routed and self.pace is not None:
             return all(lane.has_room for lane in lanes)
         if self.routed and not all(lane.window.has_room for lane in lanes):
@@ -222,7 +287,7 @@ class Lanes:
     def add(self, chunk: Chunk) -> None:
         """Accept the next chunk, for its lane, or for the one with the least to do."""
         if chunk.lane < 0:
-            lanes = self._open
+            lanes = self._open or self.lost
             ready = [lane for lane in lanes if lane.has_room]
             lane = min(ready or lanes, key=lambda lane: lane.load)
         else:
@@ -243,7 +308,7 @@ class Lanes:
             while lane.heir is not None:
                 lane = lane.heir
             if lane.stream is None or not lane.stream.sure or not lane.finished:
-                return lane
+                return lane  # if its connection was lost, the chunk waits there
             # A server may have closed it while it had nothing to do.
             if self._moves(lane):
                 return lane
@@ -264,15 +329,24 @@ class Lanes:
         yield from self.settling()
 
     def settling(self) -> Steps[None]:
-        """Send and receive until there is room for a chunk; raises as ``writing()`` does."""
-        yield from self._until(lambda: self.has_room, self._open)
+        """Send and receive until there is room for a chunk, or something else is due.
+
+        Raises as ``writing()`` does.
+        """
+        yield from self._until(lambda: self.has_room or self.due, self._open)
+
+    def draining(self) -> Steps[None]:
+        """Do what ``finishing()`` does, until nodes have to be looked for."""
+        yield from self._until(
+            lambda: time.monotonic() >= self.look_at and self.stalled, self._open
+        )
 
     def finishing(self) -> Steps[None]:
         """Send the rest, and receive all replies; raises as ``writing()`` does."""
         sure = [lane for lane in self.lanes if lane.stream is not None and lane.stream.sure]
         yield from self._until(lambda: False, sure)
 
-    def _until(self, reached: Callable[[], bool], lanes: Sequence[Lane]) -> Steps[None]:
+    def _until(self, reached: Callable[[], object], lanes: Sequence[Lane]) -> Steps[None]:
         """Send and receive until ``reached()`` is true, or these lanes have finished."""
         while True:
             lanes = [lane for lane in lanes if self._moves(lane)]
@@ -291,6 +365,8 @@ class Lanes:
         try:
             lane.step()
         except LostConnection:
+            if self._waits_for_another(lane):
+                return False
             others = [each for each in self._open if each is not lane]
             heirs = [each for each in others if each.server is lane.server]
             if not lane.finished or not heirs:
@@ -300,6 +376,20 @@ class Lanes:
             return False
         if lane.finished:
             lane.touch()
+        return True
+
+    def _waits_for_another(self, lane: Lane) -> bool:
+        """Keep the commands of a lost lane for another connection; return whether that may be."""
+        assert lane.stream is not None
+        cause = lane.stream.lost
+        if self.retries is None or isinstance(cause, ProtocolError | Inherited):
+            return False
+        if self.so_far.stopped and not lane.finished:
+            return False
+        if self.retries.words == "" or not self.retries:
+            self.retries.words = f"lost the connection to {lane.server}: {cause}"
+        lane.lose(cause)
+        self.look_at = time.monotonic()
         return True
 
     def losing(self) -> Steps[TransportError]:

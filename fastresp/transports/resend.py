@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from ..resp.buffer import Chunk
-from ..resp.slots import keys_of
-from .redirect import Moved, Redirected
+from .retries import (
+    Piece,
+    Repeated,
+    Retries,
+    Unit,
+    keys_in,
+    node_asked,
+    portions,
+    repeated,
+    transaction_at,
+    unit_of,
+    units_of,
+    waiting_for,
+)
 from .window import WINDOW_BYTES, Position, Sending, Window
 
 __all__ = ["Resending", "ResendingWindow"]
@@ -40,7 +53,7 @@ class Counted(Sending):
 
     def __init__(self, chunk: Chunk, last: Sending | None, start: Position | None = None) -> None:
         super().__init__(chunk, last, start)
-        self.resent: int = last.resent if isinstance(last, Counted) else 0
+        self.resent: int = getattr(last, "resent", 0)
 
 
 class Resent(Counted):
@@ -64,7 +77,7 @@ class Resent(Counted):
     def command(self, at: int, part: int) -> bytes:
         return self.refused[part].command
 
-    def _rows(self, commands: int) -> int:
+    def covered_rows(self, commands: int) -> int:
         return 0
 
 
@@ -88,16 +101,34 @@ class ResendingWindow(Window):
         self._seen = 0, 0
         # These commands, by number, until they are in a chunk.
         self._refused: dict[int, Refused] = {}
-        # Where to put the commands that a node of a cluster redirects; None elsewhere.
-        self.redirected: Redirected | None = None
-        # How many replies were checked, how many commands were redirected, and in how many replies.
+        # Where to put the commands that are sent again over any connection; None for nowhere.
+        self.retries: Retries | None = None
+        # Where the commands go, for redirections that do not say it.
+        self.host = ""
+        # How many replies were checked, how many commands were refused, and in how many replies.
         # Replaced as a whole, too.
         self._moved = 0, 0, 0
-        # Until all is answered: the replies that redirect, those that are errors, and the chunks
-        # from the first of them on.
+        # The transactions of which a command was refused, so that EXEC will be: the first reply,
+        # and the node to ask.
+        self._aborted: dict[int, tuple[str, int] | None] = {}
+        # Until all is answered: the replies that refuse commands, those that are errors, and the
+        # chunks from the first of them on.
         self._redirects: set[int] = set()
         self._failed: set[int] = set()
         self._kept: list[Sending] = []
+        # After the connection was lost: rows, commands and bytes sent, and commands in doubt.
+        self._lost: tuple[int, int, int, int] | None = None
+        # How many replicas must have the commands before these count as acknowledged.
+        self.replicas = 0
+        self.stopped = False
+        # Whether commands of ours were sent, WAIT or ASKING; the last error of one.
+        self._has_own = False
+        self.unconfirmed = ""
+        # The replies to WAIT that have not come; those before, and their commands, are confirmed.
+        self._waits: deque[tuple[int, int]] = deque()
+        self._confirmed = 0, 0
+        # Replies after these that need no confirmation: errors.
+        self._settled: set[int] = set()
 
     @property
     def refused(self) -> int:
@@ -108,7 +139,7 @@ class ResendingWindow(Window):
     def _resent(self) -> int:
         """How many of these commands were put into chunks."""
         last = self.last
-        return last.resent if isinstance(last, Counted) else 0
+        return getattr(last, "resent", 0)
 
     @property
     def waiting(self) -> int:
@@ -127,33 +158,74 @@ class ResendingWindow(Window):
     def has_room(self) -> bool:
         return not self.waiting and super().has_room
 
+    def add(self, chunk: Chunk, start: Position | None = None) -> None:
+        super().add(chunk, start)
+        self._confirm()
+
+    def repeat(self, units: Sequence[Unit], start: Position) -> None:
+        """Add units that are sent again."""
+        for portion in portions(units):
+            self._held.append(repeated(portion, self.last, start))
+            self._plain = False
+            self._has_own = self._has_own or any(unit.node for unit in portion)
+            self._confirm()
+
+    def _confirm(self) -> None:
+        """Let the server answer only when replicas have what came before."""
+        if self.replicas and self.last is not None:
+            held = Repeated(waiting_for(self.replicas), self.last, self.last.end)
+            self._plain = False
+            self._waits.append((held.first_reply, held.first_command))
+            self._held.append(held)
+            self._has_own = True
+
     def totals(self) -> tuple[int, int, int]:
+        if self._lost is not None:
+            return self._lost[:3]
         rows, commands, size = super().totals()
         return rows, commands - self._seen[1] - self._moved[1], size
 
     def sift(self, errors: list[tuple[int, bytes, bool]]) -> None:
         """Remove the errors of commands that will be resent from a list of error replies."""
-        if self.redirected is not None:
-            errors[:] = [each for each in errors if each[2] or not self._redirect(*each[:2])]
+        if self.retries is not None:
+            errors[:] = [each for each in errors if each[2] or not self._refuse(*each[:2])]
             if self._redirects:
                 self._failed.update(index for index, _, nested in errors if not nested)
+        if self._has_own:
+            errors[:] = [each for each in errors if not self._take_own(*each)]
         if self._resending is not None:
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
-    def _redirect(self, index: int, words: bytes) -> bool:
-        """Put aside the commands that a reply answers if it says that their slot moved."""
-        assert self.redirected is not None
-        if not self.redirected.accept(words):
+    def _refuse(self, index: int, words: bytes) -> bool:
+        """Put aside the commands that a reply answers if it says that they were not run."""
+        retries = self.retries
+        assert retries is not None
+        aborted = bool(self._aborted) and words.startswith(b"EXECABORT")
+        if not aborted and not retries.refuses(words):
             return False
-        seen, number, replies = self._moved
-        if index >= seen:
-            held, at = self.locate(index)
-            parts = held.chunk.parts(at)
-            for count, part in enumerate(parts):
-                moved = Moved(held.source_index(part), held.row(part), held.command(at, part))
-                self.redirected.add(id(self), number + count, moved)
-            self._redirects.add(index)
-            self._moved = index + 1, number + len(parts), replies + 1
+        held, at = self.locate(index)
+        whole = transaction_at(held, at) if retries.transactions else None
+        begin = None if whole is None else held.first_reply + whole[0]
+        ends = whole is None or at == whole[-1]
+        if aborted and begin not in self._aborted:
+            return False
+        seen, commands, replies = self._moved
+        if index < seen:
+            return True
+        node = node_asked(words, self.host)
+        if ends:
+            node = node or (None if begin is None else self._aborted.get(begin))
+            unit = unit_of(held, whole or range(at, at + 1), len(held.chunk.ends), node)
+            retries.add(id(self), index, unit._replace(sent=0))
+            commands += unit.sent
+            self._redirects.update(held.first_reply + each for each in whole or (at,))
+            if begin is not None:
+                self._aborted.pop(begin, None)
+        elif begin is not None:
+            self._aborted[begin] = node
+        self._moved = index + 1, commands, replies + 1
+        if self.replicas:
+            self._settled.update(held.first_reply + each for each in whole or (at,))
         return True
 
     def acknowledge(self, replies: int) -> None:
@@ -161,7 +233,82 @@ class ResendingWindow(Window):
             known = {id(each) for each in self._kept}
             answered = (each for each in self._held if each.first_reply < replies)
             self._kept += [each for each in answered if id(each) not in known]
+        if self.replicas and not self.stopped:
+            while self._waits and self._waits[0][0] < replies:
+                first, commands = self._waits[0]
+                self._confirmed = first + 1, commands
+                self._waits.popleft()
+            replies = self._confirmed[0]
+            if self._settled:
+                self._settled = {index for index in self._settled if index >= replies}
         super().acknowledge(replies)
+
+    @property
+    def in_doubt(self) -> int:
+        if self._lost is not None:
+            return self._lost[3]
+        doubtful = super().in_doubt
+        if self.replicas:
+            doubtful = max(doubtful, self.sent_commands - self._confirmed[1])
+        return doubtful
+
+    def lose(self) -> list[int]:
+        """Put aside all that was not answered, to be sent again; hold nothing more.
+
+        Returns:
+            The rows of the commands in doubt that must not be sent again.
+        """
+        retries = self.retries
+        assert retries is not None
+        rows, commands, size = self.totals()
+        in_doubt, doubtful = 0, []
+        for held in self._held:
+            sent = max(0, min(self.sent - held.first_reply, len(held.chunk.ends)))
+            for replies in self._unanswered(held, sent):
+                unit = unit_of(held, replies, sent)
+                if replies[-1] < sent and not retries.may_repeat(unit):
+                    in_doubt += unit.sent - self._answered_of(held, replies)
+                    doubtful += [row for piece in unit.pieces for row, _, _ in piece.parts]
+                    continue
+                retries.add(id(self), held.first_reply + replies[0], unit)
+                commands -= unit.sent
+        for number, each in self._refused.items():
+            piece = Piece(each.command, [(each.row, each.place, each.command)])
+            retries.add(id(self), -1 - number, Unit(each.place, [piece]))
+        self._lost = rows, commands, size, in_doubt
+        self._gone, self._refused = self.last, {}
+        self._held.clear()
+        super().acknowledge(self.made)
+        return doubtful
+
+    def _unanswered(self, held: Sending, sent: int) -> Iterator[range]:
+        """Yield the replies of each unit of a chunk that has commands and was not answered."""
+        assert self.retries is not None
+        first = max(self.acknowledged - held.first_reply, 0)
+        if first >= len(held.chunk.ends):
+            return
+        for replies in units_of(held, first, transactions=self.retries.transactions):
+            settled = held.first_reply + replies[-1] in self._settled
+            if not settled and any(len(held.chunk.parts(at)) for at in replies):
+                yield replies
+
+    def _answered_of(self, held: Sending, replies: range) -> int:
+        """Return how many commands of a unit were answered."""
+        answered = min(max(self.acknowledged - held.first_reply, replies[0]), replies[-1] + 1)
+        return held.chunk.covered(answered) - held.chunk.covered(replies[0])
+
+    def _take_own(self, index: int, words: bytes, nested: bool) -> bool:
+        """Return whether an error reply answers a command of ours; note those that fail."""
+        held, at = self.locate(index)
+        if held.chunk.parts(at):
+            if self.replicas and not nested:
+                self._settled.add(index)
+            return False
+        seen, commands, replies = self._moved
+        if index >= seen:
+            self._moved = index + 1, commands, replies + 1
+        self.unconfirmed = words.decode(errors="replace")
+        return True
 
     def overtaken(self) -> bool:
         """Return whether a command ran after a redirected one of the same key.
@@ -170,9 +317,11 @@ class ResendingWindow(Window):
         """
         kept, redirects, failed = self._kept, self._redirects, self._failed
         self._kept, self._redirects, self._failed = [], set(), set()
-        moved: set[bytes | None] = set()
+        moved: set[bytes] = set()
         for held in kept:
-            for reply, key in enumerate(keys_of(held.chunk), held.first_reply):
+            for reply, key in enumerate(keys_in(held), held.first_reply):
+                if key is None:
+                    continue
                 if reply in redirects:
                     moved.add(key)
                 elif key in moved and reply not in failed:
@@ -212,6 +361,7 @@ class ResendingWindow(Window):
             chunk, count = self._resending.chunk(again, RESENT_BYTES)
             refused = [self._refused[number] for number in range(first, first + count)]
             self._held.append(Resent(chunk, self.last, refused))
+            self._confirm()
             # Drop all that are in chunks, also after a call that was interrupted here.
             left = range(self._resent, self._seen[1])
             self._refused = {number: self._refused[number] for number in left}

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import Future
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ..outcome.errors import TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.options import Options
-from ..server.settings import Server, topology_from
+from ..server.settings import Server
 from .base import Transport
 from .connection import LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
 from .lanes import Lanes
-from .redirect import Redirected
+from .nodes import Nodes, close_all_late
 from .resend import Resending
+from .retries import REPEATS, Retries
 
 __all__ = ["SocketTransport", "connecting"]
+
+T = TypeVar("T")
 
 
 class SocketTransport(Transport):
@@ -44,8 +45,7 @@ class SocketTransport(Transport):
         resending: Resending | None = None,
     ) -> None:
         super().__init__(server or options.server)
-        # Of each ``connections`` lanes; None if they were closed.
-        self.nodes: list[tuple[str, int] | None] = []
+        self._nodes: Nodes | None = None
         self.options = options
         self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
 
@@ -75,50 +75,30 @@ class SocketTransport(Transport):
         options = self.options
         opened = yield from connecting(self.server, options.timeout, options.connections)
         connections, self.answers = opened
+        topology = self.answers.topology
         servers = None
-        if self.answers.topology is not None:
-            self.nodes = [*self.answers.topology.nodes]
-            servers = self.server.nodes_of(self.answers.topology.nodes, options.connections)
-            if self.follows:
-                self.redirected = Redirected(options.timeout)
-        self.lanes.attach(connections, servers, self.redirected)
+        if topology is not None:
+            servers = self.server.nodes_of(topology.nodes, options.connections)
+        retry = options.retry or ("never" if topology is None else "idempotent")
+        if topology is not None or retry != "never":
+            self.retries = Retries(
+                options.timeout,
+                REPEATS[retry],
+                transactions=self.transactions,
+                cluster=topology is not None,
+            )
+            self._nodes = Nodes(self.server, options, self.answers, self.lanes, self.retries)
+        self.lanes.attach(connections, servers, self.retries)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
         yield from self._unless_lost(self.lanes.writing(chunk))
 
-    def moving(self) -> Steps[list[int]]:
-        assert self.redirected is not None
-        yield from self.settling()  # there is no room before all is answered
-        if self.report.stopped:
-            return []
-        try:
-            self.lanes.check_order()
-            pause = self.redirected.pause(self.report)
-            if pause:
-                yield Blocking(partial(time.sleep, pause))
-            return (yield from self._refreshing())
-        except TransportError as error:
-            error.report = self.report
-            self.lanes.detach()
-            raise
+    def following(self) -> Steps[list[int] | None]:
+        assert self._nodes is not None
+        return (yield from self._unless_lost(self._nodes.following()))
 
-    def _refreshing(self) -> Steps[list[int]]:
-        """Read the slots anew, and connect to the nodes that are new; return the lane of each."""
-        count, timeout = self.options.connections, self.options.timeout
-        asked = self.lanes.servers()
-        topology = yield Blocking(partial(topology_from, asked, timeout))
-        fresh = [node for node in topology.nodes if node not in self.nodes]
-        if fresh:
-            servers = self.server.nodes_of(fresh, count)
-            opening = partial(self.server.open_nodes, servers, timeout)
-            self.lanes.extend((yield Blocking(opening, late=_close_all_late)), servers)
-            self.nodes = [*self.nodes, *fresh]
-        lanes: list[int] = topology.lanes(self.nodes, count)
-        # A node without slots may be shut down.
-        for number in set(range(len(self.nodes))) - {lane // count for lane in lanes}:
-            self.nodes[number] = None
-            self.lanes.retire(range(number * count, (number + 1) * count))
-        return lanes
+    def draining(self) -> Steps[None]:
+        yield from self._unless_lost(self.lanes.draining())
 
     def settling(self) -> Steps[None]:
         yield from self._unless_lost(self.lanes.settling())
@@ -135,7 +115,7 @@ class SocketTransport(Transport):
     def kill(self) -> None:
         self.lanes.detach()
 
-    def _unless_lost(self, steps: Steps[None]) -> Steps[None]:
+    def _unless_lost(self, steps: Steps[T]) -> Steps[T]:
         """Run steps, and turn a lost connection into the exception that users get.
 
         Raises:
@@ -143,11 +123,12 @@ class SocketTransport(Transport):
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         try:
-            yield from steps
+            return (yield from steps)
         except LostConnection:
             raise (yield from self.losing()) from None
-        except TransportError:
+        except TransportError as error:
             self.lanes.detach()
+            error.report = self.report
             raise
 
 
@@ -159,20 +140,6 @@ def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[A
         TransportError: the server can't be used.
     """
     try:
-        return (yield Blocking(partial(server.open_all, count, timeout), late=_close_late))
+        return (yield Blocking(partial(server.open_all, count, timeout), late=close_all_late))
     except RuntimeError as error:  # can't start a thread
         raise TransportError(f"can't open a connection to {server}: {error}") from error
-
-
-def _close_all_late(opening: Future[Any]) -> None:
-    """Do what ``_close_late()`` does for connections without answers."""
-    if opening.exception() is None:
-        for connection in opening.result():
-            connection.disconnect()
-
-
-def _close_late(opening: Future[Any]) -> None:
-    """Close connections that opened after the wait was cancelled."""
-    if opening.exception() is None:
-        for connection in opening.result()[0]:
-            connection.disconnect()

@@ -90,8 +90,8 @@ class Stream:
         """Switch to another sink. Nothing may be in flight."""
         self.sink = sink
 
-    def give_up(self, cause: ProtocolError) -> None:
-        """Mark the connection as lost, since the server sent invalid replies."""
+    def give_up(self, cause: Exception) -> None:
+        """Mark the connection as lost: the server sent replies that can't be used."""
         self.lost = cause
 
     def fileno(self) -> int:

@@ -57,7 +57,7 @@ class Sending:
             self.first_reply = last.end_reply
             self.first_byte = last.end_byte
             self.memory_before = last.memory_before + last.chunk.memory
-            self._rows_before = last._rows_before + last._rows(last.chunk.commands)
+            self._rows_before = last._rows_before + last.covered_rows(last.chunk.commands)
             start = start or last.end
         self.start = start = start or Position()
         continued = chunk.first_command == start.of_writer
@@ -88,7 +88,7 @@ class Sending:
         """Return the index of one of the chunk's commands among those of all connections."""
         return self._base + self.chunk.place(index)
 
-    def _rows(self, commands: int) -> int:
+    def covered_rows(self, commands: int) -> int:
         """Return how many source rows its first ``commands`` commands cover, with skipped ones."""
         if not commands:
             return 0
@@ -118,7 +118,7 @@ class Sending:
     def totals(self) -> tuple[int, int, int]:
         """Rows, whole commands and bytes of the stream sent so far."""
         commands = self.chunk.covered(self.whole)
-        rows = self._rows_before + self._rows(commands)
+        rows = self._rows_before + self.covered_rows(commands)
         return rows, self.first_command + commands, self.first_byte + self.at
 
     def piece(self, most_bytes: int, replies: int | None = None) -> memoryview:

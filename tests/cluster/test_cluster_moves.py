@@ -283,43 +283,75 @@ def test_errors_keep_their_rows(cluster: LocalCluster) -> None:
     assert {error.index for error in report.errors} == {error.row for error in report.errors}
 
 
-def test_transactions_are_not_sent_again(cluster: LocalCluster) -> None:
+@pytest.mark.parametrize("connections", [1, 2])
+def test_transactions_are_sent_again_whole(cluster: LocalCluster, connections: int) -> None:
+    """Also those of which some commands were queued, and whose EXEC was refused."""
+    randoms = random.Random(connections)
+    keys = iter(randoms.sample(range(KEYS), 10))
+
     def move() -> None:
-        slot = slot_of(cluster, "list:7")
-        target = next(number for number in range(3) if not cluster.serves(number, slot))
-        cluster.move_slot(slot, target)
+        cluster.move_slot(slot_of(cluster, f"list:{next(keys)}"), randoms.randrange(3))
 
-    report = insert_sync(
-        rows(move, frozenset((ROWS // 2,))), f"MULTI; {PUSH}; EXEC", server=cluster.url,
-        on_error="collect",
+    template = f"MULTI; {PUSH}; INCR count:{{{{list:{{0}}}}}}; EXEC"
+    moments = frozenset(randoms.sample(range(ROWS), 10))
+    report = insert_sync(rows(move, moments), template, server=cluster.url, connections=connections)
+    assert (report.rows, report.commands, report.replies, report.failed) == (
+        ROWS, 4 * ROWS, 4 * ROWS, 0,
     )  # fmt: skip
-    assert report.replies == 3 * ROWS
-    assert {error.code for error in report.errors} == {"MOVED", "EXECABORT"}
-    assert report.failed % 2 == 0
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        for key in range(KEYS):
+            stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
+            assert stored == [*range(key, ROWS, KEYS)], key
+            assert client.get(f"count:{{list:{key}}}") == b"%d" % (ROWS // KEYS)
 
 
-def test_slot_that_never_arrives(cluster: LocalCluster) -> None:
-    """A slot that is being moved for longer than the timeout ends the load."""
+@pytest.fixture
+def moving(cluster: LocalCluster) -> Iterator[int]:
+    """A slot that is being moved, all the time; the number of the node that imports it."""
     slot = slot_of(cluster, "list:7")
     source = next(number for number in range(3) if cluster.serves(number, slot))
     target = (source + 1) % 3
     ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
     cluster.clients[target].execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
     cluster.clients[source].execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
-    try:
-        with pytest.raises(fastresp.TransportError, match=r"redirected for 1 s.*ASK") as caught:
-            insert_sync(rows(), PUSH, server=cluster.url, timeout=1)
-    finally:
-        for number in (source, target):
-            cluster.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    yield target
+    for number in (source, target):
+        cluster.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    cluster.clients[target].flushall()
+
+
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize("template", [PUSH, f"MULTI; {PUSH}; EXEC"])
+def test_slot_that_is_being_moved(
+    insert: Insert, cluster: LocalCluster, moving: int, template: str, mode: str
+) -> None:
+    """A key that is not at its old node any more is written at the new one, with ASKING."""
+    report = insert(rows(), template, server=cluster.url, mode=mode)
+    count = ROWS * template.count(";") * 3 // 2 or ROWS
+    assert (report.rows, report.commands, report.replies) == (ROWS, count, count)
+    assert (report.failed, report.in_doubt, report.unsent) == (0, 0, 0)
+    target = cluster.clients[moving]
+    pipeline = target.pipeline(transaction=False)
+    pipeline.execute_command("ASKING")
+    pipeline.lrange("list:7", 0, -1)
+    _, stored = pipeline.execute()
+    assert [int(item) for item in stored] == [*range(7, ROWS, KEYS)]
+
+
+def test_keys_at_both_nodes(cluster: LocalCluster, moving: int) -> None:
+    """TRYAGAIN is waited for, up to the timeout; other rows are loaded."""
+    commands = [
+        ("SET", "{list:7}a", 1),
+        *(("SET", f"key:{i}", i) for i in range(20_000)),
+        ("MSET", "{list:7}a", 2, "{list:7}b", 2),
+    ]
+    match = r"refused for 1 s.*(TRYAGAIN|ASK)"
+    with pytest.raises(fastresp.TransportError, match=match) as caught:
+        insert_sync(commands, server=cluster.url, timeout=1)
     report = caught.value.report
     assert report is not None
-    assert report.unsent >= 1
-    assert report.in_doubt == 0
-    assert report.replies == report.commands
-    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
-        stored = sum(client.llen(f"list:{key}") for key in range(KEYS))
-    assert stored == report.replies
+    assert (report.replies, report.commands, report.rows) == (20_001, 20_001, 20_002)
+    assert (report.failed, report.in_doubt, report.unsent) == (0, 0, 1)
 
 
 def test_slot_that_comes_back(cluster: LocalCluster) -> None:

@@ -149,36 +149,6 @@ def test_transactions_of_a_cluster(chunk_bytes: int) -> None:
                 assert lanes[slot_of(pack(*command))] == lane
 
 
-def test_commands_that_are_sent_again() -> None:
-    """They go to the lanes of the new slots, with their places and rows, and cover no rows."""
-    router = Router(2, 10**6, 0, of_slots=[0] * 16384)
-    (chunk,) = Writer(chunk_seconds=60).chunks([("SET", f"k{i}", i) for i in range(100)])
-    router.route(chunk)
-    (given,) = router.flush()
-    assert (given.lane, given.rows_after(100)) == (0, 100)
-    router.remap([number % 3 for number in range(16384)])
-    moved = [(i, i, pack("SET", f"k{i}", i)) for i in range(10, 60)]
-    chunks = router.again(moved)
-    found = by_lane(chunks)
-    assert sorted(each for lane in found.values() for each in lane) == [
-        (i, (b"SET", b"k%d" % i, b"%d" % i)) for i in range(10, 60)
-    ]
-    for lane, listed in found.items():
-        assert listed == sorted(listed)
-        assert {slot_of(pack(*command)) % 3 for _, command in listed} == {lane}
-    assert chunks[0].first_command == 100
-    assert chunks[-1].rows_after(chunks[-1].commands) == 100
-
-
-def test_slot_that_nobody_has_any_more() -> None:
-    """The command goes to a node that has others, and not to one that is gone."""
-    router = Router(2, 10**6, 0, of_slots=[0] * 16384)
-    router.remap([-1 if number % 2 else 1 for number in range(16384)])
-    chunks = router.again((i, i, pack("SET", f"k{i}", i)) for i in range(50))
-    assert {chunk.lane for chunk in chunks} == {1}
-    assert sum(chunk.commands for chunk in chunks) == 50
-
-
 def test_transaction_without_keys() -> None:
     assert [*by_lane(routed([("MULTI",), ("PING",), ("EXEC",), ("SET", "b", 1)]))] == [0]
 

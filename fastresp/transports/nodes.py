@@ -1,0 +1,283 @@
+"""Keep a load on the nodes that serve its slots: find them, connect, and send commands again."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from ..outcome.errors import CommandError, TransportError
+from ..outcome.report import counted
+from ..resp.slots import SLOTS, Rules
+from ..server.answers import Answers
+from ..server.cluster import Topology
+from ..server.options import Options
+from ..server.settings import Server, topology_from
+from .driver import Blocking, Steps
+from .lane import Lane
+from .lanes import Lanes
+from .retries import Retries, Unit
+
+__all__ = ["Nodes", "close_all_late"]
+
+# How often to look for a node while commands wait for it, and how many times as long as the last
+# look took: the other nodes are not served meanwhile.
+LOOK_S = 0.1
+LOOKS_APART = 3
+# How long a node that was lost may take to accept a connection: a frozen one never does.
+REOPEN_S = 1.0
+# How many nodes to remember: a server may answer anything.
+MOST_KNOWN = 2000
+# How many ranges of slots a message names.
+MOST_RANGES = 10
+# Looks that are further apart have nothing to do with each other.
+SERIES_S = 2.0
+# The name of a server that is no cluster.
+ONE = ("", 0)
+
+
+class Nodes:
+    """The nodes that a load writes to, or its one server.
+
+    Args:
+        server: as the user gave it.
+        options: those of the load.
+        answers: what the server said about itself.
+        lanes: the connections.
+        retries: the commands that have to be sent again.
+    """
+
+    def __init__(
+        self, server: Server, options: Options, answers: Answers, lanes: Lanes, retries: Retries
+    ) -> None:
+        self._server = server
+        self._options = options
+        self._lanes = lanes
+        self._retries = retries
+        self._rules = Rules(answers.positions)
+        self._cluster = answers.topology is not None
+        topology = answers.topology or one_server()
+        # Of each ``connections`` lanes; None if they were closed.
+        self._nodes: list[tuple[str, int] | None] = [*topology.nodes]
+        self._slots = topology.lanes(self._nodes, options.connections)
+        # The nodes whose lanes have to be closed, as others have replaced them.
+        self._former: set[int] = set()
+        # Nodes that ASK named: their slots are still being moved there.
+        self._asked: set[tuple[str, int]] = set()
+        # How many replies there were, since when there were no more, and when it was last looked.
+        self._replies = 0
+        self._since = self._called = 0.0
+        # Nodes that may be asked for the others: replicas, too.
+        self._known = [*topology.nodes, *topology.replicas]
+
+    def following(self) -> Steps[list[int] | None]:
+        """Look for the nodes of commands that have to be sent again, and send them.
+
+        Returns:
+            The lane of each slot; None if nothing changed.
+
+        Raises:
+            TransportError: commands can't be sent for longer than the timeout.
+            LostConnection: a connection was lost that nothing can replace.
+        """
+        lanes, retries = self._lanes, self._retries
+        if retries:
+            yield from lanes.draining()  # no command overtakes one that has to be sent again
+            lanes.check_order()
+            yield from _sleeping(retries.pause(lanes.report))
+        else:
+            yield from _sleeping(max(0.0, lanes.look_at - time.monotonic()))
+        self._asked.update(unit.node for unit in retries.units if unit.node is not None)
+        began = time.monotonic()
+        topology = yield from self._looking()
+        ready = topology is not None and (yield from self._opening(topology))
+        lanes.look_at = time.monotonic() + max(LOOK_S, LOOKS_APART * (time.monotonic() - began))
+        self._check_lost()
+        self._check_progress()
+        if topology is None or not ready:
+            return None
+        yield from lanes.draining()
+        return self._moved(topology)
+
+    def _looking(self) -> Steps[Topology | None]:
+        """Return the topology; None if no node knows it, or some slots have no node."""
+        if not self._cluster:
+            return one_server()
+        seeds = self._server.nodes_of(self._known, 1)
+        asked = list(dict.fromkeys([*self._lanes.servers(), *seeds]))
+        try:
+            topology: Topology = yield Blocking(partial(topology_from, asked, REOPEN_S))
+        except TransportError as error:
+            self._retries.words = str(error)
+            return None
+        known = [*topology.nodes, *topology.replicas, *self._known]
+        self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
+        for lane in self._lanes.stalled:
+            if self._node_of(lane) not in topology.nodes:
+                assert lane.stream is not None
+                lane.lose("it does not answer, and another node has its slots")
+        before, after = self._slots, topology.slots
+        if any(new < 0 <= old for old, new in zip(before, after, strict=True)):
+            return None
+        return topology
+
+    def _opening(self, topology: Topology) -> Steps[bool]:
+        """Connect to nodes that are new, or were lost; return whether commands can be sent again.
+
+        A lost node that can't be reached keeps its lanes, where its commands wait.
+        """
+        lost = {self._node_of(lane) for lane in self._lanes.lost}
+        asked = [unit.node for unit in self._retries.units if unit.node is not None]
+        wanted = dict.fromkeys([*topology.nodes, *asked])
+        fresh = [node for node in wanted if node not in self._nodes]
+        back = [node for node in wanted if node in lost]
+        try:
+            for node in fresh:
+                yield from self._connecting(node, None)
+        except (TransportError, CommandError) as error:
+            self._retries.words = str(error)
+            return False
+        changed = bool(fresh) or bool(self._retries)
+        for node in back:
+            try:
+                yield from self._connecting(node, self._nodes.index(node))
+                changed = True
+            except (TransportError, CommandError) as error:
+                self._retries.words = str(error)
+        return changed or any(node not in topology.nodes for node in lost)
+
+    def _connecting(self, node: tuple[str, int], former: int | None) -> Steps[None]:
+        """Open the connections to a node; they are the lanes after the others.
+
+        Args:
+            former: number of the node whose lanes they replace.
+        """
+        count, timeout = self._options.connections, self._options.timeout
+        if former is not None:
+            timeout = min(timeout or REOPEN_S, REOPEN_S)
+        if self._cluster:
+            servers = self._server.nodes_of([node], count)
+            opening = partial(self._server.open_nodes, servers, timeout)
+            connections = yield Blocking(opening, late=close_all_late)
+        else:
+            servers = [self._server] * count
+            asking = partial(self._server.open_all, count, timeout)
+            connections, _ = yield Blocking(asking, late=close_all_late)
+        self._lanes.extend(connections, servers)
+        if former is not None:
+            self._former.add(former)
+            self._nodes[former] = None
+        self._nodes.append(node)
+
+    def _moved(self, topology: Topology) -> list[int] | None:
+        """Close the lanes of nodes that were replaced, and send again what has to be.
+
+        Everything sent is answered, but for what waits in lost lanes.
+        """
+        lanes, retries, count = self._lanes, self._retries, self._options.connections
+        lost = {self._node_of(lane) for lane in lanes.lost}
+        for number, node in enumerate(self._nodes):
+            if node is not None and node not in topology.nodes:
+                # A node without slots may be shut down; but slots may be on their way to it.
+                if node in lost or node not in self._asked:
+                    self._nodes[number] = None
+                    self._former.add(number)
+        while self._former:
+            number = self._former.pop()
+            lanes.retire(range(number * count, (number + 1) * count))
+        self._slots = topology.lanes(self._nodes, count)
+        if lanes.so_far.stopped:
+            return None
+        again: dict[int, list[Unit]] = {}
+        for unit in retries.units:
+            again.setdefault(self._lane_of(unit), []).append(unit)
+        lanes.repeat(again)
+        retries.forget()
+        return self._slots
+
+    def _lane_of(self, unit: Unit) -> int:
+        """Return the lane that a unit has to go to."""
+        commands = (command for piece in unit.pieces for _, _, command in piece.parts)
+        slots = map(self._rules.slot, commands)
+        slot = next((slot for slot in slots if slot >= 0), 0)
+        if unit.node is not None and unit.node in self._nodes:
+            count = self._options.connections
+            return self._nodes.index(unit.node) * count + slot % count
+        return self._slots[slot]
+
+    def _node_of(self, lane: Lane) -> tuple[str, int] | None:
+        return self._nodes[self._lanes.lanes.index(lane) // self._options.connections]
+
+    def _check_lost(self) -> None:
+        """Raise if a connection was lost for longer than the timeout.
+
+        Raises:
+            TransportError: it names the slots.
+        """
+        timeout = self._options.timeout
+        for lane in self._lanes.lost:
+            assert lane.lost_at is not None
+            if timeout is None or time.monotonic() - lane.lost_at <= timeout:
+                continue
+            message = f"lost the connection to {lane.server}: {lane.cause}; "
+            if self._cluster:
+                number = self._lanes.lanes.index(lane)
+                slots = [slot for slot, other in enumerate(self._slots) if other == number]
+                message += f"no node serves slots {ranges(slots)} after {timeout:g} s"
+            else:
+                message += f"it was not back after {timeout:g} s"
+            raise TransportError(f"{message}: {self._retries.words}", self._lanes.report)
+
+    def _check_progress(self) -> None:
+        """Raise if connections are lost again and again, and no reply comes.
+
+        Raises:
+            TransportError: that is so for longer than the timeout.
+        """
+        timeout, now = self._options.timeout, time.monotonic()
+        replies = self._lanes.report.replies
+        if replies != self._replies or now - self._called > SERIES_S:
+            self._replies, self._since = replies, now
+        self._called = now
+        if timeout is not None and now - self._since > timeout:
+            raise TransportError(
+                f"no reply came for {timeout:g} s, although connections were opened again: "
+                f"{self._retries.words}",
+                self._lanes.report,
+            )
+
+
+def one_server() -> Topology:
+    """Return the topology of a server that is no cluster."""
+    return Topology([ONE], [0] * SLOTS)
+
+
+def ranges(numbers: list[int]) -> str:
+    """Return sorted numbers as text, such as "0-99, 200"; at most some of them."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    words = [f"{low:,}" if low == high else f"{low:,}-{high:,}" for low, high in found]
+    more = (
+        f" and {counted(len(words) - MOST_RANGES, 'range')} more"
+        if len(words) > MOST_RANGES
+        else ""
+    )
+    return ", ".join(words[:MOST_RANGES]) + more
+
+
+def _sleeping(seconds: float) -> Steps[None]:
+    if seconds > 0:
+        yield Blocking(partial(time.sleep, seconds))
+
+
+def close_all_late(opening: Future[Any]) -> None:
+    """Close connections that opened after the wait was cancelled."""
+    if opening.exception() is None:
+        result = opening.result()
+        for connection in result[0] if isinstance(result, tuple) else result:
+            connection.disconnect()

@@ -1,0 +1,371 @@
+"""Commands that have to be sent again: nodes refused them, or were lost before they answered."""
+
+from __future__ import annotations
+
+import bisect
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..outcome.errors import TransportError
+from ..outcome.report import Report
+from ..resp.buffer import Chunk
+from ..resp.repeatable import may_repeat
+from ..resp.slots import keys_of
+from ..resp.split import CommandSplitter
+from ..resp.values import pack
+from .window import Position, Sending
+
+__all__ = [
+    "REPEATS", "Piece", "Repeated", "Retries", "Unit", "keys_in", "node_asked", "portions",
+    "repeated",
+    "transaction_at", "unit_of", "units_of", "waiting_for",
+]  # fmt: skip
+
+# MOVED: another node has the slot. ASK: the key is there already, as its slot is being moved.
+# TRYAGAIN: the keys of a command are at both nodes. CLUSTERDOWN: no node serves the slot for now.
+# In each case the command was not run.
+REFUSED = re.compile(rb"(MOVED|ASK) \d{1,5} \S*:\d{1,5}$|TRYAGAIN |CLUSTERDOWN ")
+ASK = re.compile(rb"ASK \d{1,5} (\S*):(\d{1,5})$")
+# How long to wait before a command is sent again that was refused again.
+PAUSE_S = 0.02
+# How long a command may be refused, if the caller sets no timeout.
+MOST_S = 30.0
+ASKING = b"*1\r\n$6\r\nASKING\r\n"
+# How much to send again in one chunk.
+REPEATED_BYTES = 1 << 19
+# The values of ``retry``, and which commands in doubt are sent again.
+REPEATS: dict[str, Callable[[bytes], bool]] = {
+    "never": lambda command: False,
+    "idempotent": may_repeat,
+    "always": lambda command: True,
+}
+
+
+class Piece(NamedTuple):
+    """What gets one reply.
+
+    Attributes:
+        data: its bytes.
+        parts: for each command in it the row, the index in the source, and the bytes.
+    """
+
+    data: bytes
+    parts: Sequence[tuple[int, int, bytes]]
+
+
+class Unit(NamedTuple):
+    """What is sent again as a whole: one piece, or those of a transaction.
+
+    Attributes:
+        place: the index in the source of its first command.
+        pieces: what gets a reply each.
+        rows: source rows that it covers, and that were not counted as sent.
+        sent: commands of it that were sent, and may have run.
+        node: the node to ask for it, as the slot is being moved there; None for that of the slot.
+    """
+
+    place: int
+    pieces: list[Piece]
+    rows: int = 0
+    sent: int = 0
+    node: tuple[str, int] | None = None
+
+    @property
+    def commands(self) -> int:
+        return sum(len(piece.parts) for piece in self.pieces)
+
+
+class PlainChunk:
+    """A chunk of pieces, with the attributes of a Chunk; a piece without parts is our own command.
+
+    Args:
+        pieces: what gets a reply each.
+    """
+
+    fence = answered = refused = existed = False
+    first_command = 0
+    lane = -1
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        chunk = CommandSplitter().feed(b"".join(piece.data for piece in pieces))
+        assert chunk is not None
+        self.chunk: Chunk = chunk
+        self.all = pieces
+        self.ends = chunk.ends
+        self.piece = chunk.piece
+        self.sums = list(accumulate((len(piece.parts) for piece in pieces), initial=0))
+        self.parts_of = [part for piece in pieces for part in piece.parts]
+        # The commands that users wrote may be longer than what is sent, and are held, too.
+        self.memory = chunk.memory + sum(len(command) for _, _, command in self.parts_of)
+        self.commands: int = self.sums[-1]
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def covered(self, replies: int) -> int:
+        return self.sums[replies]
+
+    def within(self, commands: int) -> int:
+        return bisect.bisect_right(self.sums, commands) - 1
+
+    def parts(self, at: int) -> range:
+        return range(self.sums[at], self.sums[at + 1])
+
+    def command(self, at: int, part: int) -> bytes:
+        return self.parts_of[part][2]
+
+
+class Repeated(Sending):
+    """A chunk that adds no commands of the source, and rows only if they were never counted.
+
+    Args:
+        pieces: what gets a reply each.
+        last: the previous chunk on the same connection, or None.
+        start: the position in the source of all connections.
+        rows: how many rows are covered by the commands up to each; empty for none.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        last: Sending | None,
+        start: Position,
+        rows: Sequence[int] = (),
+    ) -> None:
+        self._covered = rows
+        self._parts = PlainChunk(pieces)
+        super().__init__(self._parts, last, start)  # type: ignore[arg-type]
+        self.resent: int = getattr(last, "resent", 0)
+
+    @property
+    def end(self) -> Position:
+        return self.start
+
+    def row(self, index: int) -> int:
+        return self._parts.parts_of[index][0]
+
+    def source_index(self, index: int) -> int:
+        return self._parts.parts_of[index][1]
+
+    def covered_rows(self, commands: int) -> int:
+        return self._covered[commands - 1] if commands and self._covered else 0
+
+
+def repeated(units: Sequence[Unit], last: Sending | None, start: Position) -> Repeated:
+    """Return a chunk of units; ASKING comes before each that another node is asked for."""
+    pieces, rows, covered = [], [], 0
+    for unit in units:
+        if unit.node is not None:
+            pieces.append(Piece(ASKING, ()))
+        pieces += unit.pieces
+        covered += unit.rows
+        rows += [covered] * unit.commands
+    return Repeated(pieces, last, start, rows)
+
+
+def portions(units: Iterable[Unit]) -> Iterator[list[Unit]]:
+    """Split units into lists of about REPEATED_BYTES."""
+    portion: list[Unit] = []
+    size = 0
+    for unit in units:
+        portion.append(unit)
+        size += sum(len(piece.data) for piece in unit.pieces)
+        if size >= REPEATED_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def waiting_for(replicas: int) -> list[Piece]:
+    """Return WAIT, which is answered when this many replicas have all that came before."""
+    return [Piece(pack("WAIT", replicas, 0), ())]
+
+
+def keys_in(held: Sending) -> list[bytes | None]:
+    """Return the first key of what gets each reply."""
+    chunk = held.chunk
+    return keys_of(chunk.chunk if isinstance(chunk, PlainChunk) else chunk)
+
+
+def units_of(held: Sending, first: int, *, transactions: bool) -> Iterator[range]:
+    """Yield the replies of each unit of a chunk, from a reply on.
+
+    Args:
+        held: the chunk.
+        first: the first reply that has not come; its transaction begins before it.
+        transactions: whether there may be any.
+    """
+    at, count = first, len(held.chunk.ends)
+    if transactions:
+        at = _begin_of(held, first)
+    while at < count:
+        end = at + 1
+        if transactions and _is(held, at, b"MULTI"):
+            while end < count and not _is(held, end - 1, b"EXEC", b"DISCARD"):
+                end += 1
+        yield range(at, end)
+        at = end
+
+
+def transaction_at(held: Sending, reply: int) -> range | None:
+    """Return the replies of the transaction that a reply belongs to; None if it is in none."""
+    begin = _begin_of(held, reply)
+    if not _is(held, begin, b"MULTI"):
+        return None
+    return next(units_of(held, begin, transactions=True))
+
+
+def _begin_of(held: Sending, reply: int) -> int:
+    """Return the reply to MULTI of a transaction; the reply itself outside of one."""
+    at = reply
+    while not _is(held, at, b"MULTI"):
+        if at == 0 or _is(held, at - 1, b"EXEC", b"DISCARD"):
+            return reply
+        at -= 1
+    return at
+
+
+def _is(held: Sending, reply: int, *names: bytes) -> bool:
+    chunk = held.chunk
+    start = chunk.ends[reply - 1] if reply else 0
+    if chunk.ends[reply] - start > 20:
+        return False
+    data = bytes(chunk.piece(start, chunk.ends[reply])).upper()
+    return any(data == b"*1\r\n$%d\r\n%s\r\n" % (len(name), name) for name in names)
+
+
+def unit_of(held: Sending, replies: range, sent: int, node: tuple[str, int] | None = None) -> Unit:
+    """Return what is sent again of a chunk.
+
+    Args:
+        held: the chunk.
+        replies: those of the unit.
+        sent: how many replies of the chunk are due for what was sent whole.
+        node: as in Unit.
+    """
+    chunk = held.chunk
+    pieces = [_piece(held, at) for at in replies]
+    first, last = chunk.parts(replies[0]).start, chunk.parts(replies[-1]).stop
+    counted = max(held.covered_rows(first), held.covered_rows(chunk.covered(sent)))
+    went = chunk.covered(min(max(sent, replies[0]), replies[-1] + 1)) - first
+    rows = max(held.covered_rows(last) - counted, 0)
+    return Unit(pieces[0].parts[0][1], pieces, rows, went, node)
+
+
+def _piece(held: Sending, at: int) -> Piece:
+    """Return what gets a reply."""
+    chunk, found = held.chunk, []
+    start, end = chunk.ends[at - 1] if at else 0, chunk.ends[at]
+    while start < end:
+        found.append(chunk.piece(start, end))
+        start += len(found[-1])
+    data = b"".join(found)
+    parts = []
+    for part in chunk.parts(at):
+        command = held.command(at, part)
+        # The same object, if nothing was merged.
+        command = data if command == data else command
+        parts.append((held.row(part), held.source_index(part), command))
+    return Piece(data, parts)
+
+
+class Retries:
+    """The commands of all connections of a load that have to be sent again.
+
+    Args:
+        timeout: seconds for which a command may be refused, or its connection lost, again and
+            again.
+        repeats: whether a command may be sent again that may have run: see REPEATS.
+        transactions: whether there may be MULTI and EXEC.
+        cluster: whether nodes refuse commands for now.
+    """
+
+    def __init__(
+        self,
+        timeout: float | None,
+        repeats: Callable[[bytes], bool],
+        *,
+        transactions: bool,
+        cluster: bool,
+    ) -> None:
+        self._timeout = timeout or MOST_S
+        self._repeats = repeats
+        self.transactions = transactions
+        self.cluster = cluster
+        # By window and reply: after an interruption, one may be added again.
+        self._units: dict[tuple[int, int], Unit] = {}
+        self.words = ""
+        self._first = -1
+        self._since = 0.0
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    @property
+    def sent(self) -> int:
+        """How many of the commands were sent, and may have run: they are in doubt."""
+        return sum(unit.sent for unit in self._units.values())
+
+    @property
+    def unsent(self) -> int:
+        """How many of the commands have not run."""
+        return sum(unit.commands - unit.sent for unit in self._units.values())
+
+    def refuses(self, words: bytes) -> bool:
+        """Return whether an error reply says that its command was not run, but may be later."""
+        if not self.cluster or REFUSED.match(words) is None:
+            return False
+        self.words = words.decode(errors="replace")
+        return True
+
+    def may_repeat(self, unit: Unit) -> bool:
+        """Return whether a unit may be sent again that may have run."""
+        pieces = unit.pieces if len(unit.pieces) == 1 else unit.pieces[1:-1]
+        return all(map(self._repeats, (piece.data for piece in pieces)))
+
+    def add(self, window: int, number: int, unit: Unit) -> None:
+        """Add a unit; the number counts those of a window."""
+        self._units[window, number] = unit
+
+    @property
+    def units(self) -> list[Unit]:
+        """The units in the order of the source."""
+        return sorted(self._units.values(), key=lambda unit: unit.place)
+
+    def forget(self) -> None:
+        """Drop all units, once they are in the windows again."""
+        self._units = {}
+
+    def pause(self, report: Report) -> float:
+        """Return how many seconds to wait before the commands are sent again.
+
+        Raises:
+            TransportError: the first of them can't be run for ``timeout`` seconds.
+        """
+        first = min(unit.place for unit in self._units.values())
+        now = time.monotonic()
+        if first != self._first:
+            self._first, self._since = first, now
+            return 0.0
+        if now - self._since > self._timeout:
+            raise TransportError(
+                f"a command was refused for {self._timeout:g} s, last with: {self.words} (check "
+                "the cluster with redis-cli --cluster check)",
+                report,
+            )
+        return PAUSE_S
+
+
+def node_asked(words: bytes, host: str) -> tuple[str, int] | None:
+    """Return the node that ASK names; None if it is no ASK.
+
+    Args:
+        words: the error reply.
+        host: of the node that sent it, which it may leave out.
+    """
+    found = ASK.match(words)
+    return None if found is None else (found[1].decode(errors="replace") or host, int(found[2]))

@@ -1,0 +1,225 @@
+"""Nodes that die during a load: a replica takes over, the node comes back, or nobody does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+import redis
+from loads import Insert, insert_sync
+from local_cluster import LocalCluster
+from server_programs import need
+
+import fastresp
+
+ROWS = 100_000
+KEYS = 200
+PUSH = "RPUSH list:{0} {1}"
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """Three primaries, each with two replicas that have its data, so that one is left for WAIT."""
+    need("server")
+    with LocalCluster(3, 2) as cluster:
+        cluster.until(
+            lambda client: client.info("replication").get("master_link_status", "up") == "up"
+        )
+        yield cluster
+
+
+def rows(happening: Callable[[], object], at: int = ROWS // 2) -> Iterator[tuple[int, int]]:
+    for i in range(ROWS):
+        if i == at:
+            happening()
+        yield i % KEYS, i
+
+
+def kill(cluster: LocalCluster, number: int) -> None:
+    cluster.nodes[number].process.kill()
+    cluster.nodes[number].process.wait()
+
+
+def listed(cluster: LocalCluster, alive: int) -> dict[int, list[int]]:
+    """Return the list of each key, as the nodes that are alive have it."""
+    with redis.RedisCluster("127.0.0.1", cluster.ports[alive]) as client:
+        return {
+            key: [int(item) for item in client.lrange(f"list:{key}", 0, -1)] for key in range(KEYS)
+        }
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+def test_primary_that_is_killed(
+    insert: Insert, cluster: LocalCluster, connections: int, mode: str
+) -> None:
+    """What was in doubt is sent again if running it twice changes nothing."""
+    report = insert(
+        rows(lambda: kill(cluster, 0)), "HSET hash:{0} f{1} {1}", server=cluster.url,
+        connections=connections, mode=mode, wait_replicas=1,
+    )  # fmt: skip
+    assert (report.rows, report.commands, report.replies) == (ROWS, ROWS, ROWS)
+    assert (report.failed, report.in_doubt, report.unsent) == (0, 0, 0)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[1]) as client:
+        for key in range(KEYS):
+            assert client.hlen(f"hash:{key}") == ROWS // KEYS
+
+
+@pytest.mark.parametrize("retry", [None, "never"])
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_commands_that_are_not_idempotent(
+    cluster: LocalCluster, retry: str | None, replicas: int
+) -> None:
+    """They are in doubt, the report names their rows, and the load goes on."""
+    report = insert_sync(
+        rows(lambda: kill(cluster, 1)), PUSH, server=cluster.url, retry=retry,
+        on_error="collect", wait_replicas=replicas,
+    )  # fmt: skip
+    assert (report.rows, report.commands, report.failed) == (ROWS, ROWS, 0)
+    assert (report.unsent, report.in_doubt) == (0, len(report.rows_in_doubt))
+    doubtful = set(report.rows_in_doubt)
+    assert len(doubtful) == report.in_doubt
+    lost = 0
+    for key, stored in listed(cluster, 0).items():
+        assert stored == sorted(set(stored))
+        missing = set(range(key, ROWS, KEYS)) - set(stored) - doubtful
+        if replicas:
+            assert not missing
+        lost += len(missing)
+    assert lost < ROWS / 100  # without WAIT, the replica may lack the last ones
+
+
+def test_always(cluster: LocalCluster) -> None:
+    """Every command in doubt is sent again, so that all are there, some twice."""
+    report = insert_sync(
+        rows(lambda: kill(cluster, 1)), PUSH, server=cluster.url, retry="always", wait_replicas=1
+    )
+    assert (report.replies, report.in_doubt, report.unsent) == (ROWS, 0, 0)
+    for key, stored in listed(cluster, 0).items():
+        assert set(stored) == set(range(key, ROWS, KEYS))
+
+
+@pytest.mark.parametrize("on_error", ["raise", "stop"])
+def test_doubt_is_an_error(cluster: LocalCluster, on_error: str) -> None:
+    """At the end, or at once."""
+    with Caught() as caught:
+        report = insert_sync(
+            rows(lambda: kill(cluster, 1)), PUSH, server=cluster.url, on_error=on_error,
+            wait_replicas=1,
+        )  # fmt: skip
+        assert not report.rows_in_doubt
+    if caught:
+        assert "in doubt" in str(caught[0])
+        report = caught[0].report
+        assert report.in_doubt == len(report.rows_in_doubt) > 0
+        assert (report.rows == ROWS) == (on_error == "raise")
+
+
+class Caught(list[fastresp.TransportError]):
+    """Catches a TransportError, if there is one: a kill may hit a moment without commands."""
+
+    def __enter__(self) -> Caught:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, fastresp.TransportError):
+            self.append(error)
+            return True
+        return False
+
+
+def test_primary_that_freezes(insert: Insert, cluster: LocalCluster) -> None:
+    """Another node takes over its slots while its connection is still open."""
+    process = cluster.nodes[2].process
+    try:
+        report = insert(
+            rows(lambda: os.kill(process.pid, signal.SIGSTOP)), "SADD set:{0} {1}",
+            server=cluster.url,
+        )  # fmt: skip
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    assert (report.rows, report.replies, report.in_doubt, report.unsent) == (ROWS, ROWS, 0, 0)
+
+
+def test_nobody_takes_over() -> None:
+    """After the timeout the load ends, and names the slots; the others' commands are answered."""
+    with LocalCluster() as cluster:
+        with pytest.raises(fastresp.TransportError) as caught:
+            insert_sync(
+                rows(lambda: kill(cluster, 1)), "SET key:{1} {1}", server=cluster.url, timeout=1.5
+            )
+        words = str(caught.value)
+        assert f"127.0.0.1:{cluster.ports[1]}" in words
+        assert "no node serves slots 5,461-10,921 after 1.5 s" in words or "CLUSTERDOWN" in words
+        report = caught.value.report
+        assert report is not None
+        assert report.rows > ROWS // 2
+        stored = sum(client.dbsize() for client in (cluster.clients[0], cluster.clients[2]))
+        assert 0 < stored <= report.replies
+
+
+def test_node_that_comes_back() -> None:
+    """It is waited for; commands in doubt are sent again, and those unsent."""
+    with LocalCluster() as cluster:
+
+        def restart() -> None:
+            kill(cluster, 1)
+            threading.Timer(0.5, cluster.nodes[1].start).start()
+
+        report = insert_sync(rows(restart, 10), "SET key:{1} {1}", server=cluster.url)
+        assert (report.rows, report.replies, report.in_doubt, report.unsent) == (ROWS, ROWS, 0, 0)
+        assert sum(cluster.sizes()) >= ROWS - 10
+
+
+def test_connections_that_are_closed(insert: Insert, cluster: LocalCluster) -> None:
+    """Again and again, at any moment."""
+    ended = threading.Event()
+
+    def close() -> None:
+        while not ended.wait(0.2):
+            for client in cluster.clients[:3]:
+                with suppress(redis.RedisError):
+                    client.client_kill_filter(_type="normal", skipme=True)
+
+    killer = threading.Thread(target=close)
+    report = None
+    try:
+        report = insert(rows(killer.start), "SADD set:{0} {1}", server=cluster.url, connections=2)
+    finally:
+        ended.set()
+        killer.join()
+    assert (report.rows, report.replies, report.failed) == (ROWS, ROWS, 0)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        assert sum(client.scard(f"set:{key}") for key in range(KEYS)) == ROWS
+
+
+def test_scripts(cluster: LocalCluster) -> None:
+    """They are loaded on the new primary, too."""
+    script = fastresp.Script("return redis.call('SADD', KEYS[1], ARGV[1])")
+    report = insert_sync(
+        rows(lambda: kill(cluster, 0)), script.command("set:{0}", "{1}"), server=cluster.url,
+        retry="always", wait_replicas=1,
+    )  # fmt: skip
+    assert (report.replies, report.failed, report.in_doubt) == (ROWS, 0, 0)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[1]) as client:
+        assert sum(client.scard(f"set:{key}") for key in range(KEYS)) == ROWS
+
+
+def test_transactions(cluster: LocalCluster) -> None:
+    """Each ran whole, or not at all; those whose EXEC was not sent are sent again."""
+    template = f"MULTI; {PUSH}; RPUSH {{{{list:{{0}}}}}}:2 {{1}}; EXEC"
+    report = insert_sync(
+        rows(lambda: kill(cluster, 0)), template, server=cluster.url, on_error="collect",
+        wait_replicas=1,
+    )  # fmt: skip
+    assert (report.rows, report.commands, report.failed) == (ROWS, 4 * ROWS, 0)
+    doubtful = set(report.rows_in_doubt)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[1]) as client:
+        for key, stored in listed(cluster, 1).items():
+            assert stored == sorted(set(stored))
+            assert set(range(key, ROWS, KEYS)) - set(stored) <= doubtful
+            assert client.lrange(f"{{list:{key}}}:2", 0, -1) == [b"%d" % item for item in stored]
