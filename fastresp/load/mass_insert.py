@@ -133,9 +133,9 @@ def mass_insert(
         retry: which commands to send again if their connection was lost before they were answered,
             so that they may have run: ``"never"``; ``"idempotent"``: those that change nothing more
             if they run twice, such as SET, HSET, SADD, ZADD and DEL, but not RPUSH or INCR; or
-            ``"always"``. The others are in doubt, and the load goes on. None for ``"idempotent"`` in
-            a cluster; for one server, a lost connection ends the load unless this is given. A server
-            or its successor is waited for up to ``timeout`` seconds.
+            ``"always"``. The others are in doubt, and the load goes on. None for ``"idempotent"``
+            in a cluster; for one server, a lost connection ends the load unless this is given. A
+            server or its successor is waited for up to ``timeout`` seconds.
         wait_replicas: count commands as acknowledged only when this many replicas have them (WAIT),
             so that they survive a failover.
 

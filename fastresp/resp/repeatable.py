@@ -11,7 +11,8 @@ __all__ = ["may_repeat"]
 # have changed; LSET and ZREMRANGEBYRANK count places, which other commands shift; XADD with an ID
 # fails the second time. A time to live counts from the second run.
 REPEATABLE = frozenset(
-    """
+    name
+    for name in """
     SET SETEX PSETEX SETNX GETSET GETDEL GETEX SETRANGE SETBIT MSET MSETEX DEL UNLINK
     EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST TOUCH
     HSET HMSET HSETNX HDEL HSETEX HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST

@@ -53,6 +53,8 @@ class Connection:
 
     # Receives the bytes of replies; set by subclasses.
     sink: Sink
+    # A likely cause of a timeout, besides the usual ones.
+    likely = ""
     # The most reads in one step: 1 MiB, which may hold 200,000 errors.
     most_reads = 16
 
@@ -216,8 +218,8 @@ class Connection:
         if overdue is not None:
             raise TransportTimeout(
                 Message(
-                    f"no progress for {overdue:g} s on the connection to {self.server}: the server "
-                    "is frozen, or its commands take longer (a larger ",
+                    f"no progress for {overdue:g} s on the connection to {self.server}: "
+                    f"{self.likely}the server is frozen, or its commands take longer (a larger ",
                     Hint("timeout", ...),
                     " waits longer; a server runs about 16 KB of commands before it answers)",
                 ),

@@ -196,9 +196,9 @@ class ErrorPolicy:
             if report.rows_in_doubt:
                 raise TransportError(
                     Message(
-                        "a connection was lost, and the commands in doubt were not sent again, since "
-                        "running them twice could change the result; the load went on (the rows "
-                        "are in the report's rows_in_doubt; ",
+                        "a connection was lost, and the commands in doubt were not sent again, "
+                        "since running them twice could change the result; the load went on (the "
+                        "rows are in the report's rows_in_doubt; ",
                         Hint("retry", "always"),
                         " would send them again)",
                     ),

@@ -99,6 +99,9 @@ class Lane(Connection):
         # ResendingWindow.
         self._counted = 0, 0, 0
         self._skips = options.exists == "skip"
+        if options.wait_replicas:
+            noun = "replica has" if options.wait_replicas == 1 else "replicas have"
+            self.likely = f"fewer than {options.wait_replicas} {noun} the commands (WAIT), or "
         self.sink = self._scanner
 
     @property

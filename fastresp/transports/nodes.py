@@ -178,11 +178,11 @@ class Nodes:
         lanes, retries, count = self._lanes, self._retries, self._options.connections
         lost = {self._node_of(lane) for lane in lanes.lost}
         for number, node in enumerate(self._nodes):
-            if node is not None and node not in topology.nodes:
-                # A node without slots may be shut down; but slots may be on their way to it.
-                if node in lost or node not in self._asked:
-                    self._nodes[number] = None
-                    self._former.add(number)
+            # A node without slots may be shut down; but slots may be on their way to it.
+            needed = node in topology.nodes or (node in self._asked and node not in lost)
+            if node is not None and not needed:
+                self._nodes[number] = None
+                self._former.add(number)
         while self._former:
             number = self._former.pop()
             lanes.retire(range(number * count, (number + 1) * count))

@@ -1,0 +1,181 @@
+"""``retry`` on one server: a connection that was lost is opened again, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from loads import Insert, insert_sync
+
+import fastresp
+from fastresp import pack
+from fastresp.resp.repeatable import may_repeat
+from fastresp.server.local_server import LocalServer
+
+ROWS = 60_000
+KEYS = 100
+
+
+@pytest.fixture
+def server() -> Iterator[LocalServer]:
+    """A server that writes each command to disk before it answers."""
+    with LocalServer("--appendonly", "yes", "--appendfsync", "no") as server:
+        yield server
+
+
+def rows(happening: Callable[[], object], every: int) -> Iterator[tuple[int, int]]:
+    for i in range(ROWS):
+        if i % every == every - 1:
+            happening()
+        yield i % KEYS, i
+
+
+def cut(client: redis.Redis) -> None:
+    """Close all connections but this one."""
+    client.client_kill_filter(_type="normal", skipme=True)
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+def test_connections_that_are_closed(
+    insert: Insert, server: LocalServer, connections: int, mode: str
+) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        report = insert(
+            rows(lambda: cut(client), 7_000), "HSET hash:{0} f{1} {1}", server=server.url,
+            retry="idempotent", connections=connections, mode=mode,
+        )  # fmt: skip
+        assert (report.rows, report.commands, report.replies) == (ROWS,) * 3
+        assert (report.failed, report.in_doubt, report.unsent) == (0, 0, 0)
+        assert sum(client.hlen(f"hash:{key}") for key in range(KEYS)) == ROWS
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+def test_in_doubt(server: LocalServer, connections: int) -> None:
+    """Commands that are not idempotent run at most once, and in order; the report names rows."""
+    with redis.Redis.from_url(server.url) as client:
+        report = insert_sync(
+            rows(lambda: cut(client), 7_000), "RPUSH list:{0} {1}", server=server.url,
+            retry="idempotent", connections=connections, on_error="collect",
+        )  # fmt: skip
+        doubtful = set(report.rows_in_doubt)
+        assert report.in_doubt == len(report.rows_in_doubt) == len(doubtful)
+        assert (report.rows, report.commands, report.unsent) == (ROWS, ROWS, 0)
+        for key in range(KEYS):
+            stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
+            assert stored == sorted(set(stored))
+            assert set(range(key, ROWS, KEYS)) - set(stored) <= doubtful
+
+
+def test_server_that_restarts(insert: Insert, server: LocalServer) -> None:
+    def restart() -> None:
+        server.process.kill()
+        server.process.wait()
+        server.start()
+
+    report = insert(rows(restart, 20_000), "SET key:{1} {1}", server=server.url, retry="idempotent")
+    assert (report.rows, report.replies, report.in_doubt, report.unsent) == (ROWS, ROWS, 0, 0)
+    with redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() == ROWS
+
+
+def test_server_that_does_not_come_back(insert: Insert, server: LocalServer) -> None:
+    with pytest.raises(fastresp.TransportError, match=r"was not back after 0\.8 s") as caught:
+        insert(
+            rows(server.stop, 20_000), "SET key:{1} {1}", server=server.url, retry="always",
+            timeout=0.8,
+        )  # fmt: skip
+    report = caught.value.report
+    assert report is not None
+    assert report.replies + report.in_doubt == report.commands
+    assert report.unsent > 0
+
+
+def test_never_is_the_default(server: LocalServer) -> None:
+    with (
+        redis.Redis.from_url(server.url) as client,
+        pytest.raises(fastresp.TransportError, match="lost the connection") as caught,
+    ):
+        insert_sync(rows(lambda: cut(client), 50_000), "SET key:{1} {1}", server=server.url)
+    report = caught.value.report
+    assert report is not None
+    assert report.commands < ROWS
+
+
+def test_transactions(server: LocalServer) -> None:
+    """Each ran whole or not at all, and at most once."""
+    with redis.Redis.from_url(server.url) as client:
+        report = insert_sync(
+            rows(lambda: cut(client), 9_000), "MULTI; INCR a:{0}; INCR b:{0}; EXEC",
+            server=server.url, retry="idempotent", on_error="collect",
+        )  # fmt: skip
+        assert (report.rows, report.commands, report.failed) == (ROWS, 4 * ROWS, 0)
+        total = 0
+        for key in range(KEYS):
+            a, b = client.mget(f"a:{key}", f"b:{key}")
+            assert a == b
+            total += int(a)
+        assert ROWS - len(set(report.rows_in_doubt)) <= total <= ROWS
+
+
+@pytest.mark.parametrize(
+    ("commands", "words"),
+    [
+        ([("SELECT", 1), ("SET", "a", 1)], "retry='always' needs the command names beforehand"),
+        (["SELECT 1", "SET {a} 1"], "can't be used with SELECT"),
+    ],
+)
+def test_commands_that_change_the_connection(
+    server: LocalServer, commands: Any, words: str
+) -> None:
+    data, template = (commands, None)
+    if isinstance(commands[0], str):
+        data, template = ([{"a": 1}], commands)
+    with pytest.raises(ValueError, match=words):
+        insert_sync(data, template, server=server.url, retry="always")
+
+
+def test_wait_replicas(insert: Insert, port: int) -> None:
+    """A command counts when the replica has it; without a replica the load ends."""
+    with LocalServer("--port", str(port), "--repl-diskless-sync-delay", "0") as primary:
+        with LocalServer("--replicaof", "127.0.0.1", str(port)) as replica:
+            report = insert(
+                rows(lambda: None, ROWS), "SET key:{1} {1}", server=primary.url, wait_replicas=1
+            )
+            assert (report.commands, report.replies, report.in_doubt) == (ROWS, ROWS, 0)
+            with redis.Redis.from_url(replica.url) as client:
+                assert client.dbsize() == ROWS
+        with pytest.raises(fastresp.TransportTimeout) as caught:
+            insert_sync(
+                rows(lambda: None, ROWS), "SET key:{1} {1}", server=primary.url, wait_replicas=1,
+                timeout=0.5,
+            )  # fmt: skip
+        report = caught.value.report
+        assert report is not None
+        assert report.replies == 0
+        assert report.in_doubt == report.commands > 0
+        assert "fewer than 1 replica has the commands (WAIT)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("SET", "k", "v"), True),
+        (("set", "k", "v", "EX", 5), True),
+        (("HSET", "k", "f", "v"), True),
+        (("ZADD", "k", "GT", 1, "m"), True),
+        (("ZADD", "k", "incr", 1, "m"), False),
+        (("RESTORE", "k", 0, "x"), False),
+        (("RESTORE", "k", 0, "x", "REPLACE"), True),
+        (("RPUSH", "k", "v"), False),
+        (("INCR", "k"), False),
+        (("XADD", "k", "1-1", "f", "v"), False),
+        (("EVAL", "return 1", 0), False),
+        (("JSON.SET", "k", "$", "1"), True),
+        (("UNHEARD", "k"), False),
+    ],
+)
+def test_may_repeat(command: tuple[Any, ...], expected: bool) -> None:
+    assert may_repeat(pack(*command)) == expected
