@@ -10,17 +10,15 @@ __all__ = ["may_repeat"]
 # whose second reply is no error. RENAME, COPY or SUNIONSTORE read a key that a later command may
 # have changed; LSET and ZREMRANGEBYRANK count places, which other commands shift; XADD with an ID
 # fails the second time. A time to live counts from the second run.
-REPEATABLE = frozenset(
-    name
-    for name in """
+_NAMES = """
     SET SETEX PSETEX SETNX GETSET GETDEL GETEX SETRANGE SETBIT MSET MSETEX DEL UNLINK
     EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST TOUCH
     HSET HMSET HSETNX HDEL HSETEX HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST
     SADD SREM ZADD ZREM ZREMRANGEBYSCORE ZREMRANGEBYLEX GEOADD PFADD RESTORE
     JSON.SET JSON.MSET JSON.MERGE BF.ADD BF.MADD BF.INSERT VADD VREM VSETATTR
     PING ECHO GET HGET HMGET HGETALL EXISTS TYPE TTL PTTL STRLEN HLEN LLEN SCARD ZCARD XLEN
-    """.split()
-)
+    """
+REPEATABLE = frozenset(_NAMES.split())
 # Commands that are so only without, or only with one of these arguments.
 NOT_WITH = {"ZADD": b"INCR"}
 ONLY_WITH = {"RESTORE": b"REPLACE"}

@@ -116,12 +116,13 @@ class ResendingWindow(Window):
         self._redirects: set[int] = set()
         self._failed: set[int] = set()
         self._kept: list[Sending] = []
+        self._received = 0
         # After the connection was lost: rows, commands and bytes sent, and commands in doubt.
         self._lost: tuple[int, int, int, int] | None = None
         # How many replicas must have the commands before these count as acknowledged.
         self.replicas = 0
         self.stopped = False
-        # Whether commands of ours were sent, WAIT or ASKING; the last error of one.
+        # Whether commands of ours were sent, WAIT or ASKING; the first error of one.
         self._has_own = False
         self.unconfirmed = ""
         # The replies to WAIT that have not come; those before, and their commands, are confirmed.
@@ -187,14 +188,18 @@ class ResendingWindow(Window):
 
     def sift(self, errors: list[tuple[int, bytes, bool]]) -> None:
         """Remove the errors of commands that will be resent from a list of error replies."""
-        if self.retries is not None:
-            errors[:] = [each for each in errors if each[2] or not self._refuse(*each[:2])]
+        if self.retries is not None or self._has_own:
+            errors[:] = [each for each in errors if not self._put_aside(*each)]
             if self._redirects:
                 self._failed.update(index for index, _, nested in errors if not nested)
-        if self._has_own:
-            errors[:] = [each for each in errors if not self._take_own(*each)]
         if self._resending is not None:
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
+
+    def _put_aside(self, index: int, words: bytes, nested: bool) -> bool:
+        """Return whether an error is none of the user's, or will be none."""
+        if self._has_own and self._take_own(index, words, nested):
+            return True
+        return self.retries is not None and not nested and self._refuse(index, words)
 
     def _refuse(self, index: int, words: bytes) -> bool:
         """Put aside the commands that a reply answers if it says that they were not run."""
@@ -233,6 +238,7 @@ class ResendingWindow(Window):
             known = {id(each) for each in self._kept}
             answered = (each for each in self._held if each.first_reply < replies)
             self._kept += [each for each in answered if id(each) not in known]
+            self._received = replies
         if self.replicas and not self.stopped:
             while self._waits and self._waits[0][0] < replies:
                 first, commands = self._waits[0]
@@ -307,7 +313,10 @@ class ResendingWindow(Window):
         seen, commands, replies = self._moved
         if index >= seen:
             self._moved = index + 1, commands, replies + 1
-        self.unconfirmed = words.decode(errors="replace")
+        if not self.unconfirmed:
+            # What came before this WAIT, and after the last one, is not confirmed.
+            self._waits = deque(each for each in self._waits if each[0] < index)
+            self.unconfirmed = words.decode(errors="replace")
         return True
 
     def overtaken(self) -> bool:
@@ -320,7 +329,7 @@ class ResendingWindow(Window):
         moved: set[bytes] = set()
         for held in kept:
             for reply, key in enumerate(keys_in(held), held.first_reply):
-                if key is None:
+                if key is None or reply >= self._received:
                     continue
                 if reply in redirects:
                     moved.add(key)

@@ -133,11 +133,22 @@ class LocalCluster:
             pause: seconds after each of these.
         """
         self.agree()
-        ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
-        primaries = range(self.primaries)
+        primaries = [*range(self.primaries)]
         source = next(number for number in primaries if self.serves(number, slot))
-        if source == target:
-            return
+        if source != target:
+            self.move_slot_between(slot, source, target, primaries, keys_at_once, pause)
+
+    def move_slot_between(
+        self,
+        slot: int,
+        source: int,
+        target: int,
+        primaries: list[int],
+        keys_at_once: int = 100,
+        pause: float = 0,
+    ) -> None:
+        """Do what ``move_slot()`` does, from one of these primaries to another."""
+        ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
         here, there = self.clients[source], self.clients[target]
         there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
         here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])

@@ -1,0 +1,79 @@
+"""Reshards and failovers at random moments: what was acknowledged is there, once and in order.
+
+Each primary has one replica: with two, the one that has not what WAIT waited for may take over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+from cluster_events import Events
+from local_cluster import LocalCluster
+from server_programs import need
+
+import fastresp
+
+ITEMS = 100
+PUSH = "RPUSH list:{0} {1}"
+
+
+def rows(keys: int) -> Iterator[tuple[int, int]]:
+    """Each key gets 1, 2, 3 ..., spread over the load."""
+    for item in range(1, ITEMS + 1):
+        for key in range(keys):
+            yield key, item
+
+
+def check(cluster: LocalCluster, report: fastresp.Report, keys: int) -> None:
+    """Each list is in order, with nothing twice; what lacks is in doubt."""
+    count = keys * ITEMS
+    assert (report.rows, report.commands, report.failed, report.unsent) == (count, count, 0, 0)
+    assert report.in_doubt == len(report.rows_in_doubt)
+    doubtful: dict[int, set[int]] = {}
+    for row in report.rows_in_doubt:
+        doubtful.setdefault(row % keys, set()).add(row // keys + 1)
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        for key in range(keys):
+            stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
+            assert stored == sorted(set(stored)), key
+            missing = set(range(1, ITEMS + 1)).difference(stored)
+            assert missing <= doubtful.get(key, set()), key
+
+
+def load(
+    cluster: LocalCluster, seed: int, keys: int, kinds: list[str], rate: int, **options: object
+) -> fastresp.Report:
+    client = cluster.clients[0]
+    slots = [client.execute_command("CLUSTER", "KEYSLOT", f"list:{key}") for key in range(keys)]
+    events = Events(cluster, seed, slots)
+    events.random.shuffle(kinds)
+    try:
+        report = fastresp.mass_insert(
+            events.between(rows(keys), keys * ITEMS, kinds), PUSH, server=cluster.url,
+            on_error="collect", wait_replicas=1, rate_limit=rate, **options,
+        )  # fmt: skip
+    finally:
+        events.join()
+    assert not events.failed
+    assert sorted(events.done) == sorted(kinds)
+    return report
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_events(seed: int) -> None:
+    need("server")
+    kinds = ["move", "move", "move", "fail_over", "kill", "freeze"]
+    with LocalCluster(3, 1) as cluster:
+        options = {"connections": 1 + seed % 2, "mode": ("commands", "merge")[seed // 2]}
+        check(cluster, load(cluster, seed, 1_000, kinds, 40_000, **options), 1_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_many_random_events(seed: int) -> None:
+    """20 slots move, and 10 primaries fail over, while 1,000,000 rows are loaded."""
+    kinds = ["move"] * 20 + ["fail_over"] * 4 + ["kill"] * 4 + ["freeze"] * 2
+    with LocalCluster(3, 1) as cluster:
+        check(cluster, load(cluster, seed, 10_000, kinds, 60_000), 10_000)

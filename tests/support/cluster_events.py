@@ -1,0 +1,157 @@
+"""What happens to a cluster during a load, at random moments from a seed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import redis
+from local_cluster import READY_S, SLOTS, LocalCluster
+
+__all__ = ["Events"]
+
+
+class Events:
+    """Moves slots, and lets nodes fail over, die, freeze and come back, one after another.
+
+    Args:
+        cluster: with replicas.
+        seed: of the random choices.
+        slots: of the keys that the load writes.
+    """
+
+    def __init__(self, cluster: LocalCluster, seed: int, slots: list[int]) -> None:
+        self.cluster = cluster
+        self.random = random.Random(seed)
+        self.slots = slots
+        self.done: list[str] = []
+        self.failed: list[BaseException] = []
+        self._thread = threading.Thread()
+
+    def between(self, rows: Iterator[Any], count: int, kinds: list[str]) -> Iterator[Any]:
+        """Yield rows, and let events begin at random ones of them, while the load goes on.
+
+        Args:
+            rows: this many.
+            kinds: names of methods, one for each event.
+        """
+        moments = sorted(self.random.sample(range(count), len(kinds)))
+        left = dict(zip(moments, kinds, strict=True))
+        for number, row in enumerate(rows):
+            if number in left:
+                self.join()
+                self._thread = threading.Thread(target=self._happen, args=(left[number],))
+                self._thread.start()
+            yield row
+        self.join()
+
+    def join(self) -> None:
+        """Wait for the last event."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _happen(self, kind: str) -> None:
+        try:
+            time.sleep(self.random.random() / 10)
+            happening: Callable[[], None] = getattr(self, kind)
+            happening()
+            self.heal()
+            self.done.append(kind)
+        except BaseException as error:
+            self.failed.append(error)
+
+    def masters(self) -> dict[int, list[tuple[int, int]]]:
+        """Return the ranges of slots of each primary, by its number."""
+        while True:
+            for number in range(len(self.cluster.ports)):
+                with suppress(redis.RedisError):
+                    return self._masters(number)
+
+    def _masters(self, asked: int) -> dict[int, list[tuple[int, int]]]:
+        found: dict[int, list[tuple[int, int]]] = {}
+        for first, last, (_, port, *_), *_ in self.cluster._slots(asked):
+            found.setdefault(self.cluster.ports.index(port), []).append((first, last))
+        return found
+
+    def heal(self) -> None:
+        """Wait until all nodes agree that the cluster is whole, with all replicas connected."""
+        deadline = time.monotonic() + READY_S
+        while not self._whole():
+            assert time.monotonic() < deadline, "the cluster does not heal"
+            time.sleep(0.02)
+
+    def _whole(self) -> bool:
+        try:
+            views = [self._masters(number) for number in range(len(self.cluster.ports))]
+            roles = [client.info("replication") for client in self.cluster.clients]
+        except (redis.RedisError, ValueError):
+            return False
+        primaries = set(views[0])
+        return (
+            all(view == views[0] for view in views)
+            and sum(last + 1 - first for all_ in views[0].values() for first, last in all_) == SLOTS
+            and all(
+                (role["role"] == "master") == (number in primaries)
+                and role.get("master_link_status", "up") == "up"
+                for number, role in enumerate(roles)
+            )
+            and all(int(roles[number]["connected_slaves"]) > 0 for number in primaries)
+        )
+
+    def move(self) -> None:
+        """Move the slot of a key, key by key."""
+        self.cluster.agree()
+        slot = self.random.choice(self.slots)
+        masters = self.masters()
+        source = next(
+            number
+            for number, ranges in masters.items()
+            if any(first <= slot <= last for first, last in ranges)
+        )
+        target = self.random.choice([number for number in masters if number != source])
+        self.cluster.move_slot_between(slot, source, target, [*masters])
+
+    def fail_over(self) -> None:
+        """Let a replica take over as planned."""
+        replicas = [
+            number for number in range(len(self.cluster.ports)) if number not in self.masters()
+        ]
+        chosen = self.cluster.clients[self.random.choice(replicas)]
+        deadline = time.monotonic() + READY_S
+        while chosen.info("replication")["role"] != "master":
+            assert time.monotonic() < deadline, "the replica does not take over"
+            with suppress(redis.ResponseError):  # it may give up, and may be asked again
+                chosen.execute_command("CLUSTER", "FAILOVER")
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        """Kill a primary; it comes back when a replica has taken over."""
+        number = self.random.choice([*self.masters()])
+        node = self.cluster.nodes[number]
+        node.process.kill()
+        node.process.wait()
+        self._until_gone(number)
+        node.start()
+
+    def freeze(self) -> None:
+        """Stop a primary until a replica has taken over."""
+        number = self.random.choice([*self.masters()])
+        process = self.cluster.nodes[number].process
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            self._until_gone(number)
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+
+    def _until_gone(self, number: int) -> None:
+        other = (number + 1) % len(self.cluster.ports)
+        deadline = time.monotonic() + READY_S
+        while number in self._masters(other):
+            assert time.monotonic() < deadline, "no replica takes over"
+            time.sleep(0.02)
