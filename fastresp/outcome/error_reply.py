@@ -43,6 +43,7 @@ class CommandError(FastrespError, redis_errors.ResponseError):
             arguments of earlier errors already fill 8 MiB. Possible passwords, such as those of
             AUTH or CONFIG SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.
         redacted: whether an argument was replaced.
+        node: the host and port of the node of a cluster that answered; None for one server.
         nested: whether the error is inside a reply, such as EXEC's, rather than the whole reply.
     """
 
@@ -58,6 +59,7 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         row_in_file: int | None = None,
         arguments: tuple[bytes, ...] | None = None,
         nested: bool = False,
+        node: str | None = None,
     ) -> None:
         text = without_passwords(text, arguments or ())
         if arguments:
@@ -72,6 +74,7 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         self.row_in_file = row_in_file
         self.arguments = arguments
         self.nested = nested
+        self.node = node
 
     def __str__(self) -> str:
         row = self.row if self.file is None else self.row_in_file
@@ -79,4 +82,5 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         if self.file is not None:
             where = f"{self.file}, {where}"
         words = self.text or "(empty error reply)"
-        return words if self.index is None else f"{where}command {self.index:,}: {words}"
+        node = "" if self.node is None else f" (node {self.node})"
+        return words if self.index is None else f"{where}command {self.index:,}: {words}{node}"

@@ -21,6 +21,8 @@ CODE_CHARACTERS = 40
 # Characters kept of one example of each code.
 EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
+# The part of the wall time from which on it is told which node the load waited for.
+LEAST_WAITED = 0.1
 
 
 @dataclass
@@ -46,6 +48,8 @@ class Report:
         unsent: commands that were encoded but not sent, for example because the load failed.
         rows_in_doubt: rows of the commands whose connection was lost before their reply, and that
             were not sent again (``retry``), in a load that went on; the first 1,000,000.
+        waited_for: seconds for which the load waited for nodes of a cluster, by node: each has a
+            share of what may be in flight.
         stopped: why the load was stopped early; empty if it was not.
         bytes_sent: bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply.
@@ -64,6 +68,7 @@ class Report:
     existing: int = 0
     unsent: int = 0
     rows_in_doubt: list[int] = field(default_factory=list)
+    waited_for: dict[str, float] = field(default_factory=dict)
     stopped: str = ""
     bytes_sent: int = 0
     seconds: float = 0.0
@@ -141,6 +146,10 @@ class Report:
         if self.existing:
             existing = f"{counted(self.existing, 'command')} skipped because the key exists ("
             lines.append(Message(existing, Hint("exists", "skip"), ")"))
+        if self.waited_for:
+            node, seconds = max(self.waited_for.items(), key=lambda each: each[1])
+            if seconds > LEAST_WAITED * self.seconds:
+                lines.append(f"waited longest for {node} ({seconds:,.2f} s)")
         if self.stopped:
             lines.append(self.stopped)
         first, *others = lines + self._kinds()

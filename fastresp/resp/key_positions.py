@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["POSITIONS", "Positions"]
+__all__ = ["FOR_ALL", "POSITIONS", "Positions"]
+
+# Commands without a key, of which each node of a cluster needs its own: replicas get FUNCTION from
+# their primary, and SCRIPT from none.
+FOR_ALL = {
+    (b"SCRIPT", b"LOAD"), (b"SCRIPT", b"FLUSH"),
+    (b"FUNCTION", b"LOAD"), (b"FUNCTION", b"DELETE"), (b"FUNCTION", b"FLUSH"),
+    (b"FUNCTION", b"RESTORE"),
+}  # fmt: skip
 
 
 class Positions(NamedTuple):

@@ -1,6 +1,7 @@
 from cpython.array cimport array
 
 from .buffer cimport Buffer, Chunk
+from .out cimport Reference
 from .slots cimport SLOTS, LastRule, Rules, Walk
 
 cdef enum:
@@ -39,7 +40,7 @@ cdef class Router:
     cdef object merger
     cdef Py_ssize_t start_bytes         # of a share's memory
     cdef short[SLOTS] lanes             # of each slot
-    cdef int spare                      # a lane in use: its node refuses a slot that nobody has
+    cdef list serving                   # the lanes that have slots
     cdef Py_ssize_t most_bytes
     cdef Py_ssize_t full_bytes
     cdef bint strict                    # whether it is a cluster
@@ -63,8 +64,14 @@ cdef class Router:
     cdef Py_ssize_t begin_of(self, Chunk chunk, Py_ssize_t index) noexcept
     cdef int check_plain(self, Chunk chunk, Py_ssize_t count) noexcept
     cdef int copy(self, Chunk chunk, Py_ssize_t count) except -1
+    cdef int put(
+        self, int lane, Chunk chunk, Py_ssize_t i, const char *start, const char *end,
+        const Reference *first, const Reference *large,
+    ) except -1
+    cdef void note(self, Part *part, Chunk chunk, Py_ssize_t i) noexcept
     cdef list take_chunks(self, bint everything)
     cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -2
+    cdef bint is_for_all(self, Walk start) noexcept
     cdef int keep_head(self, const char *p) noexcept
     cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int why) except -2
     cdef int ahead(self, Chunk chunk, Py_ssize_t index) noexcept

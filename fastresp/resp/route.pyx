@@ -31,6 +31,7 @@ from .slots cimport (
 )
 from .verbs cimport next_word
 
+from .key_positions import FOR_ALL
 from .refusal import refusal
 
 cdef array LONGLONGS = array("q")
@@ -45,6 +46,8 @@ cdef enum:
     CRLF = 2
     # The most bytes of a name in a message.
     NAME_SHOWN = 40
+    # Instead of a lane: all that have slots.
+    ALL = 32767
 
 
 cdef class Share:
@@ -164,7 +167,7 @@ cdef class Router:
         """Change the lane of each slot; there may be new ones. Nothing may be kept back."""
         cdef int slot
         self.more(max(len(self.shares), max(of_slots) + 1))
-        self.spare = max(of_slots)
+        self.serving = sorted(set(of_slots) - {-1})
         for slot in range(SLOTS):
             self.lanes[slot] = of_slots[slot]
         self.head_size = 0
@@ -194,6 +197,7 @@ cdef class Router:
         cdef long long size
         cdef int lane
         cdef Part *part
+        cdef object each
         if count > self.room:
             free(self.chosen)
             self.room = 0
@@ -216,9 +220,14 @@ cdef class Router:
                 if lane < 0:
                     return self.begin_of(chunk, i)
             self.chosen[i] = <short>lane
-            part = &self.parts[lane]
-            part.commands += 1
-            part.size += end - start
+            if lane == ALL:
+                for each in self.serving:
+                    self.parts[<int>each].commands += 1
+                    self.parts[<int>each].size += end - start
+            else:
+                part = &self.parts[lane]
+                part.commands += 1
+                part.size += end - start
             start = end
         return count
 
@@ -237,7 +246,7 @@ cdef class Router:
         cdef long long *rows = chunk.rows.data.as_longlongs
         cdef Py_ssize_t i
         for i in range(count if self.plain else 0):
-            if rows[i] != chunk.first_command + i:
+            if rows[i] != chunk.first_command + i or self.chosen[i] == ALL:
                 self.plain = False
                 break
         return 0
@@ -251,35 +260,53 @@ cdef class Router:
         cdef const char *end
         cdef long long *rows = chunk.rows.data.as_longlongs
         cdef Part *part
-        cdef Share share
         for lane in range(len(self.shares)):
             if self.parts[lane].commands:
                 (<Share>self.shares[lane]).reserve(&self.parts[lane], self.plain)
         for i in range(count):
-            part = &self.parts[self.chosen[i]]
             first = large
             end = end_of(chunk, i, &large, &extra)
-            if first is large:
+            if self.chosen[i] == ALL:
+                for each in self.serving:   # only the first of them counts the rows
+                    self.put(each, chunk, i, start, end, first, large)
+                    self.row = rows[i]
+            elif first is not large:
+                self.put(self.chosen[i], chunk, i, start, end, first, large)
+            else:
+                part = &self.parts[self.chosen[i]]
                 part.p = put_copy(part.p, start, end - start)
                 part.end += end - start
-            else:
-                share = self.shares[self.chosen[i]]
-                share.out.out.p = part.p
-                put_with_large(share.out, chunk.data, start, end, first, large)
-                part.p, part.end = share.out.out.p, full_size(&share.out.out)
-            part.ends[part.at] = part.end
-            part.rows[part.at] = rows[i]
-            part.covered += rows[i] - self.row
-            if not self.plain:
-                part.places[part.at] = chunk.first_command + i
-                part.done[part.at] = part.covered
-            part.at += 1
+                self.note(part, chunk, i)
             self.row = rows[i]
             start = end
         for lane in range(len(self.shares)):
             if self.parts[lane].commands:
                 (<Share>self.shares[lane]).accept(&self.parts[lane])
         return 0
+
+    cdef int put(
+        self, int lane, Chunk chunk, Py_ssize_t i, const char *start, const char *end,
+        const Reference *first, const Reference *large,
+    ) except -1:
+        """Copy a command, which may have large arguments, to the share of a lane."""
+        cdef Part *part = &self.parts[lane]
+        cdef Share share = self.shares[lane]
+        share.out.out.p = part.p
+        put_with_large(share.out, chunk.data, start, end, first, large)
+        part.p, part.end = share.out.out.p, full_size(&share.out.out)
+        self.note(part, chunk, i)
+        return 0
+
+    cdef inline void note(self, Part *part, Chunk chunk, Py_ssize_t i) noexcept:
+        """Mark the end of a command."""
+        cdef long long row = chunk.rows.data.as_longlongs[i]
+        part.ends[part.at] = part.end
+        part.rows[part.at] = row
+        part.covered += row - self.row
+        if not self.plain:
+            part.places[part.at] = chunk.first_command + i
+            part.done[part.at] = part.covered
+        part.at += 1
 
     def flush(self):
         """Return the chunks of all that is left."""
@@ -325,6 +352,8 @@ cdef class Router:
             slot = self.of_transaction = self.ahead(chunk, index)
         lane = self.lanes[slot] if slot >= 0 else -1
         if lane < 0:
+            if strict and slot == NO_KEY and self.is_for_all(start):
+                return ALL
             if strict:
                 return self.refuse(chunk, &start, index, slot)
             lane = 0
@@ -334,6 +363,18 @@ cdef class Router:
             if rule.last == 1 or not strict:
                 self.keep_head(start.p)
         return lane
+
+    cdef bint is_for_all(self, Walk start) noexcept:
+        """Return whether a command without a key is for all nodes; ``start`` is its beginning."""
+        cdef long long words, size, more
+        cdef const char *name
+        cdef const char *word
+        start.p = known_length_end(start.p + 1, &words)
+        name = next_argument(&start, &size)
+        if words < 2:
+            return False
+        word = next_argument(&start, &more)
+        return (name[:size].upper(), word[:min(more, NAME_SHOWN)].upper()) in FOR_ALL
 
     cdef int keep_head(self, const char *p) noexcept:
         """Keep what comes before a key that is argument 1; most commands begin like the last."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 from operator import call
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.template import Template
 from ..outcome.errors import TransportError
-from ..outcome.messages import Hint, Message
 from ..resp.buffer import Chunk
 from ..resp.merge import Merger
 from ..resp.route import Router
@@ -26,6 +25,7 @@ from .source import Encoder, encoding, is_columns, release
 
 if TYPE_CHECKING:
     from ..encode.payload.serializer import Serializer
+    from ..encode.payload.spread import Spreader
 
 __all__ = ["Chunks"]
 
@@ -79,6 +79,7 @@ class Chunks:
         self._merger: Merger | None = None
         self._router: Router | None = None
         self._serializer: Serializer | None = None
+        self._spreader: Spreader | None = None
         self._ready: deque[Chunk] = deque()
         self._given = False  # whether the first of them was returned
         self._more = True
@@ -168,8 +169,9 @@ class Chunks:
 
     def remap(self, lanes: list[int]) -> None:
         """Change the lane of each slot; nothing may be ready for the old ones."""
-        if self._router is not None:
-            self._router.remap(lanes)
+        for spreading in (self._router, self._spreader):
+            if spreading is not None:
+                spreading.remap(lanes)
 
     def adapt(self, answers: Answers | None) -> None:
         """Make what the server accepts; None if it was not asked."""
@@ -178,6 +180,11 @@ class Chunks:
         topology = None if answers is None else answers.topology
         if self.options.mode == "serialize":
             self._serializer = serializer(self.options, answers)
+            if topology is not None:
+                from ..encode.payload.spread import Spreader
+
+                lanes = topology.lanes(topology.nodes, self.options.connections)
+                self._spreader = Spreader(lanes, self._serializer)
         elif topology is not None or self.options.connections > 1:
             self._router = router(self.options, answers)
         elif self.options.mode == "merge":
@@ -220,9 +227,16 @@ class Chunks:
     def _end(self, serializer: Serializer) -> None:
         """At the end of the source, make the last key; raise what was wrong with a row."""
         if not self._more and not serializer.waits:
-            self._ready.extend(chain.from_iterable(map(call, (serializer.finish,))))
+            self._ready.extend(self._spread(map(call, (serializer.finish,))))
         if serializer.error is not None and not self._ready:
             raise serializer.error
+
+    def _spread(self, several: Iterable[list[Chunk]]) -> Iterator[Chunk]:
+        """Return serialised chunks for the lanes that they go to."""
+        chunks = chain.from_iterable(several)
+        if self._spreader is None:
+            return chunks
+        return chain.from_iterable(map(self._spreader.spread, chunks))
 
     def _raise_refused(self) -> None:
         """Raise what is wrong with a row that was encoded, but can't be routed or serialised."""
@@ -242,7 +256,7 @@ class Chunks:
             self._more = self._more and not self._router.failed
         elif self._serializer is not None:
             several = map(self._serializer.serialize, chain(chunks, (None,)))
-            self._ready.extend(chain.from_iterable(several))
+            self._ready.extend(self._spread(several))
             self._more = self._more and self._serializer.error is None
         else:
             self._ready.extend(chunks if self._merger is None else map(self._merger.merge, chunks))
@@ -284,14 +298,6 @@ def serializer(options: Options, answers: Answers | None) -> Serializer:
     from ..encode.payload.serializer import Serializer
     from ..encode.payload.versions import format_of
 
-    if answers is not None and answers.topology is not None:
-        raise TransportError(
-            Message(
-                "this version can't serialise for a cluster; use ",
-                Hint("mode", "merge"),
-                " instead",
-            )
-        )
     version, limits = (None, {}) if answers is None else (answers.version, answers.limits)
     return Serializer(
         format_of(version, limits, valkey=answers is not None and answers.valkey),
@@ -299,5 +305,5 @@ def serializer(options: Options, answers: Answers | None) -> Serializer:
         most_bytes=min(options.max_payload_bytes or PAYLOAD_BYTES, MOST_MERGED),
         most_argument=None if answers is None else min(answers.max_bulk_bytes, MOST_MERGED),
         merger=Merger(MERGE_ITEMS, MERGE_BYTES),
-        several=options.connections > 1,
+        several=options.connections > 1 and (answers is None or answers.topology is None),
     )

@@ -233,6 +233,7 @@ class ErrorPolicy:
                 row_in_file=row_in_file,
                 arguments=arguments(held.command(at, part)) if wanted else None,
                 nested=nested,
+                node=window.node,
             )
 
     def _lightened(self, error: CommandError) -> CommandError:
@@ -246,6 +247,7 @@ class ErrorPolicy:
             file=error.file,
             row_in_file=error.row_in_file,
             nested=error.nested,
+            node=error.node,
         )
 
 
@@ -268,6 +270,8 @@ def error_fields(error: CommandError) -> dict[str, Any]:
         "code": error.code,
         "error": error.text,
     }
+    if error.node is not None:
+        fields["node"] = error.node
     if error.redacted:
         fields["redacted"] = True
     if error.nested:

@@ -92,18 +92,23 @@ class Lanes:
             self._make_lanes(servers)
         self.retries = retries
         for lane in self.lanes:
-            lane.window.retries = retries
+            self._prepare(lane)
         self._started = time.monotonic()
         if self.pace is not None:
             self.pace.start = self._started
         for lane, connection in zip(self.lanes, connections, strict=True):
             lane.attach(connection)
 
+    def _prepare(self, lane: Lane) -> None:
+        lane.window.retries = self.retries
+        if self.retries is not None and self.retries.cluster:
+            lane.window.node = str(lane.server)
+
     def extend(self, connections: Sequence[Any], servers: Sequence[Server]) -> None:
         """Add lanes, to nodes of a cluster that are new, or to a server whose lanes were lost."""
         for connection, server in zip(connections, servers, strict=True):
             lane = self._lane(server)
-            lane.window.retries = self.retries
+            self._prepare(lane)
             lane.attach(connection)
             self.lanes.append(lane)
         self._count_connections()
@@ -333,7 +338,15 @@ class Lanes:
 
         Raises as ``writing()`` does.
         """
+        began = time.monotonic()
+        full = [lane for lane in self._connected if lane.window.node and not lane.window.has_room]
         yield from self._until(lambda: self.has_room or self.due, self._open)
+        if full:
+            seconds = (time.monotonic() - began) / len(full)
+            waited = self.so_far.waited_for
+            for lane in full:
+                node = str(lane.window.node)
+                waited[node] = waited.get(node, 0.0) + seconds
 
     def draining(self) -> Steps[None]:
         """Do what ``finishing()`` does, until nodes have to be looked for."""

@@ -119,6 +119,8 @@ class ResendingWindow(Window):
         self._received = 0
         # After the connection was lost: rows, commands and bytes sent, and commands in doubt.
         self._lost: tuple[int, int, int, int] | None = None
+        # Whether the command that the source waits for will be sent again.
+        self._fence_aside = False
         # How many replicas must have the commands before these count as acknowledged.
         self.replicas = 0
         self.stopped = False
@@ -222,6 +224,8 @@ class ResendingWindow(Window):
             node = node or (None if begin is None else self._aborted.get(begin))
             unit = unit_of(held, whole or range(at, at + 1), len(held.chunk.ends), node)
             retries.add(id(self), index, unit._replace(sent=0))
+            if unit.fence is not None:
+                self._fence_aside = True
             commands += unit.sent
             self._redirects.update(held.first_reply + each for each in whole or (at,))
             if begin is not None:
@@ -258,6 +262,12 @@ class ResendingWindow(Window):
             doubtful = max(doubtful, self.sent_commands - self._confirmed[1])
         return doubtful
 
+    def _aside(self, held: Sending) -> bool:
+        if not held.chunk.fence:
+            return False
+        aside, self._fence_aside = self._fence_aside, False
+        return aside
+
     def lose(self) -> list[int]:
         """Put aside all that was not answered, to be sent again; hold nothing more.
 
@@ -273,6 +283,9 @@ class ResendingWindow(Window):
             for replies in self._unanswered(held, sent):
                 unit = unit_of(held, replies, sent)
                 if replies[-1] < sent and not retries.may_repeat(unit):
+                    if unit.fence is not None:
+                        # The rest of this key can't follow what may not be there.
+                        unit.fence.refused = unit.fence.existed = unit.fence.answered = True
                     in_doubt += unit.sent - self._answered_of(held, replies)
                     doubtful += [row for piece in unit.pieces for row, _, _ in piece.parts]
                     continue

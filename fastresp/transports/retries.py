@@ -64,6 +64,7 @@ class Unit(NamedTuple):
         pieces: what gets a reply each.
         rows: source rows that it covers, and that were not counted as sent.
         sent: commands of it that were sent, and may have run.
+        fence: the chunk that it ends, if the source waits for its reply.
         node: the node to ask for it, as the slot is being moved there; None for that of the slot.
     """
 
@@ -71,6 +72,7 @@ class Unit(NamedTuple):
     pieces: list[Piece]
     rows: int = 0
     sent: int = 0
+    fence: Chunk | None = None
     node: tuple[str, int] | None = None
 
     @property
@@ -83,13 +85,15 @@ class PlainChunk:
 
     Args:
         pieces: what gets a reply each.
+        fence: as in Unit.
     """
 
-    fence = answered = refused = existed = False
     first_command = 0
     lane = -1
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[Piece], fence: Chunk | None = None) -> None:
+        self._fence = fence
+        self.fence = fence is not None
         chunk = CommandSplitter().feed(b"".join(piece.data for piece in pieces))
         assert chunk is not None
         self.chunk: Chunk = chunk
@@ -117,6 +121,14 @@ class PlainChunk:
     def command(self, at: int, part: int) -> bytes:
         return self.parts_of[part][2]
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Tell the chunk that was to be answered what became of it."""
+        if name in ("answered", "refused", "existed"):
+            if self._fence is not None:
+                setattr(self._fence, name, value)
+        else:
+            super().__setattr__(name, value)
+
 
 class Repeated(Sending):
     """A chunk that adds no commands of the source, and rows only if they were never counted.
@@ -126,6 +138,7 @@ class Repeated(Sending):
         last: the previous chunk on the same connection, or None.
         start: the position in the source of all connections.
         rows: how many rows are covered by the commands up to each; empty for none.
+        fence: as in Unit.
     """
 
     def __init__(
@@ -134,9 +147,10 @@ class Repeated(Sending):
         last: Sending | None,
         start: Position,
         rows: Sequence[int] = (),
+        fence: Chunk | None = None,
     ) -> None:
         self._covered = rows
-        self._parts = PlainChunk(pieces)
+        self._parts = PlainChunk(pieces, fence)
         super().__init__(self._parts, last, start)  # type: ignore[arg-type]
         self.resent: int = getattr(last, "resent", 0)
 
@@ -163,7 +177,7 @@ def repeated(units: Sequence[Unit], last: Sending | None, start: Position) -> Re
         pieces += unit.pieces
         covered += unit.rows
         rows += [covered] * unit.commands
-    return Repeated(pieces, last, start, rows)
+    return Repeated(pieces, last, start, rows, units[-1].fence)
 
 
 def portions(units: Iterable[Unit]) -> Iterator[list[Unit]]:
@@ -253,7 +267,15 @@ def unit_of(held: Sending, replies: range, sent: int, node: tuple[str, int] | No
     counted = max(held.covered_rows(first), held.covered_rows(chunk.covered(sent)))
     went = chunk.covered(min(max(sent, replies[0]), replies[-1] + 1)) - first
     rows = max(held.covered_rows(last) - counted, 0)
-    return Unit(pieces[0].parts[0][1], pieces, rows, went, node)
+    return Unit(pieces[0].parts[0][1], pieces, rows, went, fence_in(held, replies), node)
+
+
+def fence_in(held: Sending, replies: range) -> Chunk | None:
+    """Return the chunk whose last reply is among these, if the source waits for it."""
+    chunk = held.chunk
+    if not chunk.fence or replies[-1] != len(chunk.ends) - 1:
+        return None
+    return chunk._fence if isinstance(chunk, PlainChunk) else chunk
 
 
 def _piece(held: Sending, at: int) -> Piece:

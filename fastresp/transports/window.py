@@ -161,6 +161,8 @@ class Window:
         acknowledged: replies that have arrived. They arrive in the order of the commands.
     """
 
+    # The node of a cluster that its commands go to, for messages.
+    node: str | None = None
     # The class that wraps a chunk.
     kind: type[Sending] = Sending
 
@@ -197,7 +199,12 @@ class Window:
     @property
     def fenced(self) -> bool:
         """Whether nothing more may be sent, on any connection, before the last chunk's replies."""
-        return bool(self._held) and self._held[-1].chunk.fence
+        return self._fence is not None
+
+    @property
+    def _fence(self) -> Sending | None:
+        """The chunk that nothing may follow before its replies; only our own commands do."""
+        return next((held for held in reversed(self._held) if held.chunk.fence), None)
 
     @property
     def has_room(self) -> bool:
@@ -292,8 +299,12 @@ class Window:
         self.acknowledged = replies
         while self._held and self._held[0].end_reply <= replies:
             self._gone = self._held[0]
-            self._gone.chunk.answered = True
+            self._gone.chunk.answered = not self._aside(self._gone)
             self._held.popleft()
+
+    def _aside(self, held: Sending) -> bool:
+        """Return whether the last command of a chunk will be sent again."""
+        return False
 
     def locate(self, index: int) -> tuple[Sending, int]:
         """Return the chunk that a reply answers, and the index of the reply in the chunk.
@@ -314,9 +325,10 @@ class Window:
             index: index of the reply.
             existed: whether it says that the key exists.
         """
-        if self.fenced and index == self._held[-1].end_reply - 1:
-            self._held[-1].chunk.refused = True
-            self._held[-1].chunk.existed = existed
+        fence = self._fence
+        if fence is not None and index == fence.end_reply - 1:
+            fence.chunk.refused = True
+            fence.chunk.existed = existed
 
     def answered(self, index: int) -> int:
         """Return how many commands a reply answers."""

@@ -230,6 +230,28 @@ def test_node_that_closes_an_idle_connection() -> None:
         assert cluster.sizes() == [100, 100_000, 0]
 
 
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+def test_commands_for_all_nodes(insert: Insert, cluster: LocalCluster, mode: str) -> None:
+    """Each node gets the script and the function before the commands that use them."""
+    script = fastresp.Script("return redis.call('RPUSH', KEYS[1], ARGV[1])" + "--" * 100_000)
+    library = (
+        "#!lua name=ours\nredis.register_function('put', function(keys, args) "
+        "return redis.call('RPUSH', keys[1], args[1]) end)"
+    )
+    commands: list[tuple[Any, ...]] = [("RPUSH", f"list:{i}", 0) for i in range(300)]
+    commands += [("script", "load", script.text), ("FUNCTION", "LOAD", "REPLACE", library)]
+    commands += [("EVALSHA", script.sha1, 1, f"list:{i}", 1) for i in range(300)]
+    commands += [("FCALL", "put", 1, f"list:{i}", 2) for i in range(300)]
+    commands += [("FUNCTION", "LOAD", library)]
+    report = insert(commands, server=cluster.url, mode=mode, on_error="collect")
+    assert (report.rows, report.commands, report.replies) == (903, 909, 909)
+    assert report.failed == 3  # the library exists, on each node
+    assert {error.row for error in report.errors} == {902}
+    for i in range(300):
+        stored = cluster.client_of(f"list:{i}").lrange(f"list:{i}", 0, -1)
+        assert stored == [b"0", b"1", b"2"]
+
+
 def test_user_without_the_right(cluster: LocalCluster) -> None:
     for client in cluster.clients:
         client.execute_command("ACL", "SETUSER", "me", "on", ">p", "~*", "+@all", "-cluster|slots")
@@ -303,12 +325,6 @@ def test_errors_have_their_rows(insert: Insert, cluster: LocalCluster) -> None:
     assert (report.replies, report.failed) == (2000, len(wrong))
     assert sorted((error.row, error.index) for error in report.errors) == [(i, i) for i in wrong]
     assert {error.code for error in report.errors} == {"WRONGTYPE"}
-
-
-def test_serialised_loads_are_refused(cluster: LocalCluster) -> None:
-    with pytest.raises(fastresp.TransportError, match="mode='merge'"):
-        fastresp.mass_insert(pushes(), "RPUSH {0} {1}", server=cluster.url, mode="serialize")
-    assert sum(cluster.sizes()) == 0
 
 
 @pytest.mark.parametrize("library", ["redis", "redis.asyncio", "valkey", "valkey.asyncio"])

@@ -15,11 +15,14 @@ cdef class SerializedChunk(MergedChunk):
 
     @property
     def memory(self):
-        return self.capacity + 32 * len(self.rows) + sum(each.memory for each in self.sources)
+        cdef Py_ssize_t commands = sum(len(each.rows) for each in self.sources)
+        cdef Py_ssize_t held = sum(each.memory for each in self.sources)
+        # Parts for several lanes have the same sources.
+        return self.capacity + 48 * len(self.rows) + held * len(self.rows) // max(commands, 1)
 
     def command(self, at, part):
         """Return one of the commands that made a key."""
-        cdef Py_ssize_t index = self.first_command + part
+        cdef Py_ssize_t index = self.place(part)
         for source in self.sources:
             if index < source.first_command + len(source.rows):
                 index -= source.first_command

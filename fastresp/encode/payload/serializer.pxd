@@ -29,7 +29,7 @@ cdef class Serializer:
     cdef list held                      # chunks read, with the commands of the open key
     cdef Py_ssize_t given               # index of the first command not given away
     cdef Py_ssize_t at                  # index of the command after those read
-    cdef SerializedChunk fence          # a large key's beginning; what follows waits for its reply
+    cdef Chunk fence                    # a large key's beginning; what follows waits for its reply
     cdef bytes fenced                   # that key
     cdef bint anew                      # the open key is that key: its beginning was refused
     cdef bint existed                   # because it existed

@@ -1,0 +1,25 @@
+from cpython.array cimport array
+
+from ...resp.buffer cimport Chunk
+from ...resp.slots cimport SLOTS
+from .serialized_chunk cimport SerializedChunk
+from .serializer cimport Serializer
+
+
+cdef struct Share:
+    Py_ssize_t replies
+    Py_ssize_t commands
+    Py_ssize_t size
+
+
+cdef class Spreader:
+    cdef short[SLOTS] lanes             # of each slot
+    cdef int count                      # of lanes
+    cdef Serializer serializer
+    cdef long long row                  # the last one counted
+    cdef Py_ssize_t commands            # in the chunks made so far
+    cdef Py_ssize_t rows                # covered by them
+    cdef int lane_of(self, const char *p) noexcept
+    cdef Chunk numbered(self, Chunk chunk, int lane)
+    cdef Chunk count_in(self, Chunk chunk)
+    cdef dict parts(self, SerializedChunk whole, const int *chosen, const Share *shares)
