@@ -114,6 +114,12 @@ cdef inline int end_header(
     return 0
 
 
+cdef int put_with_large(
+    Buffer out, const char *base, const char *start, const char *end, const Reference *first,
+    const Reference *stop,
+) except -1
+
+
 cdef inline int end_command(Buffer b, Py_ssize_t row) except -1:
     """Mark the end of a whole command, made from that source row."""
     if b.commands == b.room:

@@ -9,7 +9,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from .out cimport capacity, own_size, put_reference
+from .out cimport capacity, digits, own_size, put_reference
 
 from ..outcome.errors import EncodeError
 
@@ -35,6 +35,11 @@ cdef extern from *:
     }
     """
     char *fresh_memory "fastresp_fresh_memory"(size_t size) noexcept
+
+cdef enum:
+    # What the header and the end of a large argument have besides the digits: "$", CRLF.
+    AROUND = 3
+    CRLF = 2
 
 cdef array LONGLONGS = array("q")
 cdef char *BYTES_FORMAT = b"B"
@@ -62,6 +67,25 @@ cdef int append_reference(Buffer b, object owner, const char *data, Py_ssize_t n
     b.out.p = p
     b.own(owner)
     return 0
+
+
+cdef int put_with_large(
+    Buffer out, const char *base, const char *start, const char *end, const Reference *first,
+    const Reference *stop,
+) except -1:
+    """Append a command with large arguments, without copying these.
+
+    There must be room for the rest.
+    """
+    cdef const Reference *large = first
+    cdef const char *at
+    while large < stop:
+        at = base + large.offset
+        append(out, start, at - digits(large.size) - AROUND - start)
+        append_reference(out, <object>large.owner, large.data, large.size)
+        start = at + CRLF
+        large += 1
+    return append(out, start, end - start)
 
 
 cdef class Spare:

@@ -6,9 +6,9 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from .buffer cimport append, append_reference, make_room
+from .buffer cimport make_room, put_with_large
 from .grammar cimport known_length_end
-from .out cimport Reference, digits, full_size, put_copy
+from .out cimport Reference, full_size, put_copy
 from .slots cimport (
     END,
     MULTI,
@@ -41,9 +41,6 @@ cdef enum:
     BEHIND = 64
     # The fewest bytes before a key that same_head() can compare.
     LEAST_HEAD = 8
-    # What the header and the end of a large argument have besides the digits: "$", CRLF.
-    AROUND = 3
-    CRLF = 2
     # The most bytes of a name in a message.
     NAME_SHOWN = 40
     # Instead of a lane: all that have slots.
@@ -441,22 +438,3 @@ cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noe
     memcpy(&a, p + size - 8, 8)
     memcpy(&b, head + size - 8, 8)
     return a == b
-
-
-cdef int put_with_large(
-    Buffer out, const char *base, const char *start, const char *end, const Reference *first,
-    const Reference *stop,
-) except -1:
-    """Append a command with large arguments, without copying these.
-
-    There must be room for the rest.
-    """
-    cdef const Reference *large = first
-    cdef const char *at
-    while large < stop:
-        at = base + large.offset
-        append(out, start, at - digits(large.size) - AROUND - start)
-        append_reference(out, <object>large.owner, large.data, large.size)
-        start = at + CRLF
-        large += 1
-    return append(out, start, end - start)

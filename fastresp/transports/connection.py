@@ -43,6 +43,7 @@ class Connection:
     Attributes:
         moved: when bytes were last sent or received.
         since: when the timeout started to count: ``moved``, or later.
+        heard: when bytes were last received, or the timeout was restarted.
 
     Args:
         server: the server, for messages.
@@ -71,7 +72,7 @@ class Connection:
         self.rate_limit = rate_limit
         self.window = window or Window()
         self.stream: Stream | None = None
-        self.started = self.moved = self.since = time.monotonic()
+        self.started = self.moved = self.since = self.heard = time.monotonic()
         self._pause = 0.0  # seconds without traffic before the connection was lost
         # Index of the first command not to send; None for no end.
         self.end: int | None = None
@@ -82,7 +83,7 @@ class Connection:
     def attach(self, connection: Any) -> None:
         """Take over a connected redis-py connection."""
         self.stream = Stream(connection, self.sink)
-        self.started = self.moved = self.since = time.monotonic()
+        self.started = self.moved = self.since = self.heard = time.monotonic()
 
     def detach(self) -> None:
         """Close the connection, if it is open. Replies received until now are counted."""
@@ -104,7 +105,7 @@ class Connection:
 
     def touch(self) -> None:
         """Restart the timeout: time spent elsewhere does not count."""
-        self.since = time.monotonic()
+        self.since = self.heard = time.monotonic()
 
     def tend(self) -> None:
         """Send and receive what is possible now, when called from outside the core.
@@ -162,6 +163,8 @@ class Connection:
         if stream is None or stream.lost is not None or not stream.sure:
             stream = self._usable_stream()
         moved = stream.receive(self.most_reads)
+        if moved:
+            self.heard = time.monotonic()
         self.understand()
         if stream.lost is not None or self.stream is None:
             self._usable_stream()  # a user's function may have forked or closed it

@@ -149,7 +149,7 @@ class Lanes:
         if self.retries is None or not self.retries.cluster:
             return []
         latest = time.monotonic() - STALLED_S
-        return [lane for lane in self._connected if lane.since < latest and not lane.finished]
+        return [lane for lane in self._connected if lane.heard < latest and lane.window.in_doubt]
 
     @property
     def due(self) -> bool:
@@ -182,9 +182,9 @@ class Lanes:
             count = counted(sum(unit.commands for unit in units), "command")
             row, _, _ = units[0].pieces[0].parts[0]
             raise TransportError(
-                "a slot of the cluster moved to another node and back while its commands were in "
-                f"flight; {count}, the first of row {row:,}, can't be sent again without "
-                "overtaking later ones of a key",
+                "while a slot of the cluster was moved, a command of it was refused, but a later "
+                f"one of the same key ran; {count}, the first of row {row:,}, can't be sent again "
+                "without overtaking it",
                 self.report,
             )
 

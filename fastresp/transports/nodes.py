@@ -190,17 +190,26 @@ class Nodes:
         if lanes.so_far.stopped:
             return None
         again: dict[int, list[Unit]] = {}
-        for unit in retries.units:
-            again.setdefault(self._lane_of(unit), []).append(unit)
+        nodes: dict[int, set[tuple[str, int] | None]] = {}
+        units = [(self._slot_of(unit), unit) for unit in retries.units]
+        for slot, unit in units:
+            nodes.setdefault(slot, set()).add(unit.node)
+        for slot, unit in units:
+            if len(nodes[slot]) > 1:
+                # All go to one node, so that none overtakes an earlier one; it says what is next.
+                unit = unit._replace(node=None)
+            again.setdefault(self._lane_of(slot, unit), []).append(unit)
         lanes.repeat(again)
         retries.forget()
         return self._slots
 
-    def _lane_of(self, unit: Unit) -> int:
-        """Return the lane that a unit has to go to."""
+    def _slot_of(self, unit: Unit) -> int:
+        """Return the slot of the first key in a unit; 0 if there is none."""
         commands = (command for piece in unit.pieces for _, _, command in piece.parts)
-        slots = map(self._rules.slot, commands)
-        slot = next((slot for slot in slots if slot >= 0), 0)
+        return next((slot for slot in map(self._rules.slot, commands) if slot >= 0), 0)
+
+    def _lane_of(self, slot: int, unit: Unit) -> int:
+        """Return the lane that a unit has to go to."""
         if unit.node is not None and unit.node in self._nodes:
             count = self._options.connections
             return self._nodes.index(unit.node) * count + slot % count

@@ -338,11 +338,13 @@ class ResendingWindow(Window):
         Call it when all is answered; it then forgets what it has kept for this.
         """
         kept, redirects, failed = self._kept, self._redirects, self._failed
+        # What is not confirmed is in doubt if the connection was lost, and else all is.
+        received = self._confirmed[0] if self.replicas else self._received
         self._kept, self._redirects, self._failed = [], set(), set()
         moved: set[bytes] = set()
         for held in kept:
             for reply, key in enumerate(keys_in(held), held.first_reply):
-                if key is None or reply >= self._received:
+                if key is None or reply >= received:
                     continue
                 if reply in redirects:
                     moved.add(key)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -250,6 +252,38 @@ def test_commands_for_all_nodes(insert: Insert, cluster: LocalCluster, mode: str
     for i in range(300):
         stored = cluster.client_of(f"list:{i}").lrange(f"list:{i}", 0, -1)
         assert stored == [b"0", b"1", b"2"]
+
+
+def test_report_names_the_slow_node(insert: Insert, cluster: LocalCluster) -> None:
+    """The others wait for it once its share of the window is full."""
+    slow = cluster.nodes[1].process.pid
+
+    def rows() -> Iterator[tuple[str, str]]:
+        for i in range(60_000):
+            if i == 1_000:
+                os.kill(slow, signal.SIGSTOP)
+                threading.Timer(0.7, os.kill, (slow, signal.SIGCONT)).start()
+            yield f"key:{i}", "x" * 200
+
+    report = insert(rows(), "SET {0} {1}", server=cluster.url)
+    assert report.replies == 60_000
+    node = f"127.0.0.1:{cluster.ports[1]}"
+    assert max(report.waited_for, key=report.waited_for.__getitem__) == node
+    assert f"waited longest for {node}" in str(report)
+
+
+def test_errors_name_their_node(insert: Insert, cluster: LocalCluster, tmp_path: Path) -> None:
+    cluster.client_of("key:7").set("key:7", "text")
+    node = f"127.0.0.1:{cluster.client_of('key:7').connection_pool.connection_kwargs['port']}"
+    rejects = tmp_path / "rejects"
+    report = insert(
+        [{"id": i} for i in range(100)], "RPUSH key:{id} 1", server=cluster.url,
+        on_error="collect", rejects=str(rejects),
+    )  # fmt: skip
+    [error] = report.errors
+    assert (error.row, error.node) == (7, node)
+    assert f"(node {node})" in str(error)
+    assert json.loads(rejects.read_text())["node"] == node
 
 
 def test_user_without_the_right(cluster: LocalCluster) -> None:

@@ -11,7 +11,7 @@ import pytest
 import redis
 from cluster_events import Events
 from local_cluster import LocalCluster
-from server_programs import need
+from server_programs import WHEEL_SERVERS, located, need
 
 import fastresp
 
@@ -64,16 +64,17 @@ def load(
 @pytest.mark.parametrize("seed", range(4))
 def test_random_events(seed: int) -> None:
     need("server")
-    kinds = ["move", "move", "move", "fail_over", "kill", "freeze"]
-    with LocalCluster(3, 1) as cluster:
+    kinds = ["move", "move", "reshard", "forget", "fail_over", "kill", "freeze"]
+    program = located("valkey-9.1", WHEEL_SERVERS) if seed % 2 else None
+    with LocalCluster(3, 1, program=program) as cluster:
         options = {"connections": 1 + seed % 2, "mode": ("commands", "merge")[seed // 2]}
-        check(cluster, load(cluster, seed, 1_000, kinds, 40_000, **options), 1_000)
+        check(cluster, load(cluster, seed, 1_000, kinds, 8_000, **options), 1_000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_many_random_events(seed: int) -> None:
     """20 slots move, and 10 primaries fail over, while 1,000,000 rows are loaded."""
-    kinds = ["move"] * 20 + ["fail_over"] * 4 + ["kill"] * 4 + ["freeze"] * 2
+    kinds = ["move"] * 16 + ["reshard"] * 4 + ["fail_over"] * 4 + ["kill"] * 4 + ["freeze"] * 2
     with LocalCluster(3, 1) as cluster:
-        check(cluster, load(cluster, seed, 10_000, kinds, 60_000), 10_000)
+        check(cluster, load(cluster, seed, 10_000, kinds, 20_000), 10_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import redis
 from local_cluster import READY_S, SLOTS, LocalCluster
+from server_programs import need
 
 __all__ = ["Events"]
 
@@ -37,19 +39,26 @@ class Events:
     def between(self, rows: Iterator[Any], count: int, kinds: list[str]) -> Iterator[Any]:
         """Yield rows, and let events begin at random ones of them, while the load goes on.
 
+        An event begins later if the one before has not ended.
+
         Args:
             rows: this many.
             kinds: names of methods, one for each event.
         """
         moments = sorted(self.random.sample(range(count), len(kinds)))
-        left = dict(zip(moments, kinds, strict=True))
+        left = list(zip(moments, kinds, strict=True))
         for number, row in enumerate(rows):
-            if number in left:
-                self.join()
-                self._thread = threading.Thread(target=self._happen, args=(left[number],))
-                self._thread.start()
+            if left and number >= left[0][0] and not self._thread.is_alive():
+                self._begin(left.pop(0)[1])
             yield row
+        for _, kind in left:
+            self.join()
+            self._begin(kind)
         self.join()
+
+    def _begin(self, kind: str) -> None:
+        self._thread = threading.Thread(target=self._happen, args=(kind,))
+        self._thread.start()
 
     def join(self) -> None:
         """Wait for the last event."""
@@ -148,6 +157,48 @@ class Events:
             self._until_gone(number)
         finally:
             os.kill(process.pid, signal.SIGCONT)
+
+    def reshard(self) -> None:
+        """Move slots as an administrator does, which takes many keys along."""
+        self.cluster.agree()
+        masters = [*self.masters()]
+        source, target = self.random.sample(masters, 2)
+        ids = [
+            client.execute_command("CLUSTER", "MYID").decode() for client in self.cluster.clients
+        ]
+        done = subprocess.run(
+            [
+                need("cli"), "--cluster", "reshard", f"127.0.0.1:{self.cluster.ports[source]}",
+                "--cluster-from", ids[source], "--cluster-to", ids[target],
+                "--cluster-slots", "100", "--cluster-yes",
+            ],
+            capture_output=True, timeout=60, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+    def forget(self) -> None:
+        """Take a replica out of the cluster, and add it again."""
+        masters = self.masters()
+        numbers = range(len(self.cluster.ports))
+        number = self.random.choice([each for each in numbers if each not in masters])
+        client, others = self.cluster.clients[number], [*self.cluster.clients]
+        others.remove(client)
+        primary = client.info("replication")["master_port"]
+        own = client.execute_command("CLUSTER", "MYID").decode()
+        for other in others:
+            other.execute_command("CLUSTER", "FORGET", own)
+        client.execute_command("CLUSTER", "RESET", "HARD")
+        client.execute_command("CLUSTER", "MEET", "127.0.0.1", primary)
+        replicated = self.cluster.clients[self.cluster.ports.index(primary)]
+        name = replicated.execute_command("CLUSTER", "MYID").decode()
+        deadline = time.monotonic() + READY_S
+        while True:
+            try:
+                client.execute_command("CLUSTER", "REPLICATE", name)
+                return
+            except redis.ResponseError:
+                assert time.monotonic() < deadline, "the replica does not know its primary"
+                time.sleep(0.05)
 
     def _until_gone(self, number: int) -> None:
         other = (number + 1) % len(self.cluster.ports)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 import redis
@@ -15,20 +16,18 @@ __all__ = ["SLOTS", "LocalCluster"]
 
 SLOTS = 16384
 READY_S = 20.0
-# The bus of the cluster uses the port plus 10,000.
-MOST_PORT = 55_535
+# The bus of the cluster uses the port plus 10,000. Both are below the ports that the system gives
+# to connections, so that none of these has it when a node restarts.
+PORTS = range(10_000, 22_000)
 
 
 def free_port() -> int:
     """Return a port that is free, as that of its bus."""
     while True:
-        with socket.socket() as probe, socket.socket() as bus:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            try:
-                bus.bind(("127.0.0.1", port + 10_000 if port <= MOST_PORT else -1))
-            except (OSError, OverflowError):
-                continue
+        port = random.choice(PORTS)
+        with socket.socket() as probe, socket.socket() as bus, suppress(OSError):
+            probe.bind(("", port))
+            bus.bind(("", port + 10_000))
             return port
 
 
