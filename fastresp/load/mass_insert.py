@@ -266,8 +266,8 @@ def _following(
 ) -> Steps[None]:
     """Send the commands again that nodes refused, or did not answer before they were lost.
 
-    What was made for the old nodes is sent there first, so that it is refused, too, and no command
-    overtakes an earlier one of its slot.
+    What was made for the old nodes is sent together with them, so that no command overtakes an
+    earlier one of its key.
 
     Args:
         end: whether to go on until all is answered.
@@ -278,11 +278,10 @@ def _following(
     if end:
         yield from carrier.draining()
     while (lanes.unsettled if end else lanes.due) and not carrier.report.stopped:
-        for chunk in chunks.made():
-            yield from carrier.writing(chunk)
-        slots = yield from carrier.following()
-        if slots is not None:
-            chunks.remap(slots)
+        if (yield from carrier.preparing()):
+            for chunk in chunks.made():
+                lanes.set_aside(chunk)
+            chunks.remap(carrier.moving())
         if end:
             yield from carrier.draining()
         if show is not None:

@@ -218,14 +218,14 @@ class Transport:
         """Send a chunk, or keep it to send later; raises as ``write()`` does."""
         raise NotImplementedError
 
-    def following(self) -> Steps[list[int] | None]:
-        """Look for nodes, and send again what has to be; raises as ``write()``.
-
-        Returns:
-            The lane of each slot; None if nothing changed.
-        """
+    def preparing(self) -> Steps[bool]:
+        """Prepare for ``moving()``; return whether it can be called. Raises as ``write()``."""
         yield from ()
-        return None
+        return False
+
+    def moving(self) -> list[int]:
+        """Send again what has to be, and return the lane of each slot."""
+        raise NotImplementedError
 
     def draining(self) -> Steps[None]:
         """Do what ``finishing()`` does, until nodes have to be looked for."""

@@ -14,6 +14,7 @@ from ..server.settings import Server
 from .connection import PORTION_S, Connection
 from .error_policy import ErrorPolicy
 from .resend import ResendingWindow
+from .retries import Retries
 from .window import Position
 
 __all__ = ["Lane", "Pace"]
@@ -28,6 +29,7 @@ class Load(Protocol):
     policy: ErrorPolicy
     so_far: Report
     pace: Pace | None
+    retries: Retries | None
     lanes: list[Lane]
 
     @property
@@ -142,7 +144,8 @@ class Lane(Connection):
 
     def room(self) -> int | None:
         load = self._load
-        if load.pace is None:
+        # What follows a refused command has to reach the node before it changes its mind.
+        if load.pace is None or load.retries:
             return None
         sent, window = load.sent, self.window
         allowed = load.pace.allowed(sent) - sent

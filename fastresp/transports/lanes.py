@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..outcome.errors import ProtocolError, TransportError
-from ..outcome.report import Report, counted
+from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
 from ..server.options import Options
@@ -18,8 +18,8 @@ from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
 from .lane import Lane, Pace
 from .resend import Resending, ResendingWindow
-from .retries import Retries, Unit
-from .window import WINDOW_BYTES, Position
+from .retries import Retries, Unit, unit_of, units_of
+from .window import WINDOW_BYTES, Position, Sending
 
 __all__ = ["Lanes"]
 
@@ -62,6 +62,8 @@ class Lanes:
         self._started = 0.0
         self.routed = False
         self.retries: Retries | None = None
+        # The position in the source after the commands that were set aside.
+        self._after = Position()
         # When to look for other nodes again.
         self.look_at = 0.0
 
@@ -152,6 +154,20 @@ class Lanes:
         return [lane for lane in self._connected if lane.heard < latest and lane.window.in_doubt]
 
     @property
+    def unanswered(self) -> list[Lane]:
+        """The connected lanes that have something to send, or wait for replies."""
+        return [lane for lane in self._connected if not lane.finished]
+
+    def set_aside(self, chunk: Chunk) -> None:
+        """Accept a chunk whose commands must follow others that have to be sent again."""
+        assert self.retries is not None
+        held = Sending(chunk, None, self._position)
+        self._after = held.end
+        transactions = self.retries.transactions
+        for replies in units_of(held, 0, transactions=transactions):
+            self.retries.add(-self._after.command, replies[0], unit_of(held, replies, 0))
+
+    @property
     def due(self) -> bool:
         """Whether commands have to be sent again, or nodes to be looked for."""
         if self.retries is None or self.so_far.stopped:
@@ -169,24 +185,6 @@ class Lanes:
         """Return the nodes of the open connections, first those that have answered last."""
         newest = sorted(self._connected, key=lambda lane: lane.moved, reverse=True)
         return list(dict.fromkeys(lane.server for lane in newest))
-
-    def check_order(self) -> None:
-        """Check, when all is answered, that no command ran before an earlier redirected one.
-
-        Raises:
-            TransportError: a slot moved away and came back while commands were in flight.
-        """
-        if any(lane.window.overtaken() for lane in self.lanes):
-            assert self.retries is not None
-            units = self.retries.units
-            count = counted(sum(unit.commands for unit in units), "command")
-            row, _, _ = units[0].pieces[0].parts[0]
-            raise TransportError(
-                "while a slot of the cluster was moved, a command of it was refused, but a later "
-                f"one of the same key ran; {count}, the first of row {row:,}, can't be sent again "
-                "without overtaking it",
-                self.report,
-            )
 
     def detach(self) -> None:
         """Close the open connections. Replies received until now are counted."""
@@ -321,7 +319,7 @@ class Lanes:
     @property
     def _position(self) -> Position:
         """The position in the source after the newest chunk."""
-        return max(lane.window.position for lane in self.lanes)
+        return max(self._after, *(lane.window.position for lane in self.lanes))
 
     def writing(self, chunk: Chunk) -> Steps[None]:
         """Accept a chunk, and send and receive until there is room for the next.

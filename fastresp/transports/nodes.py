@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -31,8 +32,6 @@ REOPEN_S = 1.0
 MOST_KNOWN = 2000
 # How many ranges of slots a message names.
 MOST_RANGES = 10
-# Looks that are further apart have nothing to do with each other.
-SERIES_S = 2.0
 # The name of a server that is no cluster.
 ONE = ("", 0)
 
@@ -61,30 +60,31 @@ class Nodes:
         # Of each ``connections`` lanes; None if they were closed.
         self._nodes: list[tuple[str, int] | None] = [*topology.nodes]
         self._slots = topology.lanes(self._nodes, options.connections)
+        self._topology = topology
         # The nodes whose lanes have to be closed, as others have replaced them.
         self._former: set[int] = set()
         # Nodes that ASK named: their slots are still being moved there.
         self._asked: set[tuple[str, int]] = set()
-        # How many replies there were, since when there were no more, and when it was last looked.
+        # How many replies there were, and for how many seconds there were no more.
         self._replies = 0
-        self._since = self._called = 0.0
+        self._stuck = 0.0
         # Nodes that may be asked for the others: replicas, too.
         self._known = [*topology.nodes, *topology.replicas]
 
-    def following(self) -> Steps[list[int] | None]:
-        """Look for the nodes of commands that have to be sent again, and send them.
+    def preparing(self) -> Steps[bool]:
+        """Wait for all replies, and find the nodes of commands that have to be sent again.
 
         Returns:
-            The lane of each slot; None if nothing changed.
+            Whether ``moving()`` can send them.
 
         Raises:
-            TransportError: commands can't be sent for longer than the timeout.
+            TransportError: commands can't be sent for longer than the timeout, or not in order.
             LostConnection: a connection was lost that nothing can replace.
         """
         lanes, retries = self._lanes, self._retries
+        entered = time.monotonic()
         if retries:
-            yield from lanes.draining()  # no command overtakes one that has to be sent again
-            lanes.check_order()
+            yield from lanes.draining()
             yield from _sleeping(retries.pause(lanes.report))
         else:
             yield from _sleeping(max(0.0, lanes.look_at - time.monotonic()))
@@ -94,11 +94,22 @@ class Nodes:
         ready = topology is not None and (yield from self._opening(topology))
         lanes.look_at = time.monotonic() + max(LOOK_S, LOOKS_APART * (time.monotonic() - began))
         self._check_lost()
-        self._check_progress()
+        self._check_progress(entered)
         if topology is None or not ready:
-            return None
-        yield from lanes.draining()
-        return self._moved(topology)
+            return False
+        yield from lanes.draining()  # no command overtakes one that has to be sent again
+        self._lose(topology, lanes.unanswered)
+        if lanes.unanswered:
+            return False
+        self._check_order()
+        self._topology = topology
+        return True
+
+    def _lose(self, topology: Topology, silent: Iterable[Lane]) -> None:
+        """Give up lanes that do not answer, if another node has the slots of theirs."""
+        for lane in silent:
+            if self._node_of(lane) not in topology.nodes:
+                lane.lose("it does not answer, and another node has its slots")
 
     def _looking(self) -> Steps[Topology | None]:
         """Return the topology; None if no node knows it, or some slots have no node."""
@@ -113,10 +124,7 @@ class Nodes:
             return None
         known = [*topology.nodes, *topology.replicas, *self._known]
         self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
-        for lane in self._lanes.stalled:
-            if self._node_of(lane) not in topology.nodes:
-                assert lane.stream is not None
-                lane.lose("it does not answer, and another node has its slots")
+        self._lose(topology, self._lanes.stalled)
         before, after = self._slots, topology.slots
         if any(new < 0 <= old for old, new in zip(before, after, strict=True)):
             return None
@@ -170,12 +178,16 @@ class Nodes:
             self._nodes[former] = None
         self._nodes.append(node)
 
-    def _moved(self, topology: Topology) -> list[int] | None:
+    def moving(self) -> list[int]:
         """Close the lanes of nodes that were replaced, and send again what has to be.
 
         Everything sent is answered, but for what waits in lost lanes.
+
+        Returns:
+            The lane of each slot.
         """
         lanes, retries, count = self._lanes, self._retries, self._options.connections
+        topology = self._topology
         lost = {self._node_of(lane) for lane in lanes.lost}
         for number, node in enumerate(self._nodes):
             # A node without slots may be shut down; but slots may be on their way to it.
@@ -188,16 +200,9 @@ class Nodes:
             lanes.retire(range(number * count, (number + 1) * count))
         self._slots = topology.lanes(self._nodes, count)
         if lanes.so_far.stopped:
-            return None
+            return self._slots
         again: dict[int, list[Unit]] = {}
-        nodes: dict[int, set[tuple[str, int] | None]] = {}
-        units = [(self._slot_of(unit), unit) for unit in retries.units]
-        for slot, unit in units:
-            nodes.setdefault(slot, set()).add(unit.node)
-        for slot, unit in units:
-            if len(nodes[slot]) > 1:
-                # All go to one node, so that none overtakes an earlier one; it says what is next.
-                unit = unit._replace(node=None)
+        for slot, unit in retries.portion(self._slot_of):
             again.setdefault(self._lane_of(slot, unit), []).append(unit)
         lanes.repeat(again)
         retries.forget()
@@ -238,18 +243,34 @@ class Nodes:
                 message += f"it was not back after {timeout:g} s"
             raise TransportError(f"{message}: {self._retries.words}", self._lanes.report)
 
-    def _check_progress(self) -> None:
+    def _check_order(self) -> None:
+        """Check, when all is answered, that no command ran before an earlier refused one.
+
+        Raises:
+            TransportError: one did, of the same key.
+        """
+        if any(lane.window.overtaken() for lane in self._lanes.lanes):
+            units = self._retries.units
+            count = counted(sum(unit.commands for unit in units), "command")
+            row, _, _ = units[0].pieces[0].parts[0]
+            raise TransportError(
+                "while a slot of the cluster was moved, a command of it was refused, but a later "
+                f"one of the same key ran; {count}, the first of row {row:,}, can't be sent again "
+                "without overtaking it",
+                self._lanes.report,
+            )
+
+    def _check_progress(self, began: float) -> None:
         """Raise if connections are lost again and again, and no reply comes.
 
         Raises:
-            TransportError: that is so for longer than the timeout.
+            TransportError: that is so for longer than the timeout, without the source's time.
         """
-        timeout, now = self._options.timeout, time.monotonic()
-        replies = self._lanes.report.replies
-        if replies != self._replies or now - self._called > SERIES_S:
-            self._replies, self._since = replies, now
-        self._called = now
-        if timeout is not None and now - self._since > timeout:
+        timeout, replies = self._options.timeout, self._lanes.report.replies
+        self._stuck += time.monotonic() - began
+        if replies != self._replies:
+            self._replies, self._stuck = replies, 0.0
+        if timeout is not None and self._stuck > timeout:
             raise TransportError(
                 f"no reply came for {timeout:g} s, although connections were opened again: "
                 f"{self._retries.words}",

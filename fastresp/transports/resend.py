@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from ..resp.buffer import Chunk
 from .retries import (
+    LATER,
     Piece,
     Repeated,
     Retries,
@@ -111,6 +112,7 @@ class ResendingWindow(Window):
         # The transactions of which a command was refused, so that EXEC will be: the first reply,
         # and the node to ask.
         self._aborted: dict[int, tuple[str, int] | None] = {}
+        self._later: set[int] = set()
         # Until all is answered: the replies that refuse commands, those that are errors, and the
         # chunks from the first of them on.
         self._redirects: set[int] = set()
@@ -223,15 +225,19 @@ class ResendingWindow(Window):
         if ends:
             node = node or (None if begin is None else self._aborted.get(begin))
             unit = unit_of(held, whole or range(at, at + 1), len(held.chunk.ends), node)
-            retries.add(id(self), index, unit._replace(sent=0))
+            later = words.startswith(LATER) or begin in self._later
+            retries.add(id(self), index, unit._replace(sent=0, later=later))
             if unit.fence is not None:
                 self._fence_aside = True
             commands += unit.sent
             self._redirects.update(held.first_reply + each for each in whole or (at,))
             if begin is not None:
                 self._aborted.pop(begin, None)
+                self._later.discard(begin)
         elif begin is not None:
             self._aborted[begin] = node
+            if words.startswith(LATER):
+                self._later.add(begin)
         self._moved = index + 1, commands, replies + 1
         if self.replicas:
             self._settled.update(held.first_reply + each for each in whole or (at,))

@@ -19,7 +19,7 @@ from ..resp.values import pack
 from .window import Position, Sending
 
 __all__ = [
-    "REPEATS", "Piece", "Repeated", "Retries", "Unit", "keys_in", "node_asked", "portions",
+    "LATER", "REPEATS", "Piece", "Repeated", "Retries", "Unit", "keys_in", "node_asked", "portions",
     "repeated",
     "transaction_at", "unit_of", "units_of", "waiting_for",
 ]  # fmt: skip
@@ -28,6 +28,7 @@ __all__ = [
 # TRYAGAIN: the keys of a command are at both nodes. CLUSTERDOWN: no node serves the slot for now.
 # In each case the command was not run.
 REFUSED = re.compile(rb"(MOVED|ASK) \d{1,5} \S*:\d{1,5}$|TRYAGAIN |CLUSTERDOWN ")
+LATER = (b"TRYAGAIN ", b"CLUSTERDOWN ")
 ASK = re.compile(rb"ASK \d{1,5} (\S*):(\d{1,5})$")
 # How long to wait before a command is sent again that was refused again.
 PAUSE_S = 0.02
@@ -66,6 +67,7 @@ class Unit(NamedTuple):
         sent: commands of it that were sent, and may have run.
         fence: the chunk that it ends, if the source waits for its reply.
         node: the node to ask for it, as the slot is being moved there; None for that of the slot.
+        later: whether its node refused it for a while only, and may accept it at any moment.
     """
 
     place: int
@@ -74,6 +76,7 @@ class Unit(NamedTuple):
     sent: int = 0
     fence: Chunk | None = None
     node: tuple[str, int] | None = None
+    later: bool = False
 
     @property
     def commands(self) -> int:
@@ -320,6 +323,7 @@ class Retries:
         self.cluster = cluster
         # By window and reply: after an interruption, one may be added again.
         self._units: dict[tuple[int, int], Unit] = {}
+        self._kept: dict[tuple[int, int], Unit] = {}
         self.words = ""
         self._first = -1
         self._since = 0.0
@@ -358,9 +362,31 @@ class Retries:
         """The units in the order of the source."""
         return sorted(self._units.values(), key=lambda unit: unit.place)
 
+    def portion(self, slot_of: Callable[[Unit], int]) -> list[tuple[int, Unit]]:
+        """Return the units to send now, with their slots; the others stay here.
+
+        If a node may accept commands of a slot at any moment, only the first is sent: of two, it
+        could refuse the first and run the second. If it runs, the others follow.
+        """
+        units = [(slot_of(unit), unit) for unit in self.units]
+        later = {slot for slot, unit in units if unit.later}
+        nodes: dict[int, set[tuple[str, int] | None]] = {}
+        portion, self._kept = [], {}
+        for slot, unit in units:
+            if slot in later and slot in nodes:
+                self._kept[-1, len(self._kept)] = unit._replace(later=False)
+                continue
+            nodes.setdefault(slot, set()).add(unit.node)
+            portion.append((slot, unit))
+        # All of a slot go to one node, so that none overtakes an earlier one; it says what is next.
+        return [
+            (slot, unit if len(nodes[slot]) == 1 else unit._replace(node=None))
+            for slot, unit in portion
+        ]
+
     def forget(self) -> None:
-        """Drop all units, once they are in the windows again."""
-        self._units = {}
+        """Drop the units of ``portion()``, once they are in the windows again."""
+        self._units, self._kept = self._kept, {}
 
     def pause(self, report: Report) -> float:
         """Return how many seconds to wait before the commands are sent again.

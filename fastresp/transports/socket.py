@@ -93,9 +93,13 @@ class SocketTransport(Transport):
     def writing(self, chunk: Chunk) -> Steps[None]:
         yield from self._unless_lost(self.lanes.writing(chunk))
 
-    def following(self) -> Steps[list[int] | None]:
+    def preparing(self) -> Steps[bool]:
         assert self._nodes is not None
-        return (yield from self._unless_lost(self._nodes.following()))
+        return (yield from self._unless_lost(self._nodes.preparing()))
+
+    def moving(self) -> list[int]:
+        assert self._nodes is not None
+        return self._nodes.moving()
 
     def draining(self) -> Steps[None]:
         yield from self._unless_lost(self.lanes.draining())

@@ -45,7 +45,7 @@ class Events:
             rows: this many.
             kinds: names of methods, one for each event.
         """
-        moments = sorted(self.random.sample(range(count), len(kinds)))
+        moments = sorted(self.random.sample(range(count // 2), len(kinds)))
         left = list(zip(moments, kinds, strict=True))
         for number, row in enumerate(rows):
             if left and number >= left[0][0] and not self._thread.is_alive():

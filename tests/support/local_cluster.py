@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import redis
 
+from fastresp.outcome.errors import TransportError
 from fastresp.server.local_server import LocalServer
 
 __all__ = ["SLOTS", "LocalCluster"]
@@ -55,8 +56,12 @@ class LocalCluster:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             count = self.primaries * (1 + self.replicas)
-            self.ports = [free_port() for _ in range(count)]
-            self.nodes = [stack.enter_context(self._node(port)) for port in self.ports]
+            self.ports, self.nodes = [], []
+            while len(self.nodes) < count:
+                port = free_port()
+                with suppress(TransportError):  # another test was faster to take it
+                    self.nodes.append(stack.enter_context(self._node(port)))
+                    self.ports.append(port)
             self.clients = [
                 stack.enter_context(redis.Redis(port=port, protocol=2)) for port in self.ports
             ]
