@@ -3,8 +3,8 @@
 1,000,000 SETs with distinct keys and values of 129 bytes go into clusters of 3 to 12 primaries, and
 of 3 with a replica each, in turn:
 
-- ``rows`` and ``columns``: one loader process with ``mass_insert``;
-- ``redis-cli``: one ``redis-cli --pipe`` for each primary, all at the same time, each with a ready
+- ``fastresp``: one loader process with ``mass_insert``, from rows or from columns;
+- ``redis-cli --pipe``: one ``redis-cli --pipe`` for each primary, all at the same time, each with a ready
   file of the commands for its node. A value is the time until the last has ended.
 
 Clients have the last core; the nodes share the others, with two cores the first. So a load cannot
@@ -22,6 +22,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from time import perf_counter
@@ -41,11 +42,11 @@ sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 from local_cluster import LocalCluster, free_port
 
-__all__ = ["CLI", "ROWS", "Setup", "free_port", "measure_clusters"]
+__all__ = ["ROWS", "Setup", "free_port", "measure_clusters"]
 
 ROWS = 1_000_000
 VALUE = 129
-CLI = "redis-cli"
+TABLE = "scale cluster"
 # A busy machine must not make a node look dead.
 NODE_TIMEOUT_MS = 60_000
 SYNC_MS = 30_000
@@ -118,7 +119,7 @@ class Cluster:
         times = self._times()
         return loader.run() | times.since()
 
-    def load_by_redis_cli(self, program: str) -> dict[str, Any]:
+    def load_directly(self, program: str) -> dict[str, Any]:
         """Load with a redis-cli for each node; return the same."""
         self._empty()
         times, used, begun = self._times(), cpu_seconds(None)[1], perf_counter()
@@ -177,21 +178,21 @@ def measure_clusters(
 
 def _measure_cluster(setup: Setup, count: int, rounds: int, free: bool) -> list[Result]:
     program = find_program("cli", "FASTRESP_CLI", wheels=False)
-    made = {way: Result("scale cluster", f"{setup} {way}", "", count) for way in (*SOURCES, CLI)}
+    ours = {source: Result(TABLE, f"{setup} fastresp {source}", "", count) for source in SOURCES}
+    direct = Result(TABLE, f"{setup} redis-cli --pipe", "", count)
     if program is None:
-        made[CLI].reason = "there is no redis-cli on the PATH"
+        direct.reason = "there is no redis-cli on the PATH"
     with Shares(setup.primaries, count) as shares, LocalCluster(*astuple(setup)) as running:
         pids = [node.process.pid for node in running.nodes]
         with nullcontext({}) if free else apart(pids) as places:
             cluster = Cluster(running, setup, shares, places)
+            ways = [(ours[source], partial(cluster.load, source)) for source in SOURCES]
+            if program is not None:
+                ways.append((direct, partial(cluster.load_directly, str(program))))
             for number in range(1, rounds + 1):
-                for way, result in made.items():
-                    if result.reason:
-                        continue
+                for result, load in ways:
                     show(f"round {number} of {rounds}: {result.row}")
-                    facts = (
-                        cluster.load_by_redis_cli(str(program)) if way == CLI else cluster.load(way)
-                    )
+                    facts = load()
                     cluster.check(result.row)
                     add(result, number, facts["seconds"], facts)
-    return [*made.values()]
+    return [*ours.values(), direct]

@@ -32,7 +32,7 @@
 #define BULK_BYTES (512L << 20)
 #define ARGUMENTS (1L << 20)
 #define MOST_CONNECTIONS 1024
-#define MOST_RANGES 64
+#define MOST_RANGES 1024
 /* The name of a command that is remembered, so that the next one is known by its name. */
 #define NAME_BYTES 32
 /* A signal that comes just before a wait is seen after it. */
