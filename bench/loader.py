@@ -36,6 +36,10 @@ __all__ = ["BLOCK", "SOURCES", "Loader", "add", "rows"]
 BLOCK = 100_000
 FIRST = 1_000
 SOURCES = ("rows", "columns")
+DETAILS = (
+    *("seconds", "start", "peak", "command_bytes"),
+    *("server_cpu", "node_cpu", "all_cpu", "key_bytes"),
+)
 
 
 class Loader:
@@ -78,8 +82,7 @@ def add(result: Result, number: int, value: float, facts: dict[str, Any]) -> Non
     Args:
         facts: of one load.
     """
-    kept = ("seconds", "start", "peak", "server_cpu", "node_cpu", "all_cpu", "command_bytes")
-    details = {name: facts[name] for name in kept if name in facts}
+    details = {name: facts[name] for name in DETAILS if name in facts}
     result.add(value, round=number, client_cpu=facts["cpu"], **details)
 
 

@@ -2,8 +2,8 @@
 
 - ``scale lanes``: SETs with values of 8 and of 129 bytes, from rows and from Arrow columns, into
   sinks (``sink.c``): servers that count commands and keep nothing, so that the client is the limit.
-  They are a cluster of 1, 2, 4 or 8, or a single server without a cluster. A value is the wall time
-  of a load of 5,000,000 commands.
+  They are a cluster of 1, 2, 4, 8 or 100, or a single server without a cluster. A value is the wall
+  time of a load of 5,000,000 commands, into 100 of 1,000,000.
 - ``scale commands``: 10^5 to 10^8 SETs of 8 bytes, from Arrow columns, into one sink, and into one
   real server with 100,000 keys again and again, so that its memory does not grow. A value is the
   CPU time of the loader; small loads are repeated up to 10,000,000 commands in all (``--repeat``).
@@ -44,7 +44,9 @@ LEAST = 10**5
 REPEAT = 10**7
 PARTS = ("lanes", "commands", "cluster")
 # Nodes of a cluster of sinks; 0 for a server without a cluster.
-LANES = (0, 1, 2, 4, 8)
+LANES = (0, 1, 2, 4, 8, 100)
+# A load into as many takes a fifth of the commands.
+MANY_LANES = 100
 SHORT, LONG = 8, 129
 
 
@@ -67,8 +69,11 @@ def load_sinks(
 
 def measure_lanes(program: Path, commands: int, rounds: int) -> list[Result]:
     """Load into one sink, and into clusters of them, in rounds."""
+    counts = {nodes: max(1, commands // 5 if nodes >= MANY_LANES else commands) for nodes in LANES}
     made = {
-        (source, size, nodes): Result("scale lanes", lane_row(source, size, nodes), "", commands)
+        (source, size, nodes): Result(
+            "scale lanes", lane_row(source, size, nodes), "", counts[nodes]
+        )
         for source in SOURCES
         for size in (SHORT, LONG)
         for nodes in LANES
@@ -77,7 +82,7 @@ def measure_lanes(program: Path, commands: int, rounds: int) -> list[Result]:
         for (source, size, nodes), result in made.items():
             show(f"round {number} of {rounds}: {result.row}")
             with Sinks(program, nodes) as sinks, apart(sinks.pids) as places:
-                facts = load_sinks(sinks, places, source, commands, value=size)
+                facts = load_sinks(sinks, places, source, counts[nodes], value=size)
             add(result, number, facts["seconds"], facts)
     return [*made.values()]
 

@@ -4,14 +4,14 @@
 of 3 with a replica each, in turn:
 
 - ``fastresp``: one loader process with ``mass_insert``, from rows or from columns;
-- ``redis-cli --pipe``: one ``redis-cli --pipe`` for each primary, all at the same time, each with a ready
-  file of the commands for its node. A value is the time until the last has ended.
+- ``redis-cli --pipe``: one ``redis-cli --pipe`` for each primary, at the same time, each reading a
+  ready file of the commands for its node. A value is the time until the last has ended.
 
 Clients have the last core; the nodes share the others, with two cores the first. So a load cannot
 take less time than the nodes of a core together take CPU time (``server_cpu``), and it takes no
 more if they never wait for the client. The CPU time of the slowest node is ``node_cpu``. With
 ``--free`` the system places all. The nodes are emptied before each load. After it each primary must
-have the number of keys of its slots, and each replica those of its primary.
+have the keys of its slots, and each replica as many; ``key_bytes`` is the memory of a key.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ class Cluster:
         self._setup = setup
         self._shares = shares
         self._places = places
+        self._empty_bytes = 0
         for client in cluster.clients:
             client.config_set("cluster-node-timeout", NODE_TIMEOUT_MS)
 
@@ -134,26 +135,33 @@ class Cluster:
             raise SystemExit(f"{program} --pipe failed with exit code {max(codes)}")
         return facts | times.since()
 
-    def check(self, row: str) -> None:
-        """End the program unless each node has its keys."""
+    def check(self, row: str) -> float:
+        """Return the memory of a key in bytes; end the program unless each node has its keys."""
         self._wait()
         sizes = [client.dbsize() for client in self._cluster.clients]
         # The replicas of all primaries follow in the same order.
         expected = self._shares.keys * (1 + self._setup.replicas)
         if sizes != expected:
             raise SystemExit(f"{row}: the nodes have {sizes} keys instead of {expected}")
+        return (self._memory() - self._empty_bytes) / sum(self._shares.keys)
 
     def _empty(self) -> None:
         """Delete all keys, on the replicas as well."""
         for client in self._primaries():
             client.execute_command("FLUSHALL", "SYNC")
         self._wait()
+        self._empty_bytes = self._memory()
 
     def _wait(self) -> None:
         """Wait until the replicas have what their primaries have."""
         for client in self._primaries():
             if client.execute_command("WAIT", self._setup.replicas, SYNC_MS) < self._setup.replicas:
                 raise SystemExit(f"{self._setup}: a replica has not followed for {SYNC_MS} ms")
+
+    def _memory(self) -> int:
+        """Return the memory that all primaries use, in bytes."""
+        infos: list[Any] = [client.info("memory") for client in self._primaries()]
+        return sum(info["used_memory"] for info in infos)
 
     def _primaries(self) -> list[redis.Redis]:
         return self._cluster.clients[: self._setup.primaries]
@@ -193,6 +201,6 @@ def _measure_cluster(setup: Setup, count: int, rounds: int, free: bool) -> list[
                 for result, load in ways:
                     show(f"round {number} of {rounds}: {result.row}")
                     facts = load()
-                    cluster.check(result.row)
-                    add(result, number, facts["seconds"], facts)
+                    key_bytes = cluster.check(result.row)
+                    add(result, number, facts["seconds"], facts | {"key_bytes": key_bytes})
     return [*ours.values(), direct]

@@ -68,6 +68,7 @@ COLUMNS: Mapping[str, tuple[str, Mapping[str, Cell]]] = {
             "CPU s: slowest node": seconds("node_cpu"),
             "nodes of the busiest core": seconds("server_cpu"),
             "clients": seconds("client_cpu"),
+            "bytes of a key": lambda row: f"{middle(row, 'key_bytes'):,.0f}",
             "time / CPU of that core": lambda row: (
                 f"{middle(row) / middle(row, 'server_cpu'):.2f}x"
             ),

@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import signal
 import socket
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any, Self
 
 import redis
@@ -47,7 +47,18 @@ class Sinks:
         self.nodes = nodes
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
+        self.processes: list[Popen[str]] = []
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        self.pids = [process.pid for process in self.processes]
+        self.url = f"redis://127.0.0.1:{self.ports[0]}"
+        return self
+
+    def _start(self) -> None:
+        with ExitStack() as stack:  # closes our copies of the sockets
             sockets = [
                 stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
                 for _ in range(max(self.nodes, 1))
@@ -58,23 +69,13 @@ class Sinks:
                 f"{first[number]}-{first[number + 1] - 1}={port}"
                 for number, port in enumerate(self.ports[: self.nodes])
             ]
-            self.processes = [
-                subprocess.Popen(
-                    [self.program, *slots],
-                    stdin=each,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    process_group=0,
+            for each in sockets:
+                self.processes.append(
+                    Popen([self.program, *slots], stdin=each, stdout=PIPE, stderr=PIPE, text=True)
                 )
-                for each in sockets
-            ]
-        self.pids = [process.pid for process in self.processes]
-        self.url = f"redis://127.0.0.1:{self.ports[0]}"
-        return self
 
     def __exit__(self, *error: object) -> None:
-        self.printed = []
+        self.printed: list[str] = []
         complaints = []
         for process in self.processes:
             process.terminate()
