@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 from local_cluster import LocalCluster
-from places import BENCH
+from places import BENCH, ROOT
 from redis.crc import key_slot
 from server_programs import need
 
@@ -24,7 +24,8 @@ import scale
 from compiling import NotAvailable, compiled
 from cores import CpuTimes, apart
 from loader import Loader
-from pages.data import Results
+from pages.data import NotMeasured, Results
+from pages.guide import updated
 from pages.measures import cost_of_more, growth, whole_cluster
 from results import Result
 from scale_cluster import Cluster, Setup, Shares
@@ -260,3 +261,70 @@ def test_large_loads_are_compared_by_round() -> None:
     assert cost_of_more("more", "few")(found).high == pytest.approx(1.1)
     assert cost_of_more("more", "few")(found).low == 1
     assert (growth("more", "few")(found).low, growth("more", "few")(found).high) == (1, 3)
+
+
+@pytest.fixture
+def measured() -> Results:
+    """What the guide needs, in simple numbers: a node runs a million commands per second."""
+    found = results(
+        *(
+            row(
+                "lanes",
+                f"{source}, {size} bytes, {nodes}",
+                [4.0],
+                10**6,
+                command_bytes=[size * 2.0],
+            )
+            for source in ("rows", "columns")
+            for size in (8, 129)
+            for nodes in ("no cluster", "100 nodes")
+        ),
+        row("commands", "100,000,000 into a sink", [2.0], 10**8, peak=[77 << 20]),
+        row(
+            "cluster", "3+0 fastresp columns", [9.0], 3 * 10**6, node_cpu=[1.0], key_bytes=[1234.5]
+        ),
+        row("cluster", "3+3 fastresp columns", [9.0], 3 * 10**6, node_cpu=[4.0], key_bytes=[1.0]),
+    )
+    found.machine = {
+        "cpu": "A processor",
+        "runs": {"scale": {"started": "2001-02-03T", "busy": 1.0}},
+    }
+    found.machine["runs"]["scale"] |= {"commit": "c", "versions": {}}
+    return found
+
+
+def test_the_guide_gets_the_figures(measured: Results) -> None:
+    page = (ROOT / "docs" / "guides" / "scale.md").read_text()
+    made = updated(page, measured)
+    assert updated(made, measured) == made
+    for part in (
+        "\n*Measured 2001-02-03, A processor.*\n\n| Nodes | rows, 8 bytes | ",
+        "\n| no cluster | 0.25 M/s, 4 MB/s | 0.25 M/s, 64 MB/s | 0.25 M/s, 4 MB/s |",
+        "\n| 100 nodes | 0.25 M/s, ",
+        "needs 77 MiB",
+        "\nnode = 1_000_000  #",
+        "\nreplicated = 250_000  #",
+        "\nprocess = 250_000  #",
+        "\ncommand = 258  #",
+        "\nkey = 1_230  #",
+        "\nThe nodes take 100 s,\nwith a replica each 400 s.\n400 processes feed them.\n",
+        "\nOne process takes 11.1 hours.\nThe network carries 2.58 TB,\n206 Gbit/s in all,\n",
+    ):
+        assert part in made, part
+    # All else stays.
+    assert made.partition("<!--")[0] == page.partition("<!--")[0]
+    assert made.rpartition("```")[2] == page.rpartition("```")[2]
+    assert len(made.splitlines()) < len(page.splitlines())  # fewer rows of sinks
+
+
+def test_a_guide_that_lacks_a_part(measured: Results) -> None:
+    page = (ROOT / "docs" / "guides" / "scale.md").read_text()
+    for part, complaint in (
+        ("<!-- end of figures -->", "lacks"),
+        ("\nnode = ", "0 lines for node"),
+        ("```text", "0 blocks"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            updated(page.replace(part, ""), measured)
+    with pytest.raises(NotMeasured, match="no row"):
+        updated(page, results(row("lanes", "rows, 8 bytes, no cluster", [1.0])))
