@@ -19,7 +19,7 @@ import psutil
 from results import Result
 from turns import Contender, server_seconds, take
 
-__all__ = ["CpuTimes", "Places", "apart", "one_core", "take_noted", "two_cores"]
+__all__ = ["CpuTimes", "Places", "apart", "one_core", "placement", "take_noted", "two_cores"]
 
 
 # The core of each process, 0 for this one; empty where the system has no such call (macOS).
@@ -77,6 +77,13 @@ class CpuTimes:
             cores[core] = cores.get(core, 0.0) + seconds
         busiest, slowest = max(cores.values()), max(used.values())
         return {"server_cpu": busiest, "node_cpu": slowest, "all_cpu": sum(used.values())}
+
+
+def placement() -> str:
+    """Say where ``apart()`` keeps what."""
+    *others, last = sorted(_cores())
+    cores = ", ".join(map(str, others or [last]))
+    return f"clients on core {last}, servers on {'core' if len(others) < 2 else 'cores'} {cores}"
 
 
 def _cores() -> set[int]:

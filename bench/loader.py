@@ -38,7 +38,7 @@ FIRST = 1_000
 SOURCES = ("rows", "columns")
 DETAILS = (
     *("seconds", "start", "peak", "command_bytes"),
-    *("server_cpu", "node_cpu", "all_cpu", "key_bytes"),
+    *("server_cpu", "node_cpu", "all_cpu", "key_bytes", "free"),
 )
 
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import redis
 from compiling import NotAvailable, compiled
-from cores import CpuTimes, Places, apart
+from cores import CpuTimes, Places, apart, placement
 from loader import BLOCK, SOURCES, Loader, add
 from results import Result, save
 from scale_cluster import ROWS, Setup, free_port, measure_clusters
@@ -193,6 +193,7 @@ def main() -> None:
     show("")
     for result in results:
         result.settle()
+    print(f"kept apart: {placement()}{'; the real cluster is not' if args.free else ''}")
     print_tables(results)
     print_goals(results)
     if args.output:

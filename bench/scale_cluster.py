@@ -200,7 +200,7 @@ def _measure_cluster(setup: Setup, count: int, rounds: int, free: bool) -> list[
             for number in range(1, rounds + 1):
                 for result, load in ways:
                     show(f"round {number} of {rounds}: {result.row}")
-                    facts = load()
-                    key_bytes = cluster.check(result.row)
-                    add(result, number, facts["seconds"], facts | {"key_bytes": key_bytes})
+                    facts = load() | {"free": int(free)}
+                    facts["key_bytes"] = cluster.check(result.row)
+                    add(result, number, facts["seconds"], facts)
     return [*ours.values(), direct]

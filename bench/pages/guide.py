@@ -15,7 +15,6 @@ from statistics import median
 from results import Result
 
 from .data import Results
-from .tables import speed
 from .text import machine_facts
 
 __all__ = ["updated"]
@@ -23,7 +22,6 @@ __all__ = ["updated"]
 BEGIN, END = "<!-- figures: python bench/report.py -->\n", "<!-- end of figures -->\n"
 BLOCKS = re.compile(r"(```python\n)(.*?)(```\n\n```text\n)(.*?)(```\n)", re.DOTALL)
 KINDS = tuple(f"{source}, {size} bytes" for source in ("rows", "columns") for size in (8, 129))
-MANY = "100,000,000 into a sink"
 PRIMARIES = 3
 
 
@@ -66,7 +64,7 @@ def _numbers(results: Results) -> dict[str, int]:
     found = {
         "node": _by_node(alone),
         "replicated": _by_node(replicated),
-        "process": speed(lane),
+        "process": _by_loader(lane),
         "command": median(lane.of("command_bytes")),
         "key": median(alone.of("key_bytes")),
     }
@@ -76,6 +74,11 @@ def _numbers(results: Results) -> dict[str, int]:
 def _by_node(row: Result) -> float:
     """Return the commands of a node / the CPU time of the slowest."""
     return row.operations / PRIMARIES / median(row.of("node_cpu"))
+
+
+def _by_loader(row: Result) -> float:
+    """Return the commands / the CPU time of the loader: its rate if it has a core of its own."""
+    return row.operations / median(row.of("client_cpu"))
 
 
 def _figures(results: Results) -> Iterator[str]:
@@ -94,12 +97,14 @@ def _figures(results: Results) -> Iterator[str]:
             nodes = row.row.removeprefix(first)
             cells = [_cell(results, f"{kind}, {nodes}") for kind in KINDS]
             yield f"| {nodes} | {' | '.join(cells)} |"
-    peak = max(results.find("scale", MANY, table="scale commands").by_round("peak").values())
+    most = max(results.rows("scale commands", "scale"), key=lambda row: row.operations)
+    peak = max(most.by_round("peak").values()) / 2**20
     yield ""
-    yield f"A process that loads 10^8 commands needs {peak / 2**20:,.0f} MiB, Python included."
+    count = f"{most.operations:,}"
+    yield f"A process that loads {count} commands needs {peak:,.0f} MiB, Python included."
 
 
 def _cell(results: Results, name: str) -> str:
     row = results.find("scale", name, table="scale lanes")
-    rate = speed(row)
+    rate = _by_loader(row)
     return f"{rate / 1e6:.3g} M/s, {rate * median(row.of('command_bytes')) / 1e6:,.0f} MB/s"

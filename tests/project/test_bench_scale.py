@@ -271,8 +271,9 @@ def measured() -> Results:
             row(
                 "lanes",
                 f"{source}, {size} bytes, {nodes}",
-                [4.0],
+                [9.0],
                 10**6,
+                client_cpu=[4.0],
                 command_bytes=[size * 2.0],
             )
             for source in ("rows", "columns")
@@ -280,6 +281,7 @@ def measured() -> Results:
             for nodes in ("no cluster", "100 nodes")
         ),
         row("commands", "100,000,000 into a sink", [2.0], 10**8, peak=[77 << 20]),
+        row("commands", "1,000 into a sink", [2.0], 1_000, peak=[99 << 20]),
         row(
             "cluster", "3+0 fastresp columns", [9.0], 3 * 10**6, node_cpu=[1.0], key_bytes=[1234.5]
         ),
@@ -301,7 +303,7 @@ def test_the_guide_gets_the_figures(measured: Results) -> None:
         "\n*Measured 2001-02-03, A processor.*\n\n| Nodes | rows, 8 bytes | ",
         "\n| no cluster | 0.25 M/s, 4 MB/s | 0.25 M/s, 64 MB/s | 0.25 M/s, 4 MB/s |",
         "\n| 100 nodes | 0.25 M/s, ",
-        "needs 77 MiB",
+        "loads 100,000,000 commands needs 77 MiB",
         "\nnode = 1_000_000  #",
         "\nreplicated = 250_000  #",
         "\nprocess = 250_000  #",
