@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+import compiling
+from compiling import NotAvailable
 
 from fastresp.cli.demo.generators import PAYLOAD
 from fastresp.server.local_server import LocalServer
@@ -32,10 +33,6 @@ LOOPS = (
     *(("lpush-many", 1_000), ("lrange-pipeline", 1_000)),
     *(("lpush-many", 1_000), ("rpop-many", 1_000)),
 )
-
-
-class NotAvailable(Exception):
-    """The program cannot be compiled here; the message says why."""
 
 
 class CClient:
@@ -93,24 +90,14 @@ class CClient:
         return seconds, [int(word) for word in words[len(seconds) :]]
 
 
-@contextmanager
-def compiled() -> Iterator[Path]:
+def compiled() -> AbstractContextManager[Path]:
     """Compile the program into a temporary folder.
 
     Raises:
         NotAvailable: there is no compiler, or no hiredis.
     """
-    if shutil.which("cc") is None:
-        raise NotAvailable("no C compiler was found (Debian: apt install gcc)")
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / SOURCE.stem
-        command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(SOURCE)]
-        done = subprocess.run([*command, *_hiredis_flags()], capture_output=True, text=True)
-        if done.returncode:
-            lines = done.stderr.splitlines()
-            why = next((line for line in lines if "error" in line or "cannot find" in line), "")
-            raise NotAvailable(f"hiredis was not found (Debian: apt install libhiredis-dev): {why}")
-        yield program
+    lacking = "hiredis was not found (Debian: apt install libhiredis-dev)"
+    return compiling.compiled(SOURCE, _hiredis_flags(), lacking)
 
 
 def _hiredis_flags() -> list[str]:

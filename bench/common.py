@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from pages.goals import quotient
+from pages.measures import quotient
 from pages.tables import times
 from results import Result, save
 from rich.console import Console

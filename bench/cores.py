@@ -11,20 +11,22 @@ Those that write while the server works need two, and are left alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeAlias
 
 import psutil
 from results import Result
-from turns import Contender, take
+from turns import Contender, server_seconds, take
 
-__all__ = ["one_core", "take_noted", "two_cores"]
-
-Choose: TypeAlias = Callable[[set[int]], int]
+__all__ = ["CpuTimes", "Places", "apart", "one_core", "placement", "take_noted", "two_cores"]
 
 
-def one_core(server: int) -> AbstractContextManager[None]:
+# The core of each process, 0 for this one; empty where the system has no such call (macOS).
+Places: TypeAlias = Mapping[int, int]
+
+
+def one_core(server: int) -> AbstractContextManager[Places]:
     """Keep a server and this process, with what it starts meanwhile, on one core.
 
     Args:
@@ -32,24 +34,74 @@ def one_core(server: int) -> AbstractContextManager[None]:
 
     It does nothing on systems without such a call (macOS).
     """
-    return _kept(server, min, min)
+    core = min(_cores())
+    return _kept({0: core, server: core})
 
 
-def two_cores(server: int) -> AbstractContextManager[None]:
+def two_cores(server: int) -> AbstractContextManager[Places]:
     """Keep a server on one core, and this process, with what it starts, on another."""
-    return _kept(server, min, max)
+    return apart([server])
+
+
+def apart(servers: Sequence[int]) -> AbstractContextManager[Places]:
+    """Keep this process, with what it starts, on the last core, and servers on the others in turn.
+
+    Args:
+        servers: their process ids. With two cores they share the first.
+    """
+    cores = sorted(_cores())
+    others = cores[:-1] or cores
+    places = {pid: others[number % len(others)] for number, pid in enumerate(servers)}
+    return _kept({0: cores[-1]} | places)
+
+
+class CpuTimes:
+    """The CPU times of the main threads of servers since it was made.
+
+    Args:
+        pids: of the servers.
+        places: the core of each, where known.
+    """
+
+    def __init__(self, pids: Sequence[int], places: Places) -> None:
+        self._places = places
+        processes = [psutil.Process(pid) for pid in pids]
+        self._before = {process: server_seconds(process) for process in processes}
+
+    def since(self) -> dict[str, float]:
+        """Return the CPU seconds of the slowest server, of all on the busiest core, and of all."""
+        used = {each.pid: server_seconds(each) - then for each, then in self._before.items()}
+        cores: dict[int, float] = {}
+        for pid, seconds in used.items():
+            core = self._places.get(pid, -pid)
+            cores[core] = cores.get(core, 0.0) + seconds
+        busiest, slowest = max(cores.values()), max(used.values())
+        return {"server_cpu": busiest, "node_cpu": slowest, "all_cpu": sum(used.values())}
+
+
+def placement() -> str:
+    """Say where ``apart()`` keeps what."""
+    *others, last = sorted(_cores())
+    cores = ", ".join(map(str, others or [last]))
+    return f"clients on core {last}, servers on {'core' if len(others) < 2 else 'cores'} {cores}"
+
+
+def _cores() -> set[int]:
+    """Return the cores that this process may use; a made-up one where the system does not say."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
 
 
 @contextmanager
-def _kept(server: int, its: Choose, ours: Choose) -> Iterator[None]:
+def _kept(places: Places) -> Iterator[Places]:
+    """Keep processes on cores, and let them go afterwards."""
     if not hasattr(os, "sched_setaffinity"):
-        yield
+        yield {}
         return
-    before = {pid: os.sched_getaffinity(pid) for pid in (0, server)}
+    before = {pid: os.sched_getaffinity(pid) for pid in places}
     try:
-        os.sched_setaffinity(0, {ours(before[0])})
-        os.sched_setaffinity(server, {its(before[0])})
-        yield
+        for pid, core in places.items():
+            os.sched_setaffinity(pid, {core})
+        yield places
     finally:
         for pid, cores in before.items():
             with suppress(ProcessLookupError):

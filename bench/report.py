@@ -1,7 +1,8 @@
 """Write the benchmarks' page, ``docs/benchmarks.md``, and a page of HTML with charts.
 
 ``docs/benchmarks.svg`` is the chart at its top, which the README shows as well. The page of HTML,
-``benchmarks.html``, is beside the results and is not published.
+``benchmarks.html``, is beside the results and is not published. If ``scale.py`` was run, the
+figures in the guide to large loads, ``docs/guides/scale.md``, become its results.
 
 The results are those of ``python bench/run.py``, a file for each script. Scripts that were not run,
 and rows that could not be measured, say so. Only what ``machine.json`` has about the machine is
@@ -14,10 +15,12 @@ published, without paths and the machine's name.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from pages.charts import picture
-from pages.data import Results
+from pages.data import NotMeasured, Results
+from pages.guide import updated
 from pages.html import html
 from pages.markdown import markdown
 from pages.sections import GROUPS, PICTURE
@@ -25,6 +28,7 @@ from pages.sections import GROUPS, PICTURE
 __all__ = ["write"]
 
 ROOT = Path(__file__).parent.parent
+GUIDE = Path("guides") / "scale.md"
 
 
 def write(folder: Path, output: Path) -> list[Path]:
@@ -33,7 +37,8 @@ def write(folder: Path, output: Path) -> list[Path]:
     Args:
         folder: has ``NAME.json``, ``NAME.missing.json`` and ``machine.json``;
             ``benchmarks.html`` is written here.
-        output: the folder for ``benchmarks.md`` and ``benchmarks.svg``.
+        output: the folder for ``benchmarks.md`` and ``benchmarks.svg``; its guide is renewed if
+            it has one.
 
     Returns:
         The files that were written.
@@ -46,6 +51,12 @@ def write(folder: Path, output: Path) -> list[Path]:
     }
     if chart:
         made[output / "benchmarks.svg"] = picture(chart)
+    guide = output / GUIDE
+    if guide.exists():
+        try:
+            made[guide] = updated(guide.read_text(encoding="utf-8"), results)
+        except NotMeasured as error:
+            print(f"{guide.name} keeps its figures: {error}", file=sys.stderr)
     output.mkdir(parents=True, exist_ok=True)
     for path, text in made.items():
         path.write_text(text, encoding="utf-8")

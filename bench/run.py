@@ -83,6 +83,9 @@ BENCHMARKS = {
     "shares": Benchmark("shares", smoke="--rounds 1 --iterations 1"),
     "past": Benchmark("past", smoke="--rounds 1 --rows 2000"),
     "rdb": Benchmark("rdb", smoke="--rounds 1 --rows 2000"),
+    "scale": Benchmark(
+        "scale", smoke="--rounds 1 --commands 5000 --most 5000 --repeat 1 --rows 2000 --primaries 3"
+    ),
     "stall": Benchmark("stall", smoke="--rounds 1 --rows 2000"),
     "ways": Benchmark("ways", smoke="--rounds 1 --rows 2000"),
     "peers": Benchmark("peers", smoke="--rounds 1 --commands 2000 --rows 2000"),

@@ -186,7 +186,7 @@ def print_goals(results: Sequence[Result]) -> None:
     """Print the goals that these results are for."""
     found = Results()
     for row in results:
-        found.add(row.table, row)
+        found.add(row.table.partition(" ")[0], row)
     for verdict in map(partial(judge, results=found), GOALS):
         if measured := verdict.measured:
             goal, sign = verdict.goal, "at most" if verdict.goal.at_most else "at least"

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from statistics import median
-
-from results import Result
+from dataclasses import dataclass
 
 from .data import NotMeasured, Results
+from .measures import (
+    Measured,
+    by_rdb_file,
+    by_server_cpu,
+    client_cpu,
+    cost_of_more,
+    faster,
+    growth,
+    longer,
+    megabytes,
+    nanoseconds,
+    of_server_cpu,
+    peak,
+    rate,
+    whole_cluster,
+)
 
-__all__ = ["GOALS", "Goal", "Measured", "Verdict", "faster", "judge", "of_values", "quotient"]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A figure, its least and its greatest value.
-
-    Attributes:
-        operations: how many it was measured with, where that matters.
-    """
-
-    figure: float
-    low: float
-    high: float
-    operations: int = 0
+__all__ = ["GOALS", "HELD", "Goal", "Verdict", "judge"]
 
 
 @dataclass(frozen=True)
@@ -78,79 +77,6 @@ def judge(goal: Goal, results: Results) -> Verdict:
     figure = measured.figure
     good = figure <= goal.bound if goal.at_most else figure >= goal.bound
     return Verdict(goal, "reached" if good else "missed", measured)
-
-
-def of_values(values: list[float], operations: int = 0) -> Measured:
-    if not values:
-        raise NotMeasured("the results do not have the values it is computed from")
-    return Measured(median(values), min(values), max(values), operations)
-
-
-def quotient(above: Result, below: Result, detail: str = "") -> Measured:
-    """Divide the values of one row by those of another.
-
-    A ratio is taken in each round that both took part in.
-    """
-    over, under = above.by_round(detail), below.by_round(detail)
-    return of_values([over[number] / under[number] for number in over if under.get(number)])
-
-
-def per_operation(row: Result) -> Result:
-    """Return the row with the time per operation, since contenders may do different numbers."""
-    values = [value / row.operations for value in row.values]
-    aside = [(value / row.operations, details) for value, details in row.aside]
-    return replace(row, operations=1, values=values, aside=aside)
-
-
-def faster(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
-    """Return what computes our rate / another's rate."""
-
-    def measure(results: Results) -> Measured:
-        rows = (results.find(file, other), results.find(file, ours))
-        return quotient(*map(per_operation, rows))
-
-    return measure
-
-
-def longer(file: str, table: str, ours: str, other: str) -> Callable[[Results], Measured]:
-    """Return what computes our time / another's time."""
-    return lambda results: quotient(
-        results.find(file, ours, table=table), results.find(file, other, table=table)
-    )
-
-
-def peak(file: str, row: str, detail: str = "") -> Callable[[Results], Measured]:
-    """Return what finds the greatest of all rounds, in MiB: of the values or of a detail."""
-
-    def measure(results: Results) -> Measured:
-        found = results.find(file, row)
-        sizes = [x / 2**20 for x in (found.by_round(detail).values() if detail else found.values)]
-        return replace(of_values(sizes, found.operations), figure=max(sizes))
-
-    return measure
-
-
-def by_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
-    """Return what computes wall time / server CPU time."""
-
-    def measure(results: Results) -> Measured:
-        found = results.find(file, row)
-        pairs = zip(found.values, found.of("server_cpu"), strict=True)
-        return of_values([value / cpu for value, cpu in pairs], found.operations)
-
-    return measure
-
-
-def nanoseconds(file: str, row: str) -> Callable[[Results], Measured]:
-    """Return what computes the time per operation."""
-    return lambda results: of_values([x * 1e9 for x in results.find(file, row).values])
-
-
-def client_cpu(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
-    """Return what computes our CPU time / another's."""
-    return lambda results: quotient(
-        results.find(file, ours), results.find(file, other), "client_cpu"
-    )
 
 
 FILE = "`redis-cli --pipe` with a ready file"
@@ -217,17 +143,6 @@ def columns_goals() -> list[Goal]:
         )
         for kind, row, name, bound in wanted
     ]
-
-
-def of_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
-    """Return what computes client CPU time / server CPU time."""
-
-    def measure(results: Results) -> Measured:
-        found = results.find(file, row)
-        pairs = zip(found.of("client_cpu"), found.of("server_cpu"), strict=True)
-        return of_values([client / server for client, server in pairs], found.operations)
-
-    return measure
 
 
 def past_goals() -> list[Goal]:
@@ -297,23 +212,6 @@ def past_goals() -> list[Goal]:
     return rates + cpu + late
 
 
-def megabytes(results: Results) -> Measured:
-    """Compute the MB/s at which an RDB file is written."""
-    row = results.find("rdb", "written")
-    pairs = zip(row.of("bytes"), row.values, strict=True)
-    return of_values([size / 1e6 / value for size, value in pairs], row.operations)
-
-
-def by_rdb_file(results: Results) -> Measured:
-    """Compute the time of a live load / that of writing an RDB file and reading it at start."""
-    written, read, live = (
-        results.find("rdb", row) for row in ("written", "read at start", "live load")
-    )
-    rounds = zip(*(row.by_round().items() for row in (live, written, read)), strict=True)
-    ratios = [live / (written + read) for (_, live), (_, written), (_, read) in rounds]
-    return of_values(ratios, live.operations)
-
-
 def rdb_goals() -> list[Goal]:
     area = "RDB file"
     peaks = peak("rdb", "written", "peak_bytes")
@@ -356,6 +254,43 @@ def lists_goals() -> list[Goal]:
             bound,
         )
         for kind, ours, other, bound in wanted
+    ]
+
+
+def scale_goals() -> list[Goal]:
+    area, few, more = "Scale", "1,000,000 into a sink", "100,000,000 into a sink"
+    floor = "CPU time of the slowest node, or time of three `redis-cli --pipe`"
+    cluster = [
+        Goal(
+            area,
+            f"1,000,000 {source} into 3+3 nodes of a cluster, time / {floor}",
+            "scale",
+            whole_cluster(f"3+3 fastresp {source}", "3+3 redis-cli --pipe"),
+            1.05,
+            at_most=True,
+            operations=1_000_000,
+        )
+        for source in ("rows", "columns")
+    ]
+    sinks = [
+        Goal(
+            area,
+            f"SET of 8 bytes from columns into sinks, {where}",
+            "scale",
+            rate("scale", "scale lanes", f"columns, 8 bytes, {where}"),
+            10,
+            "million/s",
+            operations=1_000_000,
+        )
+        for where in ("no cluster", "1 node", "2 nodes", "4 nodes", "8 nodes")
+    ]
+    cost = "CPU time per command, 100,000,000 commands against 1,000,000"
+    memory = "greatest memory, 100,000,000 commands less 1,000,000"
+    return [
+        *cluster,
+        *sinks,
+        Goal(area, cost, "scale", cost_of_more(more, few), 1.05, at_most=True),
+        Goal(area, memory, "scale", growth(more, few), 8, "MiB", at_most=True),
     ]
 
 
@@ -411,6 +346,7 @@ GOALS: tuple[Goal, ...] = (
         for what, bound in (("fastresp --help", 7.5), ("fastresp load, one row", 12.5))
     ),
     *lists_goals(),
+    *scale_goals(),
     Goal(
         "Users",
         "10,000 users by `iter_replies`, against a redis-py pipeline with hiredis",

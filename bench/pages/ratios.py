@@ -18,7 +18,7 @@ from .data import (
     Row,
     Table,
 )
-from .goals import Measured, per_operation, quotient
+from .measures import Measured, per_operation, quotient
 from .source_figures import (
     CONNECTING,
     CUMULATIVE_GAIN,

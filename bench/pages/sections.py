@@ -28,6 +28,7 @@ from .ratios import (
     workflow,
     workflow_bars,
 )
+from .scale import SCALE
 from .source_figures import (
     PING,
     PING_RUBY,
@@ -431,4 +432,4 @@ PICTURE = bars(
     server=True,
 )
 
-GROUPS = (REPORT_2018, IN_ACTION, PIPELINES, OTHERS, PARTS)
+GROUPS = (REPORT_2018, IN_ACTION, PIPELINES, OTHERS, SCALE, PARTS)

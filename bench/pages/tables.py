@@ -16,7 +16,7 @@ from .data import (
     Row,
     Table,
 )
-from .goals import Measured, per_operation, quotient
+from .measures import Measured, per_operation, quotient
 from .source_figures import Figure
 
 __all__ = [
@@ -57,7 +57,7 @@ class Column:
 # Where the system counts CPU time in ticks, fewer than these say nothing.
 TICK_S, LEAST_TICKS = 0.01, 10
 # Tables in which every row that does not name redis-py is fastresp's.
-OURS = ("users", "memory", "load")
+OURS = ("users", "memory", "load", "scale lanes", "scale commands")
 
 
 def is_ours(row: Result) -> bool:

@@ -21,12 +21,10 @@ from .data import (
 from .goals import (
     GOALS,
     HELD,
-    Measured,
     Verdict,
-    by_server_cpu,
     judge,
-    quotient,
 )
+from .measures import Measured, by_server_cpu, quotient
 from .source_figures import SOURCES
 from .tables import ranged, speed, times
 

@@ -19,7 +19,7 @@ from places import BENCH
 sys.path.append(str(BENCH))
 
 import run as bench_run
-from pages.goals import quotient
+from pages.measures import quotient
 from results import Result, load, merged, save
 
 # A script of benchmarks: argv says how it ends, and has the options that run.py adds.

@@ -12,7 +12,8 @@ sys.path.append(str(BENCH))
 
 from bench_results import missing, result
 from pages.data import Results
-from pages.goals import HELD, Goal, faster, judge, of_values
+from pages.goals import HELD, Goal, judge
+from pages.measures import faster, of_values
 from pages.text import goals_table, summary
 from results import save
 

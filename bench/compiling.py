@@ -1,0 +1,41 @@
+"""Compile the programs in C that benchmarks use."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["NotAvailable", "compiled"]
+
+
+class NotAvailable(Exception):
+    """The program cannot be compiled here; the message says why."""
+
+
+@contextmanager
+def compiled(source: Path, flags: Sequence[str] = (), lacking: str = "") -> Iterator[Path]:
+    """Compile a program into a temporary folder, which is removed at the end.
+
+    Args:
+        source: the file, in C.
+        flags: for the compiler and the linker.
+        lacking: what is missing if this fails, for the message.
+
+    Raises:
+        NotAvailable: there is no compiler, or it fails.
+    """
+    if shutil.which("cc") is None:
+        raise NotAvailable("no C compiler was found (Debian: apt install gcc)")
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / source.stem
+        command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), *flags]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            lines = done.stderr.splitlines()
+            why = next((line for line in lines if "error" in line or "cannot find" in line), "")
+            raise NotAvailable(f"{lacking or f'{source.name} does not compile'}: {why}")
+        yield program

@@ -1,0 +1,165 @@
+"""One loader process for ``scale.py``: load SETs from a source of any length, and report the cost.
+
+The source repeats a block of rows, so it needs no more memory for 10^8 commands than for 10^5:
+tuples that are there already, or one Arrow batch that a RecordBatchReader returns again and again.
+Each key is ``key:`` and 8 digits. A first load of 1,000 commands imports what a load needs and is
+not measured. Then the program prints ``ready``, and begins when it reads a line or the end of its
+input.
+
+    python bench/loader.py redis://127.0.0.1:6379 columns 1000000 --loads 3 </dev/null
+
+At the end it prints JSON of all measured loads together: ``seconds`` (wall time), ``cpu`` (seconds
+of this process, all threads), ``commands`` and ``bytes`` that were acknowledged, and where Linux
+says so, ``start`` and ``peak``, the memory before the loads and its greatest, in bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain, islice, repeat
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from results import Result
+
+import fastresp
+
+__all__ = ["BLOCK", "SOURCES", "Loader", "add", "rows"]
+
+# Rows in a block: an Arrow batch of usual size.
+BLOCK = 100_000
+FIRST = 1_000
+SOURCES = ("rows", "columns")
+DETAILS = (
+    *("seconds", "start", "peak", "command_bytes"),
+    *("server_cpu", "node_cpu", "all_cpu", "key_bytes", "free"),
+)
+
+
+class Loader:
+    """Start a loader process, and wait until it is ready.
+
+    Args:
+        url: of the server, or of a node of a cluster.
+        source: ``"rows"`` or ``"columns"``.
+        commands: in each load.
+        **options: of the program: ``value``, ``block``, ``loads``.
+    """
+
+    def __init__(self, url: str, source: str, commands: int, **options: int) -> None:
+        named = [f"--{name}={value}" for name, value in options.items()]
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, url, source, str(commands), *named],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def run(self) -> dict[str, Any]:
+        """Let it load; return what it reports.
+
+        Raises:
+            SystemExit: it failed.
+        """
+        printed, complaint = self._process.communicate("\n")
+        if self._process.returncode:
+            raise SystemExit(f"the loader failed: {complaint.strip()[-500:]}")
+        return json.loads(printed)
+
+
+def add(result: Result, number: int, value: float, facts: dict[str, Any]) -> None:
+    """Add the value of a round, with what a loader and the CPU times of the servers say.
+
+    Args:
+        facts: of one load.
+    """
+    details = {name: facts[name] for name in DETAILS if name in facts}
+    result.add(value, round=number, client_cpu=facts["cpu"], **details)
+
+
+def rows(count: int, value_bytes: int) -> list[tuple[str, str]]:
+    """Return rows with distinct keys."""
+    return [(f"key:{number:08}", "x" * value_bytes) for number in range(count)]
+
+
+def source(kind: str, block: int, value_bytes: int) -> tuple[str, Callable[[int], Any]]:
+    """Return the template, and what makes a source of that many commands."""
+    ready = rows(block, value_bytes)
+    if kind == "rows":
+        return "SET {0} {1}", lambda count: islice(chain.from_iterable(repeat(ready)), count)
+    import pyarrow as pa
+
+    keys, values = zip(*ready, strict=True)
+    batch = pa.record_batch({"key": keys, "value": values})
+
+    def batches(count: int) -> Iterator[Any]:
+        yield from repeat(batch, count // block)
+        yield batch.slice(0, count % block)
+
+    return "SET {key} {value}", lambda count: pa.RecordBatchReader.from_batches(
+        batch.schema, batches(count)
+    )
+
+
+def memory(name: str) -> int:
+    """Return a size of this process in bytes, such as VmHWM; 0 if the system does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
+
+
+def forget_peak() -> None:
+    """Let the peak of the memory begin anew. Source: proc(5), clear_refs."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def main() -> None:
+    """Load, and print what it took."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("server", help="URL of a server, or of a node of a cluster")
+    parser.add_argument("source", choices=SOURCES)
+    parser.add_argument("commands", type=int, help="commands in each load")
+    parser.add_argument("--value", type=int, default=129, help="bytes in a value")
+    parser.add_argument("--block", type=int, default=BLOCK, help="rows that are repeated")
+    parser.add_argument("--loads", type=int, default=1, help="loads, one after another")
+    args = parser.parse_args()
+    template, make = source(args.source, min(args.block, args.commands), args.value)
+
+    def load(count: int) -> fastresp.Report:
+        return fastresp.mass_insert(make(count), template, server=args.server, transport="socket")
+
+    forget_peak()
+    start = memory("VmRSS")
+    load(min(FIRST, args.commands))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    facts = {"seconds": 0.0, "cpu": 0.0, "commands": 0, "bytes": 0}
+    for _ in range(args.loads):
+        gc.collect()  # objects of the last load refer to each other
+        begun, used = perf_counter(), process_time()
+        report = load(args.commands)
+        facts["seconds"] += perf_counter() - begun
+        facts["cpu"] += process_time() - used
+        facts["commands"] += report.replies
+        facts["bytes"] += report.bytes_sent
+    if start:
+        facts |= {"start": start, "peak": memory("VmHWM")}
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main()

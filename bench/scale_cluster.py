@@ -1,0 +1,206 @@
+"""A load of a whole local cluster beside ``redis-cli --pipe`` for each node, for ``scale.py``.
+
+1,000,000 SETs with distinct keys and values of 129 bytes go into clusters of 3 to 12 primaries, and
+of 3 with a replica each, in turn:
+
+- ``fastresp``: one loader process with ``mass_insert``, from rows or from columns;
+- ``redis-cli --pipe``: one ``redis-cli --pipe`` for each primary, at the same time, each reading a
+  ready file of the commands for its node. A value is the time until the last has ended.
+
+Clients have the last core; the nodes share the others, with two cores the first. So a load cannot
+take less time than the nodes of a core together take CPU time (``server_cpu``), and it takes no
+more if they never wait for the client. The CPU time of the slowest node is ``node_cpu``. With
+``--free`` the system places all. The nodes are emptied before each load. After it each primary must
+have the keys of its slots, and each replica as many; ``key_bytes`` is the memory of a key.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import astuple, dataclass
+from functools import partial
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from time import perf_counter
+from typing import Any, Self
+
+import redis
+from cores import CpuTimes, Places, apart
+from loader import SOURCES, Loader, add, rows
+from results import Result
+from turns import cpu_seconds, show
+
+from fastresp import dump
+from fastresp.resp.slots import SLOTS
+from fastresp.server.programs import find_program
+
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
+
+from local_cluster import LocalCluster, free_port
+
+__all__ = ["ROWS", "Setup", "free_port", "measure_clusters"]
+
+ROWS = 1_000_000
+VALUE = 129
+TABLE = "scale cluster"
+# A busy machine must not make a node look dead.
+NODE_TIMEOUT_MS = 60_000
+SYNC_MS = 30_000
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A cluster: its primaries, and the replicas of each."""
+
+    primaries: int
+    replicas: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.primaries}+{self.primaries * self.replicas}"
+
+
+class Shares:
+    """Files with the commands for each node, in a ``with`` statement.
+
+    Attributes:
+        files: one for each primary.
+        keys: how many keys each has.
+    """
+
+    def __init__(self, primaries: int, count: int) -> None:
+        self._primaries = primaries
+        self._count = count
+
+    def __enter__(self) -> Self:
+        from redis.crc import key_slot
+
+        first = [number * SLOTS // self._primaries for number in range(self._primaries)]
+        shares: list[list[tuple[str, str]]] = [[] for _ in first]
+        for row in rows(self._count, VALUE):
+            shares[bisect_right(first, key_slot(row[0].encode())) - 1].append(row)
+        self.keys = [len(share) for share in shares]
+        self._folder = tempfile.TemporaryDirectory()
+        self.files = [Path(self._folder.name) / f"{number}.resp" for number in range(len(shares))]
+        for share, file in zip(shares, self.files, strict=True):
+            dump(share, "SET {0} {1}", file)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._folder.cleanup()
+
+
+class Cluster:
+    """The ways to load a running cluster.
+
+    Args:
+        cluster: was started.
+        setup: its primaries and replicas.
+        shares: the commands of each primary.
+        places: the core of each node.
+    """
+
+    def __init__(self, cluster: LocalCluster, setup: Setup, shares: Shares, places: Places) -> None:
+        self._cluster = cluster
+        self._setup = setup
+        self._shares = shares
+        self._places = places
+        self._empty_bytes = 0
+        for client in cluster.clients:
+            client.config_set("cluster-node-timeout", NODE_TIMEOUT_MS)
+
+    def load(self, source: str) -> dict[str, Any]:
+        """Load with one loader process; return what it reports, and the CPU times of the nodes."""
+        count = sum(self._shares.keys)
+        loader = Loader(self._cluster.url, source, count, value=VALUE, block=count)
+        self._empty()  # of what the loader has loaded first
+        times = self._times()
+        return loader.run() | times.since()
+
+    def load_directly(self, program: str) -> dict[str, Any]:
+        """Load with a redis-cli for each node; return the same."""
+        self._empty()
+        times, used, begun = self._times(), cpu_seconds(None)[1], perf_counter()
+        running = []
+        for port, path in zip(self._cluster.ports, self._shares.files, strict=False):
+            with open(path, "rb") as file:
+                command = [program, "-p", str(port), "--pipe"]
+                running.append(Popen(command, stdin=file, stdout=DEVNULL, stderr=DEVNULL))
+        codes = [process.wait() for process in running]
+        facts = {"seconds": perf_counter() - begun, "cpu": cpu_seconds(None)[1] - used}
+        if any(codes):
+            raise SystemExit(f"{program} --pipe failed with exit code {max(codes)}")
+        return facts | times.since()
+
+    def check(self, row: str) -> float:
+        """Return the memory of a key in bytes; end the program unless each node has its keys."""
+        self._wait()
+        sizes = [client.dbsize() for client in self._cluster.clients]
+        # The replicas of all primaries follow in the same order.
+        expected = self._shares.keys * (1 + self._setup.replicas)
+        if sizes != expected:
+            raise SystemExit(f"{row}: the nodes have {sizes} keys instead of {expected}")
+        return (self._memory() - self._empty_bytes) / sum(self._shares.keys)
+
+    def _empty(self) -> None:
+        """Delete all keys, on the replicas as well."""
+        for client in self._primaries():
+            client.execute_command("FLUSHALL", "SYNC")
+        self._wait()
+        self._empty_bytes = self._memory()
+
+    def _wait(self) -> None:
+        """Wait until the replicas have what their primaries have."""
+        for client in self._primaries():
+            if client.execute_command("WAIT", self._setup.replicas, SYNC_MS) < self._setup.replicas:
+                raise SystemExit(f"{self._setup}: a replica has not followed for {SYNC_MS} ms")
+
+    def _memory(self) -> int:
+        """Return the memory that all primaries use, in bytes."""
+        infos: list[Any] = [client.info("memory") for client in self._primaries()]
+        return sum(info["used_memory"] for info in infos)
+
+    def _primaries(self) -> list[redis.Redis]:
+        return self._cluster.clients[: self._setup.primaries]
+
+    def _times(self) -> CpuTimes:
+        return CpuTimes([node.process.pid for node in self._cluster.nodes], self._places)
+
+
+def measure_clusters(
+    setups: Sequence[Setup], count: int, rounds: int, *, free: bool = False
+) -> list[Result]:
+    """Load clusters in each way, in rounds.
+
+    Args:
+        setups: the clusters, one after another.
+        count: number of rows.
+        rounds: how many loads in each way.
+        free: let the system place nodes and clients.
+    """
+    return [row for setup in setups for row in _measure_cluster(setup, count, rounds, free)]
+
+
+def _measure_cluster(setup: Setup, count: int, rounds: int, free: bool) -> list[Result]:
+    program = find_program("cli", "FASTRESP_CLI", wheels=False)
+    ours = {source: Result(TABLE, f"{setup} fastresp {source}", "", count) for source in SOURCES}
+    direct = Result(TABLE, f"{setup} redis-cli --pipe", "", count)
+    if program is None:
+        direct.reason = "there is no redis-cli on the PATH"
+    with Shares(setup.primaries, count) as shares, LocalCluster(*astuple(setup)) as running:
+        pids = [node.process.pid for node in running.nodes]
+        with nullcontext({}) if free else apart(pids) as places:
+            cluster = Cluster(running, setup, shares, places)
+            ways = [(ours[source], partial(cluster.load, source)) for source in SOURCES]
+            if program is not None:
+                ways.append((direct, partial(cluster.load_directly, str(program))))
+            for number in range(1, rounds + 1):
+                for result, load in ways:
+                    show(f"round {number} of {rounds}: {result.row}")
+                    facts = load() | {"free": int(free)}
+                    facts["key_bytes"] = cluster.check(result.row)
+                    add(result, number, facts["seconds"], facts)
+    return [*ours.values(), direct]

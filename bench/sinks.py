@@ -1,0 +1,115 @@
+"""Run sinks, servers that count commands and keep nothing (``sink.c``), for ``scale.py``.
+
+python bench/sinks.py 4      # a cluster of four, until Ctrl-C
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any, Self
+
+import redis
+from compiling import NotAvailable, compiled
+
+from fastresp.resp.slots import SLOTS
+
+__all__ = ["SINK", "Sinks"]
+
+SINK = Path(__file__).with_name("sink.c")
+# A connection waits here until its sink has started.
+BACKLOG = 128
+END_S = 10
+
+
+class Sinks:
+    """Run sinks on the loopback, in a ``with`` statement.
+
+    Args:
+        program: the compiled ``sink.c``.
+        nodes: number of sinks, which are a cluster; 0 for a single one that is none.
+
+    Attributes:
+        url: of the first.
+        pids: of all.
+        printed: at the end, what each printed.
+
+    Raises:
+        SystemExit: at the end, if a sink has found an error in what it received.
+    """
+
+    def __init__(self, program: Path, nodes: int = 0) -> None:
+        self.program = program
+        self.nodes = nodes
+
+    def __enter__(self) -> Self:
+        self.processes: list[Popen[str]] = []
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        self.pids = [process.pid for process in self.processes]
+        self.url = f"redis://127.0.0.1:{self.ports[0]}"
+        return self
+
+    def _start(self) -> None:
+        with ExitStack() as stack:  # closes our copies of the sockets
+            sockets = [
+                stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
+                for _ in range(max(self.nodes, 1))
+            ]
+            self.ports = [each.getsockname()[1] for each in sockets]
+            first = [number * SLOTS // len(sockets) for number in range(len(sockets) + 1)]
+            slots = [
+                f"{first[number]}-{first[number + 1] - 1}={port}"
+                for number, port in enumerate(self.ports[: self.nodes])
+            ]
+            for each in sockets:
+                self.processes.append(
+                    Popen([self.program, *slots], stdin=each, stdout=PIPE, stderr=PIPE, text=True)
+                )
+
+    def __exit__(self, *error: object) -> None:
+        self.printed: list[str] = []
+        complaints = []
+        for process in self.processes:
+            process.terminate()
+            printed, words = process.communicate(timeout=END_S)
+            self.printed.append(printed)
+            if process.returncode:
+                complaints.append(words.strip() or f"exit code {process.returncode}")
+        if complaints:
+            raise SystemExit("; ".join(complaints))
+
+    def received(self) -> tuple[int, int]:
+        """Return how many commands all have received so far, and how many bytes these have."""
+        commands = size = 0
+        for port in self.ports:
+            with redis.Redis(port=port, protocol=2) as client:
+                info: Any = client.info()
+            commands += info["sink_commands"]
+            size += info["sink_bytes"]
+        return commands, size
+
+
+def main() -> None:
+    """Run sinks until a Ctrl-C, and print what they received."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("nodes", type=int, help="nodes of a cluster; 0 for one server without")
+    nodes = parser.parse_args().nodes
+    try:
+        with compiled(SINK) as program, Sinks(program, nodes) as sinks:
+            print(f"load into {sinks.url}; Ctrl-C ends", flush=True)
+            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    except NotAvailable as error:
+        raise SystemExit(f"not available: {error}") from None
+    print("\n".join(sinks.printed))
+
+
+if __name__ == "__main__":
+    main()
