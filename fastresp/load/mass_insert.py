@@ -239,7 +239,7 @@ def _sending(
     chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
 ) -> Steps[None]:
     """Send chunk after chunk until the source ends or the load is stopped."""
-    while not carrier.report.stopped:
+    while not carrier.so_far.stopped:
         try:
             chunk = yield from next_chunk(chunks, carrier.lanes)
         except LostConnection:  # noticed while waiting for an async source
@@ -252,7 +252,7 @@ def _sending(
         yield from _following(chunks, carrier, show, end=chunk is None)
         if chunk is None:
             break
-        carrier.report.skipped = chunks.writer.skipped
+        carrier.so_far.skipped = chunks.writer.skipped
         if show is not None:
             show(carrier.report)
 
@@ -277,7 +277,7 @@ def _following(
         return
     if end:
         yield from carrier.draining()
-    while (lanes.unsettled if end else lanes.due) and not carrier.report.stopped:
+    while (lanes.unsettled if end else lanes.due) and not carrier.so_far.stopped:
         if (yield from carrier.preparing()):
             for chunk in chunks.made():
                 lanes.set_aside(chunk)

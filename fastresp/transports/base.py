@@ -196,6 +196,11 @@ class Transport:
         raise NotImplementedError
 
     @property
+    def so_far(self) -> Report:
+        """The report, of which only what is not counted is up to date, such as ``stopped``."""
+        return self.report
+
+    @property
     def running(self) -> bool:
         """Whether a connection is open."""
         raise NotImplementedError

@@ -60,6 +60,10 @@ class SocketTransport(Transport):
         return self.lanes.report
 
     @property
+    def so_far(self) -> Report:
+        return self.lanes.so_far
+
+    @property
     def running(self) -> bool:
         return self.lanes.running
 
