@@ -68,6 +68,8 @@ class Server:
     ) -> None:
         self.reading = reading
         self.nodes = nodes
+        # In a cluster, ``open_all()`` connects only to the node of this slot.
+        self.slot: int | None = None
         self.rehearsal = rehearsal_of(template)
         # Commands to try, whose refusal is no error.
         self.wishes: list[tuple[bytes, ...]] = []
@@ -189,8 +191,10 @@ class Server:
             first, answers = self._open_first(each, opening)
             if answers.topology is not None:
                 first.disconnect()
-                servers = self.nodes_of(answers.topology.nodes, count)
-                return self._open_nodes(servers, each, opening), answers
+                nodes = answers.topology.nodes
+                if self.slot is not None:
+                    nodes = [answers.topology.node_of(self.slot, str(self))]
+                return self._open_nodes(self.nodes_of(nodes, count), each, opening), answers
             self._load_scripts(first)
             if count == 1:
                 return [first], answers
