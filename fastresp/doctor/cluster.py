@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from ..outcome.errors import TransportError
 from ..server.cluster import topology_of
-from ..server.opening import AT_ONCE
 from ..server.settings import Server
-from ..server.threads import in_thread
 from .questions import Questions, text_of
 
-__all__ = ["REACH_S", "Cluster", "Primary", "in_parallel", "open_slots", "read_cluster"]
-
-T = TypeVar("T")
-R = TypeVar("R")
+__all__ = ["REACH_S", "Cluster", "Primary", "open_slots", "read_cluster"]
 
 # How long a node may take to accept a connection, and to answer each question.
 REACH_S = 3.0
@@ -96,25 +90,3 @@ def open_slots(questions: Questions) -> list[int]:
     lines = text_of(reply or b"").splitlines()
     own = next((line for line in lines if "myself" in line), "")
     return sorted(map(int, OPEN_SLOT.findall(own)))
-
-
-def in_parallel(items: Sequence[T], function: Callable[[T], R]) -> list[R | TransportError]:
-    """Call a function for each item in a few threads; return what each call returns or raises.
-
-    Raises:
-        Exception: any other exception of a call.
-    """
-    results: list[R | TransportError | None] = [None] * len(items)
-    left = iter(range(len(items)))
-
-    def work() -> None:
-        for at in left:
-            try:
-                results[at] = function(items[at])
-            except TransportError as error:
-                results[at] = error
-
-    tasks = [in_thread(work) for _ in range(min(len(items), AT_ONCE))]
-    for task in tasks:
-        task.result()
-    return results  # type: ignore[return-value]

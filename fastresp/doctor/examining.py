@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from ..outcome.errors import TransportError
-from .cluster import REACH_S, Cluster, Primary, in_parallel, open_slots
+from ..server.threads import in_parallel
+from .cluster import REACH_S, Cluster, Primary, open_slots
 from .facts import Facts, read_facts
 from .findings import Findings
 from .measure import Announce, measure

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..outcome.excerpts import shown_reply
 from ..replies.iter_replies import iter_replies
-from ..server.settings import ServerLike
+from ..server.settings import Server, ServerLike
 
 __all__ = ["CommandInfo", "command_info", "deleting"]
 
@@ -74,7 +74,7 @@ class CommandInfo:
 
 
 def command_info(
-    names: Iterable[str], server: ServerLike, *, timeout: float | None
+    names: Iterable[str], server: ServerLike | Server, *, timeout: float | None
 ) -> dict[str, CommandInfo | None] | None:
     """Ask a server about commands; None if it does not say.
 
