@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..server.settings import Server, ServerLike
+from ..server.settings import Server, ServerLike, one_server
 from .client_rules import CLIENT_RULES
 from .cluster import Cluster, read_cluster
 from .cluster_rules import CLUSTER_RULES, grouped
@@ -125,7 +125,7 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
     Raises:
         TransportError: the server can't be used, or the connection was lost.
     """
-    where = _server(server)
+    where = one_server(server, reading=True)
     with understanding(where):
         with _questions(where) as questions:
             announce("reading")
@@ -156,7 +156,7 @@ def watch(
     """
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"seconds must be a finite number above 0, not {seconds}")
-    where = _server(server)
+    where = one_server(server, reading=True)
     with understanding(where), _questions(where) as questions:
         info = questions.info()
         cluster = read_cluster(where, questions, info)
@@ -182,13 +182,6 @@ def _diagnose_all(facts: Facts, examined: Examined) -> Diagnosis:
     verdicts = [verdict for verdict in whole if verdict is not None]
     verdicts += grouped({place: each.verdicts for place, each in nodes.items()})
     return Diagnosis(facts, None, None, in_order(verdicts), cluster, nodes)
-
-
-def _server(like: ServerLike) -> Server:
-    """Return the settings of one server; of a cluster client, those of one of its nodes."""
-    server = Server(like, reading=True, nodes=True)
-    server.nodes = False
-    return server
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from .opening import Opening
 from .rehearsal import rehearsal_of
 from .url_or_client import ServerLike, pool_of
 
-__all__ = ["Server", "ServerLike", "as_server", "topology_from"]
+__all__ = ["Server", "ServerLike", "as_server", "one_server", "topology_from"]
 
 # A running server answers a connection and a PING well within this time.
 ASK_TIMEOUT_S = 5.0
@@ -39,6 +39,15 @@ def as_server(
 ) -> Server:
     """Return the settings of a server, for the commands of a template; ``nodes`` as for Server."""
     return like if isinstance(like, Server) else Server(like, template=template, nodes=nodes)
+
+
+def one_server(like: ServerLike | Server, *, reading: bool = False) -> Server:
+    """Return the settings of one server, also if it is a node of a cluster, or a cluster client."""
+    if isinstance(like, Server):
+        return like
+    server = Server(like, reading=reading, nodes=True)
+    server.nodes = False
+    return server
 
 
 class Server:
