@@ -64,7 +64,8 @@ It makes up to {WRITES:,} writes, which also go to replicas and the append-only
 file: SET of 100 bytes on 100 keys, and one list (MULTI, RPUSH, EXPIRE, EXEC),
 which it reads with LRANGE. The keys start with {SCRATCH}<random>:,
 expire after a minute, and are removed with DEL at the end. In all, that is 5 MB
-on the wire and less than 1 MB of memory. Your settings and keys are not changed.
+on the wire and less than 1 MB of memory. Your settings and keys are not
+changed.
 The writes count toward the server's next save (BGSAVE). If they would trigger
 it within {WRITING_S:.0f} s, by its `save` points, and the server holds more than
 {SMALL_BYTES >> 20} MiB, the doctor writes nothing. If the server refuses to report its save
