@@ -102,7 +102,7 @@ DRY_RUN = """\
 | `shown` | The first commands, as redis-cli would show them. |
 | `keys`, `memory` | Estimated keys, and bytes of memory, in the server. |
 | `memory_without` | Commands that the estimate leaves out, since it has no formula for them. |
-| `used_memory`, `maxmemory`, `maxmemory_policy` | Settings of the server, in bytes. |
+| `used_memory`, `maxmemory`, `maxmemory_policy` | Of the server, in bytes; of a cluster, sums. |
 | `user` | The ACL user that the load would run as. |
 | `allowed` | Whether the ACL allows that user to run the commands of the sample. |
 | `rights_unknown` | `true` if the server was asked, and did not say whether they are allowed. |
@@ -112,6 +112,9 @@ DRY_RUN = """\
 | `wrong_types` | Keys that hold another type than the command expects. |
 | `existing` | Keys that exist, with `--mode serialize` unless `--exists` allows them. |
 | `checked_keys` | Number of keys checked. |
+| `refused_rows` | Rows of the sample that can't be sent to a cluster. |
+| `nodes` | Of a cluster, one object for each primary: `server`, its part of the `commands` and of \
+the `memory`, and its own `used_memory`, `maxmemory` and `maxmemory_policy`. Else empty. |
 | `problems` | Every problem found, one sentence each; empty with exit code 0. |
 | `asked` | What the load would ask about first, such as commands that delete; else `null`. |
 """

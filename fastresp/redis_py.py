@@ -1,4 +1,4 @@
-"""Speed up redis-py: pack its commands and pipelines with fastresp."""
+"""Speed up redis-py and valkey-py: pack their commands and pipelines with fastresp."""
 
 from __future__ import annotations
 
@@ -8,12 +8,6 @@ from functools import lru_cache, update_wrapper
 from typing import Any, TypeVar
 
 import redis
-from redis._parsers import Encoder
-from redis.connection import (
-    AbstractConnection,
-    HiredisRespSerializer,
-    PythonRespSerializer,
-)
 
 from .outcome.errors import EncodeError
 from .resp.redis_pipeline import pack_pipeline
@@ -24,7 +18,7 @@ Client = TypeVar("Client")
 
 
 class CommandPacker:
-    """Pack single commands; pass it to a redis-py connection as ``command_packer=``.
+    """Pack single commands; pass it to a redis-py or valkey-py connection as ``command_packer=``.
 
     With it alone, a pipeline is still packed command by command; ``speed_up()`` packs it in one
     call. One packer serves any number of connections and threads.
@@ -32,6 +26,8 @@ class CommandPacker:
     Args:
         encoding, encoding_errors: the client's settings for text.
     """
+
+    _data_error: type[Exception] = redis.DataError
 
     def __init__(self, encoding: str = "utf-8", encoding_errors: str = "strict") -> None:
         self._encode = _encoder(encoding, encoding_errors)
@@ -42,17 +38,21 @@ class CommandPacker:
         Raises:
             redis.DataError: an argument is not bytes, str, int, float or a buffer of bytes.
         """
-        return _pack((args,), self._encode)
+        return _pack((args,), self._encode, self._data_error)
 
 
 class _Packing:
     """The packing methods of a fast connection.
 
-    This class comes right before redis-py's own base class in the MRO. So a method that a user's
+    This class comes right before the library's own base class in the MRO. So a method that a user's
     class overrides is called first, and its ``super()`` call arrives here.
+
+    Attributes:
+        library: redis-py or valkey-py; set by the class of each.
     """
 
     __slots__ = ()
+    library: _Library
     encoder: Any
     _command_packer: Any
 
@@ -60,42 +60,83 @@ class _Packing:
         return _packer_for(self) if packer is None else packer
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        # _command_packer is private to redis-py; if it is gone, redis-py packs as before.
+        # _command_packer is private to the library; if it is gone, that packs as before.
         if type(getattr(self, "_command_packer", None)) is CommandPacker:
-            return _pack(commands, _encoder_of(self))
+            return _pack(commands, _encoder_of(self), self.library.data_error)
         packed: list[bytes] = super().pack_commands(commands)  # type: ignore[misc]
         return packed
 
 
 class _AsyncPacking:
-    """The same for asyncio, where redis-py packs in methods; a user's overrides come first too."""
+    """The same for asyncio, where commands are packed in methods; overrides come first, too."""
 
     __slots__ = ()
+    library: _Library
     encoder: Any
 
     def pack_command(self, *args: Any) -> list[bytes]:
-        if type(self.encoder) is Encoder:
-            return _pack((args,), _encoder_of(self))
+        if type(self.encoder) is self.library.encoder:
+            return _pack((args,), _encoder_of(self), self.library.data_error)
         packed: list[bytes] = super().pack_command(*args)  # type: ignore[misc]
         return packed
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
         ours = getattr(self.pack_command, "__func__", None) is _AsyncPacking.pack_command
-        if ours and type(self.encoder) is Encoder:
-            return _pack(commands, _encoder_of(self))
+        if ours and type(self.encoder) is self.library.encoder:
+            return _pack(commands, _encoder_of(self), self.library.data_error)
         packed: list[bytes] = super().pack_commands(commands)  # type: ignore[misc]
         return packed
 
 
+class _Library:
+    """The classes of redis-py, or of valkey-py, which was copied from it.
+
+    Args:
+        name: of the package, which is imported.
+        client: name of its client class; that for clusters begins with it.
+    """
+
+    def __init__(self, name: str, client: str) -> None:
+        self.name = name
+        self.client = client
+        module, connection = sys.modules[name], sys.modules[f"{name}.connection"]
+        self.data_error: type[Exception] = module.DataError
+        self.encoder: type[Any] = connection.Encoder
+        # Its own packers, which ours replaces; a user's packer is kept.
+        names = ("HiredisRespSerializer", "LibvalkeyRespSerializer", "PythonRespSerializer")
+        self.packers = [getattr(connection, each) for each in names if hasattr(connection, each)]
+
+    @property
+    def forms(self) -> list[tuple[Any, type[Any], type[Any]]]:
+        """For the package and its asyncio form: the module, a base of connections, the packing."""
+        found: list[tuple[Any, type[Any], type[Any]]] = []
+        for name, packing in ((self.name, _Packing), (f"{self.name}.asyncio", _AsyncPacking)):
+            if name in sys.modules:
+                base = sys.modules[f"{name}.connection"].AbstractConnection
+                found.append((sys.modules[name], base, packing))
+        return found
+
+
+@lru_cache
+def _library(name: str, client: str) -> _Library:
+    return _Library(name, client)
+
+
+def _libraries() -> list[_Library]:
+    """Return the libraries that are imported."""
+    known = (("redis", "Redis"), ("valkey", "Valkey"))
+    return [_library(*each) for each in known if f"{each[0]}.connection" in sys.modules]
+
+
 def fast(connection_class: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a subclass of a redis-py connection class, sync or asyncio, that packs fast.
+    """Return a subclass of a connection class of redis-py or valkey-py that packs fast.
 
     For your own pool: ``ConnectionPool(connection_class=fast(redis.Connection))``. Methods that
     your class overrides are called as before, and so is your own ``command_packer``. Given a
     function that makes connections, return one that makes fast connections.
 
     Raises:
-        TypeError: the class is not a subclass of a redis-py connection class.
+        TypeError: the class is not a subclass of a connection class of these.
     """
     if isinstance(connection_class, type):
         return _fast_class(connection_class)
@@ -108,18 +149,16 @@ def fast(connection_class: Callable[..., Any]) -> Callable[..., Any]:
 def _fast_class(connection_class: type[Any]) -> type[Any]:
     if issubclass(connection_class, (_Packing, _AsyncPacking)):
         return connection_class
-    base: type[Any] = AbstractConnection
-    packing: type[Any] = _Packing
-    other = sys.modules.get("redis.asyncio.connection")
-    if other is not None and issubclass(connection_class, other.AbstractConnection):
-        base, packing = other.AbstractConnection, _AsyncPacking
-    elif not issubclass(connection_class, base):
-        raise TypeError(
-            f"{connection_class.__name__} is not a subclass of a redis-py connection class, so "
-            "fastresp can't pack its commands; leave out speed_up() and fast(), or derive it from "
-            "redis.Connection"
-        )
-    return type(f"Fast{connection_class.__name__}", (connection_class, packing, base), {})
+    for library in _libraries():
+        for _, base, packing in library.forms:
+            if issubclass(connection_class, base):
+                bases = (connection_class, packing, base)
+                return type(f"Fast{connection_class.__name__}", bases, {"library": library})
+    raise TypeError(
+        f"{connection_class.__name__} is not a subclass of a redis-py or valkey-py connection "
+        "class, so fastresp can't pack its commands; leave out speed_up() and fast(), or derive it "
+        "from redis.Connection"
+    )
 
 
 class _Factory:
@@ -140,12 +179,14 @@ def _speed_up_connection(connection: Any) -> None:
     kind: Any = type(connection)
     connection.__class__ = _fast_class(kind)
     packer = getattr(connection, "_command_packer", None)
-    if type(packer) in (HiredisRespSerializer, PythonRespSerializer):
+    if type(packer) in connection.library.packers:
         connection._command_packer = _packer_for(connection)
 
 
 def _packer_for(connection: Any) -> CommandPacker:
-    return CommandPacker(connection.encoder.encoding, connection.encoder.encoding_errors)
+    packer = CommandPacker(connection.encoder.encoding, connection.encoder.encoding_errors)
+    packer._data_error = connection.library.data_error
+    return packer
 
 
 def _encoder_of(connection: Any) -> Callable[[str], bytes] | None:
@@ -153,38 +194,38 @@ def _encoder_of(connection: Any) -> Callable[[str], bytes] | None:
 
 
 def speed_up(client: Client) -> Client:
-    """Make a redis-py client pack its commands and pipelines with fastresp.
+    """Make a client of redis-py or valkey-py pack its commands and pipelines with fastresp.
 
     Args:
-        client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, including
-            Sentinel's clients, or a ``ConnectionPool`` of either. Clients that share its pool
-            become fast too. If your connection class or ``command_packer`` overrides packing, it is
-            called as before; what it passes on to redis-py is packed by fastresp.
+        client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, a ``Valkey`` or
+            ``ValkeyCluster`` of ``valkey`` or ``valkey.asyncio``, including Sentinel's clients, or
+            a ``ConnectionPool`` of these. Clients that share its pool become fast too. If your
+            connection class or ``command_packer`` overrides packing, it is called as before; what
+            it passes on to the library is packed by fastresp.
 
     Returns:
         The same client.
 
     Raises:
-        TypeError: it is not one of these, or its connections are not redis-py's.
+        TypeError: it is not one of these, or its connections are not the library's.
     """
-    other = sys.modules.get("redis.asyncio")
-    if isinstance(client, redis.Redis):
-        _speed_up_pool(client.connection_pool)
-    elif isinstance(client, redis.ConnectionPool):
-        _speed_up_pool(client)
-    elif other is not None and isinstance(client, other.Redis):
-        _speed_up_pool(client.connection_pool)
-    elif other is not None and isinstance(client, other.ConnectionPool):
-        _speed_up_pool(client)
-    elif isinstance(client, redis.RedisCluster):
-        _speed_up_cluster(client.nodes_manager)
-    elif other is not None and isinstance(client, other.RedisCluster):
-        _speed_up_async_cluster(client, other.Connection)
-    else:
-        raise TypeError(
-            f"client must be a Redis, RedisCluster or ConnectionPool, not a {type(client).__name__}"
-        )
-    return client
+    for library in _libraries():
+        for module, _, packing in library.forms:
+            if isinstance(client, module.ConnectionPool):
+                _speed_up_pool(client)
+            elif isinstance(client, getattr(module, library.client)):
+                _speed_up_pool(client.connection_pool)
+            elif not isinstance(client, getattr(module, f"{library.client}Cluster")):
+                continue
+            elif packing is _Packing:
+                _speed_up_cluster(client, library.name)
+            else:
+                _speed_up_async_cluster(client, module.Connection)
+            return client
+    raise TypeError(
+        "client must be a Redis, RedisCluster, Valkey, ValkeyCluster or ConnectionPool, not a "
+        f"{type(client).__name__}"
+    )
 
 
 def _speed_up_pool(pool: Any) -> None:
@@ -196,28 +237,35 @@ def _speed_up_pool(pool: Any) -> None:
             _speed_up_connection(getattr(connection, "_conn", connection))
 
 
-def _speed_up_cluster(nodes: Any) -> None:
+def _speed_up_cluster(client: Any, library: str) -> None:
     """Speed up the nodes known now and those discovered later."""
-    create = nodes.create_redis_node
-    nodes.create_redis_node = lambda *args, **kwargs: speed_up(create(*args, **kwargs))
-    for node in nodes.nodes_cache.values():
-        if node.redis_connection is not None:
-            speed_up(node.redis_connection)
+    manager, name = client.nodes_manager, f"create_{library}_node"
+    create = getattr(manager, name)
+    setattr(manager, name, lambda *args, **kwargs: speed_up(create(*args, **kwargs)))
+    for node in (*manager.startup_nodes.values(), *manager.nodes_cache.values()):
+        connection = getattr(node, f"{library}_connection")
+        if connection is not None:
+            speed_up(connection)
 
 
 def _speed_up_async_cluster(client: Any, default: type[Any]) -> None:
     settings = client.connection_kwargs
     settings["connection_class"] = fast(settings.get("connection_class", default))
     manager = client.nodes_manager
-    for node in {*manager.startup_nodes.values(), *manager.nodes_cache.values()}:
+    # Not a set: a startup node and the node that took its place are equal.
+    for node in (*manager.startup_nodes.values(), *manager.nodes_cache.values()):
         _speed_up_pool(node)
 
 
-def _pack(commands: Iterable[Iterable[Any]], encode: Callable[[str], bytes] | None) -> list[bytes]:
+def _pack(
+    commands: Iterable[Iterable[Any]],
+    encode: Callable[[str], bytes] | None,
+    data_error: type[Exception],
+) -> list[bytes]:
     try:
         return pack_pipeline(commands, encode)
     except EncodeError as error:
-        raise redis.DataError(str(error)) from None
+        raise data_error(str(error)) from None
 
 
 @lru_cache

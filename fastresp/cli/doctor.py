@@ -16,9 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..doctor import (
+    CLUSTER_PLAN,
     PLAN,
+    WATCH_CLUSTER_PLAN,
     WATCH_PLAN,
     Announce,
+    Cluster,
     Diagnosis,
     Measured,
     Use,
@@ -26,8 +29,9 @@ from ..doctor import (
     doctor,
     watch,
 )
+from ..doctor.cluster_rules import names
 from ..doctor.measure import PIPELINE
-from ..outcome.report import size_text
+from ..outcome.report import counted, size_text
 from . import options
 from .command_line import argument, command, option
 from .ending import Ending, ending
@@ -39,6 +43,7 @@ STYLES = {"problem": "bold red", "advice": "bold yellow", "note": "bold cyan"}
 EXITS = {"problem": Exit.ERRORS, "advice": Exit.ADVICE}
 BAR_CELLS = 36
 COMMANDS_SHOWN = 5
+NODES_SHOWN = 20
 
 # What, how much, and what of it.
 Row: TypeAlias = tuple[str, str, str]
@@ -70,6 +75,8 @@ def diagnose(url: str | None, seconds: float | None, server: str | None, as_json
     It measures for 1 to 5 seconds with harmless commands on its own keys, and says what to change
     first, in the server and in its clients. With --watch it sends only INFO and similar commands.
 
+    On a node of a cluster, it examines all primaries, and names the nodes of each finding.
+
     The exit code is 0 if there is nothing to change, 5 if there is advice, and 1 if there is a
     problem.
     """
@@ -77,7 +84,9 @@ def diagnose(url: str | None, seconds: float | None, server: str | None, as_json
         if url is not None and server is not None:
             raise click.BadParameter("the server is given twice; leave out --server")
         where = url or server
-        plan = PLAN if seconds is None else f"Watching for {seconds:g} s.\n{WATCH_PLAN}"
+        plan = f"{PLAN}\n{CLUSTER_PLAN}"
+        if seconds is not None:
+            plan = f"Watching for {seconds:g} s.\n{WATCH_PLAN}\n{WATCH_CLUSTER_PLAN}"
         say(f"{plan}\n")
         if as_json:
             end.fields = {"plan": plan}
@@ -103,15 +112,22 @@ def _print(found: Diagnosis) -> None:
     console = Console(highlight=False)
     facts = found.facts
     version = f"{facts.product} {facts.version}".strip()
+    if found.cluster is not None:
+        count = counted(len(found.cluster.primaries), "primary", "primaries")
+        version += f", a cluster of {count},"
     here = ", on this machine" if facts.local and facts.way != "unix" else ""
     way = {"unix": "a unix socket", "tcp": "TCP", "tls": "TLS"}[facts.way]
     console.print(_text(f"{version} at {facts.place}, over {way}{here}", style="bold"))
     console.print()
+    if found.cluster is not None:
+        _print_nodes(console, found, found.cluster)
+        _print_verdicts(console, found)
+        return
     if found.measured is not None:
         _print_measured(console, found.measured)
     if found.use is not None and found.use.watched:
         _print_use(console, found.use)
-    _print_verdicts(console, found.verdicts)
+    _print_verdicts(console, found)
     for name, words in facts.unread.items():
         console.print(_text(f"The server refused {name} ({words})", style="dim"))
 
@@ -210,7 +226,83 @@ def _print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
     console.print()
 
 
-def _print_verdicts(console: Console, found: Sequence[Verdict]) -> None:
+def _print_nodes(console: Console, found: Diagnosis, cluster: Cluster) -> None:
+    """Print a line for each primary of a cluster, and what could not be done on them."""
+    watched = any(each.use and each.use.watched for each in found.nodes.values())
+    if watched:
+        columns = ("commands", "CPU", "per read", "errors")
+        title = "Primaries, and how they were used"
+    else:
+        columns = ("PING", "redis-py", "pipelines", "mass_insert()")
+        title = "Primaries, and SET commands per second"
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
+    for _ in ("slots", "memory", *columns):
+        table.add_column(justify="right")
+    table.add_row("", *(_text(each, "dim") for each in ("slots", "memory", *columns)))
+    slots = {each.place: len(each.slots) for each in cluster.primaries}
+    for place, node in [*found.nodes.items()][:NODES_SHOWN]:
+        memory = size_text(node.facts.number("used_memory") or 0)
+        cells = _use_cells(node.use) if watched else _measured_cells(node.measured)
+        table.add_row(*map(_text, (place, f"{slots[place]:,}", memory, *cells)))
+    console.print(_text(title, style="bold"))
+    console.print(Padding(table, (0, 0, 0, 2)))
+    if len(found.nodes) > NODES_SHOWN:
+        console.print(_text(f"  and {len(found.nodes) - NODES_SHOWN:,} more; --json has them all"))
+    console.print()
+    exceptions = _exceptions(found, watched)
+    for words, places in exceptions.items():
+        where = "" if len(places) == len(found.nodes) else f" ({names(places)})"
+        console.print(_text(f"{words}{where}", style="dim"))
+    if exceptions:
+        console.print()
+
+
+def _measured_cells(measured: Measured | None) -> list[str]:
+    if measured is None:
+        return ["-"] * 4
+    trip = measured.round_trip_ms
+    rates = (measured.redis_py, measured.pipeline, measured.load)
+    known = [rate if measured.command == "SET" else None for rate in rates]
+    return [
+        "-" if trip is None else f"{trip:.3f} ms",
+        *("-" if rate is None else _rate(rate) for rate in known),
+    ]
+
+
+def _use_cells(use: Use | None) -> list[str]:
+    if use is None:
+        return ["-"] * 4
+    per_read, errors = use.commands_per_read, use.errors
+    return [
+        _rate(use.per_second(use.commands)),
+        "-" if use.cpu is None else f"{use.cpu / use.seconds:.0%}",
+        "-" if per_read is None else f"{per_read:.2f}",
+        "-" if errors is None else f"{errors:,}",
+    ]
+
+
+def _exceptions(found: Diagnosis, watched: bool) -> dict[str, list[str]]:
+    """Return what could not be done, and the nodes on which it could not."""
+    exceptions: dict[str, list[str]] = {}
+    for place, node in found.nodes.items():
+        measured = node.measured
+        words = [f"The server refused {name} ({why})" for name, why in node.facts.unread.items()]
+        if measured is not None:
+            words += [f"Not measured: {what} ({why})" for what, why in measured.refused.items()]
+            if measured.reading_only:
+                words.append(f"Nothing was written: {measured.reading_only}")
+            if measured.leftover:
+                words.append(f"Not removed: {measured.leftover}")
+        elif not watched:
+            words.append("Not measured: there was no time left")
+        for each in words:
+            exceptions.setdefault(each, []).append(place)
+    return exceptions
+
+
+def _print_verdicts(console: Console, diagnosis: Diagnosis) -> None:
+    found, nodes = diagnosis.verdicts, len(diagnosis.nodes)
     changes = [verdict for verdict in found if verdict.grade != "note"]
     if not changes:
         console.print(_text("No problems found.", style="bold green"))
@@ -218,15 +310,18 @@ def _print_verdicts(console: Console, found: Sequence[Verdict]) -> None:
     else:
         console.print(_text("What to change, largest gain first", style="bold"))
     for number, verdict in enumerate(changes, 1):
-        _print_verdict(console, f"{number}. ", verdict)
+        _print_verdict(console, f"{number}. ", verdict, nodes)
     notes = [verdict for verdict in found if verdict.grade == "note"]
     if notes:
         console.print(_text("Good to know", style="bold"))
     for verdict in notes:
-        _print_verdict(console, "", verdict)
+        _print_verdict(console, "", verdict, nodes)
 
 
-def _print_verdict(console: Console, number: str, verdict: Verdict) -> None:
+def _print_verdict(console: Console, number: str, verdict: Verdict, nodes: int) -> None:
+    """Print a verdict; ``nodes`` is the number of primaries of the cluster."""
+    every = len(verdict.nodes) == nodes > 1
+    places = f"all {nodes:,} primaries" if every else names(verdict.nodes)
     console.print(
         Text.assemble(number, (verdict.grade, STYLES[verdict.grade]), f": {visible(verdict.title)}")
     )
@@ -235,12 +330,14 @@ def _print_verdict(console: Console, number: str, verdict: Verdict) -> None:
     table.add_column(overflow="fold")
     source, _, address = verdict.source.partition(": http")
     for name, words in (
+        ("nodes", places),
         ("figure", verdict.figure),
         ("do", verdict.advice),
         ("gain", verdict.expected),
         ("source", source),
     ):
-        table.add_row(name, _text(words))
+        if words:
+            table.add_row(name, _text(words))
     console.print(Padding(table, (0, 0, 0, 3)))
     if address:  # unwrapped, so that terminals link it
         console.print(_text(f"           http{address}"), soft_wrap=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from ..load.dry_run import DryRun, Inquiry
+from ..load.dry_run import DryRun, Inquiry, Node
 from ..outcome.report import size_text
 from .ending import Ending
 from .exit_codes import Exit, counted, say
 from .messages import in_options
 
 __all__ = ["show_dry_run"]
+
+NODES_SHOWN = 20
 
 
 def show_dry_run(found: DryRun, asked: str, end: Ending) -> NoReturn:
@@ -54,6 +56,8 @@ def _lines(found: DryRun, asked: str) -> list[str]:
     lines.append(memory)
     if not found.inquiry.unreachable:
         lines += _server_lines(found.inquiry)
+    if found.nodes:
+        lines += _node_lines(found)
     if asked:
         lines.append(f"fastresp will ask first, unless you add --yes: {asked}")
     if found.problems:
@@ -69,16 +73,34 @@ def _problems(found: DryRun) -> list[str]:
     return [f"- {in_options(each)}" for each in found.problems]
 
 
-def _server_lines(inquiry: Inquiry) -> list[str]:
+def _memory_in_use(inquiry: Inquiry) -> str:
     if inquiry.used_memory is None:
-        used = "unknown"
-    else:
-        most = f"of {size_text(inquiry.maxmemory)}" if inquiry.maxmemory else "with no maxmemory"
-        used = f"{size_text(inquiry.used_memory)} {most} ({inquiry.policy})"
+        return "unknown"
+    most = f"of {size_text(inquiry.maxmemory)}" if inquiry.maxmemory else "with no maxmemory"
+    return f"{size_text(inquiry.used_memory)} {most} ({inquiry.policy})"
+
+
+def _node_lines(found: DryRun) -> list[str]:
+    """Return what each primary of a cluster gets."""
+    lines = ["Part of each primary of the cluster:"]
+    for node in found.nodes[:NODES_SHOWN]:
+        commands = f"{node.share:.0%} of the commands"
+        if found.commands is not None:
+            commands += f" (about {round(found.commands * node.share):,})"
+        lines.append(
+            f"  {node.server}: {commands}, about {size_text(node.memory)} of memory; "
+            f"in use: {_memory_in_use(node.inquiry)}"
+        )
+    if len(found.nodes) > NODES_SHOWN:
+        lines.append(f"  and {len(found.nodes) - NODES_SHOWN:,} more; --json has them all")
+    return lines
+
+
+def _server_lines(inquiry: Inquiry) -> list[str]:
     allowed = {True: "yes", False: "no", None: "could not be checked"}
     user = f" as user {inquiry.user}" if inquiry.user else ""
     return [
-        f"Memory in use: {used}",
+        f"Memory in use: {_memory_in_use(inquiry)}",
         f"Allowed by the ACL{user}: {allowed[inquiry.allowed]}",
         f"Keys of another type: {len(inquiry.wrong_types):,} of {inquiry.checked_keys:,} checked",
     ]
@@ -109,5 +131,18 @@ def _fields(found: DryRun) -> dict[str, Any]:
         "wrong_types": inquiry.wrong_types,
         "existing": inquiry.existing,
         "checked_keys": inquiry.checked_keys,
+        "refused_rows": found.refused_rows,
+        "nodes": [_node_fields(found, node) for node in found.nodes],
         "problems": [in_options(each) for each in found.problems],
+    }
+
+
+def _node_fields(found: DryRun, node: Node) -> dict[str, Any]:
+    return {
+        "server": node.server,
+        "commands": None if found.commands is None else round(found.commands * node.share),
+        "memory": node.memory,
+        "used_memory": node.inquiry.used_memory,
+        "maxmemory": node.inquiry.maxmemory,
+        "maxmemory_policy": node.inquiry.policy,
     }

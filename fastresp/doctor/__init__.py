@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..outcome.errors import FastrespError, TransportError
-from ..outcome.excerpts import shortened
-from ..server.settings import Server, ServerLike
+from ..server.settings import Server, ServerLike, one_server
 from .client_rules import CLIENT_RULES
+from .cluster import Cluster, read_cluster
+from .cluster_rules import CLUSTER_RULES, grouped
+from .examining import MEASURING_S, Examined, examine, watch_all
 from .facts import Facts, read_facts
 from .findings import Findings
 from .measure import (
@@ -20,7 +21,7 @@ from .measure import (
     Measured,
     measure,
 )
-from .questions import Questions
+from .questions import Questions, understanding
 from .server_rules import SERVER_RULES
 from .verdict import (
     Grade,
@@ -31,8 +32,8 @@ from .verdict import (
 from .watch import Use, use_since_start, watch_server
 
 __all__ = [
-    "Announce", "PLAN", "WATCH_PLAN", "Diagnosis", "Measured", "Use", "Verdict", "diagnose",
-    "doctor", "watch",
+    "Announce", "CLUSTER_PLAN", "PLAN", "WATCH_CLUSTER_PLAN", "WATCH_PLAN", "Cluster",
+    "Diagnosis", "Measured", "Use", "Verdict", "diagnose", "doctor", "watch",
 ]  # fmt: skip
 
 WATCH_PLAN = """\
@@ -43,6 +44,13 @@ It times PING, at most 20 times. It sends ECHO, CLIENT ID, CONFIG GET, LATENCY
 LATEST, LATENCY HISTORY and COMMAND DOCS or COMMAND INFO, and INFO, CLIENT LIST
 and SLOWLOG GET at the start and at the end. It writes nothing and changes
 nothing."""
+CLUSTER_PLAN = f"""\
+On a cluster it examines each primary in this way, for {MEASURING_S:.0f} seconds in all or a
+little longer; those that are left are only read. It reads up to eight at a
+time, and also sends CLUSTER SLOTS and CLUSTER NODES."""
+WATCH_CLUSTER_PLAN = """\
+On a cluster it watches all primaries at the same time, and also sends CLUSTER
+SLOTS and CLUSTER NODES."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +58,22 @@ class Diagnosis:
     """What the doctor found.
 
     Attributes:
-        facts: the server's settings and state, as it reported them.
-        measured: the measurements; None if the server was only watched.
+        facts: the server's settings and state, as it reported them. Of a cluster, those of the node
+            that was passed.
+        measured: the measurements; None if the server was only watched, or for a cluster.
         use: how clients used the server, since it started or while it was watched; None if it
-            refuses INFO.
-        verdicts: the findings, largest gain first, notes last.
+            refuses INFO, or for a cluster.
+        verdicts: the findings, largest gain first, notes last. Of a cluster, they name the nodes.
+        cluster: its slots, and the nodes that can't be used; None if this is no cluster.
+        nodes: what was found on each primary of the cluster, by host and port.
     """
 
     facts: Facts
     measured: Measured | None
     use: Use | None
     verdicts: Sequence[Verdict]
+    cluster: Cluster | None = None
+    nodes: Mapping[str, Diagnosis] = field(default_factory=dict)
 
     @property
     def worst(self) -> Grade | None:
@@ -69,6 +82,21 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as fields for JSON, without passwords or data of the server."""
+        fields = self._fields()
+        primaries = [] if self.cluster is None else self.cluster.primaries
+        return fields | {
+            "worst": self.worst,
+            "verdicts": [asdict(verdict) for verdict in self.verdicts],
+            "nodes": [
+                {"slots": len(primary.slots), "replicas": primary.replicas}
+                | self.nodes[primary.place]._fields()
+                for primary in primaries
+                if primary.place in self.nodes
+            ],
+        }
+
+    def _fields(self) -> dict[str, Any]:
+        """Return everything but the verdicts."""
         facts = self.facts
         return {
             "server": facts.place,
@@ -77,8 +105,6 @@ class Diagnosis:
             "way": facts.way,
             "local": facts.local,
             "hiredis": facts.hiredis,
-            "worst": self.worst,
-            "verdicts": [asdict(verdict) for verdict in self.verdicts],
             "measured": None if self.measured is None else asdict(self.measured),
             "use": None if self.use is None else _use_fields(self.use),
             "slow_commands": [asdict(row) for row in facts.slow],
@@ -89,23 +115,27 @@ class Diagnosis:
 def doctor(server: ServerLike = None, announce: Announce = lambda text: None) -> Diagnosis:
     """Measure a server with harmless commands on the doctor's own keys, and find what limits it.
 
-    Takes 1 to 5 seconds. PLAN lists every command that it sends.
+    Takes 1 to 5 seconds, for a cluster up to 25. PLAN lists every command that it sends, and
+    CLUSTER_PLAN those to a cluster.
 
     Args:
-        server: as for ``mass_insert``.
+        server: as for ``mass_insert``. Of a cluster, all primaries are examined.
         announce: called with the name of each step as it starts.
 
     Raises:
         TransportError: the server can't be used, or the connection was lost.
     """
-    where = Server(server, reading=True)
-    with _understanding(where):
+    where = one_server(server, reading=True)
+    with understanding(where):
         with _questions(where) as questions:
             announce("reading")
             info = questions.info()
             facts = read_facts(where, questions, info, questions.slow_log())
+            cluster = read_cluster(where, questions, info)
         # The connection for questions is closed by now: only those that measure are open.
-        measured = measure(server, where, facts, announce)
+        if cluster is not None:
+            return _diagnose_all(facts, examine(cluster, announce))
+        measured = measure(where, facts, announce)
         use = use_since_start(info) if "total_commands_processed" in info else None
         return diagnose(Findings(facts, measured, use))
 
@@ -116,7 +146,7 @@ def watch(
     """Watch a server in use, without writing or changing anything, and find what limits it.
 
     Args:
-        server: as for ``mass_insert``.
+        server: as for ``mass_insert``. Of a cluster, all primaries are watched.
         seconds: how long to watch.
         announce: called with the progress, as text.
 
@@ -126,11 +156,15 @@ def watch(
     """
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"seconds must be a finite number above 0, not {seconds}")
-    where = Server(server, reading=True)
-    with _understanding(where):
-        with _questions(where) as questions:
+    where = one_server(server, reading=True)
+    with understanding(where), _questions(where) as questions:
+        info = questions.info()
+        cluster = read_cluster(where, questions, info)
+        if cluster is None:
             facts, use = watch_server(where, questions, seconds, announce)
-        return diagnose(Findings(facts, None, use))
+            return diagnose(Findings(facts, None, use))
+        facts = read_facts(where, questions, info, ())
+        return _diagnose_all(facts, watch_all(cluster, seconds, announce))
 
 
 def diagnose(findings: Findings) -> Diagnosis:
@@ -140,26 +174,14 @@ def diagnose(findings: Findings) -> Diagnosis:
     return Diagnosis(findings.facts, findings.measured, findings.use, verdicts)
 
 
-@contextmanager
-def _understanding(server: Server) -> Iterator[None]:
-    """Raise a TransportError when a reply of the server can't be parsed.
-
-    Raises:
-        TransportError: a reply can't be parsed.
-    """
-    try:
-        yield
-    except FastrespError:
-        raise
-    except (
-        ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
-        RecursionError, MemoryError,
-    ) as error:  # fmt: skip
-        words = shortened(f"{type(error).__name__}: {error}")
-        raise TransportError(
-            f"the server at {server} sent a reply that the doctor can't parse ({words}; check that "
-            "it is Redis or Valkey, and that no proxy changes its replies)"
-        ) from error
+def _diagnose_all(facts: Facts, examined: Examined) -> Diagnosis:
+    """Apply all rules to the findings about the nodes of a cluster, and to the cluster."""
+    cluster, findings = examined
+    nodes = {place: diagnose(each) for place, each in findings.items()}
+    whole = (rule(cluster, findings) for rule in CLUSTER_RULES)
+    verdicts = [verdict for verdict in whole if verdict is not None]
+    verdicts += grouped({place: each.verdicts for place, each in nodes.items()})
+    return Diagnosis(facts, None, None, in_order(verdicts), cluster, nodes)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -13,9 +13,10 @@ from ..encode.row_writer import Writer
 from ..encode.template import Template
 from ..load.mass_insert import mass_insert
 from ..outcome.errors import CommandError, FastrespError
+from ..resp.slots import Rules
 from ..resp.values import pack
 from ..server.forks import is_own, own
-from ..server.settings import Server, ServerLike
+from ..server.settings import Server
 from ..transports.signals import Undisturbed
 from .facts import SCRATCH, Facts, unix_server
 from .link import (
@@ -63,8 +64,7 @@ It makes up to {WRITES:,} writes, which also go to replicas and the append-only
 file: SET of 100 bytes on 100 keys, and one list (MULTI, RPUSH, EXPIRE, EXEC),
 which it reads with LRANGE. The keys start with {SCRATCH}<random>:,
 expire after a minute, and are removed with DEL at the end. In all, that is 5 MB
-on the wire and less than 1 MB of memory. One SET is queued and discarded
-(DISCARD), to see whether the server accepts it. Your settings and keys are not
+on the wire and less than 1 MB of memory. Your settings and keys are not
 changed.
 The writes count toward the server's next save (BGSAVE). If they would trigger
 it within {WRITING_S:.0f} s, by its `save` points, and the server holds more than
@@ -118,14 +118,16 @@ class Measured:
     leftover: str = ""
 
 
-def measure(like: ServerLike, server: Server, facts: Facts, announce: Announce) -> Measured:
+def measure(
+    server: Server, facts: Facts, announce: Announce, slots: Collection[int] = ()
+) -> Measured:
     """Measure a server and the connection to it; leave out what the server refuses.
 
     Args:
-        like: the server as the user gave it.
-        server: the same server's settings.
+        server: its settings.
         facts: its settings and state.
         announce: called with the name of each step as it starts.
+        slots: those of a node of a cluster, for the doctor's keys; empty if not known.
 
     Raises:
         TransportError: the connection was lost.
@@ -135,11 +137,11 @@ def measure(like: ServerLike, server: Server, facts: Facts, announce: Announce) 
     # Delay signals while a write is in flight: a SET that runs after the DEL would leave its key.
     undisturbed = Undisturbed()
     with _link(server) as link, undisturbed:
-        scratch = Scratch(link)
+        scratch = Scratch(link, slots)
         try:
             if not measured.reading_only:
                 measured.reading_only = scratch.refusal()
-            _traffic(like, server, facts, scratch, measured, announce, undisturbed)
+            _traffic(server, facts, scratch, measured, announce, undisturbed)
         finally:
             with Undisturbed():  # an interruption ends the first one
                 measured.leftover = scratch.remove(server)
@@ -149,15 +151,20 @@ def measure(like: ServerLike, server: Server, facts: Facts, announce: Announce) 
 class Scratch:
     """The doctor's own keys, and the commands on them."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, slots: Collection[int]) -> None:
         self.link = link
         self.used = False
+        self._slots = frozenset(slots)
         own(self)
         self._choose()
 
     def _choose(self) -> None:
         # A hash tag puts all keys into one slot of a cluster.
-        self.prefix = f"{SCRATCH}{{{secrets.token_hex(6)}}}:"
+        rules = Rules()
+        while True:
+            self.prefix = f"{SCRATCH}{{{secrets.token_hex(6)}}}:"
+            if not self._slots or rules.slot(pack("GET", self.prefix)) in self._slots:
+                break
 
     def refusal(self) -> str:
         """Return why the server refuses writes; empty if it accepts them."""
@@ -216,7 +223,6 @@ class Scratch:
 
 
 def _traffic(
-    like: ServerLike,
     server: Server,
     facts: Facts,
     scratch: Scratch,
@@ -262,7 +268,7 @@ def _traffic(
         measured.read_items = allowed(
             "a list read by redis-py", lambda: _read_list(server, scratch)
         )
-        measured.load = allowed("mass_insert()", lambda: _load(like, scratch))
+        measured.load = allowed("mass_insert()", lambda: _load(server, scratch))
 
 
 def _allowed(server: Server, measured: Measured, what: str, step: Callable[[], T]) -> T | None:
@@ -339,7 +345,7 @@ def _read_list(server: Server, scratch: Scratch) -> float:
         return _repeated(lambda: client.execute_command(*lines), LIST_ITEMS, 20_000)
 
 
-def _load(like: ServerLike, scratch: Scratch) -> float:
+def _load(server: Any, scratch: Scratch) -> float:
     """Return the rate of a short ``mass_insert()``.
 
     Raises:
@@ -349,7 +355,7 @@ def _load(like: ServerLike, scratch: Scratch) -> float:
     template = f"SET {{0}} {{1}} EX {EXPIRY_S}"
     try:
         report = mass_insert(
-            rows, template, server=like, transport="socket", on_error="collect", timeout=TIMEOUT_S
+            rows, template, server=server, transport="socket", on_error="collect", timeout=TIMEOUT_S
         )
     except BaseException as error:
         vars(error).pop("report", None)  # this is not a load of the user's

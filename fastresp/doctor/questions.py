@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from ..outcome.errors import FastrespError, TransportError
+from ..outcome.excerpts import shortened
 from ..server.answers import parse_info
 from ..server.settings import Server
 
-__all__ = ["Questions", "text_of"]
+__all__ = ["Questions", "text_of", "understanding"]
 
 SLOWLOG_ENTRIES = 128
 
@@ -51,3 +55,25 @@ class Questions:
 
 def text_of(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+@contextmanager
+def understanding(server: Server) -> Iterator[None]:
+    """Raise a TransportError when a reply of the server can't be parsed.
+
+    Raises:
+        TransportError: a reply can't be parsed.
+    """
+    try:
+        yield
+    except FastrespError:
+        raise
+    except (
+        ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
+        RecursionError, MemoryError,
+    ) as error:  # fmt: skip
+        words = shortened(f"{type(error).__name__}: {error}")
+        raise TransportError(
+            f"the server at {server} sent a reply that the doctor can't parse ({words}; check that "
+            "it is Redis or Valkey, and that no proxy changes its replies)"
+        ) from error

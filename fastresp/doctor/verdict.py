@@ -27,6 +27,8 @@ class Verdict:
             speed, or the gain is unknown.
         expected: the gain in words.
         source: where the rule comes from.
+        nodes: the nodes of a cluster that it is about; empty if it is about the server, or the
+            cluster as a whole.
     """
 
     code: str
@@ -37,6 +39,7 @@ class Verdict:
     expected: str
     source: str
     gain: float | None = None
+    nodes: tuple[str, ...] = ()
 
 
 def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:

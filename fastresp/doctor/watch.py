@@ -18,7 +18,16 @@ from .logs import new_entries
 from .measure import Announce
 from .questions import Questions
 
-__all__ = ["Look", "Use", "look", "use_between", "use_since_start", "watch_server"]
+__all__ = [
+    "Look",
+    "Use",
+    "Watching",
+    "look",
+    "use_between",
+    "use_since_start",
+    "wait",
+    "watch_server",
+]
 
 # Commands that set up a connection.
 SETUP = frozenset(("client", "hello", "auth", "select", "quit", "reset", "readonly"))
@@ -132,34 +141,77 @@ class Use:
         return count / self.seconds
 
 
+class Watching:
+    """Watches one server: reads its counters at the beginning and at the end.
+
+    Args:
+        server: the server.
+        questions: for a connection to it.
+    """
+
+    def __init__(self, server: Server, questions: Questions) -> None:
+        self._server = server
+        self._questions = questions
+        self._own, self._own_bytes = 0, 0  # the doctor's commands since the first look
+
+    def begin(self) -> None:
+        """Read the counters.
+
+        Raises:
+            TransportError: the server refuses INFO, or the connection was lost.
+        """
+        questions = self._questions
+        self._last = max((int(entry[0]) for entry in questions.slow_log()), default=-1)
+        self._own_id = questions.ask("CLIENT", "ID")  # from 5.0 on
+        clients = _clients(questions, self._own_id)
+        self._silence = _silence(questions)
+        self._round_trip = _round_trip(questions)
+        self._first = look(questions, clients)
+        self._say_info("all")  # the look's own INFO
+        if "total_commands_processed" not in self._first.info:
+            words = questions.unread.get("INFO", "it has no total_commands_processed")
+            raise TransportError(
+                f"can't watch {self._server} without INFO: {words} (allow the user this command: "
+                "ACL SETUSER ... +info)"
+            )
+
+    def beat(self) -> None:
+        """Keep the connection open: the server, or a firewall, may close a silent one."""
+        if time.monotonic() - self._spoken > self._silence:
+            self._questions.ask("INFO", "server")
+            self._say_info("server")
+
+    def _say_info(self, section: str) -> None:
+        self._own += 1
+        self._own_bytes += len(pack("INFO", section))
+        self._spoken = time.monotonic()
+
+    def end(self) -> tuple[Facts, Use]:
+        """Read the counters again.
+
+        Raises:
+            FastrespError: the counters were reset meanwhile.
+            TransportError: the server was restarted, or the connection was lost.
+        """
+        questions, first = self._questions, self._first
+        second = look(questions)
+        listed = first.clients is not None
+        clients = _clients(questions, self._own_id) if listed else None
+        own = self._own, self._own_bytes
+        use = use_between(first, replace(second, clients=clients, own=own))
+        use = replace(use, round_trip_s=self._round_trip)
+        log = new_entries(questions.slow_log(), self._last)
+        return read_facts(self._server, questions, second.info, log), use
+
+
 def watch_server(
     server: Server, questions: Questions, seconds: float, announce: Announce
 ) -> tuple[Facts, Use]:
-    """Read the counters, wait, and read them again.
-
-    Raises:
-        FastrespError: the counters were reset meanwhile.
-        TransportError: the server refuses INFO, was restarted, or the connection was lost.
-    """
-    last = max((int(entry[0]) for entry in questions.slow_log()), default=-1)
-    own_id = questions.ask("CLIENT", "ID")  # from 5.0 on
-    clients = _clients(questions, own_id)
-    silence = _silence(questions)
-    round_trip = _round_trip(questions)
-    first = look(questions, clients)
-    if "total_commands_processed" not in first.info:
-        words = questions.unread.get("INFO", "it has no total_commands_processed")
-        raise TransportError(
-            f"can't watch {server} without INFO: {words} (allow the user this command: "
-            "ACL SETUSER ... +info)"
-        )
-    own = _wait(questions, seconds, silence, announce)
-    second = look(questions)
-    clients = None if clients is None else _clients(questions, own_id)
-    use = use_between(first, replace(second, clients=clients, own=own))
-    use = replace(use, round_trip_s=round_trip)
-    log = new_entries(questions.slow_log(), last)
-    return read_facts(server, questions, second.info, log), use
+    """Read the counters, wait, and read them again; raises as ``Watching`` does."""
+    watching = Watching(server, questions)
+    watching.begin()
+    wait([watching], seconds, announce)
+    return watching.end()
 
 
 def _silence(questions: Questions) -> float:
@@ -185,19 +237,14 @@ def _round_trip(questions: Questions) -> float:
     return median(taken)
 
 
-def _wait(
-    questions: Questions, seconds: float, silence: float, announce: Announce
-) -> tuple[int, int]:
-    """Wait; return the doctor's own commands since the previous look, and their bytes."""
-    own, size = 1, len(pack("INFO", "all"))  # the look's own INFO
-    begin = spoken = time.monotonic()
+def wait(servers: Sequence[Watching], seconds: float, announce: Announce) -> None:
+    """Wait while servers are watched."""
+    begin = time.monotonic()
     while (left := begin + seconds - time.monotonic()) > 0:
         announce(f"watching, {left:.0f} s more")
         time.sleep(min(BEAT_S, left))
-        if time.monotonic() - spoken > silence:
-            questions.ask("INFO", "server")
-            own, size, spoken = own + 1, size + len(pack("INFO", "server")), time.monotonic()
-    return own, size
+        for each in servers:
+            each.beat()
 
 
 def look(questions: Questions, clients: Mapping[str, Mapping[str, str]] | None = None) -> Look:

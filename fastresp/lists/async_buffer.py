@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from ..replies.arrow_out import StringColumn
@@ -51,12 +52,12 @@ class ListBuffer(BaseBuffer):
     async def pop(self, n: int) -> list[bytes]:
         """Pop up to n items; fewer only if the list has no more."""
         n = checked_count(n)
-        await self._call(self._calls.items.popping(n))
+        await self._call(partial(self._calls.items.popping, n))
         return self._calls.held.give(n)
 
     async def pop_arrow(self, n: int) -> StringColumn:
         """Pop up to n items as an Arrow array; see ``fastresp.ListBuffer.pop_arrow``."""
-        await self._call(self._calls.items.popping_column(checked_count(n)))
+        await self._call(partial(self._calls.items.popping_column, checked_count(n)))
         return self._calls.held.give_column()
 
     async def consume(
@@ -70,7 +71,7 @@ class ListBuffer(BaseBuffer):
 
     async def drain(self) -> AsyncIterator[list[bytes]]:
         """Yield all items in batches, while more are in flight."""
-        while await self._call(self._calls.items.holding(None)):
+        while await self._call(partial(self._calls.items.holding, None)):
             yield self._calls.held.give()
 
     async def ack(self, n: int | None = None) -> int:
@@ -83,11 +84,11 @@ class ListBuffer(BaseBuffer):
 
     async def length(self) -> int:
         """Return the length of the list, plus the items popped but not yet returned."""
-        return await self._call(self._calls.items.measuring())
+        return await self._call(self._calls.items.measuring)
 
     async def clear(self) -> None:
         """Remove all items."""
-        await self._call(self._calls.items.clearing())
+        await self._call(self._calls.items.clearing)
 
-    async def _call(self, steps: Steps[T]) -> T:
-        return await run(self._calls.call(steps))
+    async def _call(self, begin: Callable[[], Steps[T]]) -> T:
+        return await run(self._calls.call(begin))

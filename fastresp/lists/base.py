@@ -28,7 +28,7 @@ class BaseBuffer:
         timeout: float | None = 30.0,
     ) -> None:
         settings = Settings(key, batch, order, delivery, maxlen, lease, timeout)
-        self._calls = Calls(Server(server), settings, in_event_loop=self._in_event_loop)
+        self._calls = Calls(Server(server, nodes=True), settings, in_event_loop=self._in_event_loop)
 
     def __repr__(self) -> str:
         settings = self._calls.settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self, TypeVar
 
 from ..replies.arrow_out import StringColumn
@@ -33,7 +33,9 @@ class ListBuffer(BaseBuffer):
 
     Args:
         key: the key of the list.
-        server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
+        server: a URL, a client of redis-py or valkey-py, or None for ``REDIS_URL``, else localhost.
+            Of a cluster, any node or a cluster client: calls go to the node of the list, and follow
+            its slot when that moves.
         batch: push or pop at most this many items per command, from 1 to 65,534.
         order: ``"fifo"`` pops the oldest items first, ``"lifo"`` the newest. Items are always
             pushed at the right end (RPUSH).
@@ -98,7 +100,7 @@ class ListBuffer(BaseBuffer):
     def pop(self, n: int) -> list[bytes]:
         """Pop up to n items; fewer only if the list has no more."""
         n = checked_count(n)
-        self._call(self._calls.items.popping(n))
+        self._call(partial(self._calls.items.popping, n))
         return self._hand_out(self._calls.held.give, n)
 
     def pop_arrow(self, n: int) -> StringColumn:
@@ -110,7 +112,7 @@ class ListBuffer(BaseBuffer):
         A Ctrl-C during this call closes the connection. With at-most-once, the next call returns
         the items that had arrived, and those in flight are lost.
         """
-        self._call(self._calls.items.popping_column(checked_count(n)))
+        self._call(partial(self._calls.items.popping_column, checked_count(n)))
         return self._hand_out(self._calls.held.give_column)
 
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
@@ -129,7 +131,7 @@ class ListBuffer(BaseBuffer):
 
     def drain(self) -> Iterator[list[bytes]]:
         """Yield all items in batches, while more are in flight."""
-        while self._call(self._calls.items.holding(None)):
+        while self._call(partial(self._calls.items.holding, None)):
             yield self._hand_out(self._calls.held.give)
 
     def ack(self, n: int | None = None) -> int:
@@ -158,14 +160,14 @@ class ListBuffer(BaseBuffer):
 
     def __len__(self) -> int:
         """Return the length of the list, plus the items popped but not yet returned."""
-        return self._call(self._calls.items.measuring())
+        return self._call(self._calls.items.measuring)
 
     def __bool__(self) -> bool:
         return True
 
     def clear(self) -> None:
         """Remove all items."""
-        self._call(self._calls.items.clearing())
+        self._call(self._calls.items.clearing)
 
     @cached_property
     def _undisturbed(self) -> Undisturbed:
@@ -175,8 +177,8 @@ class ListBuffer(BaseBuffer):
     def _run(self, steps: Steps[T]) -> T:
         return run(steps, around=self._undisturbed)
 
-    def _call(self, steps: Steps[T]) -> T:
-        return run(self._calls.call(steps), around=self._undisturbed)
+    def _call(self, begin: Callable[[], Steps[T]]) -> T:
+        return run(self._calls.call(begin), around=self._undisturbed)
 
     def _hand_out(self, give: Callable[..., Given], *count: int) -> Given:
         """Return held items to the caller; hold them again if a Ctrl-C comes."""

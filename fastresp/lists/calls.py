@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -14,10 +15,11 @@ from ..server.settings import Server
 from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
 from ..transports.driver import Asking, Blocking, Steps
-from ..transports.socket import connecting
 from .async_batches import AsyncBatches
 from .connection import ListConnection
 from .held import Held
+from .moves import Patience, SlotMoved
+from .node import Node
 from .push import Push, Pushed, checked_items
 from .settings import Settings
 from .with_acknowledgement import AtLeastOnce
@@ -32,7 +34,7 @@ class Calls:
     """The calls of a ListBuffer as generators, which the blocking and the asyncio form run.
 
     Args:
-        server: the server of the list.
+        server: the server of the list, or a node of its cluster.
         settings: of the buffer.
         in_event_loop: whether an event loop runs them; it does not wait after a cancellation.
 
@@ -44,12 +46,12 @@ class Calls:
     def __init__(self, server: Server, settings: Settings, *, in_event_loop: bool) -> None:
         self.in_event_loop = in_event_loop
         safe = settings.delivery == "at-least-once"
-        self.server = server
         self.settings = settings
         self.held = Held()
         # With at-least-once, held items are also in the server, and will be popped again.
         closed = self.held.forget if safe else _keep
-        self.connection = ListConnection(server, settings, closed)
+        self.node = Node(server, settings)
+        self.connection = ListConnection(settings, closed)
         self.items = (AtLeastOnce if safe else AtMostOnce)(self.connection, settings, self.held)
         self._busy = 0  # the thread that is running a call
         self._begun = False  # whether items.beginning() is done for this connection
@@ -66,21 +68,44 @@ class Calls:
                 "task or thread"
             )
 
-    def call(self, steps: Steps[T]) -> Steps[T]:
+    def call(
+        self, begin: Callable[[], Steps[T]], push: Push | None = None, *, follows: bool = True
+    ) -> Steps[T]:
         """Run a generator over the connection; open one if there is none.
+
+        Args:
+            begin: returns the generator. If the slot of the list moves, it is called again, over
+                a connection to the new node.
+            push: the push that the generator is a part of.
+            follows: whether it is called again.
 
         Raises:
             RuntimeError: another call is running.
             TransportError: the server can't be used, or the connection was lost.
+            SlotMoved: the slot moved, and ``follows`` is False.
         """
         self.check_idle()
         self._busy = get_ident()
         connection = self.connection
         connection.waits = False
+        patience = Patience(self.settings.timeout)
         try:
-            if not connection.is_open:
-                yield from self._opening()
-            return (yield from steps)
+            while True:
+                try:
+                    if not connection.is_open:
+                        yield from self._opening()
+                    if not self._begun:
+                        yield from self.items.beginning()
+                        self._begun = True
+                    return (yield from begin())
+                except SlotMoved as moved:
+                    if not follows:
+                        raise
+                    progress = len(self.held), push and push.report.rows
+                    pause = patience.pause(moved, progress, self.settings.key)
+                    if moved.elsewhere:
+                        connection.close()
+                yield from connection.pausing(pause)
         except LostConnection:
             raise (yield from self._loss()) from None
         except BaseException as error:
@@ -98,12 +123,10 @@ class Calls:
 
     def _opening(self) -> Steps[None]:
         self._begun = False
-        [opened], answers = yield from connecting(self.server, self.settings.timeout)
+        opened, answers = yield from self.node.connecting()
         own(self, Calls._let_go)
-        self.connection.attach(opened, answers)
+        self.connection.attach(opened, answers, self.node.server)
         self.items.attached()
-        yield from self.items.beginning()
-        self._begun = True
 
     def _loss(self) -> Steps[TransportError]:
         """Return the exception for a lost connection; trying a new one may take seconds."""
@@ -112,6 +135,7 @@ class Calls:
             return loss
         finally:
             self.connection.close()
+            self.node.suspect()
 
     def _let_go(self) -> None:
         """Reset in a forked child: the connection and the items belong to the parent process."""
@@ -137,7 +161,7 @@ class Calls:
                 # If that needs a new connection and there is none, the lease will expire.
                 lost = self.items.safe and not self.connection.is_open
                 with suppress(TransportError) if lost else nullcontext():
-                    yield from self.call(self.items.ending())
+                    yield from self.call(self.items.ending)
         except BaseException as error:
             self._note_what_is_left(error)
             if after is None or not isinstance(error, FastrespError):
@@ -174,12 +198,12 @@ class Calls:
         checked_items(items)
         try:
             if isinstance(items, AsyncBatches):
-                while batch := (yield Asking(items.next)):
-                    yield from self.call(self._pushing(batch, push))
+                while batch := (yield from push.asking(Asking(items.next))):
+                    yield from self._pushing(batch, push)
             else:
-                yield from self.call(self._pushing(items, push))
+                yield from self._pushing(items, push)
         except BaseException as error:
-            if isinstance(error, TransportError) and not push.is_of_source(error):
+            if isinstance(error, TransportError) and not push.source_failed:
                 error.report = push.current_report()
                 raise
             yield from self._finishing_after(error, push)
@@ -191,49 +215,76 @@ class Calls:
         return push.outcome()
 
     def _pushing(self, items: Any, push: Push) -> Steps[None]:
-        yield from self.items.settling()
-        connection = self.connection
-        core = connection.core
         try:
-            yield from connection.asking(lambda: push.begin(core, items, connection.max_bulk_bytes))
-            more = True
-            while more:
-                more = yield from connection.asking(push.fill)
-                chunk = push.writer.take()
-                if chunk is not None:
-                    core.add(chunk)
-                    yield from self._answered(push, lambda: core.has_room)
+            yield from self.call(partial(self._filling, items, push), push)
         finally:
             push.release()
-        yield from self._finishing(push)
+        yield from self.call(partial(self._finishing, push), push)
+
+    def _filling(self, items: Any, push: Push) -> Steps[None]:
+        """Encode and send the items, or the rest of them if this is repeated."""
+        yield from self._resuming(push)
+        connection = self.connection
+        core = connection.core
+        most_bytes = connection.max_bulk_bytes
+        yield from connection.asking(lambda: push.begin(items, most_bytes))
+        while push.more:
+            yield from connection.asking(push.fill)
+            yield from self._sending(push, lambda: core.has_room)
 
     def _finishing(self, push: Push) -> Steps[None]:
         """Send the whole commands that are encoded, and wait for their replies."""
+        yield from self._resuming(push)
         core = self.connection.core
-        chunk = push.writer.take()
+        yield from self._sending(push, lambda: core.finished)
+
+    def _resuming(self, push: Push) -> Steps[None]:
+        """Continue a push over this connection, with what a node of a cluster refused."""
+        yield from self.items.settling()
+        core = self.connection.core
+        push.resume(core)
+        while push.refused:
+            core.add(push.again())
+            yield from self._answered(push, lambda: core.finished)
+
+    def _sending(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
+        """Send the whole commands that are encoded, and count replies until ``reached()``."""
+        chunk = push.take_chunk()
         if chunk is not None:
-            core.add(chunk)
-        yield from self._answered(push, lambda: core.finished)
+            self.connection.core.add(chunk)
+        yield from self._answered(push, reached)
 
     def _answered(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
-        """Count the replies to a push until ``reached()`` returns True."""
+        """Count the replies to a push until ``reached()`` returns True.
+
+        Raises:
+            SlotMoved: a node of a cluster refused commands; all of them are answered.
+            TransportError: the refused commands can't be sent again in order.
+        """
         connection = self.connection
 
         def noted() -> bool:
-            push.take(connection.core.take())
-            return not connection.lost and reached()
+            push.take(connection.take())
+            if connection.lost:
+                return False
+            return connection.core.finished if push.moved else reached()
 
-        return connection.until(noted)
+        yield from connection.until(noted)
+        push.check()
 
     def _finishing_after(self, error: BaseException, push: Push) -> Steps[None]:
-        """Send the whole commands after an exception, unless it is a cancellation."""
+        """Send the whole commands after an exception, unless it is a cancellation.
+
+        After a Ctrl-C the commands that a node of a cluster refuses are not sent again and again.
+        """
         connection = self.connection
         if self.in_event_loop and isinstance(error, UNAWAITED):
             if not self._busy:  # else another call is using the connection
                 connection.close()
         elif connection.is_open and push.begun_over(connection.core):
-            with suppress(TransportError):
-                yield from self.call(self._finishing(push))
+            follows = isinstance(error, Exception)
+            with suppress(TransportError, SlotMoved):
+                yield from self.call(partial(self._finishing, push), push, follows=follows)
 
 
 def _keep() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import UnionType
 from typing import Any, NoReturn, TypeAlias
 
@@ -15,7 +17,8 @@ from ..resp.grammar import BULK_BYTES
 from ..server.answers import Answers
 from ..server.settings import Server
 from ..transports.connection import LostConnection
-from ..transports.driver import Asking, Steps
+from ..transports.driver import Asking, Blocking, Steps
+from .moves import as_slot_moved
 from .settings import Settings
 
 __all__ = ["Command", "ListConnection"]
@@ -32,20 +35,19 @@ class ListConnection:
     """Send commands and receive replies over one connection, which may be closed and replaced.
 
     Args:
-        server: the server of the list.
         settings: of the buffer.
         closed: called whenever the connection was closed.
 
     Attributes:
         is_open: whether there is a connection.
+        in_cluster: whether it is to a node of a cluster.
         most_bytes: the largest reply allowed.
         waits: whether a core is waiting; an exception raised then interrupts no step.
     """
 
-    def __init__(self, server: Server, settings: Settings, closed: Callable[[], object]) -> None:
+    def __init__(self, settings: Settings, closed: Callable[[], object]) -> None:
         self.most_bytes = BULK_BYTES + settings.batch * ITEM_BYTES
-        self.is_open = self.waits = False
-        self._server = server
+        self.is_open = self.waits = self.in_cluster = False
         self._timeout = settings.timeout
         self._closed = closed
         self._core: ReplyCore | None = None
@@ -73,10 +75,10 @@ class ListConnection:
         """The largest argument that the server accepts."""
         return self._writer.max_bulk_bytes
 
-    def attach(self, connection: Any, answers: Answers) -> None:
-        """Use a connected redis-py connection."""
+    def attach(self, connection: Any, answers: Answers, server: Server) -> None:
+        """Use a connected redis-py connection to a server."""
         core = ReplyCore(
-            self._server,
+            server,
             decode=None,
             on_error="collect",
             timeout=self._timeout,
@@ -86,6 +88,7 @@ class ListConnection:
         self._writer = Writer(chunk_bytes=1 << 16)
         self._writer.max_bulk_bytes = answers.max_bulk_bytes
         self._replies.clear()
+        self.in_cluster = answers.topology is not None
         self._core = core
         self.is_open = True
 
@@ -142,11 +145,19 @@ class ListConnection:
         self.waits = False
         return answer
 
+    def pausing(self, seconds: float) -> Steps[None]:
+        """Wait, if this is more than 0 s."""
+        if seconds:
+            self.waits = True
+            yield Blocking(partial(time.sleep, seconds))
+            self.waits = False
+
     def exchanging(self, *commands: Command, errors: bool = False) -> Steps[list[Any]]:
         """Send commands, and return their replies.
 
         Raises:
             CommandError: one reply is an error, unless ``errors`` is set, which returns errors.
+            SlotMoved: in any case, if a reply says so; no command was run.
         """
         try:
             self.add(self.encoded(commands))
@@ -158,7 +169,7 @@ class ListConnection:
             self.close()
             raise
         for reply in replies:
-            if isinstance(reply, CommandError) and not errors:
+            if isinstance(reply, CommandError) and not (errors and type(reply) is CommandError):
                 raise reply
         return replies
 
@@ -174,16 +185,26 @@ class ListConnection:
 
     def receiving(self, count: int) -> Steps[list[Any]]:
         """Wait for this many replies, and return them."""
-        core, replies = self._core, self._replies
-        assert core is not None
+        replies = self._replies
 
         def reached() -> bool:
-            replies.extend(core.take())
+            replies.extend(self.take())
             return len(replies) >= count
 
         if not reached():
             yield from self.until(reached)
         return [replies.popleft() for _ in range(count)]
+
+    def take(self) -> list[Any]:
+        """Return the replies that have arrived, including errors."""
+        replies = self.core.take()
+        if not self.in_cluster:
+            return replies
+        return [self.checked(each) if type(each) is CommandError else each for each in replies]
+
+    def checked(self, error: CommandError) -> CommandError:
+        """Return an error reply, as a SlotMoved if it says so."""
+        return as_slot_moved(error) if self.in_cluster else error
 
     def misunderstood(self, question: str, reply: Any) -> NoReturn:
         """Give up the connection, because a reply has an unexpected form.

@@ -110,7 +110,8 @@ class Consumer:
         in their place.
         """
         both = _keys(self.settings, self.name)[:2]
-        return ("MULTI",), ("DEL", *both), self.acknowledge(self.held.given), ("EXEC",)
+        # In this order: see scripts.
+        return ("MULTI",), self.acknowledge(self.held.given), ("DEL", *both), ("EXEC",)
 
     def cleared(self) -> None:
         self._arrived = self._returned = self._after(self.held.given)

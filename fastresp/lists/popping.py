@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..transports.driver import Steps
 from .connection import Command, ListConnection
 from .consumer import recover
 from .held import Held
+from .moves import SlotMoved
 from .settings import Settings
 
 __all__ = ["Popping"]
@@ -76,12 +77,14 @@ class Popping:
         """Prepare a new connection: find out what the server supports, and register there."""
         raise NotImplementedError
 
-    def acknowledging(self, n: int | None) -> Steps[int]:
-        """Acknowledge the first n returned items; return how many are still unacknowledged.
+    def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
+        """Return steps that acknowledge the first n returned items.
+
+        They return how many are still unacknowledged. They raise ValueError if n is too large, and
+        LeaseError if ``recover()`` has put the items back.
 
         Raises:
-            ValueError: n is more than the unacknowledged items, or this delivery has no ack.
-            LeaseError: ``recover()`` has put them back.
+            ValueError: this delivery has no ack.
         """
         raise NotImplementedError
 
@@ -157,17 +160,28 @@ class Popping:
             yield from self._next_items()
         return True
 
-    def finding(self, most: int | None, seconds: float) -> Steps[bool]:
-        """Hold some items singly, after a wait if there are none; return False if none came."""
-        found = (yield from self.holding(most)) or (yield from self.waiting(seconds))
-        self.held.take_apart()
-        return found
+    def finding(self, most: int | None, seconds: float) -> Callable[[], Steps[bool]]:
+        """Return steps that hold some items singly, after a wait if there are none.
 
-    def waiting(self, seconds: float) -> Steps[bool]:
-        """Wait up to ``seconds`` for an item, and hold it; return False if none came."""
+        They return False if none came. If they are repeated, they wait for the rest of the time.
+        """
+        end: float | None = None
+
+        def steps() -> Steps[bool]:
+            nonlocal end
+            found = yield from self.holding(most)
+            if not found:
+                end = end or time.monotonic() + seconds
+                found = yield from self.waiting_until(end)
+            self.held.take_apart()
+            return found
+
+        return steps
+
+    def waiting_until(self, end: float) -> Steps[bool]:
+        """Wait until ``end`` for an item, and hold it; return False if none came."""
         yield from self.settling()
         core, timeout = self.connection.core, self.settings.timeout
-        end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             part = min(left, self._longest_wait)
             core.timeout = None if timeout is None else timeout + part
@@ -185,26 +199,41 @@ class Popping:
         self.connection.expect(int, "LLEN", length)
         return int(length) + len(self.held)
 
-    def recovering(self) -> Steps[int]:
-        """Put back the items of consumers whose lease has expired; return how many."""
-        expect = self.connection.expect
-        [consumers] = yield from self.calling(("HKEYS", self.settings.key_for("consumers")))
-        expect(list, "HKEYS", consumers)
+    def recovering(self) -> Callable[[], Steps[int]]:
+        """Return steps that put back the items of consumers whose lease has expired.
+
+        They return how many, including those put back before they were repeated.
+        """
         count = 0
-        for each in consumers:
-            expect(bytes, "HKEYS", each)
-            name = each.decode(errors="surrogateescape")
-            if name != self.name:
-                [moved] = yield from self.calling(recover(self.settings, name))
-                expect(int, "a script for unacknowledged items", moved)
-                count += moved
-        return count
+
+        def steps() -> Steps[int]:
+            nonlocal count
+            self.check_records()
+            expect = self.connection.expect
+            [consumers] = yield from self.calling(("HKEYS", self.settings.key_for("consumers")))
+            expect(list, "HKEYS", consumers)
+            for each in consumers:
+                expect(bytes, "HKEYS", each)
+                name = each.decode(errors="surrogateescape")
+                if name != self.name:
+                    [moved] = yield from self.calling(recover(self.settings, name))
+                    expect(int, "a script for unacknowledged items", moved)
+                    count += moved
+            return count
+
+        return steps
+
+    def check_records(self) -> None:
+        """Raise ValueError if this is a cluster, and the list's records are in another slot."""
+        if self.connection.in_cluster:
+            self.settings.check_records()
 
     def calling(self, *commands: Command, errors: bool = False) -> Steps[list[Any]]:
         """Wait for the items in flight, send commands, and return their replies.
 
         Raises:
             CommandError: one reply is an error, unless ``errors`` is set, which returns errors.
+            SlotMoved: in any case, if a reply says so; no command was run.
         """
         yield from self.settling()
         return (yield from self.connection.exchanging(*commands, errors=errors))
@@ -243,11 +272,12 @@ class Popping:
 
         Raises:
             CommandError: the server refused the request, for example because the key is no list.
+            SlotMoved: the slot has moved; later requests in flight are answered, too.
             LeaseError: another consumer put this one's items back.
         """
         replies = yield from self.connection.receiving(1 if self._counted else 4)
         most = self._asked.popleft()
-        found = replies[0] if self._counted else self._executed(replies[-1])
+        found = replies[0] if self._counted else self._executed(replies)
         if isinstance(found, CommandError):
             # The others in flight fail in the same way.
             while self._asked:
@@ -261,8 +291,9 @@ class Popping:
         self._dry, self._sized = fewer > 0, True
         return fewer
 
-    def _executed(self, reply: Any) -> Any:
-        """Return the items in the reply to EXEC."""
+    def _executed(self, replies: list[Any]) -> Any:
+        """Return the items in the reply to EXEC, or the error that kept it from running."""
+        reply = next((each for each in replies if isinstance(each, SlotMoved)), replies[-1])
         if not (isinstance(reply, list) and reply):
             return reply
         items = reply[0]
@@ -322,7 +353,7 @@ class Popping:
         self._keep(columns)
         if columns.errors:
             error = CommandError(columns.errors[0][1].decode(errors="replace"))
-            raise self._refused(error)
+            raise self._refused(connection.checked(error))
         columns.absent.clear()
         self._columns = n, columns
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,12 +15,17 @@ from ..outcome.errors import (
     CommandError,
     EncodeError,
     LoadErrors,
+    TransportError,
 )
 from ..outcome.messages import with_advice
-from ..outcome.report import ERRORS_KEPT, Report
+from ..outcome.report import ERRORS_KEPT, Report, counted
 from ..replies.reply_core import ReplyCore
+from ..resp.buffer import Chunk
 from ..sources.source import Encoder, release
 from ..transports.base import add_report
+from ..transports.driver import Asking, Steps
+from .moves import SlotMoved
+from .sent_rows import SentRows
 from .settings import BATCH_BYTES, Settings
 from .variadic import gather
 from .variadic_columns import ListedStream
@@ -48,51 +54,89 @@ class Push:
         report: so far.
         length: the length of the list after the last command that was answered.
         dropped: items that maxlen removed.
-        writer: encodes the items.
+        more: whether the source may have more items.
+        source_failed: whether the source raised a TransportError, such as another buffer's.
+        moved: the last refusal by a node of a cluster, until ``check()`` raises it.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.report = Report("socket", "a ListBuffer uses its own connection")
         self.length = self.dropped = 0
+        self.more = self.source_failed = False
+        self.moved: SlotMoved | None = None
         self._settings = settings
-        self._sizes: list[int] = []  # items of each row
-        self._answered = 0  # rows
-        self._replies: deque[Any] = deque()
-        self._core: ReplyCore | None = None
+        self._template = _commands(settings.name, settings.maxlen)
+        self._per_row = len(self._template.commands)
+        self._started = 0.0
+        # The connection, and the commands and bytes to be subtracted from its totals.
+        self._over: tuple[ReplyCore, int, int] | None = None
+        self._writer: Encoder | None = None
         self._source: Any = None
-        self.writer: Encoder
+        self._sizes: list[int] = []  # items of each row
+        self._rows_sent = SentRows(self._per_row)
+        self._replies: deque[Any] = deque()
 
     def begun_over(self, core: ReplyCore) -> bool:
         """Return whether it has sent something over this connection."""
-        return self._core is core
+        return self._over is not None and self._over[0] is core
 
-    def begin(self, core: ReplyCore, items: Any, max_bulk_bytes: int | None) -> None:
-        """Begin to push items over this connection, or continue; each row is a list of items."""
-        template = _commands(self._settings.name, self._settings.maxlen)
-        self._per_row = len(template.commands)
-        self._first_row = len(self._sizes)
-        if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
-            from ..encode.columns.column_writer import ColumnWriter
-
-            self._source = ListedStream(items, self._settings.batch, BATCH_BYTES, self._sizes)
-            self.writer = ColumnWriter(template, self._source)
-        else:
-            self._source = self._rows(iter(items))
-            self.writer = Writer(template)
-        self.writer.max_bulk_bytes = max_bulk_bytes
-        if self._core is None:
+    def resume(self, core: ReplyCore) -> None:
+        """Begin over this connection, or continue."""
+        if self._over is None:
             self._started = time.monotonic()
-            self._before = core.window.totals()
-            self._core = core  # set last, since an interruption may come before
+        if not self.begun_over(core):
+            _, commands, size = core.window.totals()
+            before = self._totals()
+            self._over = core, commands - before[0], size - before[1]
 
-    def fill(self) -> bool:
-        """Encode items until a chunk of commands is full; return False if there are no more."""
-        return self.writer.fill(self._source)
+    def begin(self, items: Any, max_bulk_bytes: int | None) -> None:
+        """Begin to encode items, unless that has begun; each row is a list of items."""
+        if self._source is not None:
+            return
+        self._first_row = len(self._sizes)
+        with self._asking():
+            if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
+                from ..encode.columns.column_writer import ColumnWriter
+
+                source = ListedStream(items, self._settings.batch, BATCH_BYTES, self._sizes)
+                self._writer, self._source = ColumnWriter(self._template, source), source
+            else:
+                rows = self._rows(iter(items))
+                self._writer, self._source = Writer(self._template), rows
+        self._writer.max_bulk_bytes = max_bulk_bytes
+        self.more = True
+
+    def fill(self) -> None:
+        """Encode items until a chunk of commands is full, or there are no more."""
+        assert self._writer is not None
+        with self._asking():
+            self.more = self._writer.fill(self._source)
+
+    def asking(self, wanted: Asking) -> Steps[Any]:
+        """Ask the source for items."""
+        with self._asking():
+            return (yield wanted)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Note whether the source raises a TransportError."""
+        try:
+            yield
+        except TransportError:
+            self.source_failed = True
+            raise
 
     def release(self) -> None:
         """Release the source of the items."""
         source, self._source = self._source, None
         release(source)
+
+    def take_chunk(self) -> Chunk | None:
+        """Return the whole commands that are encoded, to be sent; None if there are none."""
+        chunk = None if self._writer is None else self._writer.take()
+        if chunk is not None:
+            self._rows_sent.add(chunk)
+        return chunk
 
     def _rows(self, items: Iterator[Any]) -> Iterator[tuple[list[Any]]]:
         """Yield a row for each batch."""
@@ -113,53 +157,94 @@ class Push:
 
     def take(self, replies: list[Any]) -> None:
         """Count the replies."""
-        report = self.report
         self._replies.extend(replies)
         while len(self._replies) >= self._per_row:
             row = [self._replies.popleft() for _ in range(self._per_row)]
-            size = self._sizes[self._answered]
-            self._answered += 1
-            report.rows += size
             parts = [*row, *(row[-1] if isinstance(row[-1], list) else ())]
             error = next((reply for reply in parts if isinstance(reply, CommandError)), None)
-            if error is not None:
-                report.failed += 1
-                if len(report.errors) < ERRORS_KEPT:
-                    report.errors.append(
-                        CommandError(error.text, index=report.rows - size, row=report.rows - size)
-                    )
-                continue
-            length = row[0] if self._per_row == 1 else self._executed(row[3])
-            if not isinstance(length, int):
-                assert self._core is not None
-                self._core.misunderstood("RPUSH", length)
-            self.length = length
-            if self._settings.maxlen is not None:
-                self.dropped += max(0, self.length - self._settings.maxlen)
-                self.length = min(self.length, self._settings.maxlen)
+            if isinstance(error, SlotMoved):
+                self._rows_sent.refuse()
+                self.moved = error
+            else:
+                self._count(self._sizes[self._rows_sent.accepted()], row, error)
+
+    def _count(self, size: int, row: list[Any], error: CommandError | None) -> None:
+        """Count the replies to a row of this many items."""
+        report = self.report
+        report.rows += size
+        if error is not None:
+            report.failed += 1
+            if len(report.errors) < ERRORS_KEPT:
+                at = report.rows - size
+                report.errors.append(CommandError(error.text, index=at, row=at))
+            return
+        length = row[0] if self._per_row == 1 else self._executed(row[3])
+        if not isinstance(length, int):
+            self._core.misunderstood("RPUSH", length)
+        self.length = length
+        if self._settings.maxlen is not None:
+            self.dropped += max(0, self.length - self._settings.maxlen)
+            self.length = min(self.length, self._settings.maxlen)
 
     def _executed(self, reply: Any) -> Any:
         """Return the reply to RPUSH inside EXEC's."""
         if not (isinstance(reply, list) and len(reply) == 2):
-            assert self._core is not None
             self._core.misunderstood("EXEC", reply)
         return reply[0]
 
-    def is_of_source(self, error: BaseException) -> bool:
-        """Return whether the source of the items raised an exception, such as another buffer's."""
-        return self._core is not None and not self._core.raised(error)
+    # In a cluster
+
+    @property
+    def refused(self) -> bool:
+        """Whether commands have to be sent again."""
+        return bool(self._rows_sent.refused)
+
+    def check(self) -> None:
+        """Raise if commands were refused; call it when all are answered.
+
+        Raises:
+            SlotMoved: they are to be sent again.
+            TransportError: later ones have run.
+        """
+        if self._rows_sent.overtaken:
+            items = sum(self._sizes[number] for number in self._rows_sent.refused)
+            raise TransportError(
+                "the slot of the list moved to another node and back while items were in flight; "
+                f"{counted(items, 'item')} can't be pushed without overtaking later ones"
+            )
+        moved, self.moved = self.moved, None
+        if moved is not None:
+            raise moved
+
+    def again(self) -> Chunk:
+        """Return some of these commands, in order."""
+        return self._rows_sent.again()
+
+    def _totals(self) -> tuple[int, int]:
+        """Return the commands and bytes sent, including those refused."""
+        if self._over is None:
+            return 0, 0
+        core, commands, size = self._over
+        _, now, sent = core.window.totals()
+        return now - commands, sent - size
 
     def current_report(self) -> Report:
         """Update and return the report."""
-        report, core = self.report, self._core
-        if core is not None:
-            _, commands, size = core.window.totals()
-            report.commands = commands - self._before[1]
-            report.replies = report.commands - core.window.in_doubt
-            report.bytes_sent = size - self._before[2]
-            report.unsent = core.window.unsent
+        report = self.report
+        if self._over is not None:
+            window = self._over[0].window
+            commands, report.bytes_sent = self._totals()
+            rows = self._rows_sent
+            report.commands = commands - rows.refusals * self._per_row
+            report.replies = report.commands - window.in_doubt
+            report.unsent = window.unsent + len(rows.refused) * self._per_row
             report.seconds = time.monotonic() - self._started
         return report
+
+    @property
+    def _core(self) -> ReplyCore:
+        assert self._over is not None
+        return self._over[0]
 
     def add_report_to(self, error: BaseException) -> None:
         """Add this report to an exception that lacks it; a source's may have another report."""

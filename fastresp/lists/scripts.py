@@ -5,6 +5,9 @@ __all__ = ["ACK", "PUT_BACK", "TAKE"]
 # KEYS of all scripts: the list, the consumer's list, the consumers, the consumer's lease. The
 # consumers are a hash of the total number of items that each has acknowledged. With the total, an
 # acknowledgement can be retried after a lost connection, whether or not the first one arrived.
+#
+# While a slot of a cluster is being moved, a script is refused if a key is missing, and ends in the
+# middle if it uses a key that it has emptied: so none does.
 
 # Move items to a consumer's own list. ARGV: the most items, the consumer, the lease in ms, whether
 # from the left.
@@ -30,10 +33,12 @@ return items"""
 ACK = """\
 local before = redis.call('HGET', KEYS[3], ARGV[2])
 if not before then return redis.error_reply('LEASE is over') end
-redis.call('LTRIM', KEYS[2], math.max(0, ARGV[1] - before), -1)
+local done = math.max(0, ARGV[1] - before)
+local left = math.max(0, redis.call('LLEN', KEYS[2]) - done)
+redis.call('LTRIM', KEYS[2], done, -1)
 redis.call('HSET', KEYS[3], ARGV[2], ARGV[1])
 redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
-return redis.call('LLEN', KEYS[2])"""
+return left"""
 # Put a consumer's items back where they came from. ARGV: '', the consumer, '0' to do so only if
 # its lease has expired, whether they came from the left, and the total number of items that it has
 # returned to its caller: of these, the unacknowledged ones stay, and the script returns the total

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ..outcome.messages import Hint, Message, above_zero
+from ..resp.slots import Rules
+from ..resp.values import pack
 
 __all__ = ["BATCH_BYTES", "Delivery", "Order", "Settings", "checked_count"]
 
@@ -19,6 +21,7 @@ MOST_ARGUMENTS = 65_536
 # A variadic command ends with the item that reaches this size. A larger one would block other
 # clients, and 1,000 items of a megabyte would have to fit into the server's query buffer.
 BATCH_BYTES = 1 << 20
+RULES = Rules()
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,23 @@ class Settings:
         """The key as bytes."""
         return self.key.encode() if isinstance(self.key, str) else self.key
 
+    @property
+    def slot(self) -> int:
+        """The list's slot in a cluster."""
+        return _slot_of(self.name)
+
+    def check_records(self) -> None:
+        """Check that the list and its records are in one slot, as they have to be in a cluster.
+
+        Raises:
+            ValueError: they are not.
+        """
+        if _slot_of(self.key_for("consumers")) != self.slot:
+            raise ValueError(
+                f"no hash tag can name the slot of the key {self.key!r}, so in a cluster its items "
+                "can't be acknowledged or recovered; use a key without braces, or with a hash tag"
+            )
+
     def key_for(self, suffix: str) -> bytes:
         """Return a key for the list's own records, in the same cluster slot as the list.
 
@@ -69,6 +89,10 @@ class Settings:
         start = key.find(b"{")
         tagged = start >= 0 and key.find(b"}", start + 1) > start + 1
         return (key + b":" if tagged else b"{" + key + b"}::") + suffix.encode()
+
+
+def _slot_of(key: bytes) -> int:
+    return RULES.slot(pack("LLEN", key))
 
 
 def checked_count(n: object) -> int:

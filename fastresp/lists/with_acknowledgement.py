@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -40,6 +40,7 @@ class AtLeastOnce(Popping):
         self._consumer = Consumer(self.settings, self.held)
 
     def beginning(self) -> Steps[None]:
+        self.check_records()
         if self.name:
             yield from self._rejoining()
         if not self.name:
@@ -92,16 +93,19 @@ class AtLeastOnce(Popping):
             return False
         return (yield from self.holding(1))  # False if another consumer was faster
 
-    def acknowledging(self, n: int | None) -> Steps[int]:
-        given = self.held.given
-        count = given if n is None else n
-        if not 0 <= count <= given:
-            raise ValueError(
-                f"can't acknowledge {counted(count, 'item')}; unacknowledged: {given:,}"
-            )
-        yield from self.settling()
-        yield from self._acknowledging(count)
-        return self.held.given
+    def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
+        def steps() -> Steps[int]:
+            given = self.held.given
+            count = given if n is None else n
+            if not 0 <= count <= given:
+                raise ValueError(
+                    f"can't acknowledge {counted(count, 'item')}; unacknowledged: {given:,}"
+                )
+            yield from self.settling()
+            yield from self._acknowledging(count)
+            return self.held.given
+
+        return steps
 
     def _acknowledging(self, count: int) -> Steps[None]:
         [reply] = yield from self.calling(self._consumer.acknowledge(count), errors=True)
@@ -118,10 +122,10 @@ class AtLeastOnce(Popping):
         *_, replies = yield from self.calling(*self._consumer.clear())
         expect = self.connection.expect
         expect(list, "EXEC", replies)
-        expect(int | CommandError, "EXEC", replies[1] if len(replies) == 2 else replies)
+        expect(int | CommandError, "EXEC", replies[0] if len(replies) == 2 else replies)
         self._consumer.cleared()
         with suppress(LeaseError):  # its items were back in the list, and are removed, too
-            self._check_lease(replies[1])
+            self._check_lease(replies[0])
         self.held.forget()
 
     def _check_lease(self, reply: Any) -> None:

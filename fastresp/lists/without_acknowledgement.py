@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ..outcome.errors import CommandError
@@ -26,7 +26,7 @@ class AtMostOnce(Popping):
         wrong = isinstance(reply, CommandError)
         self._counted = not (wrong and "wrong number of arguments" in reply.text)
 
-    def acknowledging(self, n: int | None) -> Steps[int]:
+    def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
         raise ValueError("ack() needs delivery='at-least-once'; at-most-once has nothing to ack")
 
     def _request(self, n: int) -> Sequence[Command]:

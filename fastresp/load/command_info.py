@@ -8,7 +8,7 @@ from typing import Any
 
 from ..outcome.excerpts import shown_reply
 from ..replies.iter_replies import iter_replies
-from ..server.settings import ServerLike
+from ..server.settings import Server, ServerLike, one_server
 
 __all__ = ["CommandInfo", "command_info", "deleting"]
 
@@ -74,7 +74,7 @@ class CommandInfo:
 
 
 def command_info(
-    names: Iterable[str], server: ServerLike, *, timeout: float | None
+    names: Iterable[str], server: ServerLike | Server, *, timeout: float | None
 ) -> dict[str, CommandInfo | None] | None:
     """Ask a server about commands; None if it does not say.
 
@@ -88,9 +88,8 @@ def command_info(
     if not names:
         return {}
     question = [("COMMAND", "INFO", *names)]
-    [reply] = iter_replies(
-        question, server=server, on_error="collect", decode=True, timeout=timeout
-    )
+    where = one_server(server)  # the command has no key, so in a cluster any node will do
+    [reply] = iter_replies(question, server=where, on_error="collect", decode=True, timeout=timeout)
     if not isinstance(reply, list) or len(reply) != len(names):
         return None
     try:

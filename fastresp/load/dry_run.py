@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..encode.payload.creating import check_creating
 from ..encode.payload.format import Format
 from ..encode.payload.serializer import Serializer
-from ..encode.payload.versions import format_of
 from ..encode.template import Template
 from ..outcome.errors import CommandError, FastrespError, TransportError
-from ..outcome.excerpts import shown_argument
 from ..outcome.messages import Hint, Message, message_with_file
-from ..outcome.passwords import redacted
 from ..outcome.report import counted, size_text
-from ..replies.iter_replies import iter_replies
 from ..resp.buffer import Chunk
 from ..resp.merge import Merger
 from ..resp.shown import HEAD_BYTES, shown_command
+from ..resp.slots import Rules
 from ..resp.split import arguments
-from ..resp.values import pack
-from ..server.answers import parse_info
+from ..server.answers import Answers
+from ..server.cluster import Topology
 from ..server.options import Options
 from ..server.rehearsal import RESTORE
 from ..server.settings import Server, ServerLike
+from ..server.threads import in_parallel
+from ..sources.chunks import serializer
 from ..sources.source import Encoder, encoding, naming_file, released
-from .command_info import CommandInfo, command_info
-from .memory_estimate import LIMITS, Estimate, Model
+from .inquiry import Inquiry, inquire, merged
+from .memory_estimate import Estimate, Model
 from .progress import fraction_read, known_rows
+from .spread import Command, Spread, spread
 
-__all__ = ["DryRun", "Inquiry", "Sample", "dry_run", "take_sample"]
+__all__ = ["DryRun", "Inquiry", "Node", "Sample", "dry_run", "take_sample"]
 
 SAMPLE_ROWS = 1_000
 # The sample is held in memory, so it ends earlier if it reaches this size.
@@ -41,22 +41,7 @@ SAMPLE_BYTES = 16 << 20
 COUNT_SECONDS = 0.5
 COMMANDS_SHOWN = 5
 KEYS_SHOWN = 3
-# Larger commands are not sent to ACL DRYRUN: the answer is not worth the traffic.
-DRYRUN_BYTES = 1 << 16
-# The key type of the commands of an ACL category. Source: server.c of Redis 7.0.
-TYPES = {
-    "@string": "string",
-    "@bitmap": "string",
-    "@hyperloglog": "string",
-    "@hash": "hash",
-    "@list": "list",
-    "@set": "set",
-    "@sortedset": "zset",
-    "@geo": "zset",
-    "@stream": "stream",
-}
-# These overwrite a key of any type, or leave an existing key alone.
-ANY_TYPE = frozenset(("SET", "SETEX", "PSETEX", "SETNX", "MSET", "MSETNX", "MGET", "BITOP"))
+PROBLEMS_SHOWN = 3
 
 
 @dataclass
@@ -68,6 +53,7 @@ class Sample:
         whole: whether the sample is the whole source.
         total_rows: about how many rows the source has; None if unknown.
         commands: the arguments of each command.
+        row_of: the row of each command.
         size: bytes of RESP.
         shown: the first commands, as redis-cli would show them.
         fault: the error of a row after the sample, or of one that can't be serialised; empty if
@@ -77,7 +63,8 @@ class Sample:
     rows: int = 0
     whole: bool = False
     total_rows: int | None = None
-    commands: list[tuple[bytes, ...]] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    row_of: list[int] = field(default_factory=list)
     size: int = 0
     shown: list[str] = field(default_factory=list)
     fault: str = ""
@@ -91,40 +78,20 @@ class Sample:
 
 
 @dataclass
-class Inquiry:
-    """The server's answers about the sample.
+class Node:
+    """What a load would do to one primary of a cluster.
 
     Attributes:
-        unreachable: why the server could not be asked; empty if it could.
-        used_memory, maxmemory: bytes; None if the server does not say. maxmemory 0 means no limit.
-        policy: the server's maxmemory-policy.
-        limits: limits of the compact encodings: see memory_estimate.LIMITS.
-        user: the ACL user of the load; None if unknown.
-        allowed: whether the ACL allows that user to run the commands; None if unknown.
-        refused: the ACL's error messages for the commands that it does not allow.
-        unknown: names of commands that the server does not have.
-        wrong_arity: commands with too many or too few arguments, formatted for display.
-        wrong_types: a message for each key of another type than the command expects.
-        existing: the keys that exist, in quotes.
-        checked_keys: number of keys whose type was checked.
-        rehearsed: why the server would reject every row of a template command; empty if it
-            would not.
+        server: its host and port.
+        inquiry: its answers about its commands of the sample.
+        share: of the load's commands, from 0 to 1.
+        memory: bytes that its part of the load needs: see DryRun.estimate.
     """
 
-    unreachable: str = ""
-    used_memory: int | None = None
-    maxmemory: int | None = None
-    policy: str | None = None
-    limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
-    user: str | None = None
-    allowed: bool | None = None
-    refused: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    wrong_arity: list[str] = field(default_factory=list)
-    wrong_types: list[str] = field(default_factory=list)
-    existing: list[str] = field(default_factory=list)
-    checked_keys: int = 0
-    rehearsed: str = ""
+    server: str
+    inquiry: Inquiry
+    share: float = 0.0
+    memory: int = 0
 
 
 @dataclass
@@ -133,16 +100,20 @@ class DryRun:
 
     Attributes:
         sample: the first commands of the load.
-        inquiry: the server's answers about them.
+        inquiry: the server's answers about them; of a cluster, those of all nodes together.
         estimate: the memory that the whole load needs; that of the sample alone if the number of
             rows is unknown.
         problems: the problems found, one sentence each.
+        nodes: the primaries of a cluster; empty if the server is no node of one.
+        refused_rows: rows of the sample that can't be sent to a cluster.
     """
 
     sample: Sample
     inquiry: Inquiry
     estimate: Estimate
     problems: list[str]
+    nodes: list[Node] = field(default_factory=list)
+    refused_rows: int = 0
 
     @property
     def rights_unknown(self) -> bool:
@@ -187,8 +158,19 @@ def dry_run(
     if serialize:
         check_creating(template)
     sample = take_sample(data, template, nulls=nulls, serialize=serialize)
+    where = Server(server, nodes=True)
+    parts: Spread | None = None
+    nodes: list[Node] = []
     try:
-        inquiry = inquire(sample, server, timeout=timeout)
+        answers = where.ask(timeout)
+        where.nodes = False  # from here on, the questions are for each node
+        if answers.topology is None:
+            inquiry = inquire(sample.commands, where, timeout=timeout)
+        else:
+            rules = Rules(answers.positions)
+            parts = spread(sample.commands, sample.row_of, answers.topology, rules, PROBLEMS_SHOWN)
+            nodes = _ask_nodes(where, answers, parts, timeout)
+            inquiry = merged([node.inquiry for node in nodes])
     except TransportError as error:
         inquiry = Inquiry(unreachable=error.args[0])
     else:
@@ -197,8 +179,51 @@ def dry_run(
         inquiry.wrong_types = []
     if not serialize or exists != "error":
         inquiry.existing = []
-    estimate = Model(inquiry.limits).run(sample.commands, sample.times or 1.0)
-    return DryRun(sample, inquiry, estimate, _problems(sample, inquiry, estimate))
+    times = sample.times or 1.0
+    estimate = Model(inquiry.limits).run(sample.commands, times)
+    if parts is not None and answers.topology is not None:
+        _share(nodes, parts, answers.topology, estimate, times)
+    problems = _problems(sample, inquiry, estimate, nodes, parts)
+    return DryRun(
+        sample, inquiry, estimate, problems, nodes, 0 if parts is None else parts.refused_rows
+    )
+
+
+def _ask_nodes(
+    server: Server, answers: Answers, parts: Spread, timeout: float | None
+) -> list[Node]:
+    """Ask each primary of a cluster about its commands; the first also about those refused."""
+    assert answers.topology is not None
+    servers = server.nodes_of(answers.topology.nodes, 1)
+    commands = [*parts.commands]
+    commands[0] = commands[0] + parts.refused
+
+    def ask(number: int) -> Inquiry:
+        return inquire(commands[number], servers[number], timeout=timeout)
+
+    results = in_parallel(range(len(servers)), ask)
+    return [
+        Node(
+            str(where),
+            Inquiry(unreachable=each.args[0]) if isinstance(each, TransportError) else each,
+        )
+        for where, each in zip(servers, results, strict=True)
+    ]
+
+
+def _share(
+    nodes: list[Node], parts: Spread, topology: Topology, estimate: Estimate, times: float
+) -> None:
+    """Share out the commands and the memory of a load among the nodes."""
+    counts = [float(len(commands)) for commands in parts.commands]
+    sizes = [
+        float(Model(node.inquiry.limits).run(commands, times).memory)
+        for node, commands in zip(nodes, parts.commands, strict=True)
+    ]
+    for node, share in zip(nodes, parts.shares(topology, counts, times), strict=True):
+        node.share = share
+    for node, share in zip(nodes, parts.shares(topology, sizes, times), strict=True):
+        node.memory = round(estimate.memory * share)
 
 
 def take_sample(
@@ -278,136 +303,43 @@ def _take(chunk: Chunk, index: int, sample: Sample) -> None:
     command = chunk.command(index, index)
     sample.size += len(command)
     sample.commands.append(arguments(command))
+    sample.row_of.append(chunk.rows[index])
     if len(sample.shown) < COMMANDS_SHOWN:
         sample.shown.append(shown_command(command[:HEAD_BYTES]))
-
-
-def inquire(sample: Sample, server: ServerLike, *, timeout: float | None) -> Inquiry:
-    """Ask the server about a sample, with commands that change nothing.
-
-    Raises:
-        TransportError: the server can't be used.
-    """
-    inquiry = Inquiry()
-    names = list(dict.fromkeys(_name(command) for command in sample.commands))
-    questions: list[Sequence[bytes | str]] = [("INFO", "memory"), ("ACL", "WHOAMI")]
-    questions += [("CONFIG", "GET", limit) for limit in LIMITS]
-    memory, user, *limits = _ask(questions, server, timeout)
-    if isinstance(memory, str):
-        fields = parse_info(memory)
-        inquiry.used_memory = _number(fields.get("used_memory"))
-        inquiry.maxmemory = _number(fields.get("maxmemory"))
-        inquiry.policy = fields.get("maxmemory_policy")
-    inquiry.user = user if isinstance(user, str) else None
-    for limit, reply in zip(LIMITS, limits, strict=True):
-        most = _number(reply[1]) if isinstance(reply, list) and len(reply) == 2 else None
-        if most is not None:
-            inquiry.limits[limit] = most
-    known = command_info(names, server, timeout=timeout)
-    if known is not None:
-        inquiry.unknown = [name for name in names if known[name] is None]
-        _look_at_arity(sample, known, inquiry)
-        _look_at_types(sample, known, inquiry, server, timeout)
-    if inquiry.user is not None:
-        _look_at_rights(sample, inquiry, server, timeout)
-    return inquiry
-
-
-def _number(text: Any) -> int | None:
-    """Parse a number from the server; None if it is not one."""
-    try:
-        return int(text)
-    except (TypeError, ValueError):
-        return None
 
 
 def _rehearsed(
     template: Template | None, server: ServerLike, timeout: float | None, serialize: bool
 ) -> str:
     """Check whether the server accepts the template's commands; needs no extra ACL rights."""
-    where = Server(server, template=template)
+    where = Server(server, template=template, nodes=True)
     if serialize:
         where.rehearsal = [*where.rehearsal, RESTORE]
     try:
         if where.rehearsal:
             answers = where.ask(timeout)
             if serialize:
-                format_of(answers.version, {}, valkey=answers.valkey)
+                serializer(Options(mode="serialize"), answers)
     except (CommandError, TransportError) as error:
         message: str = error.args[0]
         return message
     return ""
 
 
-def _look_at_arity(sample: Sample, known: dict[str, CommandInfo | None], inquiry: Inquiry) -> None:
-    for command in sample.commands:
-        info = known[_name(command)]
-        if info is not None and not info.accepts(len(command)):
-            inquiry.wrong_arity.append(shown_command(pack(*command)[:HEAD_BYTES]))
-
-
-def _look_at_types(
+def _problems(
     sample: Sample,
-    known: dict[str, CommandInfo | None],
     inquiry: Inquiry,
-    server: ServerLike,
-    timeout: float | None,
-) -> None:
-    expected: dict[bytes, tuple[set[str], str]] = {}
-    for command in sample.commands:
-        info = known[_name(command)]
-        if info is None or not (types := _types(info)):
-            continue
-        keys = info.keys(command)
-        # The destination of a STORE command is overwritten, whatever its type.
-        for key in keys[1:] if info.name.endswith("STORE") else keys:
-            expected.setdefault(key, (types, info.name))
-    replies = _ask([("TYPE", key) for key in expected], server, timeout)
-    for (key, (types, name)), reply in zip(expected.items(), replies, strict=True):
-        if not isinstance(reply, str):  # no permission, or a key of another node of a cluster
-            continue
-        inquiry.checked_keys += 1
-        if reply != "none":
-            inquiry.existing.append(shown_argument(key))
-        if reply != "none" and reply not in types:
-            inquiry.wrong_types.append(
-                f"{shown_argument(key)} holds a {reply}, and {name} expects a {' or '.join(types)}"
-            )
-
-
-def _types(info: CommandInfo) -> set[str]:
-    """Return the key types that a command works on; empty if it accepts any."""
-    if info.name in ANY_TYPE:
-        return set()
-    return {TYPES[category] for category in info.categories if category in TYPES}
-
-
-def _look_at_rights(
-    sample: Sample, inquiry: Inquiry, server: ServerLike, timeout: float | None
-) -> None:
-    """Ask ACL DRYRUN; servers have it since Redis 7.0, and the user needs the right to run it."""
-    user = inquiry.user or ""
-    asked = [c for c in sample.commands if sum(map(len, c)) <= DRYRUN_BYTES]
-    replies = _ask([("ACL", "DRYRUN", user, *redacted(c)) for c in asked], server, timeout)
-    answers = [reply for reply in replies if isinstance(reply, str)]
-    if answers:
-        inquiry.refused = list(dict.fromkeys(reply for reply in answers if reply != "OK"))
-        inquiry.allowed = not inquiry.refused
-
-
-def _ask(
-    questions: Sequence[Sequence[bytes | str]], server: ServerLike, timeout: float | None
-) -> list[Any]:
-    """Send the questions in one pipeline and return the answers; None for an error reply."""
-    replies = iter_replies(
-        questions, server=server, on_error="collect", decode=True, timeout=timeout
-    )
-    return [None if isinstance(reply, CommandError) else reply for reply in replies]
-
-
-def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]:
+    estimate: Estimate,
+    nodes: list[Node],
+    parts: Spread | None,
+) -> list[str]:
     """Describe the problems found, one sentence each."""
     problems = [sample.fault] if sample.fault else []
+    if parts is not None and parts.refused_rows:
+        problems.append(
+            f"{counted(parts.refused_rows, 'row')} of the sample can't be sent to a cluster, the "
+            f"first: {'; '.join(parts.refusals)}"
+        )
     if inquiry.unreachable:
         problems.append(inquiry.unreachable)
     if inquiry.unknown:
@@ -435,16 +367,24 @@ def _problems(sample: Sample, inquiry: Inquiry, estimate: Estimate) -> list[str]
     problems += inquiry.refused[:KEYS_SHOWN]
     if inquiry.rehearsed and not (inquiry.unknown or inquiry.wrong_arity or inquiry.refused):
         problems.append(inquiry.rehearsed)
-    if inquiry.maxmemory and inquiry.used_memory is not None:
-        free = inquiry.maxmemory - inquiry.used_memory
-        if estimate.memory > free and not (inquiry.policy or "").startswith("allkeys"):
-            problems.append(
-                f"the data needs about {size_text(estimate.memory)}, and the server has "
-                f"{size_text(max(free, 0))} free (maxmemory, policy {inquiry.policy}); raise its "
-                "maxmemory"
-            )
+    full = _full("the data", "the server", inquiry, estimate.memory)
+    if nodes:
+        each = (_full(f"the part for {n.server}", "it", n.inquiry, n.memory) for n in nodes)
+        full = [words for found in each for words in found]
+    problems += full[:PROBLEMS_SHOWN]
+    if len(full) > PROBLEMS_SHOWN:
+        problems.append(f"{len(full) - PROBLEMS_SHOWN:,} more nodes have too little memory free")
     return problems
 
 
-def _name(command: Sequence[bytes]) -> str:
-    return command[0].decode(errors="backslashreplace").upper()
+def _full(data: str, server: str, inquiry: Inquiry, memory: int) -> list[str]:
+    """Return a sentence if a server has less memory free than its data needs."""
+    if not inquiry.maxmemory or inquiry.used_memory is None:
+        return []
+    free = inquiry.maxmemory - inquiry.used_memory
+    if memory <= free or (inquiry.policy or "").startswith("allkeys"):
+        return []
+    return [
+        f"{data} needs about {size_text(memory)}, and {server} has {size_text(max(free, 0))} free "
+        f"(maxmemory, policy {inquiry.policy}); raise its maxmemory"
+    ]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["LIMITS", "Estimate", "Model", "size_class"]
+__all__ = ["LIMITS", "Estimate", "Model", "growth", "size_class"]
 
 DICT_ENTRY = 24
 ROBJ = 16
@@ -214,8 +214,8 @@ class Model:
         keys, elements = len(self._values), self._count
         self._take(commands[middle:])
         more = (times - 1) * len(commands) / max(len(commands) - middle, 1)
-        key_growth = _growth(keys, len(self._values), more)
-        element_growth = _growth(elements, self._count, more)
+        key_growth = growth(keys, len(self._values), more)
+        element_growth = growth(elements, self._count, more)
         each = element_growth / key_growth
         total_keys = len(self._values) * key_growth
         memory = sum(value.size(each, self.limits) for value in self._values.values())
@@ -305,7 +305,7 @@ class Model:
             self._expiring.add(arguments[0])
 
 
-def _growth(half: int, whole: int, more: float) -> float:
+def growth(half: int, whole: int, more: float) -> float:
     """Return the growth factor if new items keep coming as in the second half of the sample."""
     return 1 + (whole - half) * more / whole if whole else 1.0
 

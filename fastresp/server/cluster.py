@@ -43,6 +43,20 @@ class Topology:
             for slot, node in enumerate(self.slots)
         ]
 
+    def node_of(self, slot: int, place: str) -> tuple[str, int]:
+        """Return the node that serves a slot; ``place`` is the server's name, for messages.
+
+        Raises:
+            TransportError: no node does.
+        """
+        node = self.slots[slot]
+        if node < 0:
+            raise TransportError(
+                f"can't use the cluster at {place}: no node serves slot {slot:,} (check it with "
+                "redis-cli --cluster check)"
+            )
+        return self.nodes[node]
+
     def add(self, node: tuple[str, int], first: int, last: int) -> None:
         """Add a range of slots that a node serves."""
         if node not in self.nodes:

@@ -11,12 +11,9 @@ from typing import Any, Self
 
 from ..outcome.errors import TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
-from .threads import in_thread
+from .threads import AT_ONCE, in_thread
 
 __all__ = ["Opening"]
-
-# How many to open in parallel: each needs several round trips, which are slow over a distance.
-AT_ONCE = 8
 
 
 class Opening:

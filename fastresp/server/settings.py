@@ -21,7 +21,7 @@ from .opening import Opening
 from .rehearsal import rehearsal_of
 from .url_or_client import ServerLike, pool_of
 
-__all__ = ["Server", "ServerLike", "as_server", "topology_from"]
+__all__ = ["Server", "ServerLike", "as_server", "one_server", "topology_from"]
 
 # A running server answers a connection and a PING well within this time.
 ASK_TIMEOUT_S = 5.0
@@ -39,6 +39,15 @@ def as_server(
 ) -> Server:
     """Return the settings of a server, for the commands of a template; ``nodes`` as for Server."""
     return like if isinstance(like, Server) else Server(like, template=template, nodes=nodes)
+
+
+def one_server(like: ServerLike | Server, *, reading: bool = False) -> Server:
+    """Return the settings of one server, also if it is a node of a cluster, or a cluster client."""
+    if isinstance(like, Server):
+        return like
+    server = Server(like, reading=reading, nodes=True)
+    server.nodes = False
+    return server
 
 
 class Server:
@@ -68,6 +77,8 @@ class Server:
     ) -> None:
         self.reading = reading
         self.nodes = nodes
+        # In a cluster, ``open_all()`` connects only to the node of this slot.
+        self.slot: int | None = None
         self.rehearsal = rehearsal_of(template)
         # Commands to try, whose refusal is no error.
         self.wishes: list[tuple[bytes, ...]] = []
@@ -189,8 +200,10 @@ class Server:
             first, answers = self._open_first(each, opening)
             if answers.topology is not None:
                 first.disconnect()
-                servers = self.nodes_of(answers.topology.nodes, count)
-                return self._open_nodes(servers, each, opening), answers
+                nodes = answers.topology.nodes
+                if self.slot is not None:
+                    nodes = [answers.topology.node_of(self.slot, str(self))]
+                return self._open_nodes(self.nodes_of(nodes, count), each, opening), answers
             self._load_scripts(first)
             if count == 1:
                 return [first], answers

@@ -1,19 +1,25 @@
-"""Run a function in a thread of its own, or fail if the thread can't start."""
+"""Run functions in threads of their own, or fail if a thread can't start."""
 
 from __future__ import annotations
 
 import _thread
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-__all__ = ["in_thread"]
+from ..outcome.errors import TransportError
+
+__all__ = ["AT_ONCE", "in_parallel", "in_thread"]
 
 # How often to check on a thread that has not begun.
 LOOK_SECONDS = 0.05
+# How many connections to open, or servers to ask, in parallel: each needs several round trips,
+# which are slow over a distance.
+AT_ONCE = 8
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -56,3 +62,27 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
         if alive() is None:
             raise RuntimeError("not enough memory to start a thread")
     return future
+
+
+def in_parallel(
+    items: Sequence[Item], function: Callable[[Item], Result]
+) -> list[Result | TransportError]:
+    """Call a function for each item in a few threads; return what each call returns or raises.
+
+    Raises:
+        Exception: any other exception of a call.
+    """
+    results: list[Result | TransportError | None] = [None] * len(items)
+    left = iter(range(len(items)))
+
+    def work() -> None:
+        for at in left:
+            try:
+                results[at] = function(items[at])
+            except TransportError as error:
+                results[at] = error
+
+    tasks = [in_thread(work) for _ in range(min(len(items), AT_ONCE))]
+    for task in tasks:
+        task.result()
+    return results  # type: ignore[return-value]

@@ -1,12 +1,19 @@
-"""A cluster of three primaries for the tests of a module."""
+"""A cluster of three primaries for the tests of a module, and its clients and lists."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
+import redis
+from buffers import Awaited, Open
 from local_cluster import LocalCluster
+from moving_lists import KEY
 from server_programs import need
+
+import fastresp
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +27,26 @@ def shared_cluster() -> Iterator[LocalCluster]:
 def cluster(shared_cluster: LocalCluster) -> LocalCluster:
     shared_cluster.empty()
     return shared_cluster
+
+
+@pytest.fixture(params=[fastresp.ListBuffer, Awaited], ids=["sync", "asyncio"])
+def open_buffer(request: pytest.FixtureRequest, cluster: LocalCluster) -> Iterator[Open]:
+    """A function that opens a buffer on a list of the cluster."""
+    opened: list[Any] = []
+
+    def open_buffer(**options: Any) -> Any:
+        opened.append(request.param(KEY, **({"server": cluster.url} | options)))
+        return opened[-1]
+
+    yield open_buffer
+    for each in opened:
+        with suppress(fastresp.TransportError):  # the test has lost its server
+            each.close()
+        if isinstance(each, Awaited):
+            each.loop.close()
+
+
+@pytest.fixture
+def cluster_client(cluster: LocalCluster) -> Iterator[redis.RedisCluster]:
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        yield client

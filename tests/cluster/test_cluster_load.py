@@ -20,7 +20,6 @@ from local_cluster import LocalCluster
 
 import fastresp
 import fastresp.aio
-from fastresp.load.dry_run import dry_run
 from fastresp.server.cluster import positions_of, topology_of
 from fastresp.server.settings import Server
 
@@ -450,12 +449,3 @@ def test_too_many_connections() -> None:
     assert len(Server("redis://localhost").nodes_of(nodes, 40)) == 4_000
     with pytest.raises(fastresp.TransportError, match="use fewer connections"):
         Server("redis://localhost").nodes_of(nodes, 41)
-
-
-def test_dry_run_counts_what_it_has_checked(cluster: LocalCluster) -> None:
-    """A node does not answer for the keys of the others."""
-    rows = [{"id": i} for i in range(300)]
-    found = dry_run(rows, fastresp.Template("SET key:{id} 1"), cluster.url)
-    assert found.problems == []
-    found = dry_run(rows, fastresp.Template("INCR key:{id}"), cluster.url)
-    assert 0 < found.inquiry.checked_keys < 200

@@ -206,8 +206,9 @@ class TestRules:
 
     def test_the_page_lists_all_verdicts(self) -> None:
         package = Path(fastresp.__file__).parent / "doctor"
-        rules = [(package / f"{name}_rules.py").read_text() for name in ("client", "server")]
-        codes = set(re.findall(r'Verdict\(\s*"([a-z-]+)"', "".join(rules)))
+        names = ("client", "cluster", "server")
+        rules = [(package / f"{name}_rules.py").read_text() for name in names]
+        codes = set(re.findall(r'(?:Verdict\(|_uneven\([^"]*)\s*"([a-z-]+)"', "".join(rules)))
         page = (ROOT / "docs" / "guides" / "diagnose.md").read_text()
         assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == codes
         assert len(codes) >= 20

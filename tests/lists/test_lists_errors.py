@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -201,7 +202,7 @@ def test_waiting_for_an_item_after_the_lease(server: LocalServer, client: redis.
         end_leases(client)
         assert other.recover() == 1
         with pytest.raises(fastresp.LeaseError):
-            dead._call(dead._calls.items.waiting(60.0))
+            dead._call(partial(dead._calls.items.waiting_until, time.monotonic() + 60.0))
         assert other.pop(10) == [b"a"]
         other.ack()
     assert client.keys("*") == []

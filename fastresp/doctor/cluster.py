@@ -1,0 +1,92 @@
+"""The primaries of a cluster: which slots and replicas each has, and whether it can be reached."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..server.cluster import topology_of
+from ..server.settings import Server
+from .questions import Questions, text_of
+
+__all__ = ["REACH_S", "Cluster", "Primary", "open_slots", "read_cluster"]
+
+# How long a node may take to accept a connection, and to answer each question.
+REACH_S = 3.0
+# In CLUSTER NODES: a slot that is being moved to another node, or from it.
+OPEN_SLOT = re.compile(r"\[(\d+)-[<>]-\w+\]")
+
+
+@dataclass(frozen=True, eq=False)
+class Primary:
+    """A node of a cluster that serves slots.
+
+    Attributes:
+        server: its settings, with the address that it announces.
+        slots: that it serves.
+        replicas: how many replicas it has that work.
+    """
+
+    server: Server
+    slots: Sequence[int]
+    replicas: int
+
+    @property
+    def place(self) -> str:
+        """Its host and port."""
+        return str(self.server)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster, as one of its nodes describes it.
+
+    Attributes:
+        primaries: the nodes that serve slots.
+        unserved: slots that no node serves.
+        unreachable: why a node can't be used, by its place.
+        moving: slots that are being moved, by the place of a node that says so.
+    """
+
+    primaries: Sequence[Primary]
+    unserved: Sequence[int] = ()
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    moving: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) -> Cluster | None:
+    """Read which primaries a cluster has.
+
+    Args:
+        server: one of its nodes.
+        questions: for a connection to it.
+        info: its INFO.
+
+    Returns:
+        The cluster; None if this is no node of one, has no slots yet, or refuses CLUSTER SLOTS.
+    """
+    reply = questions.ask("CLUSTER", "SLOTS") if info.get("cluster_enabled") == "1" else None
+    if not reply:
+        return None
+    host = getattr(questions.connection, "host", None) or "localhost"
+    topology = topology_of(reply, host, str(server))
+    slots: list[list[int]] = [[] for _ in topology.nodes]
+    unserved: list[int] = []
+    for slot, node in enumerate(topology.slots):
+        (unserved if node < 0 else slots[node]).append(slot)
+    replicas: list[set[Any]] = [set() for _ in topology.nodes]
+    for first, _, _, *others in reply:
+        replicas[topology.slots[first]].update(tuple(each[:2]) for each in others)
+    servers = server.nodes_of(topology.nodes, 1)
+    found = zip(servers, slots, map(len, replicas), strict=True)
+    return Cluster([Primary(*each) for each in found if each[1]], unserved)
+
+
+def open_slots(questions: Questions) -> list[int]:
+    """Return the slots that a node says are being moved to or from it."""
+    reply = questions.ask("CLUSTER", "NODES")
+    lines = text_of(reply or b"").splitlines()
+    own = next((line for line in lines if "myself" in line), "")
+    return sorted(map(int, OPEN_SLOT.findall(own)))

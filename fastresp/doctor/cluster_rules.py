@@ -1,0 +1,216 @@
+"""Rules about a cluster as a whole, and the findings about its nodes, each named once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from ..outcome.report import counted, size_text
+from ..resp.slots import SLOTS
+from .cluster import Cluster
+from .findings import Findings
+from .verdict import Grade, Verdict, in_order
+
+__all__ = ["CLUSTER_RULES", "grouped", "names"]
+
+SPECIFICATION = (
+    "Redis documentation, cluster specification: "
+    "https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/"
+)
+TUTORIAL = (
+    "Redis documentation, scaling with a cluster: "
+    "https://redis.io/docs/latest/operate/oss_and_stack/management/scaling/"
+)
+# How many times the average a node may have before the cluster counts as uneven.
+UNEVEN_SLOTS = 1.5
+UNEVEN = 2.0
+# Less data, or fewer commands, are too few to judge.
+UNEVEN_BYTES = 64 << 20
+UNEVEN_COMMANDS = 1_000
+# Settings of which all nodes should have the same value.
+SETTINGS = ("maxmemory_human", "maxmemory_policy", "aof_enabled")
+NAMED = 4
+
+ClusterRule: TypeAlias = Callable[[Cluster, Mapping[str, Findings]], Verdict | None]
+
+
+def names(places: Sequence[str], most: int = NAMED) -> str:
+    """Return the names of nodes as text, or some of them if there are many."""
+    more = len(places) - most
+    if more <= 1:
+        return ", ".join(places)
+    return f"{', '.join(places[:most])} and {more:,} more"
+
+
+def grouped(verdicts: Mapping[str, Sequence[Verdict]]) -> Iterable[Verdict]:
+    """Yield one verdict for the same finding about several nodes; it names them.
+
+    If their figures differ, the one with the largest gain stands for all, with its node's name.
+
+    Args:
+        verdicts: of each node, by its place.
+    """
+    groups: defaultdict[tuple[str, Grade], dict[str, Verdict]] = defaultdict(dict)
+    for place, found in verdicts.items():
+        for verdict in found:
+            groups[verdict.code, verdict.grade][place] = verdict
+    for group in groups.values():
+        first = in_order(group.values())[0]
+        figure = first.figure
+        if any(each.figure != figure for each in group.values()):
+            place = next(place for place, each in group.items() if each is first)
+            figure = f"{place}: {figure}"
+        yield replace(first, figure=figure, nodes=tuple(group))
+
+
+def unserved(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check for slots that no node serves."""
+    slots = cluster.unserved
+    if not slots:
+        return None
+    return Verdict(
+        "slots-unserved", "problem", "Slots have no node",
+        f"{len(slots):,} of {SLOTS:,} slots, the first is {slots[0]:,}",
+        "Run redis-cli --cluster fix. Until then, commands on keys of these slots fail; with "
+        "cluster-require-full-coverage yes, the default, all commands do.",
+        "the load succeeds", SPECIFICATION,
+    )  # fmt: skip
+
+
+def unreachable(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check for primaries that can't be used from here."""
+    if not cluster.unreachable:
+        return None
+    places = tuple(cluster.unreachable)
+    return Verdict(
+        "node-unreachable", "problem",
+        "A node of the cluster can't be used" if len(places) == 1
+        else f"{len(places):,} nodes of the cluster can't be used",
+        cluster.unreachable[places[0]],
+        "Check that it runs, and that the address that it announces can be reached from the "
+        "machines of its clients (cluster-announce-ip, cluster-announce-port, "
+        "cluster-announce-hostname).",
+        "the load succeeds", SPECIFICATION, nodes=places,
+    )  # fmt: skip
+
+
+def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether each primary has a replica; if none has, this may be intended."""
+    alone = tuple(each.place for each in cluster.primaries if not each.replicas)
+    if not alone:
+        return None
+    every = len(alone) == len(cluster.primaries)
+    figure = f"{len(alone):,} of {counted(len(cluster.primaries), 'primary', 'primaries')}"
+    return Verdict(
+        "no-replica", "note" if every else "advice",
+        "No primary has a replica" if every else "Some primaries have no replica that works",
+        figure,
+        "Add a replica (redis-cli --cluster add-node ... --cluster-slave), unless the data can be "
+        "loaded again: if such a node dies, its slots and their data are gone.",
+        "the cluster survives the loss of a node", TUTORIAL, nodes=alone,
+    )  # fmt: skip
+
+
+def moving(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check for slots that are being moved, which may be left from an interrupted move."""
+    slots = sorted({slot for each in cluster.moving.values() for slot in each})
+    if not slots:
+        return None
+    return Verdict(
+        "slots-moving", "advice", "Slots are being moved",
+        f"{counted(len(slots), 'slot')}, the first is {slots[0]:,}",
+        "If no resharding is under way, one was interrupted: run redis-cli --cluster fix. Loads "
+        "wait for such slots, and other clients need several attempts (ASK, TRYAGAIN).",
+        "no commands are redirected", SPECIFICATION, nodes=tuple(cluster.moving),
+    )  # fmt: skip
+
+
+def uneven_slots(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether a node has far more slots than the average."""
+    counts = {each.place: len(each.slots) for each in cluster.primaries}
+    return _uneven(
+        counts, UNEVEN_SLOTS, "slots-uneven", "Slots are spread unevenly",
+        lambda count: f"{count:,.0f} slots",
+        "Run redis-cli --cluster rebalance, unless the machines of these nodes differ as much.",
+    )  # fmt: skip
+
+
+def uneven_memory(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether a node holds far more data than the average."""
+    used = {place: found.facts.number("used_memory") or 0.0 for place, found in nodes.items()}
+    if max(used.values(), default=0.0) < UNEVEN_BYTES:
+        return None
+    return _uneven(
+        used, UNEVEN, "memory-uneven", "Data is spread unevenly", size_text,
+        "Look for large keys with redis-cli --bigkeys on this node, and for a hash tag that many "
+        "keys share: all of them are in one slot. Otherwise move slots away (redis-cli --cluster "
+        "reshard).",
+    )  # fmt: skip
+
+
+def uneven_use(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether a node gets far more commands than the average, while they were watched."""
+    uses = {place: found.use for place, found in nodes.items()}
+    rates = {
+        place: use.per_second(use.commands) for place, use in uses.items() if use and use.watched
+    }
+    if sum(use.commands for use in uses.values() if use) < UNEVEN_COMMANDS:
+        return None
+    return _uneven(
+        rates, UNEVEN, "use-uneven", "One node gets most of the commands",
+        lambda rate: f"{rate:,.0f} commands per second",
+        "Look for keys that are used far more than others (redis-cli --hotkeys), and for a hash "
+        "tag that many keys share: spread such data over several keys.",
+    )  # fmt: skip
+
+
+def _uneven(
+    values: Mapping[str, float],
+    most: float,
+    code: str,
+    title: str,
+    shown: Callable[[float], str],
+    advice: str,
+) -> Verdict | None:
+    """Return a verdict if a node has more than ``most`` times the average."""
+    if len(values) < 2 or not sum(values.values()):
+        return None
+    place = max(values, key=lambda each: values[each])
+    average = sum(values.values()) / len(values)
+    share = values[place] / average
+    if share < most:
+        return None
+    return Verdict(
+        code, "advice", title,
+        f"{shown(values[place])}; the average of {len(values):,} nodes is {shown(average)}",
+        advice, f"up to {share:.1f}x, if this node is the limit", TUTORIAL, share, nodes=(place,),
+    )  # fmt: skip
+
+
+def different(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether the nodes differ in their version or settings."""
+    figures = []
+    for name in ("version", *SETTINGS):
+        by_value: defaultdict[str, list[str]] = defaultdict(list)
+        for place, found in nodes.items():
+            facts = found.facts
+            by_value[facts.version if name == "version" else facts.info.get(name, "")].append(place)
+        if len(by_value) > 1 and "" not in by_value:
+            words = name.removesuffix("_human").replace("_", "-")
+            figures += [f"{words} {value} on {names(at, 2)}" for value, at in by_value.items()]
+    if not figures:
+        return None
+    return Verdict(
+        "nodes-differ", "note", "The nodes are not set up alike", "; ".join(figures[:NAMED]),
+        "Set up all nodes alike, unless their machines differ: a load ends where the first of them "
+        "is full or refuses a command.",
+        "not measured", TUTORIAL,
+    )  # fmt: skip
+
+
+CLUSTER_RULES: tuple[ClusterRule, ...] = (
+    unserved, unreachable, without_replica, moving, uneven_slots, uneven_memory, uneven_use,
+    different,
+)  # fmt: skip

@@ -1,0 +1,74 @@
+"""Commands that a node of a cluster did not run, because the slot of the list moves."""
+
+from __future__ import annotations
+
+import time
+
+from ..outcome.error_reply import CommandError
+from ..outcome.errors import TransportError
+from ..transports.redirect import MOVING_S, PAUSE_S, REDIRECTS
+
+__all__ = ["Patience", "SlotMoved", "as_slot_moved"]
+
+# Sent to clients that wait in a blocking command when their node becomes a replica.
+DEMOTED = "UNBLOCKED force unblock"
+
+
+class SlotMoved(CommandError):
+    """A node of a cluster did not run a command: another node serves the slot, or soon will."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another node serves the slot; else it is being moved."""
+        return self.code in ("MOVED", "UNBLOCKED")
+
+
+def as_slot_moved(error: CommandError) -> CommandError:
+    """Return an error reply of a node, as a SlotMoved if the command is to be sent again.
+
+    TRYAGAIN: some keys of a command are at the old node, and some at the new one. ASK could be
+    followed at once only by commands with one key, so that is waited for, too.
+    """
+    text = error.text
+    if (
+        REDIRECTS.match(text.encode(errors="replace"))
+        or error.code == "TRYAGAIN"
+        or text.startswith(DEMOTED)
+    ):
+        return SlotMoved(text)
+    return error
+
+
+class Patience:
+    """Limits the time for which a call is repeated while a slot moves.
+
+    Args:
+        timeout: seconds without progress; None for 30.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout or MOVING_S
+        self._since = 0.0
+        self._progress: object = None
+
+    def pause(self, moved: SlotMoved, progress: object, key: object) -> float:
+        """Return how many seconds to wait before the next try.
+
+        Args:
+            moved: the refusal.
+            progress: a value that changes whenever a call gets further.
+            key: of the list, for messages.
+
+        Raises:
+            TransportError: there was no progress for too long.
+        """
+        now = time.monotonic()
+        first = progress != self._progress
+        if first:
+            self._since, self._progress = now, progress
+        elif now - self._since > self._timeout:
+            raise TransportError(
+                f"the slot of the list {key!r} has been moving for {self._timeout:g} s; the last "
+                f"reply was: {moved.text} (check the cluster with redis-cli --cluster check)"
+            )
+        return 0.0 if first and moved.elsewhere else PAUSE_S

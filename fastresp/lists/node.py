@@ -1,0 +1,73 @@
+"""The server of a list: in a cluster, the node that serves its slot."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ..outcome.errors import TransportError
+from ..server.answers import Answers
+from ..server.settings import Server
+from ..transports.driver import Steps
+from ..transports.redirect import MOVING_S
+from ..transports.socket import connecting
+from .settings import Settings
+
+__all__ = ["Node"]
+
+
+class Node:
+    """Opens connections to the server of a list, wherever its slot is.
+
+    Args:
+        server: the server, or any node of its cluster.
+        settings: of the buffer.
+
+    Attributes:
+        server: the server of the last connection.
+    """
+
+    def __init__(self, server: Server, settings: Settings) -> None:
+        server.slot = settings.slot
+        self.server = server
+        self._timeout = settings.timeout
+        self._given = server
+        # Asked one after the other for the node of the slot, until one answers.
+        self._known = [server]
+
+    def connecting(self) -> Steps[tuple[Any, Answers]]:
+        """Open a connection to the node of the slot; return it with the answers of a node.
+
+        Raises:
+            TransportError: no node answers, or the node of the slot can't be used.
+        """
+        end = time.monotonic() + (self._timeout or MOVING_S)
+        failed: TransportError | None = None
+        for server in tuple(self._known):
+            try:
+                [connection], answers = yield from connecting(server, self._timeout)
+            except TransportError as error:
+                failed = failed or error
+                self.suspect()
+                if time.monotonic() > end:
+                    break
+                continue
+            self._found(answers)
+            return connection, answers
+        assert failed is not None
+        raise failed
+
+    def suspect(self) -> None:
+        """Ask the node that is asked first only after all others, as its connection was lost."""
+        first, *others = self._known
+        self._known = [*others, first]
+
+    def _found(self, answers: Answers) -> None:
+        """Note the nodes of the cluster, the one of the slot first."""
+        topology, slot = answers.topology, self.server.slot
+        if topology is None or slot is None:
+            return
+        nodes = self.server.nodes_of(topology.nodes, 1)
+        self.server = nodes[topology.slots[slot]]
+        others = (node for node in nodes if node is not self.server)
+        self._known = [self.server, *others, self._given]

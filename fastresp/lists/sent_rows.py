@@ -1,0 +1,75 @@
+"""The rows of a push that are in flight, and those that a node of a cluster refused."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ..resp.buffer import Chunk
+from ..resp.split import CommandSplitter
+
+__all__ = ["SentRows"]
+
+
+class SentRows:
+    """Finds the row of each reply, and keeps the commands of rows to be sent again.
+
+    Args:
+        per_row: commands of each row.
+
+    Attributes:
+        refusals: how often a row was refused.
+        overtaken: whether a row was accepted after an earlier one was refused.
+    """
+
+    def __init__(self, per_row: int) -> None:
+        self.refusals = 0
+        self.overtaken = False
+        self._per_row = per_row
+        self._made = 0
+        self._in_flight: deque[tuple[Chunk, Sequence[int]]] = deque()
+        self._at = 0  # how many rows of the first chunk are answered
+        self._refused: dict[int, bytes] = {}
+        self._wary = False  # whether the slot may still be moving
+
+    @property
+    def refused(self) -> Sequence[int]:
+        """The numbers of the rows to be sent again, in order."""
+        return sorted(self._refused)
+
+    def add(self, chunk: Chunk) -> None:
+        """Add a chunk of new rows."""
+        first, self._made = self._made, self._made + chunk.commands // self._per_row
+        self._in_flight.append((chunk, range(first, self._made)))
+
+    def accepted(self) -> int:
+        """Return the number of the next row, which was not refused."""
+        number, _, _ = self._next()
+        self.overtaken |= any(each < number for each in self._refused)
+        return number
+
+    def refuse(self) -> None:
+        """Keep the next row, to be sent again."""
+        number, chunk, at = self._next()
+        commands = (chunk.command(i, i) for i in range(at, at + self._per_row))
+        self._refused[number] = b"".join(commands)
+        self.refusals += 1
+        self._wary = True
+
+    def again(self) -> Chunk:
+        """Return a chunk of refused rows: the first one, and once that was accepted, the rest."""
+        numbers = self.refused[: 1 if self._wary else None]
+        self._wary = False
+        chunk = CommandSplitter().feed(b"".join(map(self._refused.pop, numbers)))
+        assert chunk is not None
+        self._in_flight.append((chunk, numbers))
+        return chunk
+
+    def _next(self) -> tuple[int, Chunk, int]:
+        """Return the number of the row that is answered next, its chunk, and its first command."""
+        chunk, numbers = self._in_flight[0]
+        at, self._at = self._at, self._at + 1
+        if self._at == len(numbers):
+            self._in_flight.popleft()
+            self._at = 0
+        return numbers[at], chunk, at * self._per_row

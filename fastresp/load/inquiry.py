@@ -1,0 +1,216 @@
+"""Ask a server about commands, without changing anything on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from ..outcome.errors import CommandError
+from ..outcome.excerpts import shown_argument
+from ..outcome.passwords import redacted
+from ..replies.iter_replies import iter_replies
+from ..resp.shown import HEAD_BYTES, shown_command
+from ..resp.values import pack
+from ..server.answers import parse_info
+from ..server.settings import Server
+from .command_info import CommandInfo, command_info
+from .memory_estimate import LIMITS
+from .spread import Command
+
+__all__ = ["Inquiry", "inquire", "merged"]
+
+# Larger commands are not sent to ACL DRYRUN: the answer is not worth the traffic.
+DRYRUN_BYTES = 1 << 16
+# The key type of the commands of an ACL category. Source: server.c of Redis 7.0.
+TYPES = {
+    "@string": "string",
+    "@bitmap": "string",
+    "@hyperloglog": "string",
+    "@hash": "hash",
+    "@list": "list",
+    "@set": "set",
+    "@sortedset": "zset",
+    "@geo": "zset",
+    "@stream": "stream",
+}
+# These overwrite a key of any type, or leave an existing key alone.
+ANY_TYPE = frozenset(("SET", "SETEX", "PSETEX", "SETNX", "MSET", "MSETNX", "MGET", "BITOP"))
+
+
+@dataclass
+class Inquiry:
+    """A server's answers about the commands of a sample.
+
+    Attributes:
+        unreachable: why the server could not be asked; empty if it could.
+        used_memory, maxmemory: bytes; None if the server does not say. maxmemory 0 means no limit.
+        policy: the server's maxmemory-policy.
+        limits: limits of the compact encodings: see memory_estimate.LIMITS.
+        user: the ACL user of the load; None if unknown.
+        allowed: whether the ACL allows that user to run the commands; None if unknown.
+        refused: the ACL's error messages for the commands that it does not allow.
+        unknown: names of commands that the server does not have.
+        wrong_arity: commands with too many or too few arguments, formatted for display.
+        wrong_types: a message for each key of another type than the command expects.
+        existing: the keys that exist, in quotes.
+        checked_keys: number of keys whose type was checked.
+        rehearsed: why the server would reject every row of a template command; empty if it
+            would not.
+    """
+
+    unreachable: str = ""
+    used_memory: int | None = None
+    maxmemory: int | None = None
+    policy: str | None = None
+    limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
+    user: str | None = None
+    allowed: bool | None = None
+    refused: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    wrong_arity: list[str] = field(default_factory=list)
+    wrong_types: list[str] = field(default_factory=list)
+    existing: list[str] = field(default_factory=list)
+    checked_keys: int = 0
+    rehearsed: str = ""
+
+
+def inquire(commands: Sequence[Command], server: Server, *, timeout: float | None) -> Inquiry:
+    """Ask a server about commands, in a way that changes nothing.
+
+    Raises:
+        TransportError: the server can't be used.
+    """
+    inquiry = Inquiry()
+    names = list(dict.fromkeys(_name(command) for command in commands))
+    questions: list[Sequence[bytes | str]] = [("INFO", "memory"), ("ACL", "WHOAMI")]
+    questions += [("CONFIG", "GET", limit) for limit in LIMITS]
+    memory, user, *limits = _ask(questions, server, timeout)
+    if isinstance(memory, str):
+        fields = parse_info(memory)
+        inquiry.used_memory = _number(fields.get("used_memory"))
+        inquiry.maxmemory = _number(fields.get("maxmemory"))
+        inquiry.policy = fields.get("maxmemory_policy")
+    inquiry.user = user if isinstance(user, str) else None
+    for limit, reply in zip(LIMITS, limits, strict=True):
+        most = _number(reply[1]) if isinstance(reply, list) and len(reply) == 2 else None
+        if most is not None:
+            inquiry.limits[limit] = most
+    known = command_info(names, server, timeout=timeout)
+    if known is not None:
+        inquiry.unknown = [name for name in names if known[name] is None]
+        _look_at_arity(commands, known, inquiry)
+        _look_at_types(commands, known, inquiry, server, timeout)
+    if inquiry.user is not None:
+        _look_at_rights(commands, inquiry, server, timeout)
+    return inquiry
+
+
+def merged(inquiries: Sequence[Inquiry]) -> Inquiry:
+    """Return the answers of all nodes of a cluster together; their memory as sums."""
+    first = inquiries[0]
+    used = [each.used_memory for each in inquiries if each.used_memory is not None]
+    most = [each.maxmemory for each in inquiries if each.maxmemory]
+    policies = dict.fromkeys(each.policy for each in inquiries if each.policy)
+    answers = {each.allowed for each in inquiries if each.allowed is not None}
+    return Inquiry(
+        unreachable=next((each.unreachable for each in inquiries if each.unreachable), ""),
+        used_memory=sum(used) if len(used) == len(inquiries) else None,
+        # If one has no limit, all together have none.
+        maxmemory=sum(most) if len(most) == len(inquiries) else 0 if used else None,
+        policy=", ".join(policies) or None,
+        limits=first.limits,
+        user=next((each.user for each in inquiries if each.user), None),
+        allowed=all(answers) if answers else None,
+        refused=_once(each.refused for each in inquiries),
+        unknown=_once(each.unknown for each in inquiries),
+        wrong_arity=_once(each.wrong_arity for each in inquiries),
+        wrong_types=_once(each.wrong_types for each in inquiries),
+        existing=_once(each.existing for each in inquiries),
+        checked_keys=sum(each.checked_keys for each in inquiries),
+    )
+
+
+def _once(lists: Iterable[list[str]]) -> list[str]:
+    return list(dict.fromkeys(chain.from_iterable(lists)))
+
+
+def _number(text: Any) -> int | None:
+    """Parse a number from the server; None if it is not one."""
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def _look_at_arity(
+    commands: Sequence[Command], known: dict[str, CommandInfo | None], inquiry: Inquiry
+) -> None:
+    for command in commands:
+        info = known[_name(command)]
+        if info is not None and not info.accepts(len(command)):
+            inquiry.wrong_arity.append(shown_command(pack(*command)[:HEAD_BYTES]))
+
+
+def _look_at_types(
+    commands: Sequence[Command],
+    known: dict[str, CommandInfo | None],
+    inquiry: Inquiry,
+    server: Server,
+    timeout: float | None,
+) -> None:
+    expected: dict[bytes, tuple[set[str], str]] = {}
+    for command in commands:
+        info = known[_name(command)]
+        if info is None or not (types := _types(info)):
+            continue
+        keys = info.keys(command)
+        # The destination of a STORE command is overwritten, whatever its type.
+        for key in keys[1:] if info.name.endswith("STORE") else keys:
+            expected.setdefault(key, (types, info.name))
+    replies = _ask([("TYPE", key) for key in expected], server, timeout)
+    for (key, (types, name)), reply in zip(expected.items(), replies, strict=True):
+        if not isinstance(reply, str):  # no permission, or a key of another node of a cluster
+            continue
+        inquiry.checked_keys += 1
+        if reply != "none":
+            inquiry.existing.append(shown_argument(key))
+        if reply != "none" and reply not in types:
+            inquiry.wrong_types.append(
+                f"{shown_argument(key)} holds a {reply}, and {name} expects a {' or '.join(types)}"
+            )
+
+
+def _types(info: CommandInfo) -> set[str]:
+    """Return the key types that a command works on; empty if it accepts any."""
+    if info.name in ANY_TYPE:
+        return set()
+    return {TYPES[category] for category in info.categories if category in TYPES}
+
+
+def _look_at_rights(
+    commands: Sequence[Command], inquiry: Inquiry, server: Server, timeout: float | None
+) -> None:
+    """Ask ACL DRYRUN; servers have it since Redis 7.0, and the user needs the right to run it."""
+    user = inquiry.user or ""
+    asked = [c for c in commands if sum(map(len, c)) <= DRYRUN_BYTES]
+    replies = _ask([("ACL", "DRYRUN", user, *redacted(c)) for c in asked], server, timeout)
+    answers = [reply for reply in replies if isinstance(reply, str)]
+    if answers:
+        inquiry.refused = list(dict.fromkeys(reply for reply in answers if reply != "OK"))
+        inquiry.allowed = not inquiry.refused
+
+
+def _ask(
+    questions: Sequence[Sequence[bytes | str]], server: Server, timeout: float | None
+) -> list[Any]:
+    """Send the questions in one pipeline and return the answers; None for an error reply."""
+    replies = iter_replies(
+        questions, server=server, on_error="collect", decode=True, timeout=timeout
+    )
+    return [None if isinstance(reply, CommandError) else reply for reply in replies]
+
+
+def _name(command: Sequence[bytes]) -> str:
+    return command[0].decode(errors="backslashreplace").upper()

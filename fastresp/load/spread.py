@@ -1,0 +1,144 @@
+"""Which commands of a sample go to which node of a cluster, and which can't be sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TypeAlias
+
+from ..outcome.errors import EncodeError
+from ..resp.refusal import refusal
+from ..resp.slots import NO_KEY, OPEN, SEVERAL, SLOTS, WATCHED, Rules
+from ..resp.values import pack
+from ..server.cluster import Topology
+from .memory_estimate import growth
+
+__all__ = ["Command", "Spread", "spread"]
+
+Command: TypeAlias = tuple[bytes, ...]
+
+# Commands that end a transaction.
+ENDS = (b"EXEC", b"DISCARD")
+# The most bytes of a command's name in a message.
+NAME_SHOWN = 40
+
+
+@dataclass
+class Spread:
+    """The commands of a sample, by the node of a cluster that they go to.
+
+    Attributes:
+        commands: for each node.
+        slots: of the commands, in order, without those that can't be sent.
+        refused: the commands of rows that can't be sent.
+        refused_rows: how many rows can't be sent.
+        refusals: why, for the first of them.
+    """
+
+    commands: list[list[Command]]
+    slots: list[int] = field(default_factory=list)
+    refused: list[Command] = field(default_factory=list)
+    refused_rows: int = 0
+    refusals: list[str] = field(default_factory=list)
+
+    def shares(self, topology: Topology, sizes: Sequence[float], times: float) -> list[float]:
+        """Return the share of each node of the whole load.
+
+        The slots of the sample have the same share as in the sample. New slots are spread as the
+        slots of the cluster are; as many come as the second half of the sample predicts, which are
+        few if all keys have one of a few hash tags.
+
+        Args:
+            topology: of the cluster.
+            sizes: what each node has of the sample, in commands or in bytes.
+            times: rows of the source / rows of the sample.
+        """
+        middle = len(self.slots) // 2
+        whole = len(set(self.slots))
+        more = (times - 1) * len(self.slots) / max(len(self.slots) - middle, 1)
+        times_slots = growth(len(set(self.slots[:middle])), whole, more)
+        known = 1 / min(times_slots, SLOTS / max(whole, 1))
+        served = Counter(topology.slots)
+        total = sum(sizes) or 1.0
+        all_slots = sum(served[node] for node in range(len(sizes))) or 1
+        return [
+            known * size / total + (1 - known) * served[node] / all_slots
+            for node, size in enumerate(sizes)
+        ]
+
+
+def spread(
+    commands: Sequence[Command], rows: Sequence[int], topology: Topology, rules: Rules, kept: int
+) -> Spread:
+    """Find the node of each command, by the rules of a load.
+
+    Args:
+        commands: of the sample, each with its arguments.
+        rows: the source row of each.
+        topology: of the cluster.
+        rules: where commands have their keys.
+        kept: how many reasons to keep.
+    """
+    found = Spread([[] for _ in topology.nodes])
+    for row, group in groupby(range(len(commands)), key=rows.__getitem__):
+        indexes = list(group)
+        of_row = [commands[index] for index in indexes]
+        try:
+            slots = _slots_of_row(of_row, row, indexes[0], topology, rules)
+        except EncodeError as error:
+            found.refused += of_row
+            found.refused_rows += 1
+            if len(found.refusals) < kept:
+                found.refusals.append(str(error))
+            continue
+        found.slots += slots
+        for slot, command in zip(slots, of_row, strict=True):
+            found.commands[topology.slots[slot]].append(command)
+    return found
+
+
+def _slots_of_row(
+    commands: Sequence[Command], row: int, first: int, topology: Topology, rules: Rules
+) -> list[int]:
+    """Return the slot of each command of a row, as the Router of a load chooses it.
+
+    Args:
+        first: the index of the row's first command in the source.
+
+    Raises:
+        EncodeError: a command has no node.
+    """
+    slots: list[int] = []
+    transaction = NO_KEY
+    for at, command in enumerate(commands):
+        name = command[0].upper()
+        slot = rules.slot(pack(*command), every=True)
+        if name == b"WATCH":
+            slot = WATCHED
+        elif transaction >= 0:
+            if slot in (NO_KEY, transaction):
+                slot = transaction
+            elif slot >= 0:
+                slot = SEVERAL
+            if name in ENDS:
+                transaction = NO_KEY
+        elif name == b"MULTI":
+            slot = transaction = _slot_of_transaction(commands[at + 1 :], rules)
+        if slot < 0 or topology.slots[slot] < 0:
+            raise refusal(row, first + at, command[0][:NAME_SHOWN], len(command[0]), slot)
+        slots.append(slot)
+    return slots
+
+
+def _slot_of_transaction(commands: Sequence[Command], rules: Rules) -> int:
+    """Return the slot of the first key in a transaction; OPEN if it does not end in its row."""
+    found = NO_KEY
+    for command in commands:
+        slot = rules.slot(pack(*command))
+        if slot >= 0 and found < 0:
+            found = slot
+        if command[0].upper() in ENDS:
+            return found
+    return OPEN

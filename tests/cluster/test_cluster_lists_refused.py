@@ -1,0 +1,285 @@
+"""ListBuffer in a cluster, sync and asyncio: slots that are being moved, and nodes that die."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from buffers import DELIVERIES, Open, numbers
+from local_cluster import LocalCluster
+from moving_lists import KEY, half_moved, holder, move, slot_of
+from server_programs import WHEEL_SERVERS, located
+
+import fastresp
+import fastresp.aio
+from fastresp.lists.sent_rows import SentRows
+from fastresp.resp.split import CommandSplitter
+
+CALLS = ["push", "pop", "pop_arrow", "len", "recover", "clear"]
+
+
+@pytest.mark.parametrize(
+    ("delivery", "call"),
+    [*((each, call) for each in DELIVERIES for call in CALLS), ("at-least-once", "ack")],
+)
+def test_slot_that_is_being_moved(
+    open_buffer: Open,
+    cluster: LocalCluster,
+    cluster_client: redis.RedisCluster,
+    delivery: str,
+    call: str,
+) -> None:
+    """Calls wait until it has moved."""
+    buffer = open_buffer(delivery=delivery)
+    buffer.push(numbers(10))
+    assert buffer.pop(4) == numbers(4)
+    with half_moved(cluster, arrived=True) as complete:
+        timer = threading.Timer(0.3, complete)
+        timer.start()
+        if call == "push":
+            pushed = buffer.push(numbers(5, 10))
+            assert (pushed.report.replies, pushed.length) == (pushed.report.commands, 11)
+            assert cluster_client.lrange(KEY, 0, -1) == numbers(11, 4)
+        elif call == "pop":
+            assert buffer.pop(4) == numbers(4, 4)
+        elif call == "pop_arrow":
+            assert pa.array(buffer.pop_arrow(4)).to_pylist() == numbers(4, 4)
+        elif call == "ack":
+            assert buffer.ack(3) == 1
+        elif call == "len":
+            assert len(buffer) == 6
+        elif call == "recover":
+            assert buffer.recover() == 0
+        else:
+            buffer.clear()
+            assert len(buffer) == 0
+        timer.join()
+
+
+@pytest.mark.parametrize("call", ["push", "pop", "pop_arrow", "consume"])
+def test_slot_that_never_arrives(
+    open_buffer: Open,
+    cluster: LocalCluster,
+    cluster_client: redis.RedisCluster,
+    call: str,
+) -> None:
+    buffer = open_buffer(timeout=0.5)
+    buffer.push(numbers(10))
+    with half_moved(cluster, arrived=True) as complete:
+        with pytest.raises(
+            fastresp.TransportError, match=r"has been moving for 0.5 s.*ASK"
+        ) as error:
+            if call == "push":
+                buffer.push(numbers(5, 10))
+            elif call == "consume":
+                next(buffer.consume(block=10.0))
+            else:
+                getattr(buffer, call)(5)
+        if call == "push":
+            report = error.value.report
+            assert report is not None
+            assert (report.rows, report.replies, report.in_doubt) == (0, 0, 0)
+            assert report.unsent >= 1
+        complete()
+    assert buffer.push(["x"]).length == 11
+    assert buffer.pop(20) == [*numbers(10), b"x"]
+
+
+def test_interrupted_push_is_not_repeated(
+    cluster: LocalCluster, cluster_client: redis.RedisCluster
+) -> None:
+    """After a Ctrl-C, what the node refuses counts as unsent."""
+
+    def items() -> Iterator[bytes]:
+        yield from numbers(10)
+        raise KeyboardInterrupt
+
+    with fastresp.ListBuffer(KEY, server=cluster.url) as buffer:
+        buffer.push(["a"])
+        with half_moved(cluster, arrived=True) as complete:
+            with pytest.raises(KeyboardInterrupt) as caught:
+                buffer.push(items())
+            report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+            assert (report.rows, report.replies, report.in_doubt) == (0, 0, 0)
+            assert report.unsent >= 1
+            complete()
+        assert cluster_client.lrange(KEY, 0, -1) == [b"a"]
+
+
+def test_source_that_fails_while_the_slot_moves(
+    open_buffer: Open, cluster: LocalCluster, cluster_client: redis.RedisCluster
+) -> None:
+    """The items before the exception are pushed to the new node."""
+
+    def items() -> Iterator[bytes]:
+        yield from numbers(10)
+        move(cluster)
+        raise ArithmeticError
+
+    buffer = open_buffer()
+    buffer.push(["a"])
+    with pytest.raises(ArithmeticError) as caught:
+        buffer.push(items())
+    report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
+    assert (report.rows, report.unsent, report.in_doubt) == (10, 0, 0)
+    assert cluster_client.lrange(KEY, 0, -1) == [b"a", *numbers(10)]
+
+
+def test_one_buffer_feeds_another(
+    open_buffer: Open, cluster: LocalCluster, cluster_client: redis.RedisCluster
+) -> None:
+    """While both slots move."""
+    cluster_client.rpush("other", *numbers(5_000))
+    other = fastresp.ListBuffer("other", server=cluster.url, batch=50)
+
+    def items() -> Iterator[bytes]:
+        for i, item in enumerate(other.consume()):
+            if i % 1_000 == 500:
+                move(cluster)
+                source = next(n for n in range(3) if cluster.serves(n, slot_of(cluster, "other")))
+                cluster.move_slot(slot_of(cluster, "other"), (source + 1) % 3)
+            yield item
+
+    assert open_buffer(batch=20).push(items()).length == 5_000
+    other.close()
+    assert cluster_client.lrange(KEY, 0, -1) == numbers(5_000)
+
+
+def test_overtaken_rows() -> None:
+    """A row that was accepted after an earlier one was refused is noticed."""
+    rows = SentRows(1)
+    commands = [fastresp.pack("RPUSH", "q", str(i)) for i in range(5)]
+    for part in (commands[:2], commands[2:]):
+        chunk = CommandSplitter().feed(b"".join(part))
+        assert chunk is not None
+        rows.add(chunk)
+    assert rows.accepted() == 0
+    for _ in range(4):
+        rows.refuse()
+    assert rows.refused == [1, 2, 3, 4]
+    assert bytes(rows.again()) == commands[1]
+    rows.refuse()
+    assert bytes(rows.again()) == commands[1]
+    assert rows.accepted() == 1
+    assert bytes(rows.again()) == b"".join(commands[2:])
+    rows.refuse()
+    assert not rows.overtaken
+    assert rows.accepted() == 3
+    assert rows.overtaken
+    assert (rows.refused, rows.refusals) == ([2], 6)
+
+
+def replicated(cluster: LocalCluster) -> None:
+    """Wait until all replicas are in step with their primaries."""
+    cluster.until(
+        lambda client: (
+            client.info("replication").get("master_link_status", "up") == "up"
+            and client.wait(1, 5_000) in (0, 1)
+            if client.info("replication")["role"] == "master"
+            else client.info("replication")["master_link_status"] == "up"
+        )
+    )
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_replica_takes_over(delivery: str) -> None:
+    """As planned: a waiting consumer and a push go on. After a crash: with the next call."""
+    with LocalCluster(3, 1) as cluster:
+        replicated(cluster)
+        first = holder(cluster)
+        replica = cluster.clients[first + 3]
+        options: Any = {"server": cluster.url, "delivery": delivery}
+        with (
+            fastresp.ListBuffer(KEY, **options) as buffer,
+            fastresp.ListBuffer(KEY, server=cluster.url, batch=10) as other,
+        ):
+            other.push(["a"])
+            assert buffer.pop(5) == [b"a"]
+            timer = threading.Timer(0.3, replica.execute_command, ("CLUSTER", "FAILOVER"))
+            timer.start()
+
+            def until_promoted() -> Iterator[bytes]:
+                i = 0
+                while replica.info("replication")["role"] != "master":
+                    yield b"%d" % i
+                    i += 1
+                yield b"end"
+
+            def act() -> None:
+                other.push(until_promoted())
+
+            pusher = threading.Thread(target=act)
+            pusher.start()
+            came = []
+            while not came or came[-1] != b"end":
+                came += buffer.consume(max_items=1, block=20.0)
+            pusher.join()
+            timer.join()
+            assert came == [*numbers(len(came) - 1), b"end"]
+            if delivery == "at-least-once":
+                assert buffer.ack() == 0
+
+            # The new primary dies; the old one is its replica now.
+            other.push(numbers(100))
+            assert buffer.pop(10) == numbers(10)
+            assert replica.wait(1, 5_000) == 1
+            cluster.nodes[first + 3].process.kill()
+            with pytest.raises(fastresp.TransportError, match=str(cluster.ports[first + 3])):
+                buffer.pop(10)
+            deadline = time.monotonic() + 30
+            while True:
+                with suppress(fastresp.TransportError, fastresp.CommandError):
+                    assert len(buffer) == 90
+                    break
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert buffer.pop(100) == numbers(90, 10)
+            if delivery == "at-least-once":
+                assert buffer.ack() == 0
+
+
+@pytest.mark.parametrize("name", WHEEL_SERVERS)
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_servers(name: str, delivery: str) -> None:
+    """Other versions refuse other commands while a slot is being moved."""
+    with LocalCluster(program=located(name, WHEEL_SERVERS)) as cluster:
+        with fastresp.ListBuffer(KEY, server=cluster.url, delivery=delivery, batch=10) as buffer:
+            buffer.push(numbers(100))
+            came = buffer.pop(30)
+            for arrived in (False, True):
+                with half_moved(cluster, arrived=arrived) as complete:
+                    timer = threading.Timer(0.2, complete)
+                    timer.start()
+                    came += buffer.pop(30)
+                    if delivery == "at-least-once":
+                        buffer.ack(len(came) - buffer.acknowledged)
+                    buffer.push([b"%d" % (len(buffer) + len(came))])
+                    timer.join()
+            came += buffer.pop(100)
+            if delivery == "at-least-once":
+                assert buffer.ack() == 0
+            assert came == numbers(102)
+        assert sum(cluster.sizes()) == 0
+
+
+def test_node_that_was_passed_dies() -> None:
+    """The others are asked for the slot."""
+    with LocalCluster() as cluster:
+        at = holder(cluster)
+        server = f"redis://127.0.0.1:{cluster.ports[(at + 1) % 3]}"
+        with fastresp.ListBuffer(KEY, server=server) as buffer:
+            buffer.push(numbers(10))
+            for client in cluster.clients:
+                client.config_set("cluster-require-full-coverage", "no")
+            cluster.nodes[(at + 1) % 3].process.kill()
+            assert buffer.pop(3) == numbers(3)
+            cluster.clients[at].client_kill_filter(_type="normal", skipme=True)
+            with pytest.raises(fastresp.TransportError, match="a new connection works"):
+                buffer.pop(3)
+            assert buffer.pop(3) == numbers(3, 3)

@@ -1,0 +1,91 @@
+"""A list in a cluster for the tests, and its slot, which moves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from local_cluster import LocalCluster
+
+__all__ = ["KEY", "half_moved", "holder", "move", "moving", "moving_once", "slot_of"]
+
+KEY = "{q}"
+
+
+def slot_of(cluster: LocalCluster, key: str = KEY) -> int:
+    number: int = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", key)
+    return number
+
+
+def holder(cluster: LocalCluster) -> int:
+    """Return the number of the node that serves the list."""
+    slot = slot_of(cluster)
+    return next(each for each in range(cluster.primaries) if cluster.serves(each, slot))
+
+
+def move(cluster: LocalCluster) -> None:
+    """Move the slot of the list to the next node."""
+    cluster.move_slot(slot_of(cluster), (holder(cluster) + 1) % 3)
+
+
+@contextmanager
+def moving(cluster: LocalCluster) -> Iterator[list[int]]:
+    """Move the slot of the list round and round, in another thread; yield the moves so far."""
+    over = threading.Event()
+    moves: list[int] = []
+
+    def work() -> None:
+        while not over.wait(0.05):
+            move(cluster)
+            moves.append(1)
+
+    mover = threading.Thread(target=work)
+    mover.start()
+    try:
+        yield moves
+    finally:
+        over.set()
+        mover.join()
+
+
+@contextmanager
+def half_moved(cluster: LocalCluster, *, arrived: bool) -> Iterator[Callable[[], None]]:
+    """Begin to move the slot of the list, with its keys or without; yield what completes it."""
+    slot, source = slot_of(cluster), holder(cluster)
+    target = (source + 1) % 3
+    ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
+    here, there = cluster.clients[source], cluster.clients[target]
+    cluster.agree()
+    there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+    here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+    keys = here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100)
+    if arrived and keys:
+        here.execute_command(
+            "MIGRATE", "127.0.0.1", cluster.ports[target], "", 0, 5000, "KEYS", *keys
+        )
+    completed = []
+
+    def complete() -> None:
+        completed.append(slot)
+        if not arrived and keys:
+            here.execute_command(
+                "MIGRATE", "127.0.0.1", cluster.ports[target], "", 0, 5000, "KEYS", *keys
+            )
+        for number in (target, source, 3 - target - source):
+            cluster.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+
+    yield complete
+    if not completed:
+        complete()
+
+
+@contextmanager
+def moving_once(cluster: LocalCluster) -> Iterator[None]:
+    """Move the slot in another thread: it must not come back while items are in flight."""
+    mover = threading.Thread(target=move, args=(cluster,))
+    mover.start()
+    try:
+        yield
+    finally:
+        mover.join()
