@@ -364,7 +364,7 @@ def _look_at_types(
             expected.setdefault(key, (types, info.name))
     replies = _ask([("TYPE", key) for key in expected], server, timeout)
     for (key, (types, name)), reply in zip(expected.items(), replies, strict=True):
-        if not isinstance(reply, str):  # no permission, or a key of another node of a cluster
+        if not isinstance(reply, str):  # no permission
             continue
         inquiry.checked_keys += 1
         if reply != "none":

@@ -22,6 +22,7 @@ from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Giving, Wanted, next_chunk, open_source
+from .cluster_core import opening
 from .key_pattern import not_text, shown_key
 from .reply_columns import ReplyColumns
 from .reply_core import ReplyCore
@@ -98,7 +99,7 @@ class HashCore(ReplyCore):
         try:
             yield from open_source(chunks)
             check_single(chunks.writer)
-            yield from self.connecting(chunks)
+            yield from opening(self, chunks)
             yield from self._reading(chunks)
         except LostConnection:
             raise (yield Blocking(self.loss)) from None

@@ -51,11 +51,12 @@ class Server:
         template: check its commands, and load its scripts, on the first connection.
         reading: nothing will be written, so a replica is enough.
         nodes: if it is a node of a cluster, ``open_all()`` connects to all its primaries.
+        follows: the caller follows what a node of a cluster redirects, so any node will do.
 
     Raises:
         ValueError: the URL can't be read.
         TypeError: it is neither a URL nor a client.
-        TransportError: it is a client of a cluster, without ``nodes``.
+        TransportError: it is a client of a cluster, without ``nodes`` and ``follows``.
     """
 
     def __init__(
@@ -65,16 +66,18 @@ class Server:
         template: Template | None = None,
         reading: bool = False,
         nodes: bool = False,
+        follows: bool = False,
     ) -> None:
         self.reading = reading
         self.nodes = nodes
+        self.follows = follows
         self.rehearsal = rehearsal_of(template)
         # Commands to try, whose refusal is no error.
         self.wishes: list[tuple[bytes, ...]] = []
         # Whether to ask for the settings that limit compact encodings.
         self.limits = False
         self.scripts = {} if template is None else template.scripts
-        pool = pool_of(server, nodes=nodes)
+        pool = pool_of(server, nodes=nodes or follows)
         self.connection_class: type[Any] = pool.connection_class
         self.settings: dict[str, Any] = {
             name: value

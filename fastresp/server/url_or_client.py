@@ -65,7 +65,8 @@ def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
     if is_cluster(server):
         if not nodes:
             raise TransportError(
-                "only mass_insert() can use a whole cluster; pass the URL of one of its nodes"
+                "this call uses one server and can't use a whole cluster; pass the URL of one of "
+                "its nodes"
             )
         return _Translated(_pool_of_cluster(server))
     raise TypeError(
