@@ -171,11 +171,13 @@ class ClusterCore:
 
     def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
         """Send a command again, if an error reply redirects it; return whether it does."""
-        found = redirect_of(words, node.server.settings.get("host") or "localhost")
+        settings = node.server.settings
+        host, port = settings.get("host") or "localhost", settings.get("port")
+        found = redirect_of(words, host)
         if found is None or not self._follows:
             return False
         try:
-            self._redirects.put(command, words, found)
+            self._redirects.put(command, (host, port), words, found)
         except TransportError as error:
             error.report = self.report
             raise
@@ -198,7 +200,7 @@ class ClusterCore:
         while True:
             busy = False
             if self._stale and self._drained and not self.ended:
-                failure = yield from self._refresh(chunks)
+                failure, busy = (yield from self._refresh(chunks)), True
             elif self._wants_more:
                 failure, busy = (yield from self._add_next(chunks)), True
             yield from self._open()
@@ -354,6 +356,7 @@ class ClusterCore:
                 node.touch()
             else:
                 waits.append((node.stream, node.wait()))
+        assert waits, "the node that has the next reply neither sends nor receives"
         return waits
 
     def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:

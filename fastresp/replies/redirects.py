@@ -132,8 +132,16 @@ class RedirectCore(NodeCore):
 
 
 class Pending(NamedTuple):
-    """A redirected command that is not answered: where it was sent to, since when, how often."""
+    """A redirected command that is not answered.
 
+    Attributes:
+        origin: the node that redirected it first.
+        node: where it was sent to.
+        since: when it was redirected first.
+        times: how often it was redirected.
+    """
+
+    origin: tuple[str, int]
     node: RedirectCore
     since: float
     times: int
@@ -164,29 +172,45 @@ class Redirects:
         self._connect = connect
         self._pending: dict[int, dict[int, Pending]] = {}
 
-    def put(self, command: Refused, words: str, to: Redirect) -> None:
+    def put(self, command: Refused, origin: tuple[str, int], words: str, to: Redirect) -> None:
         """Send a command again.
 
+        Args:
+            command: the command.
+            origin: the node that redirects it.
+            words: the error reply.
+            to: what it says.
+
         Raises:
-            TransportError: it was redirected for too long, or to too many nodes.
+            TransportError: it was redirected for too long, back, or to too many nodes.
         """
         pending = self._pending.setdefault(to.slot, {})
-        before, now = pending.get(command.place), time.monotonic()
+        before = pending.get(command.place)
         if before is not None:
-            node, since, times = self._node(to.node), before.since, before.times + 1
-        elif pending:
-            node, since, times = next(reversed(pending.values())).node, now, 1
+            self._check(before, words, to)
+            now = before._replace(node=self._node(to.node), times=before.times + 1)
         else:
-            node, since, times = self._node(to.node), now, 1
-        if now - since > self._timeout:
+            # Behind those of the slot that are under way, wherever they are.
+            last = next(reversed(pending.values())).node if pending else self._node(to.node)
+            now = Pending(origin, last, time.monotonic(), 1)
+        pending[command.place] = now
+        now.node.put(command, to.slot, asks=to.asks)
+        self.moved = self.moved or not to.asks
+        self.pause = self.pause or now.times >= MANY
+
+    def _check(self, pending: Pending, words: str, to: Redirect) -> None:
+        """Check a command that is redirected again."""
+        if to.node == pending.origin:
+            # There, a later command of the same key may have run already.
+            raise TransportError(
+                f"slot {to.slot:,} of the cluster moved to another node and back while its "
+                "commands were in flight; run those again whose replies did not come"
+            )
+        if time.monotonic() - pending.since > self._timeout:
             raise TransportError(
                 f"a command was redirected for {self._timeout:g} s, last with: {words} (check the "
                 "cluster with redis-cli --cluster check)"
             )
-        pending[command.place] = Pending(node, since, times)
-        node.put(command, to.slot, asks=to.asks)
-        self.moved = self.moved or not to.asks
-        self.pause = self.pause or times >= MANY
 
     def settle(self, slot: int, place: int) -> None:
         """Note that a command was answered."""
