@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ..encode.template import Template
 from ..outcome.errors import CommandError, DecodeError, TransportError
@@ -26,6 +26,8 @@ from .redirects import RedirectCore, Redirects, redirect_of
 from .reply_core import ReplyCore
 
 __all__ = ["ClusterCore", "opening"]
+
+T = TypeVar("T", bound="ClusterCore")
 
 # The most bytes of replies that wait in memory: for each node a share, within these limits.
 WAITING_BYTES = 16 << 20
@@ -150,6 +152,11 @@ class ClusterCore:
         if self._lost is not None:
             raise LostConnection
 
+    def touch(self) -> None:
+        """Restart the timeout: time spent elsewhere does not count."""
+        for node in self._all:
+            node.touch()
+
     def raised(self, error: BaseException) -> bool:
         """Return whether a connection raised the exception, and not a source."""
         lost = isinstance(error, TransportError) and error.report is self._report
@@ -172,7 +179,7 @@ class ClusterCore:
     def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
         """Send a command again, if an error reply redirects it; return whether it does."""
         settings = node.server.settings
-        host, port = settings.get("host") or "localhost", settings.get("port")
+        host, port = settings.get("host") or "localhost", settings.get("port") or 0
         found = redirect_of(words, host)
         if found is None or not self._follows:
             return False
@@ -211,7 +218,7 @@ class ClusterCore:
                 busy = True
                 for node in self._all:
                     node.release(self.next)
-                    node.touch()
+                self.touch()
             self._check_lost()
             if self.ended and self._drained:
                 return failure
@@ -388,18 +395,16 @@ class ClusterCore:
         return None
 
 
-def opening(
-    core: ReplyCore, chunks: Chunks, kind: type[ClusterCore] = ClusterCore
-) -> Steps[ReplyCore | ClusterCore]:
+def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T | None]:
     """Connect to the server, or to all nodes of its cluster.
 
     Args:
-        core: for one server.
+        core: gets the connection to one server.
         chunks: the commands to send.
-        kind: for a cluster.
+        kind: ClusterCore or a subclass.
 
     Returns:
-        What yields the replies.
+        The nodes of a cluster; None for one server.
 
     Raises:
         TransportError: the server can't be used.
@@ -411,7 +416,7 @@ def opening(
         # Of a transaction, only a part would be sent again.
         return kind(core, connections, answers, follows=not _has_multi(chunks.template))
     core.attach(connections[0])
-    return core
+    return None
 
 
 def _has_multi(template: Template | None) -> bool:

@@ -163,7 +163,7 @@ def replying(one: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, 
     core: ReplyCore | ClusterCore = one
     try:
         yield from open_source(chunks)
-        core = yield from opening(one, chunks)
+        core = (yield from opening(one, chunks, ClusterCore)) or one
         failure = yield from core.exchange(chunks)
         if failure is not None:
             add_report(failure, core.report, str(core.report))

@@ -117,7 +117,7 @@ class NodeCore(ReplyCore):
         beyond = replies[end:]
         del replies[end:]
         if replies:
-            self._nodes.check(self, first, replies)
+            self._check(first, replies)
             self._put(first, replies, size)
         self.acknowledge(first + len(replies))
         if beyond:
@@ -129,6 +129,9 @@ class NodeCore(ReplyCore):
             place = self._next_place
             self._nodes.waiting[place] = undecodable(place, self.reader.failure)
         return bool(replies)
+
+    def _check(self, first: int, replies: list[Any]) -> None:
+        self._nodes.check(self, first, replies)
 
     def _put(self, first: int, replies: list[Any], size: int) -> None:
         """Put replies in their places.

@@ -112,6 +112,14 @@ class RedirectCore(NodeCore):
                 self.touch()
             self.window.put(queue)
 
+    def _check(self, first: int, replies: list[Any]) -> None:
+        for place, reply in enumerate(replies):
+            held, at = self.window.locate(first + place)
+            if held.source_index(at) >= 0:
+                one = [reply]
+                self._nodes.check(self, first + place, one)
+                replies[place] = one[0]
+
     def _put(self, first: int, replies: list[Any], size: int) -> None:
         last = -1
         for index, reply in enumerate(replies, first):

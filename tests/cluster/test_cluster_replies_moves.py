@@ -133,7 +133,7 @@ def test_execute(cluster: LocalCluster, by: str) -> None:
     try:
         for node in cluster.nodes:
             assert fastresp.execute("GET", "n:7", server=node.url) == b"text"
-            with pytest.raises(fastresp.CommandError, match="^WRONGTYPE"):
+            with pytest.raises(fastresp.CommandError, match=r"^WRONGTYPE"):
                 fastresp.execute("LPUSH", "n:7", "x", server=node.url)
     finally:
         if by == "ASK":
@@ -248,17 +248,13 @@ def test_new_node_and_one_that_is_shut_down() -> None:
         assert client.dbsize() > 10
 
 
-def test_redirected_in_circles(cluster: LocalCluster) -> None:
-    """Two nodes name each other."""
+def test_two_nodes_that_name_each_other(cluster: LocalCluster) -> None:
     slot = slot_of(cluster, 7)
     source = next(number for number in range(3) if cluster.serves(number, slot))
-    others = [number for number in range(3) if number != source]
     got: list[Any] = []
-    answered = {number: b"" for number in others}
-    assert answered
     ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
     source_client = cluster.clients[source]
-    source_client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[others[0]])
+    source_client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[(source + 1) % 3])
     try:
         # The other node does not know that it gets the slot, and says where it is.
         with pytest.raises(fastresp.TransportError, match="moved to another node and back"):
@@ -286,9 +282,10 @@ def test_slot_that_comes_back(cluster: LocalCluster) -> None:
         cluster.empty()
         got: list[Any] = []
         moments = frozenset((ROWS // 2, ROWS // 2 + 20_000))
+        failure = ""
         try:
             got.extend(fastresp.iter_replies(rows(move, moments), "INCR n:{0}", server=cluster.url))
         except fastresp.TransportError as error:
-            assert "and back while its commands" in str(error)
-            assert len(got) >= ROWS // 4
+            failure = str(error)
+        assert len(got) == ROWS or "and back while its commands" in failure
         assert got == [1 + i // KEYS for i in range(len(got))]
