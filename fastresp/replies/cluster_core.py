@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ WAITING_BYTES = 16 << 20
 LEAST_WAITING_BYTES = 1 << 18
 # How many bytes may wait to be sent while a node has nothing to do.
 AHEAD_BYTES = 1 << 20
+OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node; run its row again"
 # How long to wait before a command is sent again that was redirected many times.
 PAUSE_S = 0.02
 
@@ -173,8 +174,13 @@ class ClusterCore:
             for node in self._all:
                 stack.callback(node.detach)
 
-    def check(self, node: NodeCore, first: int, replies: list[Any]) -> None:
-        """Check replies that have arrived, or change them; ``first`` as for the node."""
+    def sender(self, place: int) -> tuple[NodeCore, bytes]:
+        """Return the node that sent one of the last replies, and its command."""
+        for node in self._all:
+            command = node.command_at(place)
+            if command is not None:
+                return node, command
+        raise LookupError(f"reply {place:,} was released")
 
     def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
         """Send a command again, if an error reply redirects it; return whether it does."""
@@ -183,12 +189,18 @@ class ClusterCore:
         found = redirect_of(words, host)
         if found is None or not self._follows:
             return False
-        try:
+        with self._reporting():
             self._redirects.put(command, (host, port), words, found)
+        return True
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Add the report to a TransportError."""
+        try:
+            yield
         except TransportError as error:
             error.report = self.report
             raise
-        return True
 
     def settle(self, slot: int, place: int) -> None:
         """Note that a redirected command was answered."""
@@ -244,6 +256,8 @@ class ClusterCore:
                 kind = type(reply)
                 if kind is CommandError:
                     self._report.failed += 1
+                    if not self._follows and redirect_of(reply.text, "") is not None:
+                        reply.add_note(OF_A_TRANSACTION)
                 if kind is DecodeError or (kind is CommandError and self._raising):
                     raise reply
                 yield reply
@@ -307,8 +321,9 @@ class ClusterCore:
             each.flush()
         nodes = [node for node in self._all if node.stream is None and not node.idle]
         if nodes:
-            opening = partial(self.server.open_nodes, [n.server for n in nodes], self.timeout)
-            connections = yield Blocking(opening, late=_close_late)
+            opened = partial(self.server.open_nodes, [n.server for n in nodes], self.timeout)
+            with self._reporting():
+                connections = yield Blocking(opened, late=_close_late)
             for node, connection in zip(nodes, connections, strict=True):
                 node.attach(connection)
             self._report.connections += len(nodes)
@@ -378,7 +393,8 @@ class ClusterCore:
         nodes = [node for node in self._all if node.stream is not None and not node.over]
         nodes.sort(key=lambda node: node.moved, reverse=True)
         servers = [node.server for node in nodes]
-        topology = yield Blocking(partial(topology_from, servers, self.timeout))
+        with self._reporting():
+            topology = yield Blocking(partial(topology_from, servers, self.timeout))
         for address in topology.nodes:
             if address not in self._addresses:
                 [server] = self.server.nodes_of([address], 1)

@@ -45,7 +45,7 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
     """Return a StringColumn of bytes objects.
 
     Args:
-        values: the values; None for a null.
+        values: the values.
         head, tail: bytes to cut off at the start and the end of each value.
         text: whether the values must be UTF-8.
 
@@ -62,10 +62,6 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
         if not grow_places(&column):
             raise MemoryError("no memory for a column")
         for value in values:
-            if value is None:
-                if not put_null(&column):
-                    raise MemoryError("no memory for a column")
-                continue
             if len(value) < head + tail:
                 raise ValueError(f"{value!r:.60} is shorter than {head + tail} bytes")
             if not (

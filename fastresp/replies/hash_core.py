@@ -24,8 +24,6 @@ from .reply_core import ReplyCore
 
 __all__ = ["FetchOptions", "HashCore", "iter_of", "single"]
 
-# A batch also ends at this size.
-BATCH_BYTES = 32 << 20
 # Types of rows; a row is not a key.
 ROWS = (tuple, list)
 
@@ -56,8 +54,7 @@ class HashCore(ReplyCore):
             timeout=options.timeout,
             max_reply_bytes=options.max_reply_bytes,
         )
-        self.batch_rows = options.batch_rows
-        self.wanted = HashFields(fields, text)
+        self.wanted = HashFields(fields, options.batch_rows)
         # The nodes of a cluster, once it turned out to be one.
         self.cluster: HashCluster | None = None
         self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
@@ -65,7 +62,7 @@ class HashCore(ReplyCore):
         self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
 
     def _of_cluster(self, *others: Any, follows: bool) -> HashCluster:
-        return HashCluster(*others, wanted=self.wanted, batch_rows=self.batch_rows, follows=follows)
+        return HashCluster(*others, wanted=self.wanted, columns=self.columns, follows=follows)
 
     @property
     def received(self) -> int:
@@ -133,19 +130,14 @@ class HashCore(ReplyCore):
                 self.touch()
             before = self.window.acknowledged
             self.step()
-            yield from self._taken()
+            yield from self._giving()
             if self.window.acknowledged == before and not self.finished:
                 assert self.stream is not None
                 yield [(self.stream, self.wait())]
-        yield from self._taken(rest=True)
+        yield from self._giving(rest=True)
 
-    def _taken(self, *, rest: bool = False) -> Iterator[Giving]:
-        """Yield the full batches; at the end, also the rest."""
-        columns = self.columns
-        while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
-            batch = columns.take(self.batch_rows)
-            if batch is None:
-                return
+    def _giving(self, *, rest: bool = False) -> Iterator[Giving]:
+        for batch in self.wanted.taken(self.columns, rest=rest):
             yield Giving([batch])
             # The time until the caller asks for more does not count towards the timeout.
             self.touch()

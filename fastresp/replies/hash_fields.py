@@ -8,10 +8,15 @@ from contextlib import contextmanager
 from ..outcome.errors import CommandError, DecodeError, EncodeError
 from ..outcome.messages import with_advice
 from ..resp.split import arguments
+from .arrow_out import StringBatch
 from .key_pattern import not_text, shown_key
+from .reply_columns import ReplyColumns
 from .reply_core import ReplyCore
 
 __all__ = ["HashFields", "advising", "key_of"]
+
+# A batch also ends at this size.
+BATCH_BYTES = 32 << 20
 
 
 class HashFields:
@@ -19,16 +24,24 @@ class HashFields:
 
     Args:
         names: the names of the fields.
-        text: for each field, whether it must be UTF-8.
+        batch_rows: the most rows of a batch.
 
     Attributes:
         found: whether the keys were found by a pattern.
     """
 
-    def __init__(self, names: list[str], text: list[bool]) -> None:
+    def __init__(self, names: list[str], batch_rows: int) -> None:
         self.names = names
-        self.text = text
+        self.batch_rows = batch_rows
         self.found = False
+
+    def taken(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
+        """Yield the full batches; at the end, also the rest."""
+        while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
+            batch = columns.take(self.batch_rows)
+            if batch is None:
+                return
+            yield batch
 
     def ignores(self, text: str) -> bool:
         """Return whether an error reply says that a key is no longer a hash since SCAN found it."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from ..outcome.errors import CommandError, TransportError
 from ..server.settings import Server
+from .redirects import redirect_of
 
 __all__ = ["Rest"]
 
@@ -88,10 +89,13 @@ class Rest:
                 connection.send_command(self._command, key, *arguments)
                 return connection.read_response(), node
             except AskError as error:  # or MOVED
-                node = error.host or connection.host, error.port
-                asks = not isinstance(error, MovedError)
+                kind = "MOVED" if isinstance(error, MovedError) else "ASK"
+                to = redirect_of(f"{kind} {error}", getattr(connection, "host", "localhost"))
+                if to is None:
+                    raise CommandError(f"{kind} {error}") from error
+                node, asks = to.node, to.asks
                 if not asks and self._slots is not None:
-                    self._slots[error.slot_id] = node
+                    self._slots[to.slot] = node
             except ResponseError as error:
                 if str(error).startswith("WRONGTYPE "):
                     return ((b"0", []) if self._command != "LRANGE" else []), node

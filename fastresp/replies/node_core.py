@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..outcome.errors import CommandError
 from ..outcome.report import Report
@@ -15,7 +15,7 @@ from ..transports.resend import Refused, Resent
 from ..transports.window import Sending
 from .reply_core import ReplyCore, undecodable
 
-__all__ = ["NodeCore"]
+__all__ = ["Arrived", "NodeCore", "Nodes"]
 
 
 class Nodes(Protocol):
@@ -26,9 +26,24 @@ class Nodes(Protocol):
 
     @property
     def report(self) -> Report: ...
-    def check(self, node: NodeCore, first: int, replies: list[Any]) -> None: ...
     def redirect(self, node: NodeCore, command: Refused, words: str) -> bool: ...
     def settle(self, slot: int, place: int) -> None: ...
+
+
+class Arrived(NamedTuple):
+    """Replies that arrived, and wait for earlier ones of other nodes.
+
+    Attributes:
+        last: the last of their places.
+        number: how many they are.
+        size: their bytes.
+        chunks: the commands.
+    """
+
+    last: int
+    number: int
+    size: int
+    chunks: Sequence[Sending]
 
 
 class NodeCore(ReplyCore):
@@ -53,8 +68,7 @@ class NodeCore(ReplyCore):
         self.over = False
         self.held_bytes = 0
         self._held = 0
-        # The replies that make up these two: the last place, their number and bytes.
-        self._arrived: deque[tuple[int, int, int]] = deque()
+        self._arrived: deque[Arrived] = deque()
 
     @property
     def report(self) -> Report:
@@ -117,7 +131,6 @@ class NodeCore(ReplyCore):
         beyond = replies[end:]
         del replies[end:]
         if replies:
-            self._check(first, replies)
             self._put(first, replies, size)
         self.acknowledge(first + len(replies))
         if beyond:
@@ -130,9 +143,6 @@ class NodeCore(ReplyCore):
             self._nodes.waiting[place] = undecodable(place, self.reader.failure)
         return bool(replies)
 
-    def _check(self, first: int, replies: list[Any]) -> None:
-        self._nodes.check(self, first, replies)
-
     def _put(self, first: int, replies: list[Any], size: int) -> None:
         """Put replies in their places.
 
@@ -141,7 +151,7 @@ class NodeCore(ReplyCore):
             replies: at least one.
             size: their bytes.
         """
-        at, last = 0, -1
+        at, last, chunks = 0, -1, []
         while at < len(replies):
             held, start = self.window.locate(first + at)
             stop = min(start + len(replies) - at, len(held.chunk.ends))
@@ -152,14 +162,24 @@ class NodeCore(ReplyCore):
             else:
                 self._nodes.waiting.update(zip(places, some, strict=True))
             at += len(some)
-            last = max(last, max(places) if isinstance(held, Resent) else places[-1])
-        self.hold(last, len(replies), size)
+            last = places[-1]
+            chunks.append(held)
+        self.hold(Arrived(last, len(replies), size, chunks))
 
-    def hold(self, last: int, count: int, size: int) -> None:
-        """Count replies that arrived, until all up to the last place are yielded."""
-        self._arrived.append((last, count, size))
-        self._held += count
-        self.held_bytes += size
+    def hold(self, arrived: Arrived) -> None:
+        """Count replies until all up to their last place are yielded."""
+        self._arrived.append(arrived)
+        self._held += arrived.number
+        self.held_bytes += arrived.size
+
+    def command_at(self, place: int) -> bytes | None:
+        """Return the command at a place, whose reply is not released; None if it is another's."""
+        for arrived in self._arrived:
+            for held in arrived.chunks:
+                for at, found in enumerate(places_of(held, 0, len(held.chunk.ends))):
+                    if found == place:
+                        return held.command(at, at)
+        return None
 
     def _put_with_errors(self, first: int, places: Sequence[int], replies: list[Any]) -> None:
         for index, (place, reply) in enumerate(zip(places, replies, strict=True), first):
@@ -174,10 +194,10 @@ class NodeCore(ReplyCore):
     def release(self, place: int) -> None:
         """Forget the replies before a place: they were yielded."""
         arrived = self._arrived
-        while arrived and arrived[0][0] < place:
-            _, count, size = arrived.popleft()
-            self._held -= count
-            self.held_bytes -= size
+        while arrived and arrived[0].last < place:
+            gone = arrived.popleft()
+            self._held -= gone.number
+            self.held_bytes -= gone.size
 
 
 def places_of(held: Sending, start: int, stop: int) -> Sequence[int]:

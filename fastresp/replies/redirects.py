@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, TransportError
+from ..resp.slots import SLOTS
 from ..resp.split import CommandSplitter
 from ..resp.values import pack
-from ..server.cluster import MOST_NODES
+from ..server.cluster import MOST_NODES, MOST_PORT
 from ..server.settings import Server
 from ..transports.resend import Refused, Resent
 from ..transports.window import Window
-from .node_core import NodeCore, Nodes
+from .node_core import Arrived, NodeCore, Nodes
 
 __all__ = ["Redirect", "RedirectCore", "Redirects", "redirect_of"]
 
@@ -23,7 +24,7 @@ __all__ = ["Redirect", "RedirectCore", "Redirects", "redirect_of"]
 REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) (\S*):(\d{1,5})")
 # A name that a node sends for another whose name it does not know.
 UNKNOWN = "?"
-# Tells a node to run the next command on a slot that is being moved to it.
+# Lets a node run the next command on a slot that is being moved to it.
 ASKING = Refused(-1, -1, pack("ASKING"), 0)
 # From this many redirections of a command on, wait before it is sent again.
 MANY = 3
@@ -50,6 +51,8 @@ def redirect_of(words: str, host: str) -> Redirect | None:
     if found is None:
         return None
     kind, slot, name, port = found.groups()
+    if int(slot) >= SLOTS or not 0 < int(port) <= MOST_PORT:
+        return None
     return Redirect(kind == "ASK", int(slot), (host if name in ("", UNKNOWN) else name, int(port)))
 
 
@@ -112,16 +115,8 @@ class RedirectCore(NodeCore):
                 self.touch()
             self.window.put(queue)
 
-    def _check(self, first: int, replies: list[Any]) -> None:
-        for place, reply in enumerate(replies):
-            held, at = self.window.locate(first + place)
-            if held.source_index(at) >= 0:
-                one = [reply]
-                self._nodes.check(self, first + place, one)
-                replies[place] = one[0]
-
     def _put(self, first: int, replies: list[Any], size: int) -> None:
-        last = -1
+        last, chunks = -1, []
         for index, reply in enumerate(replies, first):
             held, at = self.window.locate(index)
             assert isinstance(held, Resent)
@@ -136,7 +131,9 @@ class RedirectCore(NodeCore):
             self._nodes.settle(slot, command.place)
             self._nodes.waiting[command.place] = reply
             last = max(last, command.place)
-        self.hold(last, len(replies), size)
+            if held not in chunks:
+                chunks.append(held)
+        self.hold(Arrived(last, len(replies), size, chunks))
 
 
 class Pending(NamedTuple):

@@ -65,7 +65,7 @@ class ReplyCore(Connection):
         max_reply_bytes: int | None = None,
     ) -> None:
         super().__init__(server, timeout=timeout)
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "decode": decode,
             "on_error": on_error,
             "timeout": timeout,

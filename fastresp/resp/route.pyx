@@ -116,7 +116,8 @@ cdef class Router:
         full_bytes: after a smaller chunk the source may pause, so nothing is kept back.
         merger: returns what merges the commands of a lane; None to leave them as they are.
         of_slots: in a cluster, the lane of each slot, -1 for none.
-        keyless: in a cluster, the lane of commands without a key; -1 to refuse them.
+        keyless: in a cluster, the lane of commands without a key, if they do not concern their
+            connection only; -1 to refuse them.
         rules: where commands have their keys.
     """
 

@@ -185,6 +185,8 @@ REFUSED = [
     (("XREAD", "STREAMS", "a", 0), 'it is not known where "XREAD" has its keys'),
     (("MULTI",), '"MULTI" and its EXEC must be in one row'),
     (("WATCH", "a"), '"WATCH" can\'t be part of a load'),
+    (("WAIT", 0, 10), '"WAIT" has no key'),
+    (("SELECT", 0), '"SELECT" has no key'),
 ]
 
 

@@ -188,6 +188,14 @@ def test_transactions_are_not_sent_again(execute: Execute, cluster: LocalCluster
     assert refused
 
 
+def test_transaction_that_is_not_sent_again(cluster: LocalCluster) -> None:
+    """The error says what to do."""
+    happening = rows(lambda: moving(cluster, 7), frozenset((ROWS // 2,)))
+    with pytest.raises(fastresp.CommandError, match=r"command [\d,]+: MOVED") as caught:
+        execute_sync(happening, "MULTI; INCR n:{0}; EXEC", server=cluster.url)
+    assert "run its row again" in caught.value.__notes__[0]
+
+
 def test_planned_failover() -> None:
     with LocalCluster(3, 1) as cluster:
         replica = cluster.clients[3]
@@ -259,8 +267,9 @@ def test_two_nodes_that_name_each_other(cluster: LocalCluster) -> None:
         # The other node does not know that it gets the slot, and says where it is.
         with pytest.raises(fastresp.TransportError, match="moved to another node and back"):
             got.extend(fastresp.iter_replies(rows(), "INCR n:{0}", server=cluster.url, timeout=1))
-        with pytest.raises(fastresp.TransportError, match="moved to another node and back"):
-            fastresp.execute("GET", "n:7", server=cluster.url, timeout=1)
+        for node in cluster.nodes:
+            with pytest.raises(fastresp.TransportError, match=r"node and back|redirected for 1 s"):
+                fastresp.execute("GET", "n:7", server=node.url, timeout=1)
     finally:
         source_client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
     assert got == [1] * 7
