@@ -250,6 +250,76 @@ def test_async_source_that_pauses(cluster: LocalCluster) -> None:
     assert execute_asyncio(source(), "INCRBY k{0} {0}", server=cluster.url) == [*range(5000)]
 
 
+@pytest.mark.parametrize("ending", ["raise", "null"])
+@pytest.mark.parametrize("pause", [0, 0.1])
+def test_async_source_that_fails(cluster: LocalCluster, ending: str, pause: float) -> None:
+    """All replies before are yielded, also if the source pauses before it fails."""
+
+    async def source() -> AsyncIterator[Any]:
+        for i in range(2000):
+            yield f"k{i}"
+        await asyncio.sleep(pause)
+        yield "last"
+        if ending == "raise":
+            raise ArithmeticError
+        yield None
+
+    async def collect() -> list[Any]:
+        got: list[Any] = []
+        error = ArithmeticError if ending == "raise" else fastresp.EncodeError
+        with pytest.raises(error):
+            async for reply in fastresp.aio.iter_replies(source(), "INCR {0}", server=cluster.url):
+                got.append(reply)
+        return got
+
+    assert asyncio.run(collect()) == [1] * 2001
+
+
+def test_node_that_is_lost_while_the_source_pauses() -> None:
+    """It does not wait for the next row."""
+    with LocalCluster() as cluster:
+
+        async def source() -> AsyncIterator[Any]:
+            yield keys_of(cluster, 0, 1)[0]
+            os.kill(cluster.nodes[1].process.pid, signal.SIGSTOP)
+            yield keys_of(cluster, 1, 1)[0]
+            await asyncio.sleep(0.2)
+            os.kill(cluster.nodes[1].process.pid, signal.SIGKILL)
+            await asyncio.sleep(60)
+
+        async def collect() -> None:
+            async for reply in fastresp.aio.iter_replies(source(), "INCR {0}", server=cluster.url):
+                assert reply == 1
+
+        with pytest.raises(fastresp.TransportError, match=f"127.0.0.1:{cluster.ports[1]}"):
+            asyncio.run(asyncio.wait_for(collect(), 30))
+
+
+def test_cancelled(cluster: LocalCluster) -> None:
+    before = connected(cluster)
+    frozen = cluster.nodes[2].process
+
+    async def read() -> int:
+        replies = fastresp.aio.iter_replies(range(10**9), "INCRBY k{0} {0}", server=cluster.url)
+        async with aclosing(replies) as them:  # type: ignore[type-var]
+            return sum([reply async for reply in them])
+
+    async def main() -> None:
+        task = asyncio.create_task(read())
+        await asyncio.sleep(0.3)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    try:
+        asyncio.run(main())
+    finally:
+        os.kill(frozen.pid, signal.SIGCONT)
+    wait_until(lambda: connected(cluster) == before)
+
+
 def connected(cluster: LocalCluster) -> list[int]:
     """Return how many other clients each node has."""
     return [len(client.client_list(_type="normal")) - 1 for client in cluster.clients]
