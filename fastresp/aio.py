@@ -112,7 +112,7 @@ async def iter_replies(
     data: Data | AsyncIterable[Any],
     template: TemplateLike = None,
     *,
-    server: ServerLike = None,
+    server: ServerLike | Server = None,
     on_error: Literal["raise", "collect"] = "raise",
     decode: bool | str | None = None,
     nulls: Literal["error", "skip", "empty"] = "error",
@@ -148,7 +148,7 @@ async def execute(
     with one_reply():
         replies = iter_replies(
             command,
-            server=server,
+            server=Server(server, follows=True),
             decode=decode,
             timeout=timeout,
             max_reply_bytes=max_reply_bytes,

@@ -6,7 +6,7 @@ import time
 
 from ..outcome.error_reply import CommandError
 from ..outcome.errors import TransportError
-from ..transports.redirect import MOVING_S, PAUSE_S, REDIRECTS
+from ..transports.retries import MOST_S, PAUSE_S, REFUSED
 
 __all__ = ["Patience", "SlotMoved", "as_slot_moved"]
 
@@ -30,11 +30,7 @@ def as_slot_moved(error: CommandError) -> CommandError:
     followed at once only by commands with one key, so that is waited for, too.
     """
     text = error.text
-    if (
-        REDIRECTS.match(text.encode(errors="replace"))
-        or error.code == "TRYAGAIN"
-        or text.startswith(DEMOTED)
-    ):
+    if REFUSED.match(text.encode(errors="replace")) or text.startswith(DEMOTED):
         return SlotMoved(text)
     return error
 
@@ -47,7 +43,7 @@ class Patience:
     """
 
     def __init__(self, timeout: float | None) -> None:
-        self._timeout = timeout or MOVING_S
+        self._timeout = timeout or MOST_S
         self._since = 0.0
         self._progress: object = None
 

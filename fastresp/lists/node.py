@@ -9,7 +9,7 @@ from ..outcome.errors import TransportError
 from ..server.answers import Answers
 from ..server.settings import Server
 from ..transports.driver import Steps
-from ..transports.redirect import MOVING_S
+from ..transports.retries import MOST_S
 from ..transports.socket import connecting
 from .settings import Settings
 
@@ -41,7 +41,7 @@ class Node:
         Raises:
             TransportError: no node answers, or the node of the slot can't be used.
         """
-        end = time.monotonic() + (self._timeout or MOVING_S)
+        end = time.monotonic() + (self._timeout or MOST_S)
         failed: TransportError | None = None
         for server in tuple(self._known):
             try:

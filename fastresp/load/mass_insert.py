@@ -279,9 +279,7 @@ def _following(
         yield from carrier.draining()
     while (lanes.unsettled if end else lanes.due) and not carrier.so_far.stopped:
         if (yield from carrier.preparing()):
-            for chunk in chunks.made():
-                lanes.set_aside(chunk)
-            chunks.remap(carrier.moving())
+            chunks.remap(carrier.moving(chunks.made()))
         if end:
             yield from carrier.draining()
         if show is not None:

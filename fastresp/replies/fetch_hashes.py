@@ -99,7 +99,8 @@ def fetch_hashes(
         raise ValueError(f"batch_rows must be above 0, not {batch_rows}")
     as_bytes = _binary(binary, names)
     check_timeout(timeout)
-    options = FetchOptions(Server(server, reading=True), timeout, batch_rows, max_reply_bytes)
+    where = Server(server, reading=True, nodes=True)
+    options = FetchOptions(where, timeout, batch_rows, max_reply_bytes)
     HashCore(options, wanted, [True] * len(wanted))  # checks max_reply_bytes
     return Hashes(pattern or keys, names, [name not in as_bytes for name in names], options)
 
@@ -223,7 +224,7 @@ class Hashes:
         fields = slice(1 if isinstance(self._keys, Pattern) else 0, None)
         core = HashCore(self._options, self.names[fields], self._text[fields])
         if isinstance(self._keys, Pattern):
-            core.found = True
+            core.wanted.found = True
             return core, Found(self._keys, core.server, core.timeout), None
         if self._taken and iter_of(self._keys) is self._keys:
             raise SourceError("the keys are an iterator that is used up; pass a list to read again")

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..encode.template import Template
 from ..outcome.errors import (
-    CommandError,
-    DecodeError,
-    EncodeError,
     ProtocolError,
     SourceError,
 )
 from ..outcome.excerpts import shortened
-from ..outcome.messages import with_advice
-from ..resp.split import arguments
 from ..server.options import Options
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Giving, Wanted, next_chunk, open_source
-from .key_pattern import not_text, shown_key
+from .cluster_core import opening
+from .hash_cluster import HashCluster
+from .hash_fields import HashFields, advising, key_of
 from .reply_columns import ReplyColumns
 from .reply_core import ReplyCore
 
 __all__ = ["FetchOptions", "HashCore", "iter_of", "single"]
 
-# A batch also ends at this size.
-BATCH_BYTES = 32 << 20
 # Types of rows; a row is not a key.
 ROWS = (tuple, list)
 
@@ -53,14 +47,27 @@ class HashCore(ReplyCore):
     """
 
     def __init__(self, options: FetchOptions, fields: list[str], text: list[bool]) -> None:
-        super().__init__(options.server, decode=None, on_error="raise", timeout=options.timeout)
-        self.batch_rows = options.batch_rows
-        # Whether the keys were found by a pattern.
-        self.found = False
-        self.fields = fields
+        super().__init__(
+            options.server,
+            decode=None,
+            on_error="raise",
+            timeout=options.timeout,
+            max_reply_bytes=options.max_reply_bytes,
+        )
+        self.wanted = HashFields(fields, options.batch_rows)
+        # The nodes of a cluster, once it turned out to be one.
+        self.cluster: HashCluster | None = None
         self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
         self.sink = self.columns
         self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
+
+    def _of_cluster(self, *others: Any, follows: bool) -> HashCluster:
+        return HashCluster(*others, wanted=self.wanted, columns=self.columns, follows=follows)
+
+    @property
+    def received(self) -> int:
+        """Bytes of replies received."""
+        return super().received if self.cluster is None else self.cluster.received
 
     def chunks_of(self, keys: Any, kind: type[Chunks] = Chunks) -> Chunks:
         """Return the commands for keys, as chunks."""
@@ -79,12 +86,13 @@ class HashCore(ReplyCore):
         for index, words in columns.errors:
             text = words.decode(errors="replace")
             if index < sent:
-                if self.found and text.startswith("WRONGTYPE "):
-                    continue  # no longer a hash since SCAN found it: a row of nulls
-                raise CommandError(f"{text} (key {shown_key(self._key(index))})", index=index)
+                if self.wanted.ignores(text):
+                    continue
+                raise self.wanted.error(text, key_of(self, index), index)
             self.last_words = shortened(text)
         if columns.invalid is not None:
-            raise self._not_text(*columns.invalid)
+            row, column = columns.invalid
+            raise self.wanted.not_text(key_of(self, row), column)
         if columns.replies > sent and stream.lost is None:
             stream.give_up(ProtocolError("more replies than commands", self.received))
         self.acknowledge(min(columns.replies, sent))
@@ -98,15 +106,15 @@ class HashCore(ReplyCore):
         try:
             yield from open_source(chunks)
             check_single(chunks.writer)
-            yield from self.connecting(chunks)
-            yield from self._reading(chunks)
+            self.cluster = yield from opening(self, chunks, self._of_cluster)
+            yield from (self if self.cluster is None else self.cluster).reading(chunks)
         except LostConnection:
-            raise (yield Blocking(self.loss)) from None
+            raise (yield Blocking((self.cluster or self).loss)) from None
         finally:
-            self.detach()
+            (self.cluster or self).detach()
             chunks.close()
 
-    def _reading(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
+    def reading(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
         """Send the keys, and yield batches of their rows.
 
         Raises:
@@ -122,29 +130,17 @@ class HashCore(ReplyCore):
                 self.touch()
             before = self.window.acknowledged
             self.step()
-            yield from self._taken()
+            yield from self._giving()
             if self.window.acknowledged == before and not self.finished:
                 assert self.stream is not None
                 yield [(self.stream, self.wait())]
-        yield from self._taken(rest=True)
+        yield from self._giving(rest=True)
 
-    def _taken(self, *, rest: bool = False) -> Iterator[Giving]:
-        """Yield the full batches; at the end, also the rest."""
-        columns = self.columns
-        while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
-            batch = columns.take(self.batch_rows)
-            if batch is None:
-                return
+    def _giving(self, *, rest: bool = False) -> Iterator[Giving]:
+        for batch in self.wanted.taken(self.columns, rest=rest):
             yield Giving([batch])
             # The time until the caller asks for more does not count towards the timeout.
             self.touch()
-
-    def _key(self, index: int) -> bytes:
-        return arguments(self.window.command(index)[1])[1]
-
-    def _not_text(self, row: int, column: int) -> DecodeError:
-        key, field = self._key(row), self.fields[column]
-        return not_text(f"field {field!r} of key {shown_key(key)}", key, field)
 
 
 def check_single(writer: Any) -> None:
@@ -159,16 +155,6 @@ def check_single(writer: Any) -> None:
             f"keys must be one column, not {len(columns)} ({', '.join(columns)}); pass one of "
             f"them, such as keys[{columns[0]!r}]"
         )
-
-
-@contextmanager
-def advising() -> Iterator[None]:
-    """Replace advice in errors that names options of a load, which a fetch does not have."""
-    try:
-        yield
-    except EncodeError as error:
-        error.args = (with_advice(error.message, "keys must be str, bytes or numbers"),)
-        raise
 
 
 def single(keys: Any) -> Any:

@@ -16,6 +16,7 @@ from ..sources.source import Data, as_source
 from ..transports.base import add_report
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Giving, Wanted, open_source, stream
+from .cluster_core import ClusterCore, opening
 from .reply_core import ReplyCore
 
 __all__ = ["execute", "iter_replies", "one_command", "one_reply", "reply_core", "replying"]
@@ -96,7 +97,7 @@ def execute(
     with one_reply():
         [reply] = iter_replies(
             command,
-            server=server,
+            server=Server(server, follows=True),
             decode=decode,
             timeout=timeout,
             max_reply_bytes=max_reply_bytes,
@@ -142,7 +143,7 @@ def reply_core(
         raise ValueError(f"on_error must be 'raise' or 'collect', not {options.on_error!r}")
     encoding = "utf-8" if decode is True else decode or None
     return ReplyCore(
-        as_server(options.server, template),
+        as_server(options.server, template, nodes=True),
         decode=encoding,
         on_error=options.on_error,
         timeout=options.timeout,
@@ -151,12 +152,18 @@ def reply_core(
     )
 
 
-def replying(core: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
-    """Connect and yield replies as they arrive: the generator behind ``iter_replies()``."""
+def replying(one: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
+    """Connect and yield replies as they arrive: the generator behind ``iter_replies()``.
+
+    Args:
+        one: for one server.
+        chunks: the commands.
+    """
     failure = None
+    core: ReplyCore | ClusterCore = one
     try:
         yield from open_source(chunks)
-        yield from core.connecting(chunks)
+        core = (yield from opening(one, chunks, ClusterCore)) or one
         failure = yield from core.exchange(chunks)
         if failure is not None:
             add_report(failure, core.report, str(core.report))

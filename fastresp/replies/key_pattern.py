@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Generator
-from contextlib import closing, suppress
+from collections import deque
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..server.settings import Server
 from .arrow_out import StringBatch
 from .growing_columns import string_column
 
-__all__ = ["Found", "Pattern", "as_pattern", "is_text", "not_text", "scan", "shown_key"]
+__all__ = ["Found", "Pattern", "as_pattern", "is_text", "not_text", "scan_all", "shown_key"]
 
 # COUNT of each SCAN: large enough to hide the round trip.
 SCAN_COUNT = 1000
@@ -107,21 +108,22 @@ class Found:
         self._server = server
         self._timeout = timeout
         self.kept: list[bytes] = []
-        self._connection: Any = None
+        self._connections: list[Any] = []
 
     def pages(self) -> Generator[list[bytes], None, None]:
         """Yield the keys in pages, while the server looks for the next page.
 
         Raises:
-            CommandError, TransportError, TransportTimeout: as ``scan()``.
+            CommandError, TransportError, TransportTimeout: as ``scan_all()``.
         """
         server, pattern = self._server, self.pattern
         if pattern.single:
             self.kept.append(pattern.glob.encode())
             yield [*self.kept]
             return
-        self._connection = server.connect(self._timeout)
-        with closing(scan(server, self._connection, pattern.glob, "hash")) as found:
+        opened = server.open_primaries(self._timeout)
+        self._connections = [connection for _, connection in opened]
+        with closing(scan_all(opened, pattern.glob, "hash")) as found:
             for page in found:
                 check_keys_of(server, pattern, page)
                 self.kept += page
@@ -129,9 +131,9 @@ class Found:
 
     def disconnect(self) -> None:
         """Interrupt a SCAN that another thread waits for."""
-        if self._connection is not None and is_own(self._connection):
-            with suppress(OSError):
-                self._connection._sock.shutdown(socket.SHUT_RDWR)
+        for connection in filter(is_own, self._connections):
+            with suppress(OSError, AttributeError):  # it may be closed
+                connection._sock.shutdown(socket.SHUT_RDWR)
 
     def added(self, batch: StringBatch, *, text: bool) -> StringBatch:
         """Return the batch with the column of keys added in front.
@@ -147,6 +149,31 @@ class Found:
             key = next(key for key in keys if not is_text(key))
             raise not_text(f"key {shown_key(key)}", key, pattern.column) from error
         return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
+
+
+def scan_all(
+    opened: Iterable[tuple[Server, Any]], glob: str, kind: str | None
+) -> Generator[list[bytes], None, None]:
+    """Yield pages of keys of several servers in turn, so that all work at the same time.
+
+    Args:
+        opened: from ``Server.open_primaries()``; all connections are closed at the end.
+        glob, kind: as for ``scan()``.
+
+    Raises:
+        CommandError, TransportError, TransportTimeout: as ``scan()``.
+    """
+    with ExitStack() as stack:
+        for _, connection in opened:
+            stack.callback(connection.disconnect)
+        scans = deque(scan(server, connection, glob, kind) for server, connection in opened)
+        while scans:
+            page = next(scans[0], None)
+            if page is None:
+                scans.popleft()
+            else:
+                yield page
+                scans.rotate(-1)
 
 
 def scan(

@@ -20,8 +20,8 @@ from ..transports.driver import (
     next_chunk,
 )
 from ..transports.resend import Resending, ResendingWindow
-from ..transports.socket import connecting
 from ..transports.stream import Stream
+from ..transports.window import Window
 
 __all__ = ["ReplyCore"]
 
@@ -51,6 +51,8 @@ class ReplyCore(Connection):
 
     # Replies that are read in a step, and in the wait before it, are taken before the next step.
     most_reads = 4
+    # The most bytes of replies in flight, as far as they can be predicted.
+    reply_bytes = REPLY_BYTES
 
     def __init__(
         self,
@@ -63,14 +65,23 @@ class ReplyCore(Connection):
         max_reply_bytes: int | None = None,
     ) -> None:
         super().__init__(server, timeout=timeout)
+        self.settings: dict[str, Any] = {
+            "decode": decode,
+            "on_error": on_error,
+            "timeout": timeout,
+            "resending": resending,
+            "max_reply_bytes": max_reply_bytes,
+        }
         self.reader = ReplyReader(decode, max_reply_bytes=max_reply_bytes)
         self.sink = self.reader
         self.raising = on_error == "raise"
         self.resending = resending
         # Sends refused commands again, once all commands in flight are answered.
         self._again = ResendingWindow(resending)
-        # Replies kept back, in order: the first refused command's and all after it.
+        # Replies kept back, in order: the first refused command's and all after it; and where among
+        # them those of refused commands go, by the place of the command in the source.
         self._behind: list[Any] = []
+        self._gaps: dict[int, int] = {}
         self._counted = 0  # bytes of the replies acknowledged
         self._average = 1.0
         self._most = FIRST_IN_FLIGHT
@@ -100,16 +111,6 @@ class ReplyCore(Connection):
         report = super().report
         report.bytes_sent += self._again.totals()[2]
         return report
-
-    def connecting(self, chunks: Chunks) -> Steps[None]:
-        """Open the connection to send chunks over.
-
-        Raises:
-            TransportError: the server can't be used.
-        """
-        [connection], answers = yield from connecting(self.server, self.timeout)
-        self.attach(connection)
-        chunks.adapt(answers)
 
     def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
         """Send chunks, and yield their replies.
@@ -211,24 +212,28 @@ class ReplyCore(Connection):
 
     def _in_order(self) -> Iterator[Any]:
         """Yield replies in order; keep those after a refused command until it is answered again."""
-        again, first = self._again, self.window.acknowledged
-        window, at = self.window, first + len(self._behind)
+        again = self._again
+        window: Window = self.window
+        first = window.acknowledged + len(self._behind)
         if self._all_behind:
-            window, at = again, again.acknowledged
+            window, first = again, again.acknowledged
         sent = window.sent
-        for index, reply in enumerate(self._read(), at):
+        for index, reply in enumerate(self._read(), first):
             if index >= sent:
                 self._take_last_words(reply)
             refused = type(reply) is CommandError and again.take(index, reply.text, window)
             if window is again:
                 if not refused:
-                    held, place = again.locate(index)
-                    self._behind[held.source_index(place) - first] = reply
+                    held, at = again.locate(index)
+                    self._behind[self._gaps.pop(held.source_index(at))] = reply
                 again.acknowledge(index + 1)
                 if again.acknowledged == again.made:
                     replies, self._behind = self._behind, []
                     yield from replies
             elif refused or self._behind:
+                if refused:
+                    held, at = window.locate(index)
+                    self._gaps[held.source_index(at)] = len(self._behind)
                 self._behind.append(reply)
             else:
                 yield reply
@@ -271,7 +276,9 @@ class ReplyCore(Connection):
 
     def _located(self, index: int, error: CommandError) -> CommandError:
         rows, command = self.window.command(index)
-        return CommandError(error.text, index=index, row=rows.start, arguments=arguments(command))
+        held, at = self.window.locate(index)
+        place = held.source_index(at)
+        return CommandError(error.text, index=place, row=rows.start, arguments=arguments(command))
 
     def acknowledge(self, taken: int) -> None:
         """Acknowledge the replies taken, and predict the size of the next ones."""
@@ -282,9 +289,9 @@ class ReplyCore(Connection):
             # The average decays slowly after large replies.
             self._average = max(size, 0.75 * self._average, 1.0)
             most = self._most + MORE_IN_FLIGHT * count
-            self._most = max(min(most, int(REPLY_BYTES / self._average), MOST_IN_FLIGHT), 1)
+            self._most = max(min(most, int(self.reply_bytes / self._average), MOST_IN_FLIGHT), 1)
             self.window.acknowledge(taken)
-        elif self.received - self._counted > REPLY_BYTES:
+        elif self.received - self._counted > self.reply_bytes:
             self._most = 1  # a reply this large is arriving
 
 

@@ -14,18 +14,16 @@ from .arrow_out import StringBatch, schema
 from .fetch_hashes import Hashes, fetch_hashes
 from .growing_columns import string_column
 from .iter_replies import iter_replies
-from .key_pattern import Pattern, as_pattern, is_text, not_text, scan, shown_key
+from .key_pattern import Pattern, as_pattern, is_text, not_text, scan_all, shown_key
+from .large_keys import Rest
 
 __all__ = ["KINDS", "Entries", "as_target", "check_found", "open_target"]
 
 # Limits of a batch of columns.
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
-# Entries of a set, a sorted set or a list in the first request. Further requests ask for about
-# MORE_BYTES, at most MOST_ENTRIES.
+# Entries of a set, a sorted set or a list in the first request.
 FIRST_ENTRIES = 256
-MOST_ENTRIES = 10_000
-MORE_BYTES = 1 << 20
 # Hashes with more field names do not fit into a table.
 MOST_FIELDS = 10_000
 
@@ -86,7 +84,7 @@ def open_target(
         ValueError: an option does not apply to the type.
         TransportError, TransportTimeout, CommandError: the server can't be read.
     """
-    where = Server(server, reading=True)
+    where = as_reading(server)
     if target.single:
         found = type_of(target.glob, where, timeout)
         if found is None:
@@ -109,9 +107,14 @@ def open_target(
     return Entries(target, kind, server=where, binary=binary, timeout=timeout)
 
 
+def as_reading(server: ServerLike | Server) -> Server:
+    """Return the settings of a server, or of a cluster, to read from."""
+    return server if isinstance(server, Server) else Server(server, reading=True, nodes=True)
+
+
 def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | None:
     """Return the type of a key, by its name in KINDS; None if there is no such key."""
-    [reply] = iter_replies([("TYPE", key)], server=server, timeout=timeout, decode=True)
+    [reply] = iter_replies([("TYPE", key)], server=server.any_node(), timeout=timeout, decode=True)
     names = {kind.type: name for name, kind in KINDS.items()}
     return None if reply == "none" else names.get(reply, reply)
 
@@ -129,8 +132,8 @@ def check_found(
         SourceError: names a key that matches, and its type.
     """
     kind = kind or "hash"
-    where = server if isinstance(server, Server) else Server(server, reading=True)
-    with closing(scan(where, where.connect(timeout), target.glob, None)) as pages:
+    where = as_reading(server)
+    with closing(scan_all(where.open_primaries(timeout), target.glob, None)) as pages:
         for page in pages:
             for key in page:
                 found = type_of(key, where, timeout)
@@ -154,7 +157,7 @@ def keys_of(
     if target.single:
         yield target.glob.encode()
         return
-    with closing(scan(server, server.connect(timeout), target.glob, type_)) as pages:
+    with closing(scan_all(server.open_primaries(timeout), target.glob, type_)) as pages:
         seen: set[bytes] = set()
         for page in pages:
             if type_ == "list":
@@ -290,7 +293,8 @@ class Entries:
                 noted(), self.kind.first, server=self._server, on_error="collect",
                 timeout=self._timeout,
             )  # fmt: skip
-            rest = stack.enter_context(closing(Rest(self._server, self.kind, self._timeout)))
+            rest = Rest(self._server, self.kind.command, self._timeout)
+            stack.callback(rest.close)
             for reply in stack.enter_context(closing(replies)):
                 key = kept.popleft()
                 if isinstance(reply, CommandError):
@@ -350,56 +354,4 @@ def _parts(kind: Kind, key: bytes, reply: Any, rest: Rest) -> Iterator[list[byte
             yield from rest.of_list(key, reply)
     else:
         cursor, entries = reply
-        yield entries
-        if cursor != b"0":
-            yield from rest.of_set(key, cursor, entries)
-
-
-class Rest:
-    """Read the further entries of large keys, over its own connection."""
-
-    def __init__(self, server: Server, kind: Kind, timeout: float | None) -> None:
-        self._server = server
-        self._command = kind.command
-        self._timeout = timeout
-        self._connection: Any = None
-
-    def of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the entries from a cursor of SSCAN or ZSCAN on."""
-        while cursor != b"0":
-            count = _next_count(entries)
-            cursor, entries = self._asked(self._command, key, cursor, "COUNT", count)
-            yield entries
-
-    def of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the items of a list after the first ones."""
-        start, count = 0, 0
-        while items and len(items) >= count:
-            start, count = start + len(items), _next_count(items)
-            items = self._asked(self._command, key, start, start + count - 1)
-            yield items
-
-    def _asked(self, *command: Any) -> Any:
-        import redis
-
-        try:
-            if self._connection is None:
-                self._connection = self._server.connect(self._timeout)
-            self._connection.send_command(*command)
-            return self._connection.read_response()
-        except redis.ResponseError as error:
-            if str(error).startswith("WRONGTYPE "):
-                return (b"0", []) if command[0] != "LRANGE" else []
-            raise CommandError(f"{command[0]}: {error}") from error
-        except (redis.RedisError, OSError) as error:
-            raise self._server.failure(error) from error
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.disconnect()
-
-
-def _next_count(entries: list[bytes]) -> int:
-    """Return how many entries to ask for next, from the average size of the last ones."""
-    size = sum(map(len, entries)) / max(len(entries), 1)
-    return max(1, min(MOST_ENTRIES, int(MORE_BYTES / max(size, 1))))
+        yield from [entries] if cursor == b"0" else rest.of_set(key, cursor, entries)

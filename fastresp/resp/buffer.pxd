@@ -37,7 +37,7 @@ cdef class Chunk:
     cdef readonly array ends            # 'q': end offset of each command
     cdef readonly array rows            # 'q': source row of each command
     cdef readonly int lane              # the lane it has to go to; -1: any
-    cdef array places                   # 'q': index of each command in the source; None: in order
+    cdef readonly array places          # 'q': index of each command in the source; None: in order
     cdef array done                     # 'q': rows covered up to each command; None: one each
     cdef Py_ssize_t rows_before         # rows covered by the chunks before, of all lanes
     cdef public bint fence              # no later chunk may be sent before its replies came

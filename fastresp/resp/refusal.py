@@ -27,7 +27,7 @@ def refusal(row: int, place: int, name: bytes, size: int, why: int) -> EncodeErr
             "{user7}:name"
         )
     elif why == UNKNOWN:
-        words = f"it is not known where {shown} has its keys; send it with a cluster client"
+        words = f"it is not known where {shown} has its keys; send it with execute()"
     elif why == NO_KEY:
         words = f"{shown} has no key, so it has no node in the cluster; send it to each node alone"
     elif why == OPEN:

@@ -44,6 +44,7 @@ cdef class Router:
     cdef Py_ssize_t most_bytes
     cdef Py_ssize_t full_bytes
     cdef bint strict                    # whether it is a cluster
+    cdef int keyless                    # in a cluster, the lane of commands without a key; -1: none
     cdef tuple refused                  # the arguments of refusal(); None if nothing was refused
     cdef Rules rules
     cdef Part *parts                    # of each lane

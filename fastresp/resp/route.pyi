@@ -21,6 +21,7 @@ class Router:
         merger: Callable[[], Merger] | None = ...,
         *,
         of_slots: Sequence[int] | None = ...,
+        keyless: int = ...,
         rules: Rules | None = ...,
     ) -> Router: ...
     @property

@@ -116,12 +116,14 @@ cdef class Router:
         full_bytes: after a smaller chunk the source may pause, so nothing is kept back.
         merger: returns what merges the commands of a lane; None to leave them as they are.
         of_slots: in a cluster, the lane of each slot, -1 for none.
+        keyless: in a cluster, the lane of commands without a key, if they do not concern their
+            connection only; -1 to refuse them.
         rules: where commands have their keys.
     """
 
     def __cinit__(
         self, int lanes, Py_ssize_t most_bytes, Py_ssize_t full_bytes, merger=None, *,
-        of_slots=None, Rules rules=None,
+        of_slots=None, int keyless=-1, Rules rules=None,
     ):
         self.shares, self.mergers = [], []
         self.merger = merger
@@ -129,6 +131,7 @@ cdef class Router:
         self.full_bytes = full_bytes
         self.start_bytes = 2 * most_bytes + full_bytes // lanes
         self.strict = of_slots is not None
+        self.keyless = keyless
         if of_slots is None:
             of_slots = [slot * lanes // SLOTS for slot in range(SLOTS)]
         self.more(lanes)
@@ -348,6 +351,8 @@ cdef class Router:
         if bounds == MULTI:
             slot = self.of_transaction = self.ahead(chunk, index)
         lane = self.lanes[slot] if slot >= 0 else -1
+        if slot == NO_KEY and bounds == NOTHING:
+            lane = self.keyless
         if lane < 0:
             if strict and slot == NO_KEY and self.is_for_all(start):
                 return ALL

@@ -20,12 +20,13 @@ cdef enum:
     RULES = 2048
 
 
-# What a command does to a transaction.
+# What a command does to a transaction, or to its connection.
 cdef enum Bounds:
     NOTHING
     MULTI
     END                                 # EXEC or DISCARD
     WATCH
+    CONNECTION                          # concerns only its own connection
 
 
 # Where a command has its keys; see key_positions.Positions.

@@ -105,7 +105,11 @@ cdef class Rules:
         return slot_of_all(&walk, &last) if every else slot_of(&walk, &last)
 
 
-BOUNDS = {b"MULTI": MULTI, b"EXEC": END, b"DISCARD": END, b"WATCH": WATCH}
+BOUNDS = {
+    b"MULTI": MULTI, b"EXEC": END, b"DISCARD": END, b"WATCH": WATCH, b"ASKING": CONNECTION,
+    b"AUTH": CONNECTION, b"READONLY": CONNECTION, b"READWRITE": CONNECTION,
+    b"SELECT": CONNECTION, b"UNWATCH": CONNECTION, b"WAIT": CONNECTION, b"WAITAOF": CONNECTION,
+}
 fill_crcs()
 cdef Rules BUILT_IN = Rules()
 

@@ -14,7 +14,10 @@ from ..resp.grammar import BULK_BYTES
 from .cluster import Topology, positions_of, topology_of
 from .rehearsal import Refused, Rehearsed, rehearse
 
-__all__ = ["Answers", "ask", "check_alive", "check_surplus", "load_scripts", "parse_info"]
+__all__ = [
+    "Answers", "ask", "ask_topology", "check_alive", "check_surplus", "is_clustered",
+    "load_scripts", "parse_info",
+]  # fmt: skip
 
 # The lowest proto-max-bulk-len that a server allows. Source: config.c.
 LEAST_BULK_BYTES = 1 << 20
@@ -100,16 +103,9 @@ def ask(
         raise _refused(refused, place)
     topology, positions = None, {}
     if cluster and nodes:
-        try:
-            slots = _call(connection, "CLUSTER", "SLOTS")
-        except redis.exceptions.NoPermissionError as error:
-            raise TransportError(
-                f"can't use the cluster at {place}: {error} (allow it with ACL SETUSER ... "
-                "+cluster|slots +command)"
-            ) from error
+        topology = _topology(connection, place)
         with suppress(redis.ResponseError):
             positions = positions_of(_call(connection, "COMMAND"))
-        topology = topology_of(slots, getattr(connection, "host", None) or "localhost", place)
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
         cluster=cluster,
@@ -123,6 +119,38 @@ def ask(
         host=getattr(connection, "host", None),
         port=getattr(connection, "port", None),
     )
+
+
+def ask_topology(connection: Any, place: str) -> Topology | None:
+    """Return the primaries of the cluster of a node; None if it is in none.
+
+    Raises:
+        TransportError, redis.RedisError, OSError: as ``ask()``.
+    """
+    return _topology(connection, place) if is_clustered(connection) else None
+
+
+def is_clustered(connection: Any) -> bool:
+    """Return whether this is a connection to a node of a cluster; raises as redis-py does."""
+    import redis
+
+    info: dict[str, str] = {}
+    with suppress(redis.ResponseError):
+        info = parse_info(_call(connection, "INFO", "cluster"))
+    return info.get("cluster_enabled") == "1"
+
+
+def _topology(connection: Any, place: str) -> Topology:
+    import redis
+
+    try:
+        slots = _call(connection, "CLUSTER", "SLOTS")
+    except redis.exceptions.NoPermissionError as error:
+        raise TransportError(
+            f"can't use the cluster at {place}: {error} (allow it with ACL SETUSER ... "
+            "+cluster|slots +command)"
+        ) from error
+    return topology_of(slots, getattr(connection, "host", None) or "localhost", place)
 
 
 def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:

@@ -12,13 +12,15 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 __all__ = ["Inherited", "is_own", "own"]
 
 T = TypeVar("T")
 
-_own: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
+# No WeakKeyDictionary: when an object goes, that runs Python code, where a KeyboardInterrupt that
+# arrived during a long garbage collection would be raised, and be lost.
+_own: dict[ref[Any], Callable[[Any], object]] = {}
 
 
 class Inherited(Exception):
@@ -39,20 +41,22 @@ def own(thing: T, let_go: Callable[[T], object] = lambda thing: None) -> None:
         let_go: called with the object in a child, after a fork. The child has no other threads, so
             this must not wait for one, nor acquire a lock that one may have held.
     """
-    _own[thing] = let_go
+    _own[ref(thing, _own.pop)] = let_go
 
 
 def is_own(thing: object) -> bool:
     """Return whether the object was registered in this process."""
-    return thing in _own
+    return ref(thing) in _own
 
 
 def _let_go() -> None:
     global _own
-    inherited, _own = _own, WeakKeyDictionary()
-    for thing, let_go in list(inherited.items()):
+    inherited, _own = _own, {}
+    for each, let_go in list(inherited.items()):
+        thing = each()
         with suppress(Exception):
-            let_go(thing)
+            if thing is not None:
+                let_go(thing)
 
 
 os.register_at_fork(after_in_child=_let_go)

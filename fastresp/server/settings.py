@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from operator import itemgetter
 from typing import Any
@@ -12,7 +12,15 @@ from typing import Any
 from ..encode.template import Template
 from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
-from .answers import Answers, ask, check_alive, check_surplus, load_scripts
+from .answers import (
+    Answers,
+    ask,
+    ask_topology,
+    check_alive,
+    check_surplus,
+    is_clustered,
+    load_scripts,
+)
 from .cluster import Topology, topology_of
 from .descriptors import needed_for
 from .failure import failure
@@ -60,11 +68,12 @@ class Server:
         template: check its commands, and load its scripts, on the first connection.
         reading: nothing will be written, so a replica is enough.
         nodes: if it is a node of a cluster, ``open_all()`` connects to all its primaries.
+        follows: the caller follows what a node of a cluster redirects, so any node will do.
 
     Raises:
         ValueError: the URL can't be read.
         TypeError: it is neither a URL nor a client.
-        TransportError: it is a client of a cluster, without ``nodes``.
+        TransportError: it is a client of a cluster, without ``nodes`` and ``follows``.
     """
 
     def __init__(
@@ -74,18 +83,20 @@ class Server:
         template: Template | None = None,
         reading: bool = False,
         nodes: bool = False,
+        follows: bool = False,
     ) -> None:
         self.reading = reading
         self.nodes = nodes
         # In a cluster, ``open_all()`` connects only to the node of this slot.
         self.slot: int | None = None
+        self.follows = follows
         self.rehearsal = rehearsal_of(template)
         # Commands to try, whose refusal is no error.
         self.wishes: list[tuple[bytes, ...]] = []
         # Whether to ask for the settings that limit compact encodings.
         self.limits = False
         self.scripts = {} if template is None else template.scripts
-        pool = pool_of(server, nodes=nodes)
+        pool = pool_of(server, nodes=nodes or follows)
         self.connection_class: type[Any] = pool.connection_class
         self.settings: dict[str, Any] = {
             name: value
@@ -209,6 +220,44 @@ class Server:
                 return [first], answers
             more = opening.several(count - 1, lambda: self._another(each, opening))
             return [first, *more], answers
+
+    def open_primaries(self, timeout: float | None) -> list[tuple[Server, Any]]:
+        """Open connections to all servers that have keys: itself, or all primaries of its cluster.
+
+        Args:
+            timeout: seconds to connect to each, and for each read.
+
+        Returns:
+            Each server, and a redis-py connection to it.
+
+        Raises:
+            TransportError: one can't be reached or used; the others are closed.
+        """
+        with ExitStack() as stack:
+            connection = self.connect(timeout)
+            stack.callback(connection.disconnect)
+            with self._explained():
+                topology = ask_topology(connection, str(self)) if self.nodes else None
+            opened = [(self, connection)]
+            if topology is not None:
+                connection.disconnect()
+                opened = []
+                for server in self.nodes_of(topology.nodes, 1):
+                    opened.append((server, server.connect(timeout)))
+                    stack.callback(opened[-1][1].disconnect)
+            stack.pop_all()
+            return opened
+
+    def is_clustered(self, connection: Any) -> bool:
+        """Return whether a connection is one to a node of a cluster; raises as ``open()``."""
+        with self._explained():
+            return is_clustered(connection)
+
+    def any_node(self) -> Server:
+        """Return the same settings, for a caller that follows what a node redirects."""
+        server = copy(self)
+        server.nodes, server.follows = False, True
+        return server
 
     def nodes_of(self, nodes: Iterable[tuple[str, int]], count: int) -> list[Server]:
         """Return the settings of each connection to nodes of a cluster, ``count`` for each.

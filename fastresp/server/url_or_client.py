@@ -20,7 +20,13 @@ class Client(Protocol):
     connection_pool: Any
 
 
-ServerLike: TypeAlias = str | Client | None
+class ClusterClient(Protocol):
+    """A client of a cluster of redis-py or of valkey-py, sync or asyncio."""
+
+    nodes_manager: Any
+
+
+ServerLike: TypeAlias = str | Client | ClusterClient | None
 
 DEFAULT_URL = "redis://localhost:6379/0"
 # Valkey's names of URL schemes, and redis-py's.
@@ -60,14 +66,16 @@ def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
         return _pool_from_url(server)
     if isinstance(server, redis.Redis):
         return server.connection_pool
-    if _is_any(server, CLIENTS):
-        return _Translated(server.connection_pool)
-    if is_cluster(server):
+    client: Any = server
+    if _is_any(client, CLIENTS):
+        return _Translated(client.connection_pool)
+    if is_cluster(client):
         if not nodes:
             raise TransportError(
-                "only mass_insert() can use a whole cluster; pass the URL of one of its nodes"
+                "this call uses one server and can't use a whole cluster; pass the URL of one of "
+                "its nodes"
             )
-        return _Translated(_pool_of_cluster(server))
+        return _Translated(_pool_of_cluster(client))
     raise TypeError(
         f"server must be a URL or a client of redis-py or valkey-py, not {type(server).__name__}"
     )

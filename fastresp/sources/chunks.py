@@ -55,12 +55,15 @@ class Chunks:
 
     Attributes:
         writer: the encoder, once the source is open.
+        in_order: whether replies are wanted in the order of the source, so that of a cluster no
+            command may be kept back while later ones are sent to other nodes.
 
     Raises:
         TemplateError: the commands of the template can't be serialised.
     """
 
     writer: Encoder
+    in_order = False
 
     def __init__(self, data: Any, template: Template | None, options: Options) -> None:
         self.data = data
@@ -186,7 +189,7 @@ class Chunks:
                 lanes = topology.lanes(topology.nodes, self.options.connections)
                 self._spreader = Spreader(lanes, self._serializer)
         elif topology is not None or self.options.connections > 1:
-            self._router = router(self.options, answers)
+            self._router = router(self.options, answers, in_order=self.in_order)
         elif self.options.mode == "merge":
             self._merger = merger(self.options, answers)
 
@@ -262,8 +265,11 @@ class Chunks:
             self._ready.extend(chunks if self._merger is None else map(self._merger.merge, chunks))
 
 
-def router(options: Options, answers: Answers | None) -> Router:
-    """Return what distributes commands over the connections, or those to each node of a cluster."""
+def router(options: Options, answers: Answers | None, *, in_order: bool = False) -> Router:
+    """Return what distributes commands over the connections, or those to each node of a cluster.
+
+    If replies are wanted in order, there is one more lane, for commands without a key.
+    """
     count = lanes = options.connections
     topology = None if answers is None else answers.topology
     of_slots = rules = None
@@ -272,6 +278,8 @@ def router(options: Options, answers: Answers | None) -> Router:
     if topology is not None:
         lanes = count * len(topology.nodes)
         of_slots = topology.lanes(topology.nodes, count)
+    if in_order:
+        return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
     make = None
     if options.mode == "merge":
         make = partial(merger, options, answers)

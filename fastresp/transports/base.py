@@ -228,8 +228,8 @@ class Transport:
         yield from ()
         return False
 
-    def moving(self) -> list[int]:
-        """Send again what has to be, and return the lane of each slot."""
+    def moving(self, made: Iterable[Chunk]) -> list[int]:
+        """Send again what has to be, and chunks made for the old lanes; return each slot's lane."""
         raise NotImplementedError
 
     def draining(self) -> Steps[None]:

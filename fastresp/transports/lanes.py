@@ -18,8 +18,8 @@ from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
 from .lane import Lane, Pace
 from .resend import Resending, ResendingWindow
-from .retries import Retries, Unit, unit_of, units_of
-from .window import WINDOW_BYTES, Position, Sending
+from .retries import Retries, Unit
+from .window import WINDOW_BYTES, Position
 
 __all__ = ["Lanes"]
 
@@ -64,10 +64,10 @@ class Lanes:
         self._started = 0.0
         self.routed = False
         self.retries: Retries | None = None
-        # Chunks, and their memory, added since all lanes were served; the memory that was free then.
+        # Chunks, and their memory, added since all lanes were served; what was free then.
         self._turn = self._added = self._free = 0
         # The position in the source after the commands that were set aside.
-        self._after = Position()
+        self.after = Position()
         # When to look for other nodes again.
         self.look_at = 0.0
 
@@ -135,12 +135,12 @@ class Lanes:
         self._count_connections()
 
     def _count_connections(self) -> None:
-        self.so_far.connections = len(self._connected)
+        self.so_far.connections = len(self.connected)
 
     def repeat(self, units: Mapping[int, Sequence[Unit]]) -> None:
         """Send units again, over these lanes."""
         for number, several in units.items():
-            self.lanes[number].window.repeat(several, self._position)
+            self.lanes[number].window.repeat(several, self.position)
 
     @property
     def lost(self) -> list[Lane]:
@@ -155,21 +155,12 @@ class Lanes:
         if self.retries is None or not self.retries.cluster:
             return []
         latest = time.monotonic() - STALLED_S
-        return [lane for lane in self._connected if lane.heard < latest and lane.window.in_doubt]
+        return [lane for lane in self.connected if lane.heard < latest and lane.window.in_doubt]
 
     @property
     def unanswered(self) -> list[Lane]:
         """The connected lanes that have something to send, or wait for replies."""
-        return [lane for lane in self._connected if not lane.finished]
-
-    def set_aside(self, chunk: Chunk) -> None:
-        """Accept a chunk whose commands must follow others that have to be sent again."""
-        assert self.retries is not None
-        held = Sending(chunk, None, self._position)
-        self._after = held.end
-        transactions = self.retries.transactions
-        for replies in units_of(held, 0, transactions=transactions):
-            self.retries.add(-self._after.command, replies[0], unit_of(held, replies, 0))
+        return [lane for lane in self.connected if not lane.finished]
 
     @property
     def due(self) -> bool:
@@ -178,17 +169,14 @@ class Lanes:
             return False
         if self.retries:
             return True
-        return time.monotonic() >= self.look_at and bool(self.lost or self.stalled)
+        if time.monotonic() >= self.look_at:
+            return bool(self.lost or self.stalled)
+        return bool(self.lost) and not self.has_room
 
     @property
     def unsettled(self) -> bool:
         """Whether something is not answered, or has to be sent again."""
         return bool(self.retries) or not all(lane.finished for lane in self.lanes)
-
-    def servers(self) -> list[Server]:
-        """Return the nodes of the open connections, first those that have answered last."""
-        newest = sorted(self._connected, key=lambda lane: lane.moved, reverse=True)
-        return list(dict.fromkeys(lane.server for lane in newest))
 
     def detach(self) -> None:
         """Close the open connections. Replies received until now are counted."""
@@ -202,13 +190,14 @@ class Lanes:
         return any(lane.stream is not None for lane in self.lanes)
 
     @property
-    def _connected(self) -> list[Lane]:
+    def connected(self) -> list[Lane]:
+        """The lanes with an open connection."""
         return [lane for lane in self.lanes if lane.stream is not None]
 
     @property
     def _open(self) -> list[Lane]:
         """The lanes with an open connection, except those that a signal left unsure."""
-        lanes = self._connected
+        lanes = self.connected
         if not lanes and self.lost:
             return []
         return [lane for lane in lanes if lane.stream and lane.stream.sure] or lanes or self.lanes
@@ -221,7 +210,7 @@ class Lanes:
     @property
     def made(self) -> int:
         """Commands accepted so far, sent or not."""
-        return self._position.command
+        return self.position.command
 
     @property
     def report(self) -> Report:
@@ -306,9 +295,9 @@ class Lanes:
             except LostConnection:
                 pass  # raised again by the next step
             except BaseException:
-                lane.window.add(chunk, self._position)
+                lane.window.add(chunk, self.position)
                 raise
-        lane.window.add(chunk, self._position)
+        lane.window.add(chunk, self.position)
         return lane
 
     def _goes_on(self, lane: Lane, chunk: Chunk) -> bool:
@@ -343,9 +332,9 @@ class Lanes:
                 return lane
 
     @property
-    def _position(self) -> Position:
+    def position(self) -> Position:
         """The position in the source after the newest chunk."""
-        return max(self._after, *(lane.window.position for lane in self.lanes))
+        return max(self.after, *(lane.window.position for lane in self.lanes))
 
     def writing(self, chunk: Chunk) -> Steps[None]:
         """Accept a chunk, and send and receive until there is room for the next.
@@ -363,7 +352,7 @@ class Lanes:
         Raises as ``writing()`` does.
         """
         began = time.monotonic()
-        full = [lane for lane in self._connected if lane.window.node and not lane.window.has_room]
+        full = [lane for lane in self.connected if lane.window.node and not lane.window.has_room]
         yield from self._until(lambda: self.has_room or self.due, self._open)
         if full:
             seconds = (time.monotonic() - began) / len(full)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.report import counted
+from ..resp.buffer import Chunk
 from ..resp.slots import SLOTS, Rules
 from ..server.answers import Answers
 from ..server.cluster import Topology
@@ -18,7 +19,8 @@ from ..server.settings import Server, topology_from
 from .driver import Blocking, Steps
 from .lane import Lane
 from .lanes import Lanes
-from .retries import Retries, Unit
+from .retries import Retries, Unit, unit_of, units_of
+from .window import Sending
 
 __all__ = ["Nodes", "close_all_late"]
 
@@ -116,7 +118,8 @@ class Nodes:
         if not self._cluster:
             return one_server()
         seeds = self._server.nodes_of(self._known, 1)
-        asked = list(dict.fromkeys([*self._lanes.servers(), *seeds]))
+        newest = sorted(self._lanes.connected, key=lambda lane: lane.heard, reverse=True)
+        asked = list(dict.fromkeys([*(lane.server for lane in newest), *seeds]))
         try:
             topology: Topology = yield Blocking(partial(topology_from, asked, REOPEN_S))
         except TransportError as error:
@@ -178,16 +181,29 @@ class Nodes:
             self._nodes[former] = None
         self._nodes.append(node)
 
-    def moving(self) -> list[int]:
+    def _set_aside(self, chunk: Chunk) -> None:
+        """Keep commands that must follow others which have to be sent again."""
+        lanes, retries = self._lanes, self._retries
+        held = Sending(chunk, None, lanes.position)
+        lanes.after = held.end
+        for replies in units_of(held, 0, transactions=retries.transactions):
+            retries.add(-lanes.after.command, replies[0], unit_of(held, replies, 0))
+
+    def moving(self, made: Iterable[Chunk]) -> list[int]:
         """Close the lanes of nodes that were replaced, and send again what has to be.
 
         Everything sent is answered, but for what waits in lost lanes.
+
+        Args:
+            made: chunks that were made for the old lanes.
 
         Returns:
             The lane of each slot.
         """
         lanes, retries, count = self._lanes, self._retries, self._options.connections
         topology = self._topology
+        for chunk in made:
+            self._set_aside(chunk)
         lost = {self._node_of(lane) for lane in lanes.lost}
         for number, node in enumerate(self._nodes):
             # A node without slots may be shut down; but slots may be on their way to it.

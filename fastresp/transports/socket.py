@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -101,9 +102,9 @@ class SocketTransport(Transport):
         assert self._nodes is not None
         return (yield from self._unless_lost(self._nodes.preparing()))
 
-    def moving(self) -> list[int]:
+    def moving(self, made: Iterable[Chunk]) -> list[int]:
         assert self._nodes is not None
-        return self._nodes.moving()
+        return self._nodes.moving(made)
 
     def draining(self) -> Steps[None]:
         yield from self._unless_lost(self.lanes.draining())

@@ -384,7 +384,7 @@ def test_a_node_is_killed() -> None:
                 yield (i,)
 
         with pytest.raises(fastresp.TransportError) as caught:
-            insert_sync(rows(), "SET {0} 1", server=cluster.url)
+            insert_sync(rows(), "SET {0} 1", server=cluster.url, timeout=2)
         report = caught.value.report
         assert report is not None
         assert f"127.0.0.1:{cluster.ports[1]}" in str(caught.value)

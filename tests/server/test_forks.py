@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from places import SUPPORT
 
+from fastresp.server.forks import is_own, own
 from fastresp.server.local_server import LocalServer
 
 SCENARIOS = (
@@ -44,3 +45,22 @@ def test_fork(server: LocalServer, tmp_path: Path, scenario: str) -> None:
 def test_fork_with_tls(tls: Callable[..., str], tmp_path: Path, scenario: str) -> None:
     done = run(scenario, tls(), tmp_path)
     assert (done.stdout, done.returncode) == (ALL_RIGHT, 0), done.stderr
+
+
+def test_objects_go_without_running_python() -> None:
+    """An exception of a signal handler would be lost there."""
+
+    class Thing:
+        pass
+
+    thing = Thing()
+    own(thing)
+    assert is_own(thing)
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, argument: called.append(event))
+    try:
+        del thing
+    finally:
+        sys.setprofile(None)
+    assert "call" not in called
+    assert not is_own(Thing())

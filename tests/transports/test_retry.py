@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -91,6 +92,30 @@ def test_server_that_does_not_come_back(insert: Insert, server: LocalServer) -> 
     assert report is not None
     assert report.replies + report.in_doubt == report.commands
     assert report.unsent > 0
+
+
+def test_source_waits_meanwhile(server: LocalServer) -> None:
+    """While the server is away, no more is read than has room."""
+    moment, rows_then = 5_000, 0
+
+    def many() -> Iterator[tuple[int, str]]:
+        nonlocal rows_then
+        for i in range(100_000):
+            if i == moment:
+                server.process.kill()
+                server.process.wait()
+                threading.Timer(0.5, start).start()
+            rows_then += not started.is_set()
+            yield i, "x" * 1000
+
+    def start() -> None:
+        started.set()
+        server.start()
+
+    started = threading.Event()
+    report = insert_sync(many(), "SET key:{0} {1}", server=server.url, retry="idempotent")
+    assert (report.replies, report.in_doubt, report.unsent) == (100_000, 0, 0)
+    assert rows_then < moment + 20_000  # 8 MiB are in flight
 
 
 def test_never_is_the_default(server: LocalServer) -> None:

@@ -1,0 +1,450 @@
+"""The nodes of a cluster: yields their replies in the order of the source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from ..encode.template import Template
+from ..outcome.errors import CommandError, DecodeError, TransportError
+from ..outcome.report import Report
+from ..resp.buffer import Chunk
+from ..server.answers import Answers
+from ..server.settings import Server, topology_from
+from ..sources.chunks import Chunks
+from ..transports.connection import LostConnection
+from ..transports.driver import Blocking, Giving, Steps, Waits, Wanted, next_chunk
+from ..transports.resend import Refused
+from ..transports.socket import connecting
+from ..transports.window import WINDOW_BYTES, Position
+from .node_core import NodeCore
+from .redirects import RedirectCore, Redirects, redirect_of
+from .reply_core import ReplyCore
+
+__all__ = ["ClusterCore", "opening"]
+
+T = TypeVar("T", bound="ClusterCore")
+
+# The most bytes of replies that wait in memory: for each node a share, within these limits.
+WAITING_BYTES = 16 << 20
+LEAST_WAITING_BYTES = 1 << 18
+# How many bytes may wait to be sent while a node has nothing to do.
+AHEAD_BYTES = 1 << 20
+OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node; run its row again"
+# How long to wait before a command is sent again that was redirected many times.
+PAUSE_S = 0.02
+
+
+class ClusterCore:
+    """Sends commands to the nodes of a cluster, and yields the replies in the order of the source.
+
+    All nodes work at the same time. A reply waits until all before it are yielded. A command that
+    a node redirects is sent again to the node that it names.
+
+    Args:
+        core: has the settings.
+        connections: one to each node; if the slots are unknown, one to any node.
+        answers: of the node that was asked for the others.
+        follows: whether redirected commands are sent again.
+
+    Attributes:
+        waiting: replies that arrived, by the place of their command in the source.
+        next: the place of the next reply to yield.
+    """
+
+    def __init__(
+        self, core: ReplyCore, connections: list[Any], answers: Answers, *, follows: bool
+    ) -> None:
+        self.server = core.server
+        self.timeout = core.timeout
+        self.waiting: dict[int, Any] = {}
+        self.next = 0
+        self.ended = False
+        self._raising = core.raising
+        self._settings = core.settings
+        self._follows = follows
+        self._redirects = Redirects(core.timeout, self._connect)
+        self._report = Report("socket", connections=len(connections))
+        self._started = time.monotonic()
+        self._received = 0  # over connections that are closed
+        self._position = Position()
+        self._lost: NodeCore | None = None
+        # Of each lane of the router; None if it gets no slots, or no more.
+        self._addresses: list[tuple[str, int] | None] = [None]
+        servers = [self.server]
+        if answers.topology is not None:
+            self._addresses = [*answers.topology.nodes, None]
+            servers = [*self.server.nodes_of(answers.topology.nodes, 1), self.server]
+        # The lane of commands without a key, and of all if the slots are unknown.
+        self._home = len(servers) - 1
+        share = max(WAITING_BYTES // len(servers), LEAST_WAITING_BYTES)
+        self._reply_bytes = min(ReplyCore.reply_bytes, share)
+        self._nodes = [self._node(NodeCore, server) for server in servers]
+        for node, connection in zip(self._nodes, connections, strict=False):
+            node.attach(connection)
+
+    def _node(self, kind: type[Any], server: Server) -> Any:
+        node = kind(self, server, **self._settings)
+        node.reply_bytes = self._reply_bytes
+        return node
+
+    def _connect(self, address: tuple[str, int]) -> RedirectCore:
+        [server] = self.server.nodes_of([address], 1)
+        node: RedirectCore = self._node(RedirectCore, server)
+        return node
+
+    @property
+    def _all(self) -> list[NodeCore]:
+        return [*self._nodes, *self._redirects.nodes.values()]
+
+    @property
+    def received(self) -> int:
+        """Bytes of replies received."""
+        return self._received + sum(node.received for node in self._all)
+
+    @property
+    def report(self) -> Report:
+        """The report so far, of all nodes."""
+        report, redirects = self._report, self._redirects.nodes.values()
+        windows = [node.window for node in self._nodes]
+        waiting = sum(node.waiting for node in redirects)
+        totals = [window.totals() for window in windows]
+        report.rows = sum(rows for rows, _, _ in totals)
+        report.commands = sum(commands for _, commands, _ in totals) - waiting
+        report.replies = sum(window.acknowledged for window in windows)
+        report.replies -= sum(len(node.expected) for node in redirects)
+        report.unsent = sum(window.unsent for window in windows) + waiting
+        report.bytes_sent = sum(node.sent_bytes for node in self._all)
+        report.seconds = time.monotonic() - self._started
+        return report
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another chunk may be made."""
+        held: int = sum(node.window.held_bytes for node in self._nodes)
+        return held < WINDOW_BYTES
+
+    def add(self, chunk: Chunk) -> None:
+        """Accept the next chunk, for its node."""
+        node = self._nodes[max(chunk.lane, 0)]
+        if node.finished:
+            node.touch()
+        node.window.add(chunk, self._position)
+        self._position = max(self._position, node.window.position)
+
+    def tend(self) -> None:
+        """Send and receive what is possible now, when called from outside the core.
+
+        Raises:
+            LostConnection: ``loss()`` turns it into a TransportError.
+            TransportTimeout: no progress for ``timeout`` seconds.
+        """
+        for node in self._all:
+            if node.stream is not None and not node.idle:
+                self._step_of(node)
+                if node.expects and not node.over:
+                    node.wait()  # checks the deadline
+                else:
+                    node.touch()
+        if self._lost is not None:
+            raise LostConnection
+
+    def touch(self) -> None:
+        """Restart the timeout: time spent elsewhere does not count."""
+        for node in self._all:
+            node.touch()
+
+    def raised(self, error: BaseException) -> bool:
+        """Return whether a connection raised the exception, and not a source."""
+        lost = isinstance(error, TransportError) and error.report is self._report
+        return lost or isinstance(error, LostConnection)
+
+    def loss(self) -> TransportError:
+        """Return the exception for a lost connection. Tries a new one, which may take seconds."""
+        assert self._lost is not None
+        return self._lost.loss()
+
+    def detach(self) -> None:
+        """Close all connections."""
+        with ExitStack() as stack:  # closes all, even if closing one is interrupted
+            for node in self._all:
+                stack.callback(node.detach)
+
+    def sender(self, place: int) -> tuple[NodeCore, bytes]:
+        """Return the node that sent one of the last replies, and its command."""
+        for node in self._all:
+            command = node.command_at(place)
+            if command is not None:
+                return node, command
+        raise LookupError(f"reply {place:,} was released")
+
+    def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
+        """Send a command again, if an error reply redirects it; return whether it does."""
+        settings = node.server.settings
+        host, port = settings.get("host") or "localhost", settings.get("port") or 0
+        found = redirect_of(words, host)
+        if found is None or not self._follows:
+            return False
+        with self._reporting():
+            self._redirects.put(command, (host, port), words, found)
+        return True
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Add the report to a TransportError."""
+        try:
+            yield
+        except TransportError as error:
+            error.report = self.report
+            raise
+
+    def settle(self, slot: int, place: int) -> None:
+        """Note that a redirected command was answered."""
+        self._redirects.settle(slot, place)
+
+    def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
+        """Send chunks, and yield their replies.
+
+        Returns:
+            The exception that ended the chunks, or None.
+
+        Raises:
+            LostConnection, TransportTimeout: as ``step()`` and ``wait()`` of a connection.
+        """
+        failure = None
+        while True:
+            busy = False
+            if self._stale and self._drained and not self.ended:
+                failure, busy = (yield from self._refresh(chunks)), True
+            elif self._wants_more:
+                failure, busy = (yield from self._add_next(chunks)), True
+            yield from self._open()
+            busy = self._step() or busy
+            before = self.next
+            yield from self.giving()
+            if self.next > before:
+                busy = True
+                for node in self._all:
+                    node.release(self.next)
+                self.touch()
+            self._check_lost()
+            if self.ended and self._drained:
+                return failure
+            if not busy:
+                yield self._waits()
+
+    def giving(self) -> Iterator[Giving]:
+        """Yield what there is for the reader."""
+        yield Giving(self.replies())
+
+    def replies(self) -> Iterator[Any]:
+        """Yield the replies whose turn it is.
+
+        Raises:
+            CommandError: a reply is an error, and on_error is "raise".
+            DecodeError: a reply is not text in the encoding.
+        """
+        waiting, place = self.waiting, self.next
+        try:
+            while place in waiting:
+                reply = waiting.pop(place)
+                place += 1
+                kind = type(reply)
+                if kind is CommandError:
+                    self._report.failed += 1
+                    if not self._follows and redirect_of(reply.text, "") is not None:
+                        reply.add_note(OF_A_TRANSACTION)
+                if kind is DecodeError or (kind is CommandError and self._raising):
+                    raise reply
+                yield reply
+        finally:
+            self.next = place
+
+    @property
+    def _drained(self) -> bool:
+        """Whether the replies to all commands made so far are yielded."""
+        return self.next >= self._position.command
+
+    @property
+    def _stale(self) -> bool:
+        """Whether slots have moved since they were read."""
+        return self._redirects.moved and self._home > 0
+
+    @property
+    def _wants_more(self) -> bool:
+        """Whether to make the next chunk."""
+        if self.ended or self._lost or self._stale or not self.has_room:
+            return False
+        home = self._nodes[self._home]
+        nodes = [node for node in self._nodes if node is not home] or [home]
+        unsent = [node.window.unsent_bytes for node in nodes]
+        return 0 in unsent and sum(unsent) < AHEAD_BYTES
+
+    def _add_next(self, chunks: Chunks, *, ready: bool = False) -> Steps[Exception | None]:
+        """Add the next chunks; after an exception, add the rest, and return the exception.
+
+        What was made from the same rows is added as a whole: a node may wait for the replies of
+        another that has an earlier command.
+
+        Args:
+            ready: add only those that are made.
+        """
+        failure = None
+        try:
+            chunk = None if ready else (yield from next_chunk(chunks, self))
+            self.ended = chunk is None and not ready
+            if chunk is not None:
+                self.add(chunk)
+            gathered = chunks.gathered()
+            while gathered:
+                self.add(gathered.popleft())
+        except LostConnection:
+            pass  # raised again when all replies before are yielded
+        except Exception as error:
+            if self.raised(error):  # a connection failed during a wait for an async source
+                raise
+            failure, self.ended = error, True
+            for chunk in chunks.rest(self._position.command):
+                self.add(chunk)
+        try:
+            return failure
+        finally:
+            failure = None  # its traceback refers to this frame, and so to the data
+
+    def _open(self) -> Steps[None]:
+        """Connect to the nodes that have something to do and no connection yet."""
+        for each in self._redirects.nodes.values():
+            each.flush()
+        nodes = [node for node in self._all if node.stream is None and not node.idle]
+        if nodes:
+            opened = partial(self.server.open_nodes, [n.server for n in nodes], self.timeout)
+            with self._reporting():
+                connections = yield Blocking(opened, late=_close_late)
+            for node, connection in zip(nodes, connections, strict=True):
+                node.attach(connection)
+            self._report.connections += len(nodes)
+        if self._redirects.pause:
+            self._redirects.pause = False
+            yield Blocking(partial(time.sleep, PAUSE_S))
+
+    def _step(self) -> bool:
+        """Send and receive what is possible now; return whether replies have arrived."""
+        arrived = False
+        for node in self._all:
+            if node.stream is None:
+                continue
+            if node.idle or node.is_full:
+                node.touch()
+                continue
+            self._step_of(node)
+            try:
+                arrived = node.collect() or arrived
+            except LostConnection:
+                self._lose(node)
+        return arrived
+
+    def _step_of(self, node: NodeCore) -> None:
+        try:
+            node.step()
+        except LostConnection:
+            self._lose(node)
+
+    def _lose(self, node: NodeCore) -> None:
+        node.over = True
+        self._lost = self._lost or node
+
+    def _check_lost(self) -> None:
+        """Raise if the next reply can't arrive any more.
+
+        Raises:
+            LostConnection: it was to arrive over a connection that is lost.
+        """
+        if self._lost is None or self.next in self.waiting:
+            return
+        for node in self._all:
+            if node.over and node.has(self.next):
+                self._lost = node
+                raise LostConnection
+
+    def _waits(self) -> Waits:
+        """Return what to wait for; restart the timeout of connections that expect nothing."""
+        waits = []
+        for node in self._all:
+            if node.stream is None or node.idle or node.is_full or not node.expects:
+                node.touch()
+            else:
+                waits.append((node.stream, node.wait()))
+        assert waits, "the node that has the next reply neither sends nor receives"
+        return waits
+
+    def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:
+        """Read the slots anew, once all commands are answered, and use the nodes that are new.
+
+        Returns:
+            As for ``_add_next()``: there may be chunks for the old nodes.
+        """
+        failure = yield from self._add_next(chunks, ready=True)
+        if self.ended or not self._drained:
+            return failure
+        nodes = [node for node in self._all if node.stream is not None and not node.over]
+        nodes.sort(key=lambda node: node.moved, reverse=True)
+        servers = [node.server for node in nodes]
+        with self._reporting():
+            topology = yield Blocking(partial(topology_from, servers, self.timeout))
+        for address in topology.nodes:
+            if address not in self._addresses:
+                [server] = self.server.nodes_of([address], 1)
+                self._addresses.append(address)
+                self._nodes.append(self._node(NodeCore, server))
+        lanes: list[int] = topology.lanes(self._addresses, 1)
+        chunks.remap(lanes)
+        # A node without slots may be shut down.
+        for number in set(range(len(self._nodes))) - {*lanes, self._home}:
+            self._addresses[number] = None
+            self._received += self._nodes[number].received
+            self._nodes[number].detach()
+        self._redirects.moved = False
+        return None
+
+
+def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T | None]:
+    """Connect to the server, or to all nodes of its cluster.
+
+    Args:
+        core: gets the connection to one server.
+        chunks: the commands to send.
+        kind: ClusterCore or a subclass.
+
+    Returns:
+        The nodes of a cluster; None for one server.
+
+    Raises:
+        TransportError: the server can't be used.
+    """
+    chunks.in_order = True
+    connections, answers = yield from connecting(core.server, core.timeout)
+    chunks.adapt(answers)
+    if answers.cluster and (core.server.nodes or core.server.follows):
+        # Of a transaction, only a part would be sent again.
+        return kind(core, connections, answers, follows=not _has_multi(chunks.template))
+    core.attach(connections[0])
+    return None
+
+
+def _has_multi(template: Template | None) -> bool:
+    """Return whether a template has transactions; a row that is one command is in none."""
+    names = [] if template is None else [name for name, *_ in template.commands]
+    return any(
+        isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts
+    )
+
+
+def _close_late(opening: Future[Any]) -> None:
+    """Close connections that opened after the wait was cancelled."""
+    if opening.exception() is None:
+        for connection in opening.result():
+            connection.disconnect()

@@ -1,0 +1,72 @@
+"""The fields of hashes to read, and what can be wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..outcome.errors import CommandError, DecodeError, EncodeError
+from ..outcome.messages import with_advice
+from ..resp.split import arguments
+from .arrow_out import StringBatch
+from .key_pattern import not_text, shown_key
+from .reply_columns import ReplyColumns
+from .reply_core import ReplyCore
+
+__all__ = ["HashFields", "advising", "key_of"]
+
+# A batch also ends at this size.
+BATCH_BYTES = 32 << 20
+
+
+class HashFields:
+    """The fields of a reading.
+
+    Args:
+        names: the names of the fields.
+        batch_rows: the most rows of a batch.
+
+    Attributes:
+        found: whether the keys were found by a pattern.
+    """
+
+    def __init__(self, names: list[str], batch_rows: int) -> None:
+        self.names = names
+        self.batch_rows = batch_rows
+        self.found = False
+
+    def taken(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
+        """Yield the full batches; at the end, also the rest."""
+        while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
+            batch = columns.take(self.batch_rows)
+            if batch is None:
+                return
+            yield batch
+
+    def ignores(self, text: str) -> bool:
+        """Return whether an error reply says that a key is no longer a hash since SCAN found it."""
+        return self.found and text.startswith("WRONGTYPE ")
+
+    def error(self, text: str, key: bytes, index: int) -> CommandError:
+        """Return the exception for another error reply."""
+        return CommandError(f"{text} (key {shown_key(key)})", index=index)
+
+    def not_text(self, key: bytes, column: int) -> DecodeError:
+        """Return the exception for a value that is not UTF-8."""
+        field = self.names[column]
+        return not_text(f"field {field!r} of key {shown_key(key)}", key, field)
+
+
+def key_of(core: ReplyCore, index: int) -> bytes:
+    """Return the key of a command in flight."""
+    return arguments(core.window.command(index)[1])[1]
+
+
+@contextmanager
+def advising() -> Iterator[None]:
+    """Replace advice in errors that names options of a load, which a fetch does not have."""
+    try:
+        yield
+    except EncodeError as error:
+        error.args = (with_advice(error.message, "keys must be str, bytes or numbers"),)
+        raise

@@ -1,0 +1,211 @@
+"""A connection to one node of a cluster: puts its replies in their places among those of all."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ..outcome.errors import CommandError
+from ..outcome.report import Report
+from ..server.settings import Server
+from ..transports.connection import LostConnection
+from ..transports.resend import Refused, Resent
+from ..transports.window import Sending
+from .reply_core import ReplyCore, undecodable
+
+__all__ = ["Arrived", "NodeCore", "Nodes"]
+
+
+class Nodes(Protocol):
+    """What a node needs of its cluster: see ClusterCore."""
+
+    next: int
+    waiting: dict[int, Any]
+
+    @property
+    def report(self) -> Report: ...
+    def redirect(self, node: NodeCore, command: Refused, words: str) -> bool: ...
+    def settle(self, slot: int, place: int) -> None: ...
+
+
+class Arrived(NamedTuple):
+    """Replies that arrived, and wait for earlier ones of other nodes.
+
+    Attributes:
+        last: the last of their places.
+        number: how many they are.
+        size: their bytes.
+        chunks: the commands.
+    """
+
+    last: int
+    number: int
+    size: int
+    chunks: Sequence[Sending]
+
+
+class NodeCore(ReplyCore):
+    """A connection to a node, whose replies are yielded together with those of other nodes.
+
+    Replies that arrived and wait for earlier ones of other nodes count as in flight: while they
+    are many, no more commands are sent, and while they are large, no more replies are read.
+
+    Args:
+        nodes: all nodes of the cluster.
+        server: this node.
+        settings: the others of ReplyCore.
+
+    Attributes:
+        over: whether nothing more is read: the connection is lost, or a reply can't be decoded.
+        held_bytes: bytes of the replies that arrived and are not yielded yet.
+    """
+
+    def __init__(self, nodes: Nodes, server: Server, **settings: Any) -> None:
+        super().__init__(server, **settings)
+        self._nodes = nodes
+        self.over = False
+        self.held_bytes = 0
+        self._held = 0
+        self._arrived: deque[Arrived] = deque()
+
+    @property
+    def report(self) -> Report:
+        """The report so far, of all nodes."""
+        return self._nodes.report
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes sent so far."""
+        return self.window.totals()[2] + self._again.totals()[2]
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to be sent or received."""
+        return self.over or self.finished
+
+    @property
+    def expects(self) -> bool:
+        """Whether a reply is still to arrive, or the socket is full."""
+        assert self.stream is not None
+        window = self.window
+        if self._all_behind or self.stream.full:
+            return True
+        return window.acknowledged + len(self._behind) + self.reader.waiting < window.begun
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more replies are read, because of those that arrived."""
+        return self.held_bytes > self.reply_bytes
+
+    def room(self) -> int | None:
+        if self._behind:
+            return self.window.begun
+        return self.window.acknowledged + max(self._most - self._held, 0)
+
+    def has(self, place: int) -> bool:
+        """Return whether the command at this place is the first that is not answered."""
+        window = self.window
+        return window.acknowledged < window.made and self._next_place == place
+
+    @property
+    def _next_place(self) -> int:
+        held, at = self.window.locate(self.window.acknowledged)
+        return held.source_index(at)
+
+    def collect(self) -> bool:
+        """Put the replies that have arrived in their places; return whether there were any.
+
+        Raises:
+            LostConnection: there are more replies than commands.
+        """
+        first, size = self.window.acknowledged, self.received - self._counted
+        replies: list[Any] = []
+        lost = None
+        try:
+            replies.extend(self._in_order() if self.resending else self._read())
+        except LostConnection as error:
+            lost = error
+        end = max(self.window.sent - first, 0)
+        beyond = replies[end:]
+        del replies[end:]
+        if replies:
+            self._put(first, replies, size)
+        self.acknowledge(first + len(replies))
+        if beyond:
+            self._take_last_words(beyond[0])
+        if lost is not None:
+            raise lost
+        if self.reader.failure is not None and not self.over:
+            self.over = True
+            place = self._next_place
+            self._nodes.waiting[place] = undecodable(place, self.reader.failure)
+        return bool(replies)
+
+    def _put(self, first: int, replies: list[Any], size: int) -> None:
+        """Put replies in their places.
+
+        Args:
+            first: index of the first of them on this connection.
+            replies: at least one.
+            size: their bytes.
+        """
+        at, last, chunks = 0, -1, []
+        while at < len(replies):
+            held, start = self.window.locate(first + at)
+            stop = min(start + len(replies) - at, len(held.chunk.ends))
+            places = places_of(held, start, stop)
+            some = replies[at : at + stop - start]
+            if CommandError in set(map(type, some)):
+                self._put_with_errors(first + at, places, some)
+            else:
+                self._nodes.waiting.update(zip(places, some, strict=True))
+            at += len(some)
+            last = places[-1]
+            chunks.append(held)
+        self.hold(Arrived(last, len(replies), size, chunks))
+
+    def hold(self, arrived: Arrived) -> None:
+        """Count replies until all up to their last place are yielded."""
+        self._arrived.append(arrived)
+        self._held += arrived.number
+        self.held_bytes += arrived.size
+
+    def command_at(self, place: int) -> bytes | None:
+        """Return the command at a place, whose reply is not released; None if it is another's."""
+        for arrived in self._arrived:
+            for held in arrived.chunks:
+                for at, found in enumerate(places_of(held, 0, len(held.chunk.ends))):
+                    if found == place:
+                        return held.command(at, at)
+        return None
+
+    def _put_with_errors(self, first: int, places: Sequence[int], replies: list[Any]) -> None:
+        for index, (place, reply) in enumerate(zip(places, replies, strict=True), first):
+            if type(reply) is CommandError:
+                rows, command = self.window.command(index)
+                refused = Refused(rows.start, place, command, 0)
+                if self._nodes.redirect(self, refused, reply.text):
+                    continue
+                reply = self._located(index, reply)
+            self._nodes.waiting[place] = reply
+
+    def release(self, place: int) -> None:
+        """Forget the replies before a place: they were yielded."""
+        arrived = self._arrived
+        while arrived and arrived[0].last < place:
+            gone = arrived.popleft()
+            self._held -= gone.number
+            self.held_bytes -= gone.size
+
+
+def places_of(held: Sending, start: int, stop: int) -> Sequence[int]:
+    """Return the places in the source of commands of a chunk."""
+    if isinstance(held, Resent):
+        return [each.place for each in held.refused[start:stop]]
+    places: array[int] | None = held.chunk.places
+    if places is None:
+        first = held.source_index(start)
+        return range(first, first + stop - start)
+    return places[start:stop]

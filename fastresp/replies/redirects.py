@@ -1,0 +1,232 @@
+"""Commands that a node of a cluster redirected, sent again to the node that it named."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..outcome.errors import CommandError, TransportError
+from ..resp.slots import SLOTS
+from ..resp.split import CommandSplitter
+from ..resp.values import pack
+from ..server.cluster import MOST_NODES, MOST_PORT
+from ..server.settings import Server
+from ..transports.resend import Refused, Resent
+from ..transports.window import Window
+from .node_core import Arrived, NodeCore, Nodes
+
+__all__ = ["Redirect", "RedirectCore", "Redirects", "redirect_of"]
+
+# MOVED: another node has the slot. ASK: the slot is being moved there, and the key is no longer
+# here. Source: clusterRedirectClient() of Redis.
+REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) (\S*):(\d{1,5})")
+# A name that a node sends for another whose name it does not know.
+UNKNOWN = "?"
+# Lets a node run the next command on a slot that is being moved to it.
+ASKING = Refused(-1, -1, pack("ASKING"), 0)
+# From this many redirections of a command on, wait before it is sent again.
+MANY = 3
+# How long a command may be redirected, if the caller sets no timeout.
+MOVING_S = 30.0
+
+
+class Redirect(NamedTuple):
+    """Where to send a command again, and whether to send ASKING before."""
+
+    asks: bool
+    slot: int
+    node: tuple[str, int]
+
+
+def redirect_of(words: str, host: str) -> Redirect | None:
+    """Return where an error reply redirects its command; None for another error.
+
+    Args:
+        words: the error reply.
+        host: of the node that sent it; it may leave this out.
+    """
+    found = REDIRECT.fullmatch(words)
+    if found is None:
+        return None
+    kind, slot, name, port = found.groups()
+    if int(slot) >= SLOTS or not 0 < int(port) <= MOST_PORT:
+        return None
+    return Redirect(kind == "ASK", int(slot), (host if name in ("", UNKNOWN) else name, int(port)))
+
+
+class RedirectWindow(Window):
+    """A window of commands that are sent again: they are in no chunk of the source."""
+
+    def put(self, commands: list[Refused]) -> None:
+        """Add commands, some with ASKING before them."""
+        chunk = CommandSplitter().feed(b"".join(each.command for each in commands))
+        assert chunk is not None
+        self._held.append(Resent(chunk, self.last, commands))
+
+    @property
+    def waiting(self) -> int:
+        """Commands that were not sent yet, without ASKING."""
+        held = (each for each in self._held if isinstance(each, Resent))
+        return sum(command.place >= 0 for each in held for command in each.refused[each.whole :])
+
+
+class RedirectCore(NodeCore):
+    """A connection for redirected commands: these need not wait for those that the node gets first.
+
+    Attributes:
+        expected: the slots of commands that are not answered, by their place in the source.
+    """
+
+    window: RedirectWindow
+
+    def __init__(self, nodes: Nodes, server: Server, **settings: Any) -> None:
+        super().__init__(nodes, server, **settings)
+        self.window = RedirectWindow()
+        self.expected: dict[int, int] = {}
+        self._queue: list[Refused] = []
+
+    @property
+    def waiting(self) -> int:
+        """Commands that were not sent yet."""
+        return self.window.waiting + sum(each.place >= 0 for each in self._queue)
+
+    @property
+    def is_full(self) -> bool:
+        return super().is_full and self._nodes.next not in self.expected
+
+    def has(self, place: int) -> bool:
+        return place in self.expected
+
+    def room(self) -> int | None:
+        return self.window.begun if self._behind else self.window.acknowledged + self._most
+
+    def put(self, command: Refused, slot: int, *, asks: bool) -> None:
+        """Accept a command, to be sent after those before."""
+        self._queue += [ASKING, command] if asks else [command]
+        self.expected[command.place] = slot
+
+    def flush(self) -> None:
+        """Let the next step send what was put."""
+        queue, self._queue = self._queue, []
+        if queue:
+            if self.finished:
+                self.touch()
+            self.window.put(queue)
+
+    def _put(self, first: int, replies: list[Any], size: int) -> None:
+        last, chunks = -1, []
+        for index, reply in enumerate(replies, first):
+            held, at = self.window.locate(index)
+            assert isinstance(held, Resent)
+            command = held.refused[at]
+            if command.place < 0:
+                continue  # the reply to ASKING
+            slot = self.expected.pop(command.place)
+            if type(reply) is CommandError:
+                if self._nodes.redirect(self, command, reply.text):
+                    continue
+                reply = self._located(index, reply)
+            self._nodes.settle(slot, command.place)
+            self._nodes.waiting[command.place] = reply
+            last = max(last, command.place)
+            if held not in chunks:
+                chunks.append(held)
+        self.hold(Arrived(last, len(replies), size, chunks))
+
+
+class Pending(NamedTuple):
+    """A redirected command that is not answered.
+
+    Attributes:
+        origin: the node that redirected it first.
+        node: where it was sent to.
+        since: when it was redirected first.
+        times: how often it was redirected.
+    """
+
+    origin: tuple[str, int]
+    node: RedirectCore
+    since: float
+    times: int
+
+
+class Redirects:
+    """The redirected commands of all nodes.
+
+    Those of a slot stay in order: one that comes later follows the one before to the same node,
+    which redirects both, or neither.
+
+    Args:
+        timeout: seconds for which a command may be redirected again and again.
+        connect: returns a connection for redirected commands to a node.
+
+    Attributes:
+        nodes: the connections.
+        moved: whether a slot has moved since the caller set this to False.
+        pause: whether to wait before commands are sent again, as some were redirected many times.
+    """
+
+    def __init__(
+        self, timeout: float | None, connect: Callable[[tuple[str, int]], RedirectCore]
+    ) -> None:
+        self.nodes: dict[tuple[str, int], RedirectCore] = {}
+        self.moved = self.pause = False
+        self._timeout = timeout or MOVING_S
+        self._connect = connect
+        self._pending: dict[int, dict[int, Pending]] = {}
+
+    def put(self, command: Refused, origin: tuple[str, int], words: str, to: Redirect) -> None:
+        """Send a command again.
+
+        Args:
+            command: the command.
+            origin: the node that redirects it.
+            words: the error reply.
+            to: what it says.
+
+        Raises:
+            TransportError: it was redirected for too long, back, or to too many nodes.
+        """
+        pending = self._pending.setdefault(to.slot, {})
+        before = pending.get(command.place)
+        if before is not None:
+            self._check(before, words, to)
+            now = before._replace(node=self._node(to.node), times=before.times + 1)
+        else:
+            # Behind those of the slot that are under way, wherever they are.
+            last = next(reversed(pending.values())).node if pending else self._node(to.node)
+            now = Pending(origin, last, time.monotonic(), 1)
+        pending[command.place] = now
+        now.node.put(command, to.slot, asks=to.asks)
+        self.moved = self.moved or not to.asks
+        self.pause = self.pause or now.times >= MANY
+
+    def _check(self, pending: Pending, words: str, to: Redirect) -> None:
+        """Check a command that is redirected again."""
+        if to.node == pending.origin:
+            # There, a later command of the same key may have run already.
+            raise TransportError(
+                f"slot {to.slot:,} of the cluster moved to another node and back while its "
+                "commands were in flight; run those again whose replies did not come"
+            )
+        if time.monotonic() - pending.since > self._timeout:
+            raise TransportError(
+                f"a command was redirected for {self._timeout:g} s, last with: {words} (check the "
+                "cluster with redis-cli --cluster check)"
+            )
+
+    def settle(self, slot: int, place: int) -> None:
+        """Note that a command was answered."""
+        pending = self._pending[slot]
+        del pending[place]
+        if not pending:
+            del self._pending[slot]
+
+    def _node(self, node: tuple[str, int]) -> RedirectCore:
+        if node not in self.nodes:
+            if len(self.nodes) >= MOST_NODES:
+                raise TransportError(f"the cluster redirects to more than {MOST_NODES:,} nodes")
+            self.nodes[node] = self._connect(node)
+        return self.nodes[node]
