@@ -151,7 +151,7 @@ class Lanes:
 
     @property
     def stalled(self) -> list[Lane]:
-        """The lanes whose node has not answered for so long that another may have its slots."""
+        """The lanes whose node is silent, so that another one may have its slots."""
         if self.retries is None or not self.retries.cluster:
             return []
         latest = time.monotonic() - STALLED_S

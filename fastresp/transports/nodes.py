@@ -206,7 +206,7 @@ class Nodes:
             self._set_aside(chunk)
         lost = {self._node_of(lane) for lane in lanes.lost}
         for number, node in enumerate(self._nodes):
-            # A node without slots may be shut down; but slots may be on their way to it.
+            # A node without slots may be shut down; but slots may be moved to it.
             needed = node in topology.nodes or (node in self._asked and node not in lost)
             if node is not None and not needed:
                 self._nodes[number] = None

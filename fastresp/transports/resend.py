@@ -284,19 +284,21 @@ class ResendingWindow(Window):
         assert retries is not None
         rows, commands, size = self.totals()
         in_doubt, doubtful = 0, []
-        for held in self._held:
-            sent = max(0, min(self.sent - held.first_reply, len(held.chunk.ends)))
-            for replies in self._unanswered(held, sent):
-                unit = unit_of(held, replies, sent)
-                if replies[-1] < sent and not retries.may_repeat(unit):
-                    if unit.fence is not None:
-                        # The rest of this key can't follow what may not be there.
-                        unit.fence.refused = unit.fence.existed = unit.fence.answered = True
-                    in_doubt += unit.sent - self._answered_of(held, replies)
-                    doubtful += [row for piece in unit.pieces for row, _, _ in piece.parts]
-                    continue
+        ran = list(self._unanswered(ran=True))
+        again = retries.may_repeat([unit for _, _, unit in ran])
+        for (held, replies, unit), repeats in zip(ran, again, strict=True):
+            if repeats:
                 retries.add(id(self), held.first_reply + replies[0], unit)
                 commands -= unit.sent
+                continue
+            if unit.fence is not None:
+                # The rest of this key can't follow what may not be there.
+                unit.fence.refused = unit.fence.existed = unit.fence.answered = True
+            in_doubt += unit.sent - self._answered_of(held, replies)
+            doubtful += [row for piece in unit.pieces for row, _, _ in piece.parts]
+        for held, replies, unit in self._unanswered(ran=False):
+            retries.add(id(self), held.first_reply + replies[0], unit)
+            commands -= unit.sent
         for number, each in self._refused.items():
             piece = Piece(each.command, [(each.row, each.place, each.command)])
             retries.add(id(self), -1 - number, Unit(each.place, [piece]))
@@ -306,16 +308,24 @@ class ResendingWindow(Window):
         super().acknowledge(self.made)
         return doubtful
 
-    def _unanswered(self, held: Sending, sent: int) -> Iterator[range]:
-        """Yield the replies of each unit of a chunk that has commands and was not answered."""
+    def _unanswered(self, *, ran: bool) -> Iterator[tuple[Sending, range, Unit]]:
+        """Yield the chunk, the replies and the commands of each unit that was not answered.
+
+        Args:
+            ran: those that were sent whole, and may have run; else the others.
+        """
         assert self.retries is not None
-        first = max(self.acknowledged - held.first_reply, 0)
-        if first >= len(held.chunk.ends):
-            return
-        for replies in units_of(held, first, transactions=self.retries.transactions):
-            settled = held.first_reply + replies[-1] in self._settled
-            if not settled and any(len(held.chunk.parts(at)) for at in replies):
-                yield replies
+        for held in self._held:
+            count = len(held.chunk.ends)
+            sent = max(0, min(self.sent - held.first_reply, count))
+            first = max(self.acknowledged - held.first_reply, 0)
+            if first >= count:
+                continue
+            for replies in units_of(held, first, transactions=self.retries.transactions):
+                settled = held.first_reply + replies[-1] in self._settled
+                own = not any(len(held.chunk.parts(at)) for at in replies)
+                if (replies[-1] < sent) == ran and not settled and not own:
+                    yield held, replies, unit_of(held, replies, sent)
 
     def _answered_of(self, held: Sending, replies: range) -> int:
         """Return how many commands of a unit were answered."""

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ..outcome.errors import TransportError
 from ..outcome.report import Report
@@ -38,10 +38,11 @@ ASKING = b"*1\r\n$6\r\nASKING\r\n"
 # How much to send again in one chunk.
 REPEATED_BYTES = 1 << 19
 # The values of ``retry``, and which commands in doubt are sent again.
-REPEATS: dict[str, Callable[[bytes], bool]] = {
-    "never": lambda command: False,
+Repeats: TypeAlias = Callable[[Sequence[Sequence[bytes]]], list[bool]]
+REPEATS: dict[str, Repeats] = {
+    "never": lambda units: [False] * len(units),
     "idempotent": may_repeat,
-    "always": lambda command: True,
+    "always": lambda units: [True] * len(units),
 }
 
 
@@ -304,7 +305,7 @@ class Retries:
     Args:
         timeout: seconds for which a command may be refused, or its connection lost, again and
             again.
-        repeats: whether a command may be sent again that may have run: see REPEATS.
+        repeats: which commands may be sent again that may have run: see REPEATS.
         transactions: whether there may be MULTI and EXEC.
         cluster: whether nodes refuse commands for now.
     """
@@ -312,7 +313,7 @@ class Retries:
     def __init__(
         self,
         timeout: float | None,
-        repeats: Callable[[bytes], bool],
+        repeats: Repeats,
         *,
         transactions: bool,
         cluster: bool,
@@ -348,10 +349,10 @@ class Retries:
         self.words = words.decode(errors="replace")
         return True
 
-    def may_repeat(self, unit: Unit) -> bool:
-        """Return whether a unit may be sent again that may have run."""
-        pieces = unit.pieces if len(unit.pieces) == 1 else unit.pieces[1:-1]
-        return all(map(self._repeats, (piece.data for piece in pieces)))
+    def may_repeat(self, units: Sequence[Unit]) -> list[bool]:
+        """Return which of the units in doubt may be sent again."""
+        several = (unit.pieces if len(unit.pieces) == 1 else unit.pieces[1:-1] for unit in units)
+        return self._repeats([[piece.data for piece in pieces] for pieces in several])
 
     def add(self, window: int, number: int, unit: Unit) -> None:
         """Add a unit; the number counts those of a window."""

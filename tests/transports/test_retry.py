@@ -203,4 +203,22 @@ def test_wait_replicas(insert: Insert, port: int) -> None:
     ],
 )
 def test_may_repeat(command: tuple[Any, ...], expected: bool) -> None:
-    assert may_repeat(pack(*command)) == expected
+    assert may_repeat([[pack(*command)]]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("commands", "expected"),
+    [
+        (["SET k 1", "INCR k", "SET k 2"], "+-+"),
+        # If all have run, the first one changes something the second time.
+        (["ZADD k XX 5 m", "ZADD k NX 3 m", "SET l 1"], "--+"),
+        (["EXPIRE k 9", "HSET k f v"], "--"),
+        (["HSET k f v", "EXPIRE k 9", "HSET k f w", "EXPIRE k 9"], "++++"),
+        (["SADD k a", "EXPIRE k 9", "SREM k a"], "---"),
+        (["ZADD k GT 5 m", "ZADD k GT 3 n"], "++"),
+        (["EXPIRE a 9", "MSET a 1 b 2", "SETNX c 1", "DEL c b"], "----"),
+    ],
+)
+def test_commands_of_a_key_together(commands: list[str], expected: str) -> None:
+    units = [[pack(*command.split())] for command in commands]
+    assert "".join("+" if each else "-" for each in may_repeat(units)) == expected
