@@ -16,7 +16,8 @@ from ..sources.source import Data, as_source
 from ..transports.base import add_report
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Giving, Wanted, open_source, stream
-from .cluster_core import ClusterCore, opening
+from .cluster_core import ClusterCore
+from .opening import opening
 from .reply_core import ReplyCore
 
 __all__ = ["execute", "iter_replies", "one_command", "one_reply", "reply_core", "replying"]
