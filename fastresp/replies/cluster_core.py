@@ -13,6 +13,7 @@ from ..outcome.errors import CommandError, DecodeError, TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
+from ..server.cluster import MOST_NODES
 from ..server.settings import Server, topology_from
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
@@ -28,6 +29,8 @@ __all__ = ["ClusterCore"]
 # The most bytes of replies that wait in memory: for each node a share, within these limits.
 WAITING_BYTES = 16 << 20
 LEAST_WAITING_BYTES = 1 << 18
+# The most nodes that a cluster may name in all.
+MOST_LANES = 4 * MOST_NODES
 # How many bytes may wait to be sent while a node has nothing to do.
 AHEAD_BYTES = 1 << 20
 OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node; run its row again"
@@ -50,7 +53,10 @@ class ClusterCore:
     Attributes:
         waiting: replies that arrived, by the place of their command in the source.
         next: the place of the next reply to yield.
+        keeps_commands: whether ``sender()`` is used.
     """
+
+    keeps_commands = False
 
     def __init__(
         self, core: ReplyCore, connections: list[Any], answers: Answers, *, follows: bool
@@ -396,6 +402,8 @@ class ClusterCore:
                 [server] = self.server.nodes_of([address], 1)
                 self._addresses.append(address)
                 self._nodes.append(self._node(NodeCore, server))
+        if len(self._nodes) > MOST_LANES:
+            raise TransportError(f"the cluster named more than {MOST_LANES:,} nodes", self.report)
         lanes: list[int] = topology.lanes(self._addresses, 1)
         chunks.remap(lanes)
         # A node without slots may be shut down.

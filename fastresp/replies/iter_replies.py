@@ -41,6 +41,11 @@ def iter_replies(
     read replies, and memory stays bounded: if you stop reading, sending stops. Closing or dropping
     the iterator closes the connection; commands in flight may or may not have run.
 
+    In a cluster, each command goes to the node of its key, over one connection to each, and all
+    nodes work at the same time. Commands of a key run in order. If a slot moves, its commands
+    follow. Commands without a key, such as DBSIZE, run on the node that is passed; those with keys
+    of several slots are refused, and those that concern a connection, such as WAIT and SELECT.
+
     Args:
         data, template, server, nulls, timeout, default: as for ``mass_insert``.
         on_error: ``"raise"`` raises an error reply as a CommandError; ``"collect"`` yields it in
@@ -78,6 +83,8 @@ def execute(
     max_reply_bytes: int | None = None,
 ) -> Any:
     """Run one command over a new connection, and return its reply.
+
+    In a cluster, the node that is passed runs it, or the one that this node names.
 
     Args:
         *arguments: the command's name and its arguments, as for ``pack``:
