@@ -111,6 +111,9 @@ def unload(
     live are not written. If keys change during the scan, keys or list items may be missing, and
     list items or set members may appear twice.
 
+    With any node of a cluster, keys of all nodes are written. If slots move during the scan, keys
+    may be missing or appear twice.
+
     Without -o FILE, CSV goes to stdout. FILE is replaced only when the new one is complete; after
     an error or Ctrl-C the old one, if any, is unchanged.
     """

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from ..encode.template import Template
 from ..outcome.errors import CommandError, DecodeError, TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
+from ..server.cluster import MOST_NODES
 from ..server.settings import Server, topology_from
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Giving, Steps, Waits, Wanted, next_chunk
 from ..transports.resend import Refused
-from ..transports.socket import connecting
 from ..transports.window import WINDOW_BYTES, Position
 from .node_core import NodeCore
 from .redirects import RedirectCore, Redirects, redirect_of
 from .reply_core import ReplyCore
 
-__all__ = ["ClusterCore", "opening"]
-
-T = TypeVar("T", bound="ClusterCore")
+__all__ = ["ClusterCore"]
 
 # The most bytes of replies that wait in memory: for each node a share, within these limits.
 WAITING_BYTES = 16 << 20
 LEAST_WAITING_BYTES = 1 << 18
+# The most nodes that a cluster may name in all.
+MOST_LANES = 4 * MOST_NODES
 # How many bytes may wait to be sent while a node has nothing to do.
 AHEAD_BYTES = 1 << 20
 OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node; run its row again"
@@ -54,7 +53,10 @@ class ClusterCore:
     Attributes:
         waiting: replies that arrived, by the place of their command in the source.
         next: the place of the next reply to yield.
+        keeps_commands: whether ``sender()`` is used.
     """
+
+    keeps_commands = False
 
     def __init__(
         self, core: ReplyCore, connections: list[Any], answers: Answers, *, follows: bool
@@ -400,6 +402,8 @@ class ClusterCore:
                 [server] = self.server.nodes_of([address], 1)
                 self._addresses.append(address)
                 self._nodes.append(self._node(NodeCore, server))
+        if len(self._nodes) > MOST_LANES:
+            raise TransportError(f"the cluster named more than {MOST_LANES:,} nodes", self.report)
         lanes: list[int] = topology.lanes(self._addresses, 1)
         chunks.remap(lanes)
         # A node without slots may be shut down.
@@ -409,38 +413,6 @@ class ClusterCore:
             self._nodes[number].detach()
         self._redirects.moved = False
         return None
-
-
-def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T | None]:
-    """Connect to the server, or to all nodes of its cluster.
-
-    Args:
-        core: gets the connection to one server.
-        chunks: the commands to send.
-        kind: ClusterCore or a subclass.
-
-    Returns:
-        The nodes of a cluster; None for one server.
-
-    Raises:
-        TransportError: the server can't be used.
-    """
-    chunks.in_order = True
-    connections, answers = yield from connecting(core.server, core.timeout)
-    chunks.adapt(answers)
-    if answers.cluster and (core.server.nodes or core.server.follows):
-        # Of a transaction, only a part would be sent again.
-        return kind(core, connections, answers, follows=not _has_multi(chunks.template))
-    core.attach(connections[0])
-    return None
-
-
-def _has_multi(template: Template | None) -> bool:
-    """Return whether a template has transactions; a row that is one command is in none."""
-    names = [] if template is None else [name for name, *_ in template.commands]
-    return any(
-        isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts
-    )
 
 
 def _close_late(opening: Future[Any]) -> None:

@@ -42,7 +42,8 @@ def fetch_hashes(
     Pass the result to any library that accepts Arrow data: ``pyarrow.table(rows)``,
     ``polars.DataFrame(rows)``, ``pandas.DataFrame.from_arrow(rows)`` (``pandas.DataFrame(rows)`` is
     slower: it makes a dict per row). Each reading opens its own connection and fetches batches as
-    they are used, so memory stays bounded for any number of keys. The server may be a replica.
+    they are used, so memory stays bounded for any number of keys. The server may be a replica, or
+    any node of a cluster: then hashes of all its primaries are read, at the same time.
 
     Args:
         keys: an iterable of keys, or a column of them (an Arrow array, a Series): one row per key,
@@ -62,7 +63,8 @@ def fetch_hashes(
     A missing field is a null, and a missing key a row of nulls. A pattern finds only hashes, in no
     particular order. SCAN may find a key twice while the server resizes its table of keys. A key
     that is deleted or becomes another type meanwhile is a row of nulls; a key written meanwhile
-    may or may not be found.
+    may or may not be found. In a cluster, a key whose slot moves meanwhile may be found twice, or
+    not at all.
 
     Returns:
         The rows. No connection is opened until they are read.

@@ -31,6 +31,8 @@ class HashCluster(ClusterCore):
         columns: collects the replies.
     """
 
+    keeps_commands = True
+
     def __init__(
         self,
         core: ReplyCore,

@@ -16,9 +16,9 @@ from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Giving, Wanted, next_chunk, open_source
-from .cluster_core import opening
 from .hash_cluster import HashCluster
 from .hash_fields import HashFields, advising, key_of
+from .opening import opening
 from .reply_columns import ReplyColumns
 from .reply_core import ReplyCore
 

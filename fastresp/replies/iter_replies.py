@@ -16,7 +16,8 @@ from ..sources.source import Data, as_source
 from ..transports.base import add_report
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Giving, Wanted, open_source, stream
-from .cluster_core import ClusterCore, opening
+from .cluster_core import ClusterCore
+from .opening import opening
 from .reply_core import ReplyCore
 
 __all__ = ["execute", "iter_replies", "one_command", "one_reply", "reply_core", "replying"]
@@ -39,6 +40,11 @@ def iter_replies(
     Nothing runs until you ask for the first reply. Commands are sent over one connection while you
     read replies, and memory stays bounded: if you stop reading, sending stops. Closing or dropping
     the iterator closes the connection; commands in flight may or may not have run.
+
+    In a cluster, each command goes to the node of its key, over one connection to each, and all
+    nodes work at the same time. Commands of a key run in order. If a slot moves, its commands
+    follow. Commands without a key, such as DBSIZE, run on the node that is passed; those with keys
+    of several slots are refused, and those that concern a connection, such as WAIT and SELECT.
 
     Args:
         data, template, server, nulls, timeout, default: as for ``mass_insert``.
@@ -77,6 +83,8 @@ def execute(
     max_reply_bytes: int | None = None,
 ) -> Any:
     """Run one command over a new connection, and return its reply.
+
+    In a cluster, the node that is passed runs it, or the one that this node names.
 
     Args:
         *arguments: the command's name and its arguments, as for ``pack``:

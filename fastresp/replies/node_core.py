@@ -23,6 +23,7 @@ class Nodes(Protocol):
 
     next: int
     waiting: dict[int, Any]
+    keeps_commands: bool
 
     @property
     def report(self) -> Report: ...
@@ -37,7 +38,7 @@ class Arrived(NamedTuple):
         last: the last of their places.
         number: how many they are.
         size: their bytes.
-        chunks: the commands.
+        chunks: their commands, if they are kept.
     """
 
     last: int
@@ -67,7 +68,7 @@ class NodeCore(ReplyCore):
         self._nodes = nodes
         self.over = False
         self.held_bytes = 0
-        self._held = 0
+        self._held = 0  # how many these are
         self._arrived: deque[Arrived] = deque()
 
     @property
@@ -163,7 +164,8 @@ class NodeCore(ReplyCore):
                 self._nodes.waiting.update(zip(places, some, strict=True))
             at += len(some)
             last = places[-1]
-            chunks.append(held)
+            if self._nodes.keeps_commands:
+                chunks.append(held)
         self.hold(Arrived(last, len(replies), size, chunks))
 
     def hold(self, arrived: Arrived) -> None:
@@ -173,7 +175,7 @@ class NodeCore(ReplyCore):
         self.held_bytes += arrived.size
 
     def command_at(self, place: int) -> bytes | None:
-        """Return the command at a place, whose reply is not released; None if it is another's."""
+        """Return the command at a place, if it is kept and its reply came over this connection."""
         for arrived in self._arrived:
             for held in arrived.chunks:
                 for at, found in enumerate(places_of(held, 0, len(held.chunk.ends))):

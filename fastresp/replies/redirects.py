@@ -131,7 +131,7 @@ class RedirectCore(NodeCore):
             self._nodes.settle(slot, command.place)
             self._nodes.waiting[command.place] = reply
             last = max(last, command.place)
-            if held not in chunks:
+            if self._nodes.keeps_commands and held not in chunks:
                 chunks.append(held)
         self.hold(Arrived(last, len(replies), size, chunks))
 

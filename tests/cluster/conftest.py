@@ -1,4 +1,4 @@
-"""A cluster of three primaries for the tests of a module, and its clients and lists."""
+"""A cluster of three primaries for the tests of a module, its clients, lists and replies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 from buffers import Awaited, Open
+from cluster_reading import Execute, execute_asyncio, execute_sync
 from local_cluster import LocalCluster
 from moving_lists import KEY
 from server_programs import need
@@ -50,3 +51,9 @@ def open_buffer(request: pytest.FixtureRequest, cluster: LocalCluster) -> Iterat
 def cluster_client(cluster: LocalCluster) -> Iterator[redis.RedisCluster]:
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         yield client
+
+
+@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
+def execute(request: pytest.FixtureRequest) -> Execute:
+    """Return all replies as a list."""
+    return request.param

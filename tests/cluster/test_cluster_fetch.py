@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 import redis
+from cluster_reading import clients, connected, keys_of, wait_until
 from command_line import invoke
 from local_cluster import LocalCluster
-from test_cluster_replies import clients, connected, keys_of, wait_until
 
 import fastresp
 import fastresp.aio

@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
-import valkey
-import valkey.asyncio
+from cluster_reading import Execute, clients, connected, execute_asyncio, wait_until
 from local_cluster import LocalCluster
-from peak import PEAK
 
 import fastresp
 import fastresp.aio
 
 ROWS = 30_000
-
-Execute: TypeAlias = Callable[..., list[Any]]
-
-
-def execute_sync(data: Any, command: Any = None, **options: Any) -> list[Any]:
-    return list(fastresp.iter_replies(data, command, **options))
-
-
-def execute_asyncio(data: Any, command: Any = None, **options: Any) -> list[Any]:
-    async def collect() -> list[Any]:
-        return [reply async for reply in fastresp.aio.iter_replies(data, command, **options)]
-
-    return asyncio.run(collect())
-
-
-@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
-def execute(request: pytest.FixtureRequest) -> Execute:
-    """Return all replies as a list."""
-    return request.param
-
-
-def keys_of(cluster: LocalCluster, number: int, count: int) -> list[str]:
-    """Return keys of a node."""
-    client = cluster.clients[number]
-    keys = (f"key:{i}" for i in range(100 * count))
-    found = [key for key in keys if cluster.client_of(key) is client]
-    return found[:count]
 
 
 @pytest.mark.parametrize("at", range(3))
@@ -81,15 +44,6 @@ def test_columns(execute: Execute, cluster: LocalCluster) -> None:
     assert execute(table, "SET k{id} {n}; GET k{id}", server=cluster.url)[1::2] == [
         b"%d" % i for i in range(ROWS)
     ]
-
-
-def clients(cluster: LocalCluster, kind: str) -> Any:
-    port = cluster.ports[1]
-    if kind.endswith("asyncio"):
-        nodes = redis.asyncio if kind.startswith("redis") else valkey.asyncio
-    else:
-        nodes = redis if kind.startswith("redis") else valkey
-    return getattr(nodes, f"{kind.split()[0].title()}Cluster")(host="127.0.0.1", port=port)
 
 
 @pytest.mark.parametrize("kind", ["redis", "valkey", "redis asyncio", "valkey asyncio"])
@@ -275,63 +229,6 @@ def test_async_source_that_fails(cluster: LocalCluster, ending: str, pause: floa
     assert asyncio.run(collect()) == [1] * 2001
 
 
-def test_node_that_is_lost_while_the_source_pauses() -> None:
-    """It does not wait for the next row."""
-    with LocalCluster() as cluster:
-
-        async def source() -> AsyncIterator[Any]:
-            yield keys_of(cluster, 0, 1)[0]
-            os.kill(cluster.nodes[1].process.pid, signal.SIGSTOP)
-            yield keys_of(cluster, 1, 1)[0]
-            await asyncio.sleep(0.2)
-            os.kill(cluster.nodes[1].process.pid, signal.SIGKILL)
-            await asyncio.sleep(60)
-
-        async def collect() -> None:
-            async for reply in fastresp.aio.iter_replies(source(), "INCR {0}", server=cluster.url):
-                assert reply == 1
-
-        with pytest.raises(fastresp.TransportError, match=f"127.0.0.1:{cluster.ports[1]}"):
-            asyncio.run(asyncio.wait_for(collect(), 30))
-
-
-def test_cancelled(cluster: LocalCluster) -> None:
-    before = connected(cluster)
-    frozen = cluster.nodes[2].process
-
-    async def read() -> int:
-        replies = fastresp.aio.iter_replies(range(10**9), "INCRBY k{0} {0}", server=cluster.url)
-        async with aclosing(replies) as them:  # type: ignore[type-var]
-            return sum([reply async for reply in them])
-
-    async def main() -> None:
-        task = asyncio.create_task(read())
-        await asyncio.sleep(0.3)
-        os.kill(frozen.pid, signal.SIGSTOP)
-        await asyncio.sleep(0.3)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    try:
-        asyncio.run(main())
-    finally:
-        os.kill(frozen.pid, signal.SIGCONT)
-    wait_until(lambda: connected(cluster) == before)
-
-
-def connected(cluster: LocalCluster) -> list[int]:
-    """Return how many other clients each node has."""
-    return [len(client.client_list(_type="normal")) - 1 for client in cluster.clients]
-
-
-def wait_until(reached: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_stopped_early(cluster: LocalCluster) -> None:
     before = connected(cluster)
     replies = fastresp.iter_replies(range(10**9), "INCRBY k{0} {0}", server=cluster.url)
@@ -355,146 +252,4 @@ def test_asyncio_stopped_early(cluster: LocalCluster) -> None:
         return got
 
     assert asyncio.run(take()) == [*range(1000)]
-    wait_until(lambda: connected(cluster) == before)
-
-
-def test_slow_reader_is_not_a_timeout(cluster: LocalCluster) -> None:
-    replies = fastresp.iter_replies(range(3000), "INCRBY k{0} {0}", server=cluster.url, timeout=1.0)
-    for i, reply in enumerate(replies):
-        assert reply == i
-        if i in (50, 2000):
-            time.sleep(1.5)
-
-
-def test_reader_that_stops_stops_the_sender(cluster: LocalCluster) -> None:
-    """Unread replies fill neither the client's memory nor the servers'."""
-    keys = [key for number in range(3) for key in keys_of(cluster, number, 4)]
-    fastresp.mass_insert([(key, "x" * 100_000) for key in keys], "SET {0} {1}", server=cluster.url)
-    made = 0
-
-    def source() -> Iterator[str]:
-        nonlocal made
-        while True:
-            made += 1
-            yield keys[made % len(keys)]
-
-    replies = fastresp.iter_replies(source(), "GET {0}", server=cluster.url)
-    for _ in range(1000):
-        assert len(next(replies)) == 100_000
-    time.sleep(0.3)
-    used = [client.info("memory")["mem_clients_normal"] for client in cluster.clients]
-    assert max(used) < 20 << 20
-    replies.close()  # type: ignore[attr-defined]
-
-
-SLOW_NODE_CODE = (
-    PEAK
-    + """
-import os, sys, threading, signal, time, fastresp
-url, pid, slow, *fast = sys.argv[1:]
-def rows(count):
-    # Small replies, so that many commands are in flight when large ones follow.
-    for i in range(count):
-        name = fast[i % len(fast)]
-        yield slow if i % 100 == 0 else name if i // 3000 % 2 else "{" + name + "}none"
-def read(count):
-    replies = fastresp.iter_replies(rows(count), "GET {0}", server=url)
-    return sum(len(reply or b"") for reply in replies)
-assert read(3500) == 495 * 200_000 + 35
-before = peak()
-stop = threading.Event()
-def pausing():
-    # The node answers for a tenth of the time.
-    while not stop.wait(0.02):
-        os.kill(int(pid), signal.SIGSTOP)
-        time.sleep(0.18)
-        os.kill(int(pid), signal.SIGCONT)
-thread = threading.Thread(target=pausing)
-thread.start()
-try:
-    assert read(12_000) == 5940 * 200_000 + 120
-finally:
-    stop.set()
-    thread.join()
-print(peak() - before)
-"""
-)
-
-
-def test_large_replies_while_a_node_is_slow(cluster: LocalCluster) -> None:
-    """1 GB of replies of the other nodes wait for those of the slow node, a part at a time."""
-    [slow], *fast = (keys_of(cluster, number, 1 if number == 0 else 3) for number in range(3))
-    keys = [key for some in fast for key in some]
-    rows = [(slow, "x"), *((key, "x" * 200_000) for key in keys)]
-    fastresp.mass_insert(rows, "SET {0} {1}", server=cluster.url)
-    pid = cluster.nodes[0].process.pid
-    done = subprocess.run(
-        [sys.executable, "-c", SLOW_NODE_CODE, cluster.url, str(pid), slow, *keys],
-        stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    assert int(done.stdout) * 1024 <= 16 << 20
-
-
-@pytest.mark.parametrize("kind", ["killed", "frozen"])
-def test_node_that_fails(execute: Execute, kind: str) -> None:
-    """The replies before its next one are yielded; the error names the node."""
-    with LocalCluster() as cluster:
-        dead = cluster.nodes[1].process
-
-        def source() -> Iterator[str]:
-            for i in range(300_000):
-                if i == 100_000:
-                    os.kill(dead.pid, signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
-                yield f"k{i}"
-
-        error = fastresp.TransportError if kind == "killed" else fastresp.TransportTimeout
-        with pytest.raises(error, match=f"127.0.0.1:{cluster.ports[1]}") as caught:
-            execute(source(), "INCR {0}", server=cluster.url, timeout=2.0)
-        report = caught.value.report
-        assert report is not None
-        assert 0 < report.replies <= report.commands < 300_000
-        assert report.connections == 3
-        os.kill(dead.pid, signal.SIGCONT)
-
-
-def test_replies_before_a_lost_node(cluster: LocalCluster) -> None:
-    """All before the first that can't come are yielded, also those of other nodes."""
-    first, second, third = (keys_of(cluster, number, 1)[0] for number in range(3))
-    killed = False
-    made = 0
-
-    def source() -> Iterator[str]:
-        nonlocal made
-        yield second
-        while not killed:
-            made += 1
-            yield first
-        yield second
-        yield from [third] * 1000
-
-    got = []
-    with pytest.raises(fastresp.TransportError, match=f"127.0.0.1:{cluster.ports[1]}"):
-        for reply in fastresp.iter_replies(source(), "INCR {0}", server=cluster.url):
-            got.append(reply)
-            if len(got) == 1000:
-                cluster.clients[1].client_kill_filter(_type="normal", skipme=True)
-                killed = True
-    assert got == [1, *range(1, made + 1)]
-
-
-def test_interrupted(cluster: LocalCluster) -> None:
-    """Ctrl-C while it waits for a node ends it at once."""
-    before = connected(cluster)
-    pid = cluster.nodes[2].process.pid
-    replies = fastresp.iter_replies(range(10**9), "INCRBY k{0} {0}", server=cluster.url)
-    assert next(replies) == 0
-    os.kill(pid, signal.SIGSTOP)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            sum(replies)
-    finally:
-        timer.join()
-        os.kill(pid, signal.SIGCONT)
     wait_until(lambda: connected(cluster) == before)

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import redis
+from cluster_reading import Execute, execute_sync
 from local_cluster import SLOTS, LocalCluster
-from test_cluster_replies import Execute, execute, execute_sync
 
 import fastresp
-
-__all__ = ["execute"]
 
 ROWS = 60_000
 KEYS = 200

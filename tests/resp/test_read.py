@@ -11,6 +11,7 @@ import hiredis
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_replies import REPLIES, bulk, plain
 
 from fastresp import CommandError, ProtocolError
 from fastresp.replies.reply_columns import ReplyColumns
@@ -42,35 +43,6 @@ def read(pieces: list[bytes], encoding: str | None = None) -> list[Any]:
         replies += reader.take()
     assert reader.offset == sum(map(len, pieces))
     return replies
-
-
-def plain(reply: Any) -> Any:
-    """Return the reply with errors that can be compared."""
-    if isinstance(reply, list):
-        return [plain(each) for each in reply]
-    return ("error", reply.text) if isinstance(reply, CommandError) else reply
-
-
-def bulk(text: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(text), text)
-
-
-TEXTS = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=20)
-SCALARS = st.one_of(
-    st.sampled_from([b"+OK\r\n", b"$-1\r\n", b"*-1\r\n", b"*0\r\n", b"$0\r\n\r\n", b"+\r\n"]),
-    TEXTS.map(lambda text: b"+" + text.encode() + b"\r\n"),
-    TEXTS.map(lambda text: b"-ERR " + text.encode() + b"\r\n"),
-    st.text(max_size=40).map(lambda text: bulk(text.encode())),
-    st.integers(900, 1100).map(lambda size: bulk(b"x" * size)),
-    st.integers(-(2**63), 2**63 - 1).map(lambda number: b":%d\r\n" % number),
-)
-REPLIES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=5).map(
-        lambda items: b"*%d\r\n%b" % (len(items), b"".join(items))
-    ),
-    max_leaves=20,
-)
 
 
 @pytest.mark.slow

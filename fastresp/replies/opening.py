@@ -1,0 +1,49 @@
+"""Connect to the server that replies are read from, or to all nodes of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..encode.template import Template
+from ..sources.chunks import Chunks
+from ..transports.driver import Steps
+from ..transports.socket import connecting
+from .cluster_core import ClusterCore
+from .reply_core import ReplyCore
+
+__all__ = ["opening"]
+
+T = TypeVar("T", bound=ClusterCore)
+
+
+def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T | None]:
+    """Connect to the server, or to all nodes of its cluster.
+
+    Args:
+        core: gets the connection to one server.
+        chunks: the commands to send.
+        kind: ClusterCore or a subclass.
+
+    Returns:
+        The nodes of a cluster; None for one server.
+
+    Raises:
+        TransportError: the server can't be used.
+    """
+    chunks.in_order = True
+    connections, answers = yield from connecting(core.server, core.timeout)
+    chunks.adapt(answers)
+    if answers.cluster and (core.server.nodes or core.server.follows):
+        # Of a transaction, only a part would be sent again.
+        return kind(core, connections, answers, follows=not _has_multi(chunks.template))
+    core.attach(connections[0])
+    return None
+
+
+def _has_multi(template: Template | None) -> bool:
+    """Return whether a template has transactions; a row that is one command is in none."""
+    names = [] if template is None else [name for name, *_ in template.commands]
+    return any(
+        isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts
+    )
