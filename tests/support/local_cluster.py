@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 import redis
 
 from fastresp.server.local_server import LocalServer
 
-__all__ = ["SLOTS", "LocalCluster"]
+__all__ = ["SLOTS", "LocalCluster", "free_port"]
 
 SLOTS = 16384
 READY_S = 20.0
-# The bus of the cluster uses the port plus 10,000.
-MOST_PORT = 55_535
+# Below those that the system chooses for outgoing connections. The bus of the cluster uses the port
+# plus 10,000.
+PORTS = range(10_000, 22_000)
 
 
 def free_port() -> int:
     """Return a port that is free, as that of its bus."""
     while True:
-        with socket.socket() as probe, socket.socket() as bus:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            try:
-                bus.bind(("127.0.0.1", port + 10_000 if port <= MOST_PORT else -1))
-            except (OSError, OverflowError):
-                continue
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, socket.socket() as bus, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + 10_000))
             return port
 
 
