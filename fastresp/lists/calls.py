@@ -106,6 +106,8 @@ class Calls:
                     pause = patience.pause(moved, progress, self.settings.key)
                     if moved.elsewhere:
                         connection.close()
+                    if moved.down:
+                        self.node.suspect()
                 yield from connection.pausing(pause)
         except LostConnection:
             raise (yield from self._loss()) from None
