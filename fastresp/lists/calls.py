@@ -88,7 +88,7 @@ class Calls:
         self._busy = get_ident()
         connection = self.connection
         connection.waits = False
-        patience = Patience(self.settings.timeout)
+        patience: Patience | None = None
         try:
             while True:
                 try:
@@ -101,10 +101,13 @@ class Calls:
                 except SlotMoved as moved:
                     if not follows:
                         raise
+                    patience = patience or Patience(self.settings.timeout)
                     progress = len(self.held), push and push.report.rows
                     pause = patience.pause(moved, progress, self.settings.key)
                     if moved.elsewhere:
                         connection.close()
+                    if moved.down:
+                        self.node.suspect()
                 yield from connection.pausing(pause)
         except LostConnection:
             raise (yield from self._loss()) from None
@@ -215,22 +218,28 @@ class Calls:
         return push.outcome()
 
     def _pushing(self, items: Any, push: Push) -> Steps[None]:
+        connection = self.connection
+        begun = False
+
+        def steps() -> Steps[None]:
+            """Encode and send the items, or the rest of them if this is repeated."""
+            nonlocal begun
+            yield from self._resuming(push)
+            core = connection.core
+            if not begun:
+                most_bytes = connection.max_bulk_bytes
+                yield from connection.asking(lambda: push.begin(items, most_bytes))
+                begun = True
+            while push.more:
+                yield from connection.asking(push.fill)
+                yield from self._sending(push, lambda: core.has_room)
+            push.release()
+            yield from self._sending(push, lambda: core.finished)
+
         try:
-            yield from self.call(partial(self._filling, items, push), push)
+            yield from self.call(steps, push)
         finally:
             push.release()
-        yield from self.call(partial(self._finishing, push), push)
-
-    def _filling(self, items: Any, push: Push) -> Steps[None]:
-        """Encode and send the items, or the rest of them if this is repeated."""
-        yield from self._resuming(push)
-        connection = self.connection
-        core = connection.core
-        most_bytes = connection.max_bulk_bytes
-        yield from connection.asking(lambda: push.begin(items, most_bytes))
-        while push.more:
-            yield from connection.asking(push.fill)
-            yield from self._sending(push, lambda: core.has_room)
 
     def _finishing(self, push: Push) -> Steps[None]:
         """Send the whole commands that are encoded, and wait for their replies."""

@@ -12,6 +12,8 @@ __all__ = ["Patience", "SlotMoved", "as_slot_moved"]
 
 # Sent to clients that wait in a blocking command when their node becomes a replica.
 DEMOTED = "UNBLOCKED force unblock"
+# How long to wait before another node is asked, while the cluster is down.
+DOWN_PAUSE_S = 0.1
 
 
 class SlotMoved(CommandError):
@@ -19,8 +21,13 @@ class SlotMoved(CommandError):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another node serves the slot; else it is being moved."""
-        return self.code in ("MOVED", "UNBLOCKED")
+        """Whether another node may serve the slot; else it is being moved."""
+        return self.down or self.code in ("MOVED", "UNBLOCKED")
+
+    @property
+    def down(self) -> bool:
+        """Whether the node says that the cluster is down, as while a replica takes over."""
+        return self.code == "CLUSTERDOWN"
 
 
 def as_slot_moved(error: CommandError) -> CommandError:
@@ -64,7 +71,9 @@ class Patience:
             self._since, self._progress = now, progress
         elif now - self._since > self._timeout:
             raise TransportError(
-                f"the slot of the list {key!r} has been moving for {self._timeout:g} s; the last "
+                f"the slot of the list {key!r} could not be used for {self._timeout:g} s; the last "
                 f"reply was: {moved.text} (check the cluster with redis-cli --cluster check)"
             )
+        if moved.down:
+            return DOWN_PAUSE_S
         return 0.0 if first and moved.elsewhere else PAUSE_S

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -90,11 +89,9 @@ class Push:
             self._over = core, commands - before[0], size - before[1]
 
     def begin(self, items: Any, max_bulk_bytes: int | None) -> None:
-        """Begin to encode items, unless that has begun; each row is a list of items."""
-        if self._source is not None:
-            return
+        """Begin to encode items; each row is a list of them."""
         self._first_row = len(self._sizes)
-        with self._asking():
+        try:
             if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
                 from ..encode.columns.column_writer import ColumnWriter
 
@@ -103,25 +100,25 @@ class Push:
             else:
                 rows = self._rows(iter(items))
                 self._writer, self._source = Writer(self._template), rows
+        except TransportError:
+            self.source_failed = True
+            raise
         self._writer.max_bulk_bytes = max_bulk_bytes
         self.more = True
 
     def fill(self) -> None:
         """Encode items until a chunk of commands is full, or there are no more."""
         assert self._writer is not None
-        with self._asking():
+        try:
             self.more = self._writer.fill(self._source)
+        except TransportError:
+            self.source_failed = True
+            raise
 
     def asking(self, wanted: Asking) -> Steps[Any]:
         """Ask the source for items."""
-        with self._asking():
-            return (yield wanted)
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Note whether the source raises a TransportError."""
         try:
-            yield
+            return (yield wanted)
         except TransportError:
             self.source_failed = True
             raise

@@ -26,6 +26,8 @@ def shared_cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def cluster(shared_cluster: LocalCluster) -> LocalCluster:
+    for node in shared_cluster.nodes:
+        assert node.process.poll() is None, node.log.read_text(errors="replace")[-5_000:]
     shared_cluster.empty()
     return shared_cluster
 

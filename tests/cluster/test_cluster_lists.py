@@ -13,7 +13,7 @@ import pytest
 import redis
 from buffers import DELIVERIES, Awaited, Open, numbers
 from command_line import run
-from local_cluster import LocalCluster
+from local_cluster import LocalCluster, free_port
 from moving_lists import KEY, move, moving, moving_once
 
 import fastresp
@@ -261,8 +261,8 @@ def test_from_the_shell(cluster: LocalCluster, cluster_client: redis.RedisCluste
     assert sum(cluster.sizes()) == 0
 
 
-def test_slot_without_a_node(start_server: Any, port: int) -> None:
-    server = start_server("--port", str(port % 50000 + 1024), "--cluster-enabled", "yes")
+def test_slot_without_a_node(start_server: Any) -> None:
+    server = start_server("--port", str(free_port()), "--cluster-enabled", "yes")
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(8192))
         client.config_set("cluster-require-full-coverage", "no")

@@ -13,7 +13,7 @@ import redis
 from fastresp.outcome.errors import TransportError
 from fastresp.server.local_server import LocalServer
 
-__all__ = ["SLOTS", "LocalCluster"]
+__all__ = ["SLOTS", "LocalCluster", "free_port"]
 
 SLOTS = 16384
 READY_S = 20.0
@@ -25,7 +25,7 @@ PORTS = range(10_000, 22_000)
 def free_port() -> int:
     """Return a port that is free, as that of its bus."""
     while True:
-        port = random.choice(PORTS)
+        port = random.SystemRandom().choice(PORTS)
         with socket.socket() as probe, socket.socket() as bus, suppress(OSError):
             probe.bind(("", port))
             bus.bind(("", port + 10_000))
