@@ -246,6 +246,7 @@ def _sending(
             raise (yield from carrier.losing()) from None
         if chunk is None and chunks.waits:
             yield from carrier.settling()
+            yield from _following(chunks, carrier, show)
             continue
         if chunk is not None:
             yield from carrier.writing(chunk)

@@ -133,7 +133,7 @@ cdef class Router:
         self.strict = of_slots is not None
         self.keyless = keyless
         if of_slots is None:
-            of_slots = [slot * lanes // SLOTS for slot in range(SLOTS)]
+            of_slots = [slot % lanes for slot in range(SLOTS)]    # as Topology.lanes()
         self.more(lanes)
         self.remap(of_slots)
         self.rules = Rules() if rules is None else rules
@@ -168,6 +168,8 @@ cdef class Router:
         cdef int slot
         self.more(max(len(self.shares), max(of_slots) + 1))
         self.serving = sorted(set(of_slots) - {-1})
+        for slot in set(range(len(self.shares))).difference(self.serving):
+            self.shares[slot] = Share(1)        # a lane that is closed needs no memory
         for slot in range(SLOTS):
             self.lanes[slot] = of_slots[slot]
         self.head_size = 0

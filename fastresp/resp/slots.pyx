@@ -231,13 +231,33 @@ cdef int slot_of_first(Walk *walk, LastRule *last) noexcept nogil:
     return NO_KEY if key is NULL else key_slot(key, size)
 
 
+cdef tuple all_keys(Walk *walk, LastRule *last):
+    """Return the keys of a command; argument 1 if it is unknown where they are."""
+    cdef long long words = read_name(walk, last), i, size, begin = 1, end = 1, step = 1
+    cdef const Rule *rule = last.rule
+    cdef const char *text
+    cdef list found = []
+    if rule is not NULL:
+        begin = end = rule.first
+        step = max(rule.step, 1)
+        if rule.count == 0:
+            end = rule.last if rule.last >= 0 else words + rule.last
+    for i in range(1, words):
+        text = next_argument(walk, &size)
+        if rule is not NULL and rule.count and i == rule.count:
+            if begin > i:
+                begin = i + 1
+            end = i + read_count(text, size) * step
+        elif 0 < begin <= i and (i == begin or (i <= end and (i - begin) % step == 0)):
+            found.append(text[:size])
+    return tuple(found)
+
+
 def keys_of(Chunk chunk not None):
-    """Return the first key of each command, as in ``first_key()``; None for no key."""
+    """Return the keys of each command, as a tuple."""
     cdef list found = []
     cdef const Reference *large = chunk.references
     cdef Py_ssize_t i, extra = 0
-    cdef const char *key
-    cdef long long size
     cdef Walk walk
     cdef LastRule last
     BUILT_IN.start(&last)
@@ -245,7 +265,6 @@ def keys_of(Chunk chunk not None):
     walk.stop = large + chunk.n_references
     for i in range(len(chunk.ends)):
         walk.large = large
-        key = first_key(&walk, &last, &size)
-        found.append(None if key is NULL else key[:size])
+        found.append(all_keys(&walk, &last))
         walk.p = end_of(chunk, i, &large, &extra)
     return found

@@ -182,7 +182,10 @@ class Transport:
             while chunks := list(rest(self.made)):  # a large key's beginning has to be answered
                 made = self.made
                 for chunk in chunks:
-                    yield from self.writing(chunk)
+                    if self.retries:
+                        self.set_aside(chunk)  # it must follow what has to be sent again
+                    else:
+                        yield from self.writing(chunk)
                 if self.made == made:
                     break
         except TransportError as second:
@@ -227,6 +230,10 @@ class Transport:
         """Prepare for ``moving()``; return whether it can be called. Raises as ``write()``."""
         yield from ()
         return False
+
+    def set_aside(self, chunk: Chunk) -> None:
+        """Keep commands that must follow others which have to be sent again."""
+        raise NotImplementedError
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:
         """Send again what has to be, and chunks made for the old lanes; return each slot's lane."""

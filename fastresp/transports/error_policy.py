@@ -194,11 +194,12 @@ class ErrorPolicy:
         if self.on_error != "collect":
             report.raise_for_errors()
             if report.rows_in_doubt:
+                went_on = "" if report.stopped else "; the load went on"
                 raise TransportError(
                     Message(
                         "a connection was lost, and the commands in doubt were not sent again, "
-                        "since running them twice could change the result; the load went on (the "
-                        "rows are in the report's rows_in_doubt; ",
+                        f"since running them twice could change the result{went_on} (the rows are "
+                        "in the report's rows_in_doubt; ",
                         Hint("retry", "always"),
                         " would send them again)",
                     ),

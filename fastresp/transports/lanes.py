@@ -96,6 +96,8 @@ class Lanes:
         """
         if servers is not None:
             self._make_lanes(servers)
+        for number, lane in enumerate(self.lanes):
+            lane.window.lane = number
         self.retries = retries
         for lane in self.lanes:
             self._prepare(lane)
@@ -114,6 +116,7 @@ class Lanes:
         """Add lanes, to nodes of a cluster that are new, or to a server whose lanes were lost."""
         for connection, server in zip(connections, servers, strict=True):
             lane = self._lane(server)
+            lane.window.lane = len(self.lanes)
             self._prepare(lane)
             lane.attach(connection)
             self.lanes.append(lane)
@@ -126,19 +129,21 @@ class Lanes:
         """
         for number in lanes:
             lane = self.lanes[number]
+            self.after = self.position
             if lane.lost_at is not None:
                 self.policy.doubt(lane.window.lose(), self.so_far)
-                lane.lost_at = None
                 if self.so_far.stopped:
                     self.stop()
             lane.detach()
+            lane.window.release()
+            lane.lost_at = None
         self._count_connections()
 
     def _count_connections(self) -> None:
         self.so_far.connections = len(self.connected)
 
-    def repeat(self, units: Mapping[int, Sequence[Unit]]) -> None:
-        """Send units again, over these lanes."""
+    def repeat(self, units: Mapping[int, Sequence[tuple[tuple[int, int], Unit]]]) -> None:
+        """Send units again, over these lanes; each with its key among those to be sent again."""
         for number, several in units.items():
             self.lanes[number].window.repeat(several, self.position)
 
@@ -264,6 +269,8 @@ class Lanes:
     def has_room(self) -> bool:
         """Whether the next chunk may be made."""
         windows = [lane.window for lane in self.lanes]
+        if self.retries is not None:
+            windows = [lane.window for lane in (*self.connected, *self.lost)] or windows
         if self.retries or any(window.fenced for window in windows):
             return False
         # A chunk can be much larger than a window, and one on each connection would be too much.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -19,7 +20,7 @@ from ..server.settings import Server, topology_from
 from .driver import Blocking, Steps
 from .lane import Lane
 from .lanes import Lanes
-from .retries import Retries, Unit, unit_of, units_of
+from .retries import Lost, Retries, Unit, ranges, unit_of, units_of
 from .window import Sending
 
 __all__ = ["Nodes", "close_all_late"]
@@ -28,12 +29,15 @@ __all__ = ["Nodes", "close_all_late"]
 # look took: the other nodes are not served meanwhile.
 LOOK_S = 0.1
 LOOKS_APART = 3
+LOOK_MOST_S = 5.0
+# How many nodes to ask in a look, of those connected, and of the others.
+MOST_ASKED = 8
+# The most lanes ever made: the router counts them in 16 bits.
+MOST_MADE = 30_000
 # How long a node that was lost may take to accept a connection: a frozen one never does.
 REOPEN_S = 1.0
 # How many nodes to remember: a server may answer anything.
 MOST_KNOWN = 2000
-# How many ranges of slots a message names.
-MOST_RANGES = 10
 # The name of a server that is no cluster.
 ONE = ("", 0)
 
@@ -65,6 +69,8 @@ class Nodes:
         self._topology = topology
         # The nodes whose lanes have to be closed, as others have replaced them.
         self._former: set[int] = set()
+        # For each lane that had slots, one that has some of them now.
+        self._successors = {lane: lane for lane in self._slots}
         # Nodes that ASK named: their slots are still being moved there.
         self._asked: set[tuple[str, int]] = set()
         # How many replies there were, and for how many seconds there were no more.
@@ -87,14 +93,15 @@ class Nodes:
         entered = time.monotonic()
         if retries:
             yield from lanes.draining()
-            yield from _sleeping(retries.pause(lanes.report))
+            yield from _sleeping(retries.pause(lanes.report, self._slot_of))
         else:
             yield from _sleeping(max(0.0, lanes.look_at - time.monotonic()))
         self._asked.update(unit.node for unit in retries.units if unit.node is not None)
         began = time.monotonic()
         topology = yield from self._looking()
         ready = topology is not None and (yield from self._opening(topology))
-        lanes.look_at = time.monotonic() + max(LOOK_S, LOOKS_APART * (time.monotonic() - began))
+        pause = LOOKS_APART * (time.monotonic() - began)
+        lanes.look_at = time.monotonic() + min(max(LOOK_S, pause), LOOK_MOST_S)
         self._check_lost()
         self._check_progress(entered)
         if topology is None or not ready:
@@ -110,18 +117,22 @@ class Nodes:
     def _lose(self, topology: Topology, silent: Iterable[Lane]) -> None:
         """Give up lanes that do not answer, if another node has the slots of theirs."""
         for lane in silent:
-            if self._node_of(lane) not in topology.nodes:
+            node = self._node_of(lane)
+            if node is not None and node not in topology.nodes:
                 lane.lose("it does not answer, and another node has its slots")
 
     def _looking(self) -> Steps[Topology | None]:
         """Return the topology; None if no node knows it, or some slots have no node."""
         if not self._cluster:
             return one_server()
-        seeds = self._server.nodes_of(self._known, 1)
+        # Each that can't be reached costs up to a second.
+        known = random.sample(self._known, min(len(self._known), MOST_ASKED))
+        seeds = self._server.nodes_of(known, 1)
         newest = sorted(self._lanes.connected, key=lambda lane: lane.heard, reverse=True)
-        asked = list(dict.fromkeys([*(lane.server for lane in newest), *seeds]))
+        asked = list(dict.fromkeys([*(lane.server for lane in newest[:MOST_ASKED]), *seeds]))
+        look = partial(topology_from, asked, REOPEN_S)
         try:
-            topology: Topology = yield Blocking(partial(topology_from, asked, REOPEN_S))
+            topology: Topology = yield Blocking(look, late=lambda _: None)
         except TransportError as error:
             self._retries.words = str(error)
             return None
@@ -165,6 +176,11 @@ class Nodes:
             former: number of the node whose lanes they replace.
         """
         count, timeout = self._options.connections, self._options.timeout
+        if len(self._nodes) * count > MOST_MADE:
+            raise TransportError(
+                f"connections were lost {MOST_MADE:,} times; load the rest anew, and look for what "
+                "closes them (CONFIG GET timeout, a proxy)"
+            )
         if former is not None:
             timeout = min(timeout or REOPEN_S, REOPEN_S)
         if self._cluster:
@@ -181,13 +197,16 @@ class Nodes:
             self._nodes[former] = None
         self._nodes.append(node)
 
-    def _set_aside(self, chunk: Chunk) -> None:
+    def set_aside(self, chunk: Chunk) -> None:
         """Keep commands that must follow others which have to be sent again."""
         lanes, retries = self._lanes, self._retries
         held = Sending(chunk, None, lanes.position)
+        entries: dict[tuple[int, int], Unit | Lost] = {
+            (-held.end.command, replies[0]): unit_of(held, replies, 0, chunk.lane)
+            for replies in units_of(held, 0, transactions=retries.transactions)
+        }
+        retries.add(entries)
         lanes.after = held.end
-        for replies in units_of(held, 0, transactions=retries.transactions):
-            retries.add(-lanes.after.command, replies[0], unit_of(held, replies, 0))
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:
         """Close the lanes of nodes that were replaced, and send again what has to be.
@@ -203,7 +222,7 @@ class Nodes:
         lanes, retries, count = self._lanes, self._retries, self._options.connections
         topology = self._topology
         for chunk in made:
-            self._set_aside(chunk)
+            self.set_aside(chunk)
         lost = {self._node_of(lane) for lane in lanes.lost}
         for number, node in enumerate(self._nodes):
             # A node without slots may be shut down; but slots may be moved to it.
@@ -214,26 +233,29 @@ class Nodes:
         while self._former:
             number = self._former.pop()
             lanes.retire(range(number * count, (number + 1) * count))
-        self._slots = topology.lanes(self._nodes, count)
+        before, self._slots = self._slots, topology.lanes(self._nodes, count)
+        self._successors = dict(zip(before, self._slots, strict=True))
         if lanes.so_far.stopped:
             return self._slots
-        again: dict[int, list[Unit]] = {}
-        for slot, unit in retries.portion(self._slot_of):
-            again.setdefault(self._lane_of(slot, unit), []).append(unit)
+        again: dict[int, list[tuple[tuple[int, int], Unit]]] = {}
+        for slot, key, unit in retries.portion(self._slot_of):
+            again.setdefault(self._lane_of(slot, unit), []).append((key, unit))
         lanes.repeat(again)
-        retries.forget()
         return self._slots
 
     def _slot_of(self, unit: Unit) -> int:
-        """Return the slot of the first key in a unit; 0 if there is none."""
+        """Return the slot of the first key in a unit; -1 if there is none."""
         commands = (command for piece in unit.pieces for _, _, command in piece.parts)
-        return next((slot for slot in map(self._rules.slot, commands) if slot >= 0), 0)
+        return next((slot for slot in map(self._rules.slot, commands) if slot >= 0), -1)
 
     def _lane_of(self, slot: int, unit: Unit) -> int:
         """Return the lane that a unit has to go to."""
         if unit.node is not None and unit.node in self._nodes:
             count = self._options.connections
             return self._nodes.index(unit.node) * count + slot % count
+        if slot < 0:
+            # SCRIPT LOAD and the like, for the node of a lane, or the one that has its slots.
+            return self._successors.get(unit.lane, self._slots[0])
         return self._slots[slot]
 
     def _node_of(self, lane: Lane) -> tuple[str, int] | None:
@@ -252,8 +274,9 @@ class Nodes:
                 continue
             message = f"lost the connection to {lane.server}: {lane.cause}; "
             if self._cluster:
-                number = self._lanes.lanes.index(lane)
-                slots = [slot for slot, other in enumerate(self._slots) if other == number]
+                count = self._options.connections
+                number = self._lanes.lanes.index(lane) // count
+                slots = [slot for slot, other in enumerate(self._slots) if other // count == number]
                 message += f"no node serves slots {ranges(slots)} after {timeout:g} s"
             else:
                 message += f"it was not back after {timeout:g} s"
@@ -297,23 +320,6 @@ class Nodes:
 def one_server() -> Topology:
     """Return the topology of a server that is no cluster."""
     return Topology([ONE], [0] * SLOTS)
-
-
-def ranges(numbers: list[int]) -> str:
-    """Return sorted numbers as text, such as "0-99, 200"; at most some of them."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    words = [f"{low:,}" if low == high else f"{low:,}-{high:,}" for low, high in found]
-    more = (
-        f" and {counted(len(words) - MOST_RANGES, 'range')} more"
-        if len(words) > MOST_RANGES
-        else ""
-    )
-    return ", ".join(words[:MOST_RANGES]) + more
 
 
 def _sleeping(seconds: float) -> Steps[None]:

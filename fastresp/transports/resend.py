@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from itertools import chain
+from operator import not_
+from typing import Any, NamedTuple, Protocol
 
 from ..resp.buffer import Chunk
 from .retries import (
     LATER,
+    LOST,
+    Lost,
     Piece,
     Repeated,
     Retries,
@@ -104,8 +108,9 @@ class ResendingWindow(Window):
         self._refused: dict[int, Refused] = {}
         # Where to put the commands that are sent again over any connection; None for nowhere.
         self.retries: Retries | None = None
-        # Where the commands go, for redirections that do not say it.
+        # Where the commands go, for redirections that do not say it; and the number of the lane.
         self.host = ""
+        self.lane = -1
         # How many replies were checked, how many commands were refused, and in how many replies.
         # Replaced as a whole, too.
         self._moved = 0, 0, 0
@@ -119,8 +124,6 @@ class ResendingWindow(Window):
         self._failed: set[int] = set()
         self._kept: list[Sending] = []
         self._received = 0
-        # After the connection was lost: rows, commands and bytes sent, and commands in doubt.
-        self._lost: tuple[int, int, int, int] | None = None
         # Whether the command that the source waits for will be sent again.
         self._fence_aside = False
         # How many replicas must have the commands before these count as acknowledged.
@@ -157,7 +160,7 @@ class ResendingWindow(Window):
 
     @property
     def unsent(self) -> int:
-        return super().unsent + self.waiting
+        return 0 if self._lost is not None else super().unsent + self.waiting
 
     @property
     def has_room(self) -> bool:
@@ -167,12 +170,18 @@ class ResendingWindow(Window):
         super().add(chunk, start)
         self._confirm()
 
-    def repeat(self, units: Sequence[Unit], start: Position) -> None:
-        """Add units that are sent again."""
+    def repeat(self, units: Sequence[tuple[tuple[int, int], Unit]], start: Position) -> None:
+        """Add units that are sent again, and remove them from those that have to be."""
+        assert self.retries is not None
         for portion in portions(units):
-            self._held.append(repeated(portion, self.last, start))
+            keys, again = zip(*portion, strict=True)
             self._plain = False
-            self._has_own = self._has_own or any(unit.node for unit in portion)
+            self._has_own = self._has_own or any(unit.node for unit in again)
+            held = repeated(again, self.last, start)
+            # All in C, so that no signal handler can run between adding and removing: the second
+            # part yields nothing.
+            nothing: Iterable[Any] = filter(not_, map(self.retries.pop, keys))
+            self._held.extend(chain((held,), nothing))
             self._confirm()
 
     def _confirm(self) -> None:
@@ -184,9 +193,19 @@ class ResendingWindow(Window):
             self._held.append(held)
             self._has_own = True
 
+    @property
+    def _lost(self) -> Lost | None:
+        return None if self.retries is None else self.retries.lost(id(self))
+
+    @property
+    def sent_commands(self) -> int:
+        lost = self._lost
+        return super().sent_commands if lost is None else lost.made
+
     def totals(self) -> tuple[int, int, int]:
-        if self._lost is not None:
-            return self._lost[:3]
+        lost = self._lost
+        if lost is not None:
+            return lost[:3]
         rows, commands, size = super().totals()
         return rows, commands - self._seen[1] - self._moved[1], size
 
@@ -224,9 +243,10 @@ class ResendingWindow(Window):
         node = node_asked(words, self.host)
         if ends:
             node = node or (None if begin is None else self._aborted.get(begin))
-            unit = unit_of(held, whole or range(at, at + 1), len(held.chunk.ends), node)
+            count = len(held.chunk.ends)
+            unit = unit_of(held, whole or range(at, at + 1), count, self.lane, node)
             later = words.startswith(LATER) or begin in self._later
-            retries.add(id(self), index, unit._replace(sent=0, later=later))
+            retries.add({(id(self), index): unit._replace(sent=0, later=later)})
             if unit.fence is not None:
                 self._fence_aside = True
             commands += unit.sent
@@ -261,8 +281,9 @@ class ResendingWindow(Window):
 
     @property
     def in_doubt(self) -> int:
-        if self._lost is not None:
-            return self._lost[3]
+        lost = self._lost
+        if lost is not None:
+            return lost.in_doubt
         doubtful = super().in_doubt
         if self.replicas:
             doubtful = max(doubtful, self.sent_commands - self._confirmed[1])
@@ -282,13 +303,17 @@ class ResendingWindow(Window):
         """
         retries = self.retries
         assert retries is not None
+        if self._lost is not None:
+            return []  # an interruption came after this
         rows, commands, size = self.totals()
-        in_doubt, doubtful = 0, []
+        made, in_doubt = self.sent_commands, 0
+        doubtful = []
+        entries: dict[tuple[int, int], Unit | Lost] = {}
         ran = list(self._unanswered(ran=True))
         again = retries.may_repeat([unit for _, _, unit in ran])
         for (held, replies, unit), repeats in zip(ran, again, strict=True):
             if repeats:
-                retries.add(id(self), held.first_reply + replies[0], unit)
+                entries[id(self), held.first_reply + replies[0]] = unit
                 commands -= unit.sent
                 continue
             if unit.fence is not None:
@@ -297,16 +322,25 @@ class ResendingWindow(Window):
             in_doubt += unit.sent - self._answered_of(held, replies)
             doubtful += [row for piece in unit.pieces for row, _, _ in piece.parts]
         for held, replies, unit in self._unanswered(ran=False):
-            retries.add(id(self), held.first_reply + replies[0], unit)
+            entries[id(self), held.first_reply + replies[0]] = unit
             commands -= unit.sent
         for number, each in self._refused.items():
             piece = Piece(each.command, [(each.row, each.place, each.command)])
-            retries.add(id(self), -1 - number, Unit(each.place, [piece]))
-        self._lost = rows, commands, size, in_doubt
-        self._gone, self._refused = self.last, {}
-        self._held.clear()
-        super().acknowledge(self.made)
+            entries[id(self), -1 - number] = Unit(each.place, [piece], lane=self.lane)
+        entries[id(self), LOST] = Lost(rows, commands, size, in_doubt, made)
+        retries.add(entries)
         return doubtful
+
+    def release(self) -> None:
+        """Hold no chunk any more; only what was sent is still known."""
+        assert self.retries is not None
+        if self._lost is None:
+            lost = Lost(*self.totals(), self.in_doubt, self.sent_commands)
+            self.retries.add({(id(self), LOST): lost})
+        self._refused, self._kept = {}, []
+        self._held.clear()
+        self._gone = None
+        super().acknowledge(0)
 
     def _unanswered(self, *, ran: bool) -> Iterator[tuple[Sending, range, Unit]]:
         """Yield the chunk, the replies and the commands of each unit that was not answered.
@@ -325,7 +359,7 @@ class ResendingWindow(Window):
                 settled = held.first_reply + replies[-1] in self._settled
                 own = not any(len(held.chunk.parts(at)) for at in replies)
                 if (replies[-1] < sent) == ran and not settled and not own:
-                    yield held, replies, unit_of(held, replies, sent)
+                    yield held, replies, unit_of(held, replies, sent, self.lane)
 
     def _answered_of(self, held: Sending, replies: range) -> int:
         """Return how many commands of a unit were answered."""
@@ -359,12 +393,12 @@ class ResendingWindow(Window):
         self._kept, self._redirects, self._failed = [], set(), set()
         moved: set[bytes] = set()
         for held in kept:
-            for reply, key in enumerate(keys_in(held), held.first_reply):
-                if key is None or reply >= received:
-                    continue
+            for reply, keys in enumerate(keys_in(held), held.first_reply):
+                if reply >= received:
+                    break
                 if reply in redirects:
-                    moved.add(key)
-                elif key in moved and reply not in failed:
+                    moved.update(keys)
+                elif reply not in failed and not moved.isdisjoint(keys):
                     return True
         return False
 

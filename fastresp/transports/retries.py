@@ -5,12 +5,12 @@ from __future__ import annotations
 import bisect
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from ..outcome.errors import TransportError
-from ..outcome.report import Report
+from ..outcome.report import Report, counted
 from ..resp.buffer import Chunk
 from ..resp.repeatable import may_repeat
 from ..resp.slots import keys_of
@@ -19,22 +19,28 @@ from ..resp.values import pack
 from .window import Position, Sending
 
 __all__ = [
-    "LATER", "REPEATS", "Piece", "Repeated", "Retries", "Unit", "keys_in", "node_asked", "portions",
-    "repeated",
-    "transaction_at", "unit_of", "units_of", "waiting_for",
+    "LATER", "LOST", "Lost", "Piece", "REPEATS", "Repeated", "Retries", "Unit", "keys_in",
+    "node_asked", "portions", "ranges", "repeated", "transaction_at", "unit_of", "units_of",
+    "waiting_for",
 ]  # fmt: skip
 
 # MOVED: another node has the slot. ASK: the key is there already, as its slot is being moved.
 # TRYAGAIN: the keys of a command are at both nodes. CLUSTERDOWN: no node serves the slot for now.
 # In each case the command was not run.
 REFUSED = re.compile(rb"(MOVED|ASK) \d{1,5} \S*:\d{1,5}$|TRYAGAIN |CLUSTERDOWN ")
-LATER = (b"TRYAGAIN ", b"CLUSTERDOWN ")
+# A server that reads its data from disk runs nothing.
+LOADING = b"LOADING "
+LATER = (b"TRYAGAIN ", b"CLUSTERDOWN ", LOADING)
 ASK = re.compile(rb"ASK \d{1,5} (\S*):(\d{1,5})$")
 # How long to wait before a command is sent again that was refused again.
 PAUSE_S = 0.02
 # How long a command may be refused, if the caller sets no timeout.
 MOST_S = 30.0
 ASKING = b"*1\r\n$6\r\nASKING\r\n"
+# The number of a window's own entry.
+LOST = -(1 << 62)
+# How many ranges of slots a message names.
+MOST_RANGES = 10
 # How much to send again in one chunk.
 REPEATED_BYTES = 1 << 19
 # The values of ``retry``, and which commands in doubt are sent again.
@@ -67,6 +73,7 @@ class Unit(NamedTuple):
         rows: source rows that it covers, and that were not counted as sent.
         sent: commands of it that were sent, and may have run.
         fence: the chunk that it ends, if the source waits for its reply.
+        lane: the lane that it was made for.
         node: the node to ask for it, as the slot is being moved there; None for that of the slot.
         later: whether its node refused it for a while only, and may accept it at any moment.
     """
@@ -76,12 +83,23 @@ class Unit(NamedTuple):
     rows: int = 0
     sent: int = 0
     fence: Chunk | None = None
+    lane: int = -1
     node: tuple[str, int] | None = None
     later: bool = False
 
     @property
     def commands(self) -> int:
         return sum(len(piece.parts) for piece in self.pieces)
+
+
+class Lost(NamedTuple):
+    """What a window had sent when its connection was lost, without what is sent again."""
+
+    rows: int
+    commands: int
+    size: int
+    in_doubt: int
+    made: int  # commands that went through the window
 
 
 class PlainChunk:
@@ -184,12 +202,14 @@ def repeated(units: Sequence[Unit], last: Sending | None, start: Position) -> Re
     return Repeated(pieces, last, start, rows, units[-1].fence)
 
 
-def portions(units: Iterable[Unit]) -> Iterator[list[Unit]]:
-    """Split units into lists of about REPEATED_BYTES."""
-    portion: list[Unit] = []
+def portions(
+    units: Iterable[tuple[tuple[int, int], Unit]],
+) -> Iterator[list[tuple[tuple[int, int], Unit]]]:
+    """Split units, with their keys, into lists of about REPEATED_BYTES."""
+    portion = []
     size = 0
-    for unit in units:
-        portion.append(unit)
+    for key, unit in units:
+        portion.append((key, unit))
         size += sum(len(piece.data) for piece in unit.pieces)
         if size >= REPEATED_BYTES:
             yield portion
@@ -203,8 +223,8 @@ def waiting_for(replicas: int) -> list[Piece]:
     return [Piece(pack("WAIT", replicas, 0), ())]
 
 
-def keys_in(held: Sending) -> list[bytes | None]:
-    """Return the first key of what gets each reply."""
+def keys_in(held: Sending) -> list[tuple[bytes, ...]]:
+    """Return the keys of what gets each reply."""
     chunk = held.chunk
     return keys_of(chunk.chunk if isinstance(chunk, PlainChunk) else chunk)
 
@@ -256,14 +276,20 @@ def _is(held: Sending, reply: int, *names: bytes) -> bool:
     return any(data == b"*1\r\n$%d\r\n%s\r\n" % (len(name), name) for name in names)
 
 
-def unit_of(held: Sending, replies: range, sent: int, node: tuple[str, int] | None = None) -> Unit:
+def unit_of(
+    held: Sending,
+    replies: range,
+    sent: int,
+    lane: int,
+    node: tuple[str, int] | None = None,
+) -> Unit:
     """Return what is sent again of a chunk.
 
     Args:
         held: the chunk.
         replies: those of the unit.
         sent: how many replies of the chunk are due for what was sent whole.
-        node: as in Unit.
+        lane, node: as in Unit.
     """
     chunk = held.chunk
     pieces = [_piece(held, at) for at in replies]
@@ -271,7 +297,8 @@ def unit_of(held: Sending, replies: range, sent: int, node: tuple[str, int] | No
     counted = max(held.covered_rows(first), held.covered_rows(chunk.covered(sent)))
     went = chunk.covered(min(max(sent, replies[0]), replies[-1] + 1)) - first
     rows = max(held.covered_rows(last) - counted, 0)
-    return Unit(pieces[0].parts[0][1], pieces, rows, went, fence_in(held, replies), node)
+    fence = fence_in(held, replies)
+    return Unit(pieces[0].parts[0][1], pieces, rows, went, fence, lane, node)
 
 
 def fence_in(held: Sending, replies: range) -> Chunk | None:
@@ -318,33 +345,33 @@ class Retries:
         transactions: bool,
         cluster: bool,
     ) -> None:
-        self._timeout = timeout or MOST_S
+        self._timeout = timeout
         self._repeats = repeats
         self.transactions = transactions
         self.cluster = cluster
-        # By window and reply: after an interruption, one may be added again.
-        self._units: dict[tuple[int, int], Unit] = {}
-        self._kept: dict[tuple[int, int], Unit] = {}
+        # By window and reply, so that one added again after an interruption counts once. Also what
+        # lost windows had sent: added together with their units, in one call in C.
+        self._entries: dict[tuple[int, int], Unit | Lost] = {}
         self.words = ""
         self._first = -1
         self._since = 0.0
 
-    def __len__(self) -> int:
-        return len(self._units)
+    def __bool__(self) -> bool:
+        return any(type(each) is Unit for each in self._entries.values())
 
     @property
     def sent(self) -> int:
         """How many of the commands were sent, and may have run: they are in doubt."""
-        return sum(unit.sent for unit in self._units.values())
+        return sum(unit.sent for unit in self._entries.values() if isinstance(unit, Unit))
 
     @property
     def unsent(self) -> int:
         """How many of the commands have not run."""
-        return sum(unit.commands - unit.sent for unit in self._units.values())
+        return sum(unit.commands - unit.sent for unit in self.units)
 
     def refuses(self, words: bytes) -> bool:
         """Return whether an error reply says that its command was not run, but may be later."""
-        if not self.cluster or REFUSED.match(words) is None:
+        if not words.startswith(LOADING) and not (self.cluster and REFUSED.match(words)):
             return False
         self.words = words.decode(errors="replace")
         return True
@@ -354,59 +381,89 @@ class Retries:
         several = (unit.pieces if len(unit.pieces) == 1 else unit.pieces[1:-1] for unit in units)
         return self._repeats([[piece.data for piece in pieces] for pieces in several])
 
-    def add(self, window: int, number: int, unit: Unit) -> None:
-        """Add a unit; the number counts those of a window."""
-        self._units[window, number] = unit
+    def add(self, entries: Mapping[tuple[int, int], Unit | Lost]) -> None:
+        """Add units, by their window and their number in it; and what a lost window had sent."""
+        self._entries.update(entries)
+
+    def lost(self, window: int) -> Lost | None:
+        """Return what a window had sent when its connection was lost."""
+        found = self._entries.get((window, LOST))
+        return found if isinstance(found, Lost) else None
+
+    @property
+    def pop(self) -> Callable[[tuple[int, int]], object]:
+        """Removes a unit, in one call in C."""
+        return self._entries.pop
 
     @property
     def units(self) -> list[Unit]:
         """The units in the order of the source."""
-        return sorted(self._units.values(), key=lambda unit: unit.place)
+        units = [each for each in self._entries.values() if isinstance(each, Unit)]
+        return sorted(units, key=lambda unit: unit.place)
 
-    def portion(self, slot_of: Callable[[Unit], int]) -> list[tuple[int, Unit]]:
-        """Return the units to send now, with their slots; the others stay here.
+    def portion(self, slot_of: Callable[[Unit], int]) -> list[tuple[int, tuple[int, int], Unit]]:
+        """Return the units to send now, with their slots and keys; the others stay here.
 
         If a node may accept commands of a slot at any moment, only the first is sent: of two, it
         could refuse the first and run the second. If it runs, the others follow.
         """
-        units = [(slot_of(unit), unit) for unit in self.units]
-        later = {slot for slot, unit in units if unit.later}
+        found = [(key, each) for key, each in self._entries.items() if isinstance(each, Unit)]
+        found.sort(key=lambda each: each[1].place)
+        units = [(slot_of(unit), key, unit) for key, unit in found]
+        later = {slot for slot, _, unit in units if unit.later}
         nodes: dict[int, set[tuple[str, int] | None]] = {}
-        portion, self._kept = [], {}
-        for slot, unit in units:
+        portion = []
+        for slot, key, unit in units:
             if slot in later and slot in nodes:
-                self._kept[-1, len(self._kept)] = unit._replace(later=False)
+                self._entries[key] = unit._replace(later=False)
                 continue
             nodes.setdefault(slot, set()).add(unit.node)
-            portion.append((slot, unit))
+            portion.append((slot, key, unit))
         # All of a slot go to one node, so that none overtakes an earlier one; it says what is next.
         return [
-            (slot, unit if len(nodes[slot]) == 1 else unit._replace(node=None))
-            for slot, unit in portion
+            (slot, key, unit if len(nodes[slot]) == 1 else unit._replace(node=None))
+            for slot, key, unit in portion
         ]
 
-    def forget(self) -> None:
-        """Drop the units of ``portion()``, once they are in the windows again."""
-        self._units, self._kept = self._kept, {}
-
-    def pause(self, report: Report) -> float:
+    def pause(self, report: Report, slot_of: Callable[[Unit], int]) -> float:
         """Return how many seconds to wait before the commands are sent again.
+
+        Args:
+            report: of the load.
+            slot_of: returns the slot of a unit; -1 for none.
 
         Raises:
             TransportError: the first of them can't be run for ``timeout`` seconds.
         """
-        first = min(unit.place for unit in self._units.values())
-        now = time.monotonic()
+        units = self.units
+        first, now = units[0].place, time.monotonic()
         if first != self._first:
             self._first, self._since = first, now
             return 0.0
-        if now - self._since > self._timeout:
+        if self._timeout is not None and now - self._since > self._timeout:
+            row, _, _ = units[0].pieces[0].parts[0]
+            slots = ranges(sorted({slot for slot in map(slot_of, units) if slot >= 0}))
             raise TransportError(
-                f"a command was refused for {self._timeout:g} s, last with: {self.words} (check "
-                "the cluster with redis-cli --cluster check)",
+                f"commands of slots {slots} were refused for {self._timeout:g} s, the first of row "
+                f"{row:,}; the last reply was: {self.words} (check the cluster with redis-cli "
+                "--cluster check)",
                 report,
             )
         return PAUSE_S
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return sorted numbers as text, such as "0-99, 200"; at most some of them."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    words = [f"{low:,}" if low == high else f"{low:,}-{high:,}" for low, high in found]
+    shown, others = words[:MOST_RANGES], len(words) - MOST_RANGES
+    more = f" and {counted(others, 'range')} more" if others > 0 else ""
+    return ", ".join(shown) + more
 
 
 def node_asked(words: bytes, host: str) -> tuple[str, int] | None:

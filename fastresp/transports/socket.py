@@ -102,6 +102,10 @@ class SocketTransport(Transport):
         assert self._nodes is not None
         return (yield from self._unless_lost(self._nodes.preparing()))
 
+    def set_aside(self, chunk: Chunk) -> None:
+        assert self._nodes is not None
+        self._nodes.set_aside(chunk)
+
     def moving(self, made: Iterable[Chunk]) -> list[int]:
         assert self._nodes is not None
         return self._nodes.moving(made)

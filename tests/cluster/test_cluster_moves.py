@@ -399,3 +399,40 @@ def test_slot_that_comes_back(cluster: LocalCluster) -> None:
         with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
             stored = [int(each) for each in client.lrange("list:7", 0, -1)]
         assert stored == sorted(stored)
+
+
+def test_commands_of_several_keys(cluster: LocalCluster, moving: int) -> None:
+    """One that is refused is not overtaken by a later one of any of its keys."""
+    slot = slot_of(cluster, "list:7")
+    source = next(number for number in range(3) if cluster.serves(number, slot))
+    cluster.clients[source].execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    cluster.clients[source].set("{list:7}2", "old")
+    ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
+    cluster.clients[source].execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[moving])
+    commands = [("MSET", "{list:7}1", "a", "{list:7}2", "a"), ("SET", "{list:7}2", "b")]
+    with pytest.raises(fastresp.TransportError, match="without overtaking") as caught:
+        insert_sync(commands, server=cluster.url, timeout=1)
+    report = caught.value.report
+    assert report is not None
+    assert (report.unsent, report.in_doubt, report.replies) == (1, 0, 1)
+    assert cluster.clients[source].get("{list:7}2") == b"b"
+
+
+def test_functions_are_loaded_on_all_nodes(cluster: LocalCluster) -> None:
+    """Also if a slot moves while they are sent."""
+    slot = slot_of(cluster, "list:7")
+
+    def commands() -> Iterator[tuple[Any, ...]]:
+        for i in range(30):
+            if i == 15:
+                target = next(each for each in range(3) if not cluster.serves(each, slot))
+                cluster.move_slot(slot, target)
+            yield "SET", "list:7", i
+            library = f"#!lua name=n{i}\nredis.register_function('f{i}', function() end)"
+            yield "FUNCTION", "LOAD", library
+
+    report = insert_sync(commands(), server=cluster.url)
+    assert (report.rows, report.commands, report.replies, report.failed) == (60, 120, 120, 0)
+    for client in cluster.clients:
+        assert len(client.function_list()) == 30
+        client.function_flush()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 from command_line import invoke
+from local_cluster import free_port
 from twice import as_file, calls
 
 import fastresp
@@ -187,9 +188,9 @@ def test_auto_uses_the_socket(server: LocalServer) -> None:
     assert "merged" in report.reason
 
 
-def test_cluster(start_server: Callable[..., LocalServer], port: int, tmp_path: Path) -> None:
+def test_cluster(start_server: Callable[..., LocalServer], tmp_path: Path) -> None:
     """Commands over keys of different slots stay single."""
-    port = port % 50000 + 1024  # the bus of the cluster uses another, 10,000 above
+    port = free_port()  # the bus of the cluster uses another, 10,000 above
     server = start_server("--cluster-enabled", "yes", "--port", str(port))
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))

@@ -270,8 +270,6 @@ def test_cluster_client_is_refused() -> None:
     client.__dict__["nodes_manager"] = None
     with pytest.raises(fastresp.TransportError, match="can't use a whole cluster"):
         Server(client)
-    with pytest.raises(fastresp.TransportError, match="can't use a whole cluster"):
-        fastresp.ListBuffer("jobs", server=client)
 
 
 def test_valkey(locked: str) -> None:

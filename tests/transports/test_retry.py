@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from loads import Insert, insert_sync
 
 import fastresp
 from fastresp import pack
+from fastresp.resp.buffer import Chunk
 from fastresp.resp.repeatable import may_repeat
 from fastresp.server.local_server import LocalServer
 
@@ -222,3 +224,73 @@ def test_may_repeat(command: tuple[Any, ...], expected: bool) -> None:
 def test_commands_of_a_key_together(commands: list[str], expected: str) -> None:
     units = [[pack(*command.split())] for command in commands]
     assert "".join("+" if each else "-" for each in may_repeat(units)) == expected
+
+
+@pytest.mark.parametrize("exists", ["error", "replace", "skip"])
+def test_large_keys_of_serialised_loads(server: LocalServer, exists: str) -> None:
+    """A connection is lost while the beginning of a key is being answered."""
+    with redis.Redis.from_url(server.url) as client:
+        count = 0
+
+        def many() -> Iterator[tuple[int, int]]:
+            nonlocal count
+            for count in range(ROWS):
+                if count % 7_000 == 6_999:
+                    cut(client)
+                yield count // 5_000, count
+
+        report = insert_sync(
+            many(), "RPUSH list:{0} {1}", server=server.url, retry="idempotent", timeout=5,
+            mode="serialize", max_payload_bytes=1000, exists=exists, on_error="collect",
+        )  # fmt: skip
+        assert (report.rows, report.commands, report.unsent) == (ROWS, ROWS, 0)
+        doubtful = set(report.rows_in_doubt)
+        failed = report.failed + report.existing
+        for key in range(ROWS // 5_000):
+            stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
+            assert stored == sorted(set(stored))
+            missing = set(range(5_000 * key, 5_000 * (key + 1))) - set(stored) - doubtful
+            failed -= len(missing)
+        assert failed >= 0
+
+
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+def test_newest_value_wins(server: LocalServer, mode: str) -> None:
+    """Merged commands that are sent again have the keys of one connection."""
+    with redis.Redis.from_url(server.url) as client:
+        report = insert_sync(
+            rows(lambda: cut(client), 50_000), "SET key:{0} {1}", server=server.url,
+            retry="idempotent", connections=4, mode=mode,
+        )  # fmt: skip
+        assert (report.replies, report.in_doubt) == (ROWS, 0)
+        newest = [b"%d" % (ROWS - KEYS + key) for key in range(KEYS)]
+        assert client.mget([f"key:{key}" for key in range(KEYS)]) == newest
+
+
+def test_connections_that_were_lost_need_no_memory(server: LocalServer) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        mass = Counted(server, client)
+        report = insert_sync(
+            mass.rows(), "SET key:{0} {1}", server=server.url, retry="idempotent", connections=2,
+            progress=mass.note,
+        )  # fmt: skip
+    assert report.replies == report.commands == report.rows
+    assert mass.most < 40 << 20
+
+
+class Counted:
+    """Rows that lose their connections 30 times, and the memory of all chunks that are held."""
+
+    def __init__(self, server: LocalServer, client: redis.Redis) -> None:
+        self.client = client
+        self.most = 0
+
+    def rows(self) -> Iterator[tuple[int, str]]:
+        for i in range(30 * 2_000):
+            if i % 2_000 == 1_999:
+                cut(self.client)
+            yield i, "x" * 500
+
+    def note(self, report: fastresp.Report) -> None:
+        chunks = (each for each in gc.get_objects() if isinstance(each, Chunk))
+        self.most = max(self.most, sum(chunk.memory for chunk in chunks))
