@@ -18,7 +18,8 @@ from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
 from .lane import Lane, Pace
 from .resend import Resending, ResendingWindow
-from .retries import Retries, Unit
+from .retries import Retries
+from .units import Unit
 from .window import WINDOW_BYTES, Position
 
 __all__ = ["Lanes"]
@@ -96,19 +97,17 @@ class Lanes:
         """
         if servers is not None:
             self._make_lanes(servers)
-        for number, lane in enumerate(self.lanes):
-            lane.window.lane = number
         self.retries = retries
-        for lane in self.lanes:
-            self._prepare(lane)
+        for number, lane in enumerate(self.lanes):
+            self._prepare(lane, number)
         self._started = time.monotonic()
         if self.pace is not None:
             self.pace.start = self._started
         for lane, connection in zip(self.lanes, connections, strict=True):
             lane.attach(connection)
 
-    def _prepare(self, lane: Lane) -> None:
-        lane.window.retries = self.retries
+    def _prepare(self, lane: Lane, number: int) -> None:
+        lane.window.lane, lane.window.retries = number, self.retries
         if self.retries is not None and self.retries.cluster:
             lane.window.node = str(lane.server)
 
@@ -116,8 +115,7 @@ class Lanes:
         """Add lanes, to nodes of a cluster that are new, or to a server whose lanes were lost."""
         for connection, server in zip(connections, servers, strict=True):
             lane = self._lane(server)
-            lane.window.lane = len(self.lanes)
-            self._prepare(lane)
+            self._prepare(lane, len(self.lanes))
             lane.attach(connection)
             self.lanes.append(lane)
         self._count_connections()
@@ -248,11 +246,6 @@ class Lanes:
         """Send nothing more, except the rest of commands that were sent in part."""
         for lane in self.lanes:
             lane.stop()
-
-    def touch(self) -> None:
-        """Restart the timeout."""
-        for lane in self.lanes:
-            lane.touch()
 
     def tend(self) -> None:
         """Send and receive what is possible now, when called from outside the core.

@@ -20,7 +20,8 @@ from ..server.settings import Server, topology_from
 from .driver import Blocking, Steps
 from .lane import Lane
 from .lanes import Lanes
-from .retries import Lost, Retries, Unit, ranges, unit_of, units_of
+from .retries import Lost, Retries, ranges
+from .units import Unit, unit_of, units_of
 from .window import Sending
 
 __all__ = ["Nodes", "close_all_late"]

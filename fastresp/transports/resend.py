@@ -13,19 +13,14 @@ from .retries import (
     LATER,
     LOST,
     Lost,
-    Piece,
     Repeated,
     Retries,
-    Unit,
-    keys_in,
     node_asked,
     portions,
     repeated,
-    transaction_at,
-    unit_of,
-    units_of,
     waiting_for,
 )
+from .units import Piece, Unit, keys_in, transaction_at, unit_of, units_of
 from .window import WINDOW_BYTES, Position, Sending, Window
 
 __all__ = ["Resending", "ResendingWindow"]

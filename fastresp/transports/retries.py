@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import bisect
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from ..outcome.errors import TransportError
 from ..outcome.report import Report, counted
 from ..resp.buffer import Chunk
 from ..resp.repeatable import may_repeat
-from ..resp.slots import keys_of
-from ..resp.split import CommandSplitter
 from ..resp.values import pack
+from .units import Piece, PlainChunk, Unit
 from .window import Position, Sending
 
 __all__ = [
-    "LATER", "LOST", "Lost", "Piece", "REPEATS", "Repeated", "Retries", "Unit", "keys_in",
-    "node_asked", "portions", "ranges", "repeated", "transaction_at", "unit_of", "units_of",
-    "waiting_for",
+    "LATER", "LOST", "Lost", "REPEATS", "Repeated", "Retries", "node_asked", "portions",
+    "ranges", "repeated", "waiting_for",
 ]  # fmt: skip
 
 # MOVED: another node has the slot. ASK: the key is there already, as its slot is being moved.
@@ -52,46 +48,6 @@ REPEATS: dict[str, Repeats] = {
 }
 
 
-class Piece(NamedTuple):
-    """What gets one reply.
-
-    Attributes:
-        data: its bytes.
-        parts: for each command in it the row, the index in the source, and the bytes.
-    """
-
-    data: bytes
-    parts: Sequence[tuple[int, int, bytes]]
-
-
-class Unit(NamedTuple):
-    """What is sent again as a whole: one piece, or those of a transaction.
-
-    Attributes:
-        place: the index in the source of its first command.
-        pieces: what gets a reply each.
-        rows: source rows that it covers, and that were not counted as sent.
-        sent: commands of it that were sent, and may have run.
-        fence: the chunk that it ends, if the source waits for its reply.
-        lane: the lane that it was made for.
-        node: the node to ask for it, as the slot is being moved there; None for that of the slot.
-        later: whether its node refused it for a while only, and may accept it at any moment.
-    """
-
-    place: int
-    pieces: list[Piece]
-    rows: int = 0
-    sent: int = 0
-    fence: Chunk | None = None
-    lane: int = -1
-    node: tuple[str, int] | None = None
-    later: bool = False
-
-    @property
-    def commands(self) -> int:
-        return sum(len(piece.parts) for piece in self.pieces)
-
-
 class Lost(NamedTuple):
     """What a window had sent when its connection was lost, without what is sent again."""
 
@@ -100,56 +56,6 @@ class Lost(NamedTuple):
     size: int
     in_doubt: int
     made: int  # commands that went through the window
-
-
-class PlainChunk:
-    """A chunk of pieces, with the attributes of a Chunk; a piece without parts is our own command.
-
-    Args:
-        pieces: what gets a reply each.
-        fence: as in Unit.
-    """
-
-    first_command = 0
-    lane = -1
-
-    def __init__(self, pieces: Sequence[Piece], fence: Chunk | None = None) -> None:
-        self._fence = fence
-        self.fence = fence is not None
-        chunk = CommandSplitter().feed(b"".join(piece.data for piece in pieces))
-        assert chunk is not None
-        self.chunk: Chunk = chunk
-        self.all = pieces
-        self.ends = chunk.ends
-        self.piece = chunk.piece
-        self.sums = list(accumulate((len(piece.parts) for piece in pieces), initial=0))
-        self.parts_of = [part for piece in pieces for part in piece.parts]
-        # The commands that users wrote may be longer than what is sent, and are held, too.
-        self.memory = chunk.memory + sum(len(command) for _, _, command in self.parts_of)
-        self.commands: int = self.sums[-1]
-
-    def __len__(self) -> int:
-        return len(self.chunk)
-
-    def covered(self, replies: int) -> int:
-        return self.sums[replies]
-
-    def within(self, commands: int) -> int:
-        return bisect.bisect_right(self.sums, commands) - 1
-
-    def parts(self, at: int) -> range:
-        return range(self.sums[at], self.sums[at + 1])
-
-    def command(self, at: int, part: int) -> bytes:
-        return self.parts_of[part][2]
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Tell the chunk that was to be answered what became of it."""
-        if name in ("answered", "refused", "existed"):
-            if self._fence is not None:
-                setattr(self._fence, name, value)
-        else:
-            super().__setattr__(name, value)
 
 
 class Repeated(Sending):
@@ -221,109 +127,6 @@ def portions(
 def waiting_for(replicas: int) -> list[Piece]:
     """Return WAIT, which is answered when this many replicas have all that came before."""
     return [Piece(pack("WAIT", replicas, 0), ())]
-
-
-def keys_in(held: Sending) -> list[tuple[bytes, ...]]:
-    """Return the keys of what gets each reply."""
-    chunk = held.chunk
-    return keys_of(chunk.chunk if isinstance(chunk, PlainChunk) else chunk)
-
-
-def units_of(held: Sending, first: int, *, transactions: bool) -> Iterator[range]:
-    """Yield the replies of each unit of a chunk, from a reply on.
-
-    Args:
-        held: the chunk.
-        first: the first reply that has not come; its transaction begins before it.
-        transactions: whether there may be any.
-    """
-    at, count = first, len(held.chunk.ends)
-    if transactions:
-        at = _begin_of(held, first)
-    while at < count:
-        end = at + 1
-        if transactions and _is(held, at, b"MULTI"):
-            while end < count and not _is(held, end - 1, b"EXEC", b"DISCARD"):
-                end += 1
-        yield range(at, end)
-        at = end
-
-
-def transaction_at(held: Sending, reply: int) -> range | None:
-    """Return the replies of the transaction that a reply belongs to; None if it is in none."""
-    begin = _begin_of(held, reply)
-    if not _is(held, begin, b"MULTI"):
-        return None
-    return next(units_of(held, begin, transactions=True))
-
-
-def _begin_of(held: Sending, reply: int) -> int:
-    """Return the reply to MULTI of a transaction; the reply itself outside of one."""
-    at = reply
-    while not _is(held, at, b"MULTI"):
-        if at == 0 or _is(held, at - 1, b"EXEC", b"DISCARD"):
-            return reply
-        at -= 1
-    return at
-
-
-def _is(held: Sending, reply: int, *names: bytes) -> bool:
-    chunk = held.chunk
-    start = chunk.ends[reply - 1] if reply else 0
-    if chunk.ends[reply] - start > 20:
-        return False
-    data = bytes(chunk.piece(start, chunk.ends[reply])).upper()
-    return any(data == b"*1\r\n$%d\r\n%s\r\n" % (len(name), name) for name in names)
-
-
-def unit_of(
-    held: Sending,
-    replies: range,
-    sent: int,
-    lane: int,
-    node: tuple[str, int] | None = None,
-) -> Unit:
-    """Return what is sent again of a chunk.
-
-    Args:
-        held: the chunk.
-        replies: those of the unit.
-        sent: how many replies of the chunk are due for what was sent whole.
-        lane, node: as in Unit.
-    """
-    chunk = held.chunk
-    pieces = [_piece(held, at) for at in replies]
-    first, last = chunk.parts(replies[0]).start, chunk.parts(replies[-1]).stop
-    counted = max(held.covered_rows(first), held.covered_rows(chunk.covered(sent)))
-    went = chunk.covered(min(max(sent, replies[0]), replies[-1] + 1)) - first
-    rows = max(held.covered_rows(last) - counted, 0)
-    fence = fence_in(held, replies)
-    return Unit(pieces[0].parts[0][1], pieces, rows, went, fence, lane, node)
-
-
-def fence_in(held: Sending, replies: range) -> Chunk | None:
-    """Return the chunk whose last reply is among these, if the source waits for it."""
-    chunk = held.chunk
-    if not chunk.fence or replies[-1] != len(chunk.ends) - 1:
-        return None
-    return chunk._fence if isinstance(chunk, PlainChunk) else chunk
-
-
-def _piece(held: Sending, at: int) -> Piece:
-    """Return what gets a reply."""
-    chunk, found = held.chunk, []
-    start, end = chunk.ends[at - 1] if at else 0, chunk.ends[at]
-    while start < end:
-        found.append(chunk.piece(start, end))
-        start += len(found[-1])
-    data = b"".join(found)
-    parts = []
-    for part in chunk.parts(at):
-        command = held.command(at, part)
-        # The same object, if nothing was merged.
-        command = data if command == data else command
-        parts.append((held.row(part), held.source_index(part), command))
-    return Piece(data, parts)
 
 
 class Retries:
