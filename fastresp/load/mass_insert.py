@@ -281,7 +281,7 @@ def _following(
     while (lanes.unsettled if end else lanes.due) and not carrier.so_far.stopped:
         if (yield from carrier.preparing()):
             chunks.remap(carrier.moving(chunks.made()))
-        if end:
+        if end or lanes.asking:
             yield from carrier.draining()
         if show is not None:
             show(carrier.report)

@@ -65,7 +65,8 @@ class Lanes:
         self._started = 0.0
         self.routed = False
         self.retries: Retries | None = None
-        # Chunks, and their memory, added since all lanes were served; what was free then.
+        self.asking = False  # whether nodes were asked for slots that are still moved to them
+        # Chunks, and their memory, since all lanes were served; what was free then.
         self._turn = self._added = self._free = 0
         # The position in the source after the commands that were set aside.
         self.after = Position()
@@ -142,6 +143,7 @@ class Lanes:
 
     def repeat(self, units: Mapping[int, Sequence[tuple[tuple[int, int], Unit]]]) -> None:
         """Send units again, over these lanes; each with its key among those to be sent again."""
+        self.asking = any(unit.node for several in units.values() for _, unit in several)
         for number, several in units.items():
             self.lanes[number].window.repeat(several, self.position)
 
@@ -325,9 +327,9 @@ class Lanes:
         while True:
             while lane.heir is not None:
                 lane = lane.heir
-            if lane.stream is None or not lane.stream.sure or not lane.finished:
+            if lane.stream is None or not lane.stream.sure:
                 return lane  # if its connection was lost, the chunk waits there
-            # A server may have closed it while it had nothing to do.
+            # A server may have closed it after the last reply, which may be unread.
             if self._moves(lane):
                 return lane
 
