@@ -162,8 +162,9 @@ def load(
     A row that can't be read, or a null that can't be sent, ends the load; earlier rows may be
     loaded. --bad-rows skip leaves out such rows, --nulls skip such fields.
 
-    If the connection is lost, the load ends and nothing is sent again. The report counts the
-    commands that were answered, are in doubt, or were not sent.
+    If the connection to a server is lost, the load ends, unless --retry-in-doubt is given; in a
+    cluster it goes on. The report counts the commands that were answered, are in doubt, or were
+    not sent.
 
     Before commands that delete data, such as DEL, fastresp asks. Without a terminal to ask on,
     --yes is required.

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from ..outcome.errors import EncodeError
+from ..resp.key_positions import FOR_ALL
 from ..resp.refusal import refusal
 from ..resp.slots import NO_KEY, OPEN, SEVERAL, SLOTS, WATCHED, Rules
 from ..resp.values import pack
@@ -19,6 +20,8 @@ __all__ = ["Command", "Spread", "spread"]
 
 Command: TypeAlias = tuple[bytes, ...]
 
+# Instead of a slot: that of a command for all nodes.
+EVERY = SLOTS
 # Commands that end a transaction.
 ENDS = (b"EXEC", b"DISCARD")
 # The most bytes of a command's name in a message.
@@ -93,16 +96,18 @@ def spread(
             if len(found.refusals) < kept:
                 found.refusals.append(str(error))
             continue
-        found.slots += slots
+        found.slots += [slot for slot in slots if slot != EVERY]
         for slot, command in zip(slots, of_row, strict=True):
-            found.commands[topology.slots[slot]].append(command)
+            nodes = found.commands if slot == EVERY else [found.commands[topology.slots[slot]]]
+            for node in nodes:
+                node.append(command)
     return found
 
 
 def _slots_of_row(
     commands: Sequence[Command], row: int, first: int, topology: Topology, rules: Rules
 ) -> list[int]:
-    """Return the slot of each command of a row, as the Router of a load chooses it.
+    """Return the slot of each command of a row, or EVERY, as the Router of a load chooses it.
 
     Args:
         first: the index of the row's first command in the source.
@@ -126,10 +131,18 @@ def _slots_of_row(
                 transaction = NO_KEY
         elif name == b"MULTI":
             slot = transaction = _slot_of_transaction(commands[at + 1 :], rules)
+        elif slot == NO_KEY and is_for_all(command):
+            slots.append(EVERY)
+            continue
         if slot < 0 or topology.slots[slot] < 0:
             raise refusal(row, first + at, command[0][:NAME_SHOWN], len(command[0]), slot)
         slots.append(slot)
     return slots
+
+
+def is_for_all(command: Command) -> bool:
+    """Return whether a command without a key goes to all nodes."""
+    return tuple(word.upper() for word in command[:2]) in FOR_ALL
 
 
 def _slot_of_transaction(commands: Sequence[Command], rules: Rules) -> int:

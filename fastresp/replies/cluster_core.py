@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -13,15 +12,16 @@ from ..outcome.errors import CommandError, DecodeError, TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
-from ..server.cluster import MOST_NODES
+from ..server.cluster import MOST_NODES, redirect_of
 from ..server.settings import Server, topology_from
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Giving, Steps, Waits, Wanted, next_chunk
+from ..transports.nodes import close_all_late
 from ..transports.resend import Refused
 from ..transports.window import WINDOW_BYTES, Position
 from .node_core import NodeCore
-from .redirects import RedirectCore, Redirects, redirect_of
+from .redirects import RedirectCore, Redirects
 from .reply_core import ReplyCore
 
 __all__ = ["ClusterCore"]
@@ -325,7 +325,7 @@ class ClusterCore:
         if nodes:
             opened = partial(self.server.open_nodes, [n.server for n in nodes], self.timeout)
             with self._reporting():
-                connections = yield Blocking(opened, late=_close_late)
+                connections = yield Blocking(opened, late=close_all_late)
             for node, connection in zip(nodes, connections, strict=True):
                 node.attach(connection)
             self._report.connections += len(nodes)
@@ -413,10 +413,3 @@ class ClusterCore:
             self._nodes[number].detach()
         self._redirects.moved = False
         return None
-
-
-def _close_late(opening: Future[Any]) -> None:
-    """Close connections that opened after the wait was cancelled."""
-    if opening.exception() is None:
-        for connection in opening.result():
-            connection.disconnect()

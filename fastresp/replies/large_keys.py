@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from ..outcome.errors import CommandError, TransportError
+from ..server.cluster import redirect_of
 from ..server.settings import Server
-from .redirects import redirect_of
 
 __all__ = ["Rest"]
 

@@ -2,58 +2,27 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, TransportError
-from ..resp.slots import SLOTS
 from ..resp.split import CommandSplitter
 from ..resp.values import pack
-from ..server.cluster import MOST_NODES, MOST_PORT
+from ..server.cluster import MOST_NODES, Redirect
 from ..server.settings import Server
 from ..transports.resend import Refused, Resent
 from ..transports.window import Window
 from .node_core import Arrived, NodeCore, Nodes
 
-__all__ = ["Redirect", "RedirectCore", "Redirects", "redirect_of"]
+__all__ = ["RedirectCore", "Redirects"]
 
-# MOVED: another node has the slot. ASK: the slot is being moved there, and the key is no longer
-# here. Source: clusterRedirectClient() of Redis.
-REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) (\S*):(\d{1,5})")
-# A name that a node sends for another whose name it does not know.
-UNKNOWN = "?"
 # Lets a node run the next command on a slot that is being moved to it.
 ASKING = Refused(-1, -1, pack("ASKING"), 0)
 # From this many redirections of a command on, wait before it is sent again.
 MANY = 3
 # How long a command may be redirected, if the caller sets no timeout.
 MOVING_S = 30.0
-
-
-class Redirect(NamedTuple):
-    """Where to send a command again, and whether to send ASKING before."""
-
-    asks: bool
-    slot: int
-    node: tuple[str, int]
-
-
-def redirect_of(words: str, host: str) -> Redirect | None:
-    """Return where an error reply redirects its command; None for another error.
-
-    Args:
-        words: the error reply.
-        host: of the node that sent it; it may leave this out.
-    """
-    found = REDIRECT.fullmatch(words)
-    if found is None:
-        return None
-    kind, slot, name, port = found.groups()
-    if int(slot) >= SLOTS or not 0 < int(port) <= MOST_PORT:
-        return None
-    return Redirect(kind == "ASK", int(slot), (host if name in ("", UNKNOWN) else name, int(port)))
 
 
 class RedirectWindow(Window):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..outcome.errors import TransportError
 from ..outcome.excerpts import shown_reply
 from ..resp.slots import SLOTS
 
-__all__ = ["Topology", "positions_of", "topology_of"]
+__all__ = ["MOST_NODES", "Redirect", "Topology", "positions_of", "redirect_of", "topology_of"]
 
 # The most primaries, for which the cluster's specification is made.
 MOST_NODES = 1000
@@ -19,6 +20,9 @@ UNKNOWN = "?"
 # A server may answer anything.
 MOST_POSITION = 1000
 MOST_PORT = 65535
+# MOVED: another node has the slot. ASK: the slot is being moved there, and the key is no longer
+# here. Source: clusterRedirectClient() of Redis.
+REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) (\S*):(\d{1,5})")
 
 
 @dataclass
@@ -86,11 +90,12 @@ def topology_of(reply: Any, host: str, place: str) -> Topology:
             if not (0 <= first <= last < SLOTS and 0 < primary[1] <= MOST_PORT):
                 raise ValueError
             found.add(primary, first, last)
-            found.replicas += [each for each in replicas if each not in found.replicas]
+            found.replicas += [each for each in replicas if 0 < each[1] <= MOST_PORT]
     except (TypeError, ValueError, AttributeError) as error:
         raise TransportError(
             f"can't use the cluster at {place}: it answers CLUSTER SLOTS with {shown_reply(reply)}"
         ) from error
+    found.replicas = list(dict.fromkeys(found.replicas))[:MOST_NODES]
     if not found.nodes:
         raise TransportError(
             f"can't use the cluster at {place}: no node serves a slot; create the cluster with "
@@ -125,3 +130,27 @@ def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
             ):
                 found[name.upper()] = first, last, step
     return found
+
+
+class Redirect(NamedTuple):
+    """Where to send a command again, and whether to send ASKING before."""
+
+    asks: bool
+    slot: int
+    node: tuple[str, int]
+
+
+def redirect_of(words: str, host: str) -> Redirect | None:
+    """Return where an error reply redirects its command; None for another error.
+
+    Args:
+        words: the error reply.
+        host: of the node that sent it; it may leave this out.
+    """
+    found = REDIRECT.fullmatch(words)
+    if found is None:
+        return None
+    kind, slot, name, port = found.groups()
+    if int(slot) >= SLOTS or not 0 < int(port) <= MOST_PORT:
+        return None
+    return Redirect(kind == "ASK", int(slot), (host if name in ("", UNKNOWN) else name, int(port)))

@@ -68,10 +68,8 @@ class Lanes:
         self.asking = False  # whether nodes were asked for slots that are still moved to them
         # Chunks, and their memory, since all lanes were served; what was free then.
         self._turn = self._added = self._free = 0
-        # The position in the source after the commands that were set aside.
-        self.after = Position()
-        # When to look for other nodes again.
-        self.look_at = 0.0
+        self.after = Position()  # in the source, after the commands that were set aside
+        self.look_at = 0.0  # when to look for other nodes again
 
     def _make_lanes(self, servers: Sequence[Server]) -> None:
         self._window_bytes = max(WINDOW_BYTES // len(servers), LEAST_WINDOW_BYTES)

@@ -133,7 +133,7 @@ class Nodes:
         asked = list(dict.fromkeys([*(lane.server for lane in newest[:MOST_ASKED]), *seeds]))
         look = partial(topology_from, asked, REOPEN_S)
         try:
-            topology: Topology = yield Blocking(look, late=lambda _: None)
+            topology: Topology = yield Blocking(look, late=_nothing)
         except TransportError as error:
             self._retries.words = str(error)
             return None
@@ -325,7 +325,11 @@ def one_server() -> Topology:
 
 def _sleeping(seconds: float) -> Steps[None]:
     if seconds > 0:
-        yield Blocking(partial(time.sleep, seconds))
+        yield Blocking(partial(time.sleep, seconds), late=_nothing)
+
+
+def _nothing(_: Future[Any]) -> None:
+    """Leave a result that came after a cancellation."""
 
 
 def close_all_late(opening: Future[Any]) -> None:

@@ -9,13 +9,13 @@ from operator import not_
 from typing import Any, NamedTuple, Protocol
 
 from ..resp.buffer import Chunk
+from ..server.cluster import redirect_of
 from .retries import (
     LATER,
     LOST,
     Lost,
     Repeated,
     Retries,
-    node_asked,
     portions,
     repeated,
     waiting_for,
@@ -235,7 +235,8 @@ class ResendingWindow(Window):
         seen, commands, replies = self._moved
         if index < seen:
             return True
-        node = node_asked(words, self.host)
+        to = redirect_of(words.decode(errors="replace"), self.host)
+        node = to.node if to is not None and to.asks else None
         if ends:
             node = node or (None if begin is None else self._aborted.get(begin))
             count = len(held.chunk.ends)

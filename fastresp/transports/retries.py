@@ -16,7 +16,7 @@ from .units import Piece, PlainChunk, Unit
 from .window import Position, Sending
 
 __all__ = [
-    "LATER", "LOST", "Lost", "REPEATS", "Repeated", "Retries", "node_asked", "portions",
+    "LATER", "LOST", "Lost", "REPEATS", "Repeated", "Retries", "portions",
     "ranges", "repeated", "waiting_for",
 ]  # fmt: skip
 
@@ -27,7 +27,6 @@ REFUSED = re.compile(rb"(MOVED|ASK) \d{1,5} \S*:\d{1,5}$|TRYAGAIN |CLUSTERDOWN "
 # A server that reads its data from disk runs nothing.
 LOADING = b"LOADING "
 LATER = (b"TRYAGAIN ", b"CLUSTERDOWN ", LOADING)
-ASK = re.compile(rb"ASK \d{1,5} (\S*):(\d{1,5})$")
 # How long to wait before a command is sent again that was refused again.
 PAUSE_S = 0.02
 # How long a command may be refused, if the caller sets no timeout.
@@ -245,11 +244,14 @@ class Retries:
             return 0.0
         if self._timeout is not None and now - self._since > self._timeout:
             row, _, _ = units[0].pieces[0].parts[0]
-            slots = ranges(sorted({slot for slot in map(slot_of, units) if slot >= 0}))
+            slots, advice = "", ""
+            if self.cluster:
+                found = sorted({slot for slot in map(slot_of, units) if slot >= 0})
+                slots = f" of slots {ranges(found)}"
+                advice = " (check the cluster with redis-cli --cluster check)"
             raise TransportError(
-                f"commands of slots {slots} were refused for {self._timeout:g} s, the first of row "
-                f"{row:,}; the last reply was: {self.words} (check the cluster with redis-cli "
-                "--cluster check)",
+                f"commands{slots} were refused for {self._timeout:g} s, the first of row {row:,}; "
+                f"the last reply was: {self.words}{advice}",
                 report,
             )
         return PAUSE_S
@@ -267,14 +269,3 @@ def ranges(numbers: Sequence[int]) -> str:
     shown, others = words[:MOST_RANGES], len(words) - MOST_RANGES
     more = f" and {counted(others, 'range')} more" if others > 0 else ""
     return ", ".join(shown) + more
-
-
-def node_asked(words: bytes, host: str) -> tuple[str, int] | None:
-    """Return the node that ASK names; None if it is no ASK.
-
-    Args:
-        words: the error reply.
-        host: of the node that sent it, which it may leave out.
-    """
-    found = ASK.match(words)
-    return None if found is None else (found[1].decode(errors="replace") or host, int(found[2]))

@@ -128,7 +128,8 @@ def test_rows_that_can_not_be_sent(cluster: LocalCluster) -> None:
 
 COMMANDS = [
     "SET {0} 1", "MSET {0} 1 {1} 2", "DEL {0} {1}", "MULTI", "EXEC", "DISCARD", "WATCH {0}", "PING",
-    "BOGUS {0}", "EVAL x 2 {0} {1}", "BITOP AND {0} {1}", "RENAME {0} {1}", "SORT {0} STORE {1}",
+    "SCRIPT FLUSH", "script load {0}", "FUNCTION LOAD x", "SCRIPT EXISTS {0}", "BOGUS {0}",
+    "EVAL x 2 {0} {1}", "BITOP AND {0} {1}", "RENAME {0} {1}", "SORT {0} STORE {1}",
 ]  # fmt: skip
 
 

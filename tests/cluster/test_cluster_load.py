@@ -335,6 +335,12 @@ def test_replies_to_cluster_slots(reply: Any, nodes: Any) -> None:
         assert topology_of(reply, "asked", "place").nodes == nodes
 
 
+def test_replicas_that_can_not_be_asked() -> None:
+    """They are left out: the load needs them only if its nodes are lost."""
+    reply = [[0, 16383, [b"a", 1, b"id"], [b"b", 70000, b"id"], [b"c", 0, b"id"], [b"d", 2, b"id"]]]
+    assert topology_of(reply, "asked", "place").replicas == [("d", 2)]
+
+
 def test_replies_to_command() -> None:
     good = [b"x.y", 2, [b"write"], 1, 1, 1, []]
     reply = [

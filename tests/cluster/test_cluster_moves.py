@@ -242,16 +242,7 @@ def test_planned_failover() -> None:
 def test_new_node() -> None:
     """A node that joins, and gets slots, is connected to."""
     with LocalCluster() as cluster, LocalCluster(1) as other:
-        # The other is a cluster of its own: take its slots away, and let it join.
-        client = other.clients[0]
-        client.execute_command("CLUSTER", "DELSLOTS", *range(SLOTS))
-        client.execute_command("CLUSTER", "RESET", "HARD")
-        cluster.clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", other.ports[0])
-        everyone = LocalCluster(4)
-        everyone.clients = [*cluster.clients, client]
-        everyone.ports = [*cluster.ports, *other.ports]
-        everyone.until(lambda each: everyone.state(each, "cluster_known_nodes") == "4")
-        everyone.until(lambda each: everyone.state(each, "cluster_state") == "ok")
+        everyone = cluster.joined_by(other)
 
         def move() -> None:
             for key in range(0, KEYS, 20):
@@ -259,7 +250,7 @@ def test_new_node() -> None:
 
         report = insert_sync(rows(move, frozenset((ROWS // 2,))), PUSH, server=cluster.url)
         check(everyone, report)
-        assert client.dbsize() >= 10
+        assert other.clients[0].dbsize() >= 10
         assert report.connections == 4
 
 

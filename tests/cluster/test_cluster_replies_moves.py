@@ -220,15 +220,7 @@ def test_planned_failover() -> None:
 def test_new_node_and_one_that_is_shut_down() -> None:
     """All slots of a node move to a new one; then it is no longer needed."""
     with LocalCluster() as cluster, LocalCluster(1) as other:
-        client = other.clients[0]
-        client.execute_command("CLUSTER", "DELSLOTS", *range(SLOTS))
-        client.execute_command("CLUSTER", "RESET", "HARD")
-        cluster.clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", other.ports[0])
-        everyone = LocalCluster(4)
-        everyone.clients = [*cluster.clients, client]
-        everyone.ports = [*cluster.ports, *other.ports]
-        everyone.until(lambda each: everyone.state(each, "cluster_known_nodes") == "4")
-        everyone.until(lambda each: everyone.state(each, "cluster_state") == "ok")
+        everyone, client = cluster.joined_by(other), other.clients[0]
         last = [*range(2 * SLOTS // 3, SLOTS)]
         used = {slot_of(cluster, key) for key in range(KEYS)}.intersection(last)
 

@@ -167,6 +167,20 @@ class LocalCluster:
         ):
             self.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
 
+    def joined_by(self, other: LocalCluster) -> LocalCluster:
+        """Return this cluster with the node of another, which loses its slots; for inspection."""
+        [client] = other.clients
+        client.execute_command("CLUSTER", "DELSLOTS", *range(SLOTS))
+        client.execute_command("CLUSTER", "RESET", "HARD")
+        self.clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", other.ports[0])
+        everyone = LocalCluster(self.primaries + 1)
+        everyone.clients = [*self.clients, client]
+        everyone.ports = [*self.ports, *other.ports]
+        count = str(len(everyone.ports))
+        everyone.until(lambda each: everyone.state(each, "cluster_known_nodes") == count)
+        everyone.until(lambda each: everyone.state(each, "cluster_state") == "ok")
+        return everyone
+
     def agree(self) -> None:
         """Wait until all nodes know the newest epoch.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import redis
 from loads import Insert, insert_sync
 
 import fastresp
+import fastresp.aio
 from fastresp import pack
 from fastresp.resp.buffer import Chunk
 from fastresp.resp.repeatable import may_repeat
@@ -118,6 +120,27 @@ def test_source_waits_meanwhile(server: LocalServer) -> None:
     report = insert_sync(many(), "SET key:{0} {1}", server=server.url, retry="idempotent")
     assert (report.replies, report.in_doubt, report.unsent) == (100_000, 0, 0)
     assert rows_then < moment + 20_000  # 8 MiB are in flight
+
+
+def test_cancelled_while_it_waits(server: LocalServer) -> None:
+    """A task that waits for a server ends, and its report counts what was answered."""
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(
+            fastresp.aio.mass_insert(
+                rows(server.stop, 20_000), "SET key:{1} {1}", server=server.url, retry="always",
+                timeout=60,
+            )
+        )  # fmt: skip
+        await asyncio.sleep(2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        report = caught.value.report  # type: ignore[attr-defined]
+        assert report.replies + report.in_doubt == report.commands
+        assert report.unsent > 0
+
+    asyncio.run(cancelled())
 
 
 def test_never_is_the_default(server: LocalServer) -> None:
