@@ -22,6 +22,7 @@ import redis
 import trustme
 from buffers import Awaited
 from loads import Insert, insert_asyncio, insert_sync
+from reading import Execute, execute_asyncio, execute_sync
 from server_programs import need
 
 import fastresp
@@ -103,6 +104,12 @@ def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
 
 SINGLY = [pytest.param(insert_sync, id="sync"), pytest.param(insert_asyncio, id="asyncio")]
 MERGED = pytest.param(partial(insert_sync, mode="merge"), id="merge", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
+def execute(request: pytest.FixtureRequest) -> Execute:
+    """Return all replies as a list."""
+    return request.param
 
 
 @pytest.fixture(params=[*SINGLY, MERGED])

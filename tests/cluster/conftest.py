@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import redis
 from buffers import Awaited, Open
-from cluster_reading import Execute, execute_asyncio, execute_sync
 from local_cluster import LocalCluster
 from moving_lists import KEY
 from server_programs import need
@@ -53,9 +52,3 @@ def open_buffer(request: pytest.FixtureRequest, cluster: LocalCluster) -> Iterat
 def cluster_client(cluster: LocalCluster) -> Iterator[redis.RedisCluster]:
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         yield client
-
-
-@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
-def execute(request: pytest.FixtureRequest) -> Execute:
-    """Return all replies as a list."""
-    return request.param

@@ -14,9 +14,10 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from cluster_reading import Execute, connected, keys_of, wait_until
+from cluster_reading import connected, keys_of, wait_until
 from local_cluster import LocalCluster
 from peak import PEAK
+from reading import Execute
 
 import fastresp
 import fastresp.aio

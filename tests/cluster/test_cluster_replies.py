@@ -8,8 +8,9 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from cluster_reading import Execute, clients, connected, execute_asyncio, wait_until
+from cluster_reading import clients, connected, wait_until
 from local_cluster import LocalCluster
+from reading import Execute, execute_asyncio
 
 import fastresp
 import fastresp.aio

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import redis
-from cluster_reading import Execute, execute_sync
 from local_cluster import SLOTS, LocalCluster
+from reading import Execute, execute_sync
 
 import fastresp
 

@@ -10,35 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import redis
 from peak import PEAK
+from reading import Execute, execute_asyncio
 
 import fastresp
 import fastresp.aio
 from fastresp.replies.reply_core import FIRST_IN_FLIGHT
 from fastresp.server.local_server import LocalServer
-
-Execute: TypeAlias = Callable[..., list[Any]]
-
-
-def execute_sync(data: Any, command: Any = None, **options: Any) -> list[Any]:
-    return list(fastresp.iter_replies(data, command, **options))
-
-
-def execute_asyncio(data: Any, command: Any = None, **options: Any) -> list[Any]:
-    async def collect() -> list[Any]:
-        return [reply async for reply in fastresp.aio.iter_replies(data, command, **options)]
-
-    return asyncio.run(collect())
-
-
-@pytest.fixture(params=[execute_sync, execute_asyncio], ids=["sync", "asyncio"])
-def execute(request: pytest.FixtureRequest) -> Execute:
-    """Return all replies as a list."""
-    return request.param
 
 
 def test_as_redis_py_has_it(execute: Execute, server: LocalServer, client: redis.Redis) -> None:

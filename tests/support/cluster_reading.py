@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import redis
 import redis.asyncio
@@ -13,25 +12,9 @@ import valkey
 import valkey.asyncio
 from local_cluster import LocalCluster
 
-import fastresp
-import fastresp.aio
-
 __all__ = [
-    "Execute", "clients", "connected", "execute_asyncio", "execute_sync", "keys_of", "wait_until",
+    "clients", "connected", "keys_of", "wait_until",
 ]  # fmt: skip
-
-Execute: TypeAlias = Callable[..., list[Any]]
-
-
-def execute_sync(data: Any, command: Any = None, **options: Any) -> list[Any]:
-    return list(fastresp.iter_replies(data, command, **options))
-
-
-def execute_asyncio(data: Any, command: Any = None, **options: Any) -> list[Any]:
-    async def collect() -> list[Any]:
-        return [reply async for reply in fastresp.aio.iter_replies(data, command, **options)]
-
-    return asyncio.run(collect())
 
 
 def keys_of(cluster: LocalCluster, number: int, count: int) -> list[str]:
