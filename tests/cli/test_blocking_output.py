@@ -225,7 +225,9 @@ else:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    done = subprocess.run(command, preexec_fn=limited, capture_output=True, timeout=200)
+    # Under the limit, Python would write cut off files of its own for all later processes.
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, preexec_fn=limited, env=env, capture_output=True, timeout=200)
     assert done.returncode == 1, done
     assert b"File too large" in done.stderr
     if what == "unload":

@@ -178,7 +178,11 @@ except OSError as error:
 def test_file_size_limit(tmp_path: Path) -> None:
     path = tmp_path / "dump"
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=True
+        # -B: see test_full_disk of RDB files.
+        [sys.executable, "-B", "-c", LIMITED, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == "File too large\n"
     written = path.read_bytes()

@@ -69,7 +69,8 @@ def answers_of(code: str, *arguments: str) -> list[dict[str, Any]]:
     """Return what a child process prints; it must not crash."""
     for _ in range(3):
         done = subprocess.run(
-            [sys.executable, "-c", CHILD + code, *arguments],
+            # -B: a limit must not cut off the files that Python writes for later processes.
+            [sys.executable, "-B", "-c", CHILD + code, *arguments],
             capture_output=True, text=True, timeout=200,
         )  # fmt: skip
         if NO_THREAD_LOCALS not in done.stderr:
