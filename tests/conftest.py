@@ -19,8 +19,8 @@ from zlib import crc32
 import hypothesis
 import pytest
 import redis
-import trustme
 from buffers import Awaited
+from certificates import tls_settings, write_certificates
 from loads import Insert, insert_asyncio, insert_sync
 from reading import Execute, execute_asyncio, execute_sync
 from server_programs import need
@@ -160,28 +160,13 @@ def tls_server(
         if os.environ.get("CI"):
             pytest.fail(f"{cli} was built without TLS")
         pytest.skip(f"{cli} was built without TLS")
-    ca = trustme.CA()
-    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
-    for name in ("127.0.0.1", "client"):
-        cert = ca.issue_cert(name)
-        cert.private_key_pem.write_to_path(tmp_path / f"{name}.key")
-        cert.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
-    return start_server(
-        "--tls-port", str(port), "--tls-auth-clients", "yes",
-        "--tls-cert-file", f"{tmp_path}/127.0.0.1.pem",
-        "--tls-key-file", f"{tmp_path}/127.0.0.1.key",
-        "--tls-ca-cert-file", f"{tmp_path}/ca.pem",
-    )  # fmt: skip
+    return start_server("--tls-port", str(port), *write_certificates(tmp_path))
 
 
 @pytest.fixture
 def tls(tls_server: LocalServer, port: int, tmp_path: Path) -> Callable[..., str]:
     """A function that makes URLs of it."""
-    settings = {
-        "ssl_ca_certs": f"{tmp_path}/ca.pem",
-        "ssl_certfile": f"{tmp_path}/client.pem",
-        "ssl_keyfile": f"{tmp_path}/client.key",
-    }
+    settings = tls_settings(tmp_path)
 
     def url(*without: str, scheme: str = "rediss", **more: str) -> str:
         chosen = {k: v for k, v in settings.items() if k not in without} | more

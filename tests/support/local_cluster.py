@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import socket
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import redis
 
@@ -39,31 +41,49 @@ class LocalCluster:
         primaries: number of nodes with slots.
         replicas: number of replicas of each.
         program: the server to start.
+        url: of the node at a ``{port}``.
+        options: returns more options of the node at a port.
 
     Attributes:
+        host: where the nodes listen.
         nodes: the servers, the primaries first.
         ports: of the nodes.
         clients: a client of each node.
     """
 
     def __init__(
-        self, primaries: int = 3, replicas: int = 0, *, program: str | None = None
+        self,
+        primaries: int = 3,
+        replicas: int = 0,
+        *,
+        program: str | None = None,
+        url: str = "redis://127.0.0.1:{port}",
+        options: Callable[[int], Sequence[str]] = lambda port: (),
     ) -> None:
         self.primaries = primaries
         self.replicas = replicas
         self.program = program
+        self.host = str(urlsplit(url.format(port=1)).hostname)
+        self._url = url
+        self._options = options
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             count = self.primaries * (1 + self.replicas)
             self.ports, self.nodes = [], []
+            failed = 0
             while len(self.nodes) < count:
                 port = free_port()
-                with suppress(TransportError):  # another test was faster to take it
+                try:
                     self.nodes.append(stack.enter_context(self._node(port)))
                     self.ports.append(port)
+                except TransportError:  # another test was faster to take it
+                    failed += 1
+                    if failed > count:
+                        raise
             self.clients = [
-                stack.enter_context(redis.Redis(port=port, protocol=2)) for port in self.ports
+                stack.enter_context(redis.Redis.from_url(self.url_of(port), protocol=2))
+                for port in self.ports
             ]
             self._join()
             self._stack = stack.pop_all()
@@ -76,7 +96,7 @@ class LocalCluster:
         return LocalServer(
             "--port", str(port), "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
             "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
-            program=self.program,
+            *self._options(port), program=self.program,
         )  # fmt: skip
 
     def _join(self) -> None:
@@ -87,7 +107,7 @@ class LocalCluster:
                 client.execute_command("CLUSTER", "ADDSLOTS", *range(first, last))
             client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             for port in self.ports[:number]:
-                client.execute_command("CLUSTER", "MEET", "127.0.0.1", port)
+                client.execute_command("CLUSTER", "MEET", self.host, port)
         self.until(lambda client: self.state(client, "cluster_known_nodes") == str(len(self.ports)))
         ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
         for number in range(self.primaries, len(self.ports)):
@@ -114,7 +134,11 @@ class LocalCluster:
     @property
     def url(self) -> str:
         """The URL of the first node."""
-        return f"redis://127.0.0.1:{self.ports[0]}"
+        return self.url_of(self.ports[0])
+
+    def url_of(self, port: int) -> str:
+        """Return the URL of the node at a port."""
+        return self._url.format(port=port)
 
     def client_of(self, key: str) -> redis.Redis:
         """Return the client of the primary of a key, by the slots given at the start."""
@@ -158,7 +182,7 @@ class LocalCluster:
         here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
         while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, keys_at_once):
             port = self.ports[target]
-            here.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
+            here.execute_command("MIGRATE", self.host, port, "", 0, 5000, "KEYS", *keys)
             time.sleep(pause)
         for number in (
             target,
@@ -167,12 +191,32 @@ class LocalCluster:
         ):
             self.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
 
+    def take_over(self) -> None:
+        """Let the first primary and its replica change roles, as planned."""
+        clients = self.clients[0], self.clients[self.primaries]
+
+        def roles() -> list[str]:
+            return [str(client.info("replication")["role"]) for client in clients]
+
+        deadline = time.monotonic() + READY_S
+        while sorted(before := roles()) != ["master", "slave"]:
+            assert time.monotonic() < deadline, "the roles do not settle"
+            time.sleep(0.01)
+        asked = 0.0
+        while roles() != before[::-1]:
+            assert time.monotonic() < deadline, "the replica does not take over"
+            if time.monotonic() > asked + 0.2:  # it may give up, and may be asked again
+                asked = time.monotonic()
+                with suppress(redis.ResponseError):
+                    clients[before.index("slave")].execute_command("CLUSTER", "FAILOVER")
+            time.sleep(0.01)
+
     def joined_by(self, other: LocalCluster) -> LocalCluster:
         """Return this cluster with the node of another, which loses its slots; for inspection."""
         [client] = other.clients
         client.execute_command("CLUSTER", "DELSLOTS", *range(SLOTS))
         client.execute_command("CLUSTER", "RESET", "HARD")
-        self.clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", other.ports[0])
+        self.clients[0].execute_command("CLUSTER", "MEET", self.host, other.ports[0])
         everyone = LocalCluster(self.primaries + 1)
         everyone.clients = [*self.clients, client]
         everyone.ports = [*self.ports, *other.ports]

@@ -62,7 +62,7 @@ def half_moved(cluster: LocalCluster, *, arrived: bool) -> Iterator[Callable[[],
     keys = here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100)
     if arrived and keys:
         here.execute_command(
-            "MIGRATE", "127.0.0.1", cluster.ports[target], "", 0, 5000, "KEYS", *keys
+            "MIGRATE", cluster.host, cluster.ports[target], "", 0, 5000, "KEYS", *keys
         )
     completed = []
 
@@ -70,7 +70,7 @@ def half_moved(cluster: LocalCluster, *, arrived: bool) -> Iterator[Callable[[],
         completed.append(slot)
         if not arrived and keys:
             here.execute_command(
-                "MIGRATE", "127.0.0.1", cluster.ports[target], "", 0, 5000, "KEYS", *keys
+                "MIGRATE", cluster.host, cluster.ports[target], "", 0, 5000, "KEYS", *keys
             )
         for number in (target, source, 3 - target - source):
             cluster.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])

@@ -53,6 +53,7 @@ class Proxy:
     Args:
         target: the server's unix socket, or its TCP port.
         fault: the fault to cause.
+        port: where to listen; 0 for any free port.
 
     Attributes:
         port: the port where it listens.
@@ -61,9 +62,10 @@ class Proxy:
         most_at_once: the largest number of simultaneous connections.
     """
 
-    def __init__(self, target: str | int, fault: Fault = Fault()) -> None:
+    def __init__(self, target: str | int, fault: Fault = Fault(), *, port: int = 0) -> None:
         self.target = target
         self.fault = fault
+        self.port = port
         self.inserted = self.most_at_once = 0
         self.done = fault.kind == "none"
         self._random = random.Random(fault.seed)
@@ -74,8 +76,8 @@ class Proxy:
         self._ending = threading.Event()
 
     def __enter__(self) -> Self:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port: int = self._listener.getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=128)
+        self.port = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
