@@ -71,7 +71,7 @@ def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) 
     if not reply:
         return None
     host = getattr(questions.connection, "host", None) or "localhost"
-    topology = topology_of(reply, host, str(server))
+    topology = topology_of(reply, host, str(server), server.remap)
     slots: list[list[int]] = [[] for _ in topology.nodes]
     unserved: list[int] = []
     for slot, node in enumerate(topology.slots):

@@ -188,7 +188,7 @@ class ClusterCore:
         """Send a command again, if an error reply redirects it; return whether it does."""
         settings = node.server.settings
         host, port = settings.get("host") or "localhost", settings.get("port") or 0
-        found = redirect_of(words, host)
+        found = node.server.redirect(words)
         if found is None or not self._follows:
             return False
         with self._reporting():

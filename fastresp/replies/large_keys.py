@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from ..outcome.errors import CommandError, TransportError
-from ..server.cluster import redirect_of
 from ..server.settings import Server
 
 __all__ = ["Rest"]
@@ -90,7 +89,7 @@ class Rest:
                 return connection.read_response(), node
             except AskError as error:  # or MOVED
                 kind = "MOVED" if isinstance(error, MovedError) else "ASK"
-                to = redirect_of(f"{kind} {error}", getattr(connection, "host", "localhost"))
+                to = server.redirect(f"{kind} {error}")
                 if to is None:
                     raise CommandError(f"{kind} {error}") from error
                 node, asks = to.node, to.asks

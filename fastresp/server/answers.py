@@ -11,7 +11,7 @@ from ..encode.template import Scripts
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.excerpts import shown_reply
 from ..resp.grammar import BULK_BYTES
-from .cluster import Topology, positions_of, topology_of
+from .cluster import Remap, Topology, positions_of, topology_of
 from .rehearsal import Refused, Rehearsed, rehearse
 
 __all__ = [
@@ -57,6 +57,7 @@ def ask(
     reading: bool,
     limits: bool = False,
     nodes: bool = False,
+    remap: Remap = None,
 ) -> Answers:
     """Check whether a server can accept a load.
 
@@ -68,6 +69,7 @@ def ask(
         reading: nothing will be written, so a replica is enough.
         limits: ask for the settings that limit compact encodings, too.
         nodes: ask a node of a cluster for all nodes; it may be a replica.
+        remap: from the addresses of these nodes to those where they can be reached.
 
     Raises:
         TransportError: the server can't be used.
@@ -83,9 +85,7 @@ def ask(
         echo_refused = None
     except redis.exceptions.NoPermissionError as error:
         echo_refused = str(error)
-    info: dict[str, str] = {}
-    with suppress(redis.ResponseError):
-        info = parse_info(_call(connection, "INFO"))
+    info = _info(connection)
     settings: dict[str, int] = {}
     connection.send_command("CONFIG", "GET", "*max-*" if limits else BULK_LIMIT)
     if rehearsal or wishes:
@@ -97,13 +97,14 @@ def ask(
         with suppress(redis.ResponseError):
             connection.read_response()
             refused, lacking = rehearse(connection, rehearsal, wishes)
-    cluster = info.get("cluster_enabled") == "1"
+    cluster = _clustered(connection, info)
+    info = info or {}
     _check_state(info, place, reading=reading or (cluster and nodes))
     if refused is not None:
         raise _refused(refused, place)
     topology, positions = None, {}
     if cluster and nodes:
-        topology = _topology(connection, place)
+        topology = ask_topology(connection, place, remap)
         with suppress(redis.ResponseError):
             positions = positions_of(_call(connection, "COMMAND"))
     return Answers(
@@ -121,26 +122,48 @@ def ask(
     )
 
 
-def ask_topology(connection: Any, place: str) -> Topology | None:
-    """Return the primaries of the cluster of a node; None if it is in none.
+def is_clustered(connection: Any) -> bool:
+    """Return whether this is a connection to a node of a cluster; raises as redis-py does."""
+    return _clustered(connection, _info(connection, "cluster"))
+
+
+def _info(connection: Any, *sections: str) -> dict[str, str] | None:
+    """Return the fields of INFO; None if the server refuses it."""
+    import redis
+
+    try:
+        return parse_info(_call(connection, "INFO", *sections))
+    except redis.ResponseError:
+        return None
+
+
+def _clustered(connection: Any, info: dict[str, str] | None) -> bool:
+    """Return whether a server is a node of a cluster, by its INFO; if it refuses that, by HELLO.
+
+    No ACL can forbid HELLO. Without it, what one node has would pass for all keys of the cluster.
+    """
+    import redis
+
+    if info is not None:
+        return info.get("cluster_enabled") == "1"
+    said: Any = None
+    with suppress(redis.ResponseError):  # before Redis 6
+        said = _call(connection, "HELLO", "2")
+    pairs = said if isinstance(said, list) else []
+    return (b"mode", b"cluster") in zip(pairs[::2], pairs[1::2], strict=False)
+
+
+def ask_topology(connection: Any, place: str, remap: Remap = None) -> Topology:
+    """Return the primaries of a cluster, as one of its nodes reports them.
+
+    Args:
+        connection: to the node.
+        place: its name, for messages.
+        remap: as for ``ask()``.
 
     Raises:
         TransportError, redis.RedisError, OSError: as ``ask()``.
     """
-    return _topology(connection, place) if is_clustered(connection) else None
-
-
-def is_clustered(connection: Any) -> bool:
-    """Return whether this is a connection to a node of a cluster; raises as redis-py does."""
-    import redis
-
-    info: dict[str, str] = {}
-    with suppress(redis.ResponseError):
-        info = parse_info(_call(connection, "INFO", "cluster"))
-    return info.get("cluster_enabled") == "1"
-
-
-def _topology(connection: Any, place: str) -> Topology:
     import redis
 
     try:
@@ -150,7 +173,7 @@ def _topology(connection: Any, place: str) -> Topology:
             f"can't use the cluster at {place}: {error} (allow it with ACL SETUSER ... "
             "+cluster|slots +command)"
         ) from error
-    return topology_of(slots, getattr(connection, "host", None) or "localhost", place)
+    return topology_of(slots, getattr(connection, "host", None) or "localhost", place, remap)
 
 
 def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..outcome.errors import TransportError
 from ..outcome.excerpts import shown_reply
 from ..resp.slots import SLOTS
 
-__all__ = ["MOST_NODES", "Redirect", "Topology", "positions_of", "redirect_of", "topology_of"]
+__all__ = [
+    "MOST_NODES", "Redirect", "Remap", "Topology", "positions_of", "redirect_of", "topology_of",
+]  # fmt: skip
+
+# From the host and port that a node announces to those where it can be reached: redis-py's
+# address_remap. None if these are the same.
+Remap: TypeAlias = Callable[[tuple[str, int]], tuple[str, int]] | None
 
 # The most primaries, for which the cluster's specification is made.
 MOST_NODES = 1000
@@ -30,7 +36,7 @@ class Topology:
     """The primaries of a cluster.
 
     Attributes:
-        nodes: the host and port of each, as the cluster announces them to clients.
+        nodes: the host and port where each can be reached.
         slots: for each slot the index of its node; -1 if no node serves it.
         replicas: the host and port of each replica.
     """
@@ -69,14 +75,41 @@ class Topology:
             raise ValueError
         self.slots[first : last + 1] = [self.nodes.index(node)] * (last + 1 - first)
 
+    def remapped(self, remap: Remap) -> Topology:
+        """Return the topology with the addresses where the nodes can be reached."""
+        addresses = [remapped(each, remap) for each in self.nodes]
+        nodes = list(dict.fromkeys(addresses))  # some may be the same
+        places = [*map(nodes.index, addresses), -1]
+        replicas = [remapped(each, remap) for each in self.replicas]
+        return Topology(nodes, [places[node] for node in self.slots], replicas)
 
-def topology_of(reply: Any, host: str, place: str) -> Topology:
+
+def remapped(address: tuple[str, int], remap: Remap) -> tuple[str, int]:
+    """Return the address where a node can be reached.
+
+    Raises:
+        TransportError: the user's function does not return it.
+    """
+    if remap is None:
+        return address
+    try:
+        host, port = remap(address)
+        return str(host), int(port)
+    except Exception as error:
+        raise TransportError(
+            f"the address_remap of the cluster's client failed for {address!r}: {error!r} (it has "
+            "to return the host and port of every node)"
+        ) from error
+
+
+def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topology:
     """Return the topology that a node reports.
 
     Args:
         reply: to CLUSTER SLOTS.
         host: that was asked; a node may report itself without a name.
         place: the name of the server, for messages.
+        remap: from announced addresses to those where the nodes can be reached.
 
     Raises:
         TransportError: it is no such reply, or no slot has a node.
@@ -101,7 +134,7 @@ def topology_of(reply: Any, host: str, place: str) -> Topology:
             f"can't use the cluster at {place}: no node serves a slot; create the cluster with "
             "redis-cli --cluster create"
         )
-    return found
+    return found if remap is None else found.remapped(remap)
 
 
 def _host_of(name: Any, more: list[Any]) -> str:
@@ -140,12 +173,13 @@ class Redirect(NamedTuple):
     node: tuple[str, int]
 
 
-def redirect_of(words: str, host: str) -> Redirect | None:
+def redirect_of(words: str, host: str, remap: Remap = None) -> Redirect | None:
     """Return where an error reply redirects its command; None for another error.
 
     Args:
         words: the error reply.
         host: of the node that sent it; it may leave this out.
+        remap: as for ``topology_of()``.
     """
     found = REDIRECT.fullmatch(words)
     if found is None:
@@ -153,4 +187,5 @@ def redirect_of(words: str, host: str) -> Redirect | None:
     kind, slot, name, port = found.groups()
     if int(slot) >= SLOTS or not 0 < int(port) <= MOST_PORT:
         return None
-    return Redirect(kind == "ASK", int(slot), (host if name in ("", UNKNOWN) else name, int(port)))
+    address = host if name in ("", UNKNOWN) else name, int(port)
+    return Redirect(kind == "ASK", int(slot), remapped(address, remap))

@@ -10,15 +10,22 @@ from typing import Any
 from ..outcome.errors import TransportError, TransportTimeout
 from .descriptors import ADVICE, are_exhausted
 
-__all__ = ["failure"]
+__all__ = ["failure", "asking_refused"]
 
 # A server that refuses a connection sends its error as soon as the connection is open.
 GREETING_TIMEOUT_S = 0.2
 # redis-py's text for a failed connect repeats the address.
 CONNECTING = re.compile(r"^Error -?\d+ connecting to \S+\. (.+)\.$")
+# Of an address that the user did not write.
+ANNOUNCED = (
+    "the cluster announces this address, so it has to be reachable from here; if it is not, pass a "
+    "redis.RedisCluster with address_remap, which translates addresses"
+)
 
 
-def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool) -> TransportError:
+def failure(
+    error: Exception, place: str, settings: dict[str, Any], *, tls: bool, announced: bool = False
+) -> TransportError:
     """Return the exception for a server that can't be used; it says what to do.
 
     Args:
@@ -26,6 +33,7 @@ def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool
         place: the name of the server, for messages.
         settings: the settings of its connections.
         tls: whether the connections use TLS.
+        announced: whether it is a node of a cluster, at the address that it announces.
     """
     import redis
 
@@ -38,6 +46,8 @@ def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool
     kind: type[TransportError] = TransportError
     if isinstance(error, redis.AuthenticationError):
         hint = "check the user and the password of the server's URL or client"
+        if announced:
+            hint += "; each node of a cluster has its own users"
     elif isinstance(error, redis.BusyLoadingError):
         hint = "try again once it has loaded its data from disk"
     elif "Cannot assign requested address" in words:
@@ -51,15 +61,55 @@ def failure(error: Exception, place: str, settings: dict[str, Any], *, tls: bool
         pass  # the server's own words are enough
     elif "connection_pool" in settings:
         hint = "check that the Sentinels are running, and know a master of this name"
+    elif tls and "CERTIFICATE_VERIFY_FAILED" in words:
+        hint = _certificate_hint(words, announced=announced)
     elif tls and _answers_plain(settings):
         hint = "this port speaks plain RESP, not TLS; use redis:// instead of rediss://"
+        if announced:
+            hint = (
+                "the cluster announces this port, which speaks plain RESP, not TLS; set "
+                "tls-cluster yes on its nodes, or use redis:// instead of rediss://"
+            )
+    elif tls and "ssl_certfile" not in settings and _wants_certificate(settings):
+        hint = (
+            "the server requires a client certificate; add ssl_certfile=FILE and ssl_keyfile=FILE "
+            "to the URL or the client"
+        )
     elif not tls and "path" not in settings and _answers_tls(settings):
         hint = "this port speaks TLS; use rediss:// instead of redis://"
     elif isinstance(error, redis.TimeoutError | TimeoutError):
         kind, hint = TransportTimeout, "the server may be frozen, busy or behind a firewall"
+        if announced:
+            hint += f"; {ANNOUNCED}"
     else:
         hint = "check that it is running, and that the address is right"
+        if announced:
+            hint = f"check that it is running; {ANNOUNCED}"
     return kind(f"can't use the server at {place}: {words}" + (f" ({hint})" if hint else ""))
+
+
+def asking_refused(words: str) -> str:
+    """Return the message for a node that refuses ASKING with this error reply."""
+    return (
+        f"can't follow a slot of the cluster that is being moved: {words} (allow it on each node "
+        "with ACL SETUSER ... +asking)"
+    )
+
+
+def _certificate_hint(words: str, *, announced: bool) -> str:
+    """Return what to do about a server's certificate that is not accepted."""
+    if "is not valid for" not in words:
+        return (
+            "if you trust the authority that signed the server's certificate, add "
+            "ssl_ca_certs=FILE to the URL or the client"
+        )
+    if announced:
+        return (
+            "the cluster announces this address, which is not in the node's certificate; issue "
+            "one for it, or announce the host name of the certificate with "
+            "cluster-announce-hostname and cluster-preferred-endpoint-type hostname"
+        )
+    return "use the host name or address that the server's certificate is for"
 
 
 def _greeting(settings: dict[str, Any]) -> str:
@@ -83,15 +133,36 @@ def _answers_plain(settings: dict[str, Any]) -> bool:
 
 
 def _answers_tls(settings: dict[str, Any]) -> bool:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
     try:
-        with _raw_socket(settings) as raw, context.wrap_socket(raw):
+        with _raw_socket(settings) as raw, _any_server().wrap_socket(raw):
             return True
     except OSError as error:
         # A server that requires a client certificate refuses later, with a TLS alert.
         return isinstance(error, ssl.SSLError) and "ALERT" in str(error)
+
+
+def _wants_certificate(settings: dict[str, Any]) -> bool:
+    """Return whether the server requires a client certificate.
+
+    With TLS 1.3 it says so after the handshake. A client that writes meanwhile may find the
+    connection closed, and not read the alert.
+    """
+    try:
+        with _raw_socket(settings) as raw, _any_server().wrap_socket(raw) as secured:
+            secured.settimeout(GREETING_TIMEOUT_S)
+            secured.recv(1)
+    except OSError as error:
+        # TLS 1.2 has no alert for it, and only says that the handshake failed.
+        return "CERTIFICATE_REQUIRED" in str(error)
+    return False
+
+
+def _any_server() -> ssl.SSLContext:
+    """Return a context that accepts any certificate of a server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _raw_socket(settings: dict[str, Any]) -> socket.socket:

@@ -21,7 +21,7 @@ from .answers import (
     is_clustered,
     load_scripts,
 )
-from .cluster import Topology, topology_of
+from .cluster import Redirect, Remap, Topology, redirect_of
 from .descriptors import needed_for
 from .failure import failure
 from .forks import own
@@ -97,6 +97,10 @@ class Server:
         self.limits = False
         self.scripts = {} if template is None else template.scripts
         pool = pool_of(server, nodes=nodes or follows)
+        # From the address that a node of a cluster announces to that where it can be reached.
+        self.remap: Remap = getattr(pool, "remap", None)
+        # Whether this is a node of a cluster, at the address that it announces.
+        self.announced = False
         self.connection_class: type[Any] = pool.connection_class
         self.settings: dict[str, Any] = {
             name: value
@@ -128,7 +132,8 @@ class Server:
         sentinel = self.settings.get("connection_pool")
         if sentinel is not None:
             return f"Sentinel service {sentinel.service_name}"
-        return f"{self.settings.get('host', 'localhost')}:{self.settings.get('port', 6379)}"
+        host, port = self.settings.get("host") or "localhost", self.settings.get("port", 6379)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def connect(self, timeout: float | None, opening: Opening | None = None) -> Any:
         """Open a private redis-py connection: RESP2, no retries, nothing shared with a pool.
@@ -236,8 +241,9 @@ class Server:
         with ExitStack() as stack:
             connection = self.connect(timeout)
             stack.callback(connection.disconnect)
-            with self._explained():
-                topology = ask_topology(connection, str(self)) if self.nodes else None
+            topology = None
+            if self.nodes and self.is_clustered(connection):
+                topology = self.topology(connection)
             opened = [(self, connection)]
             if topology is not None:
                 connection.disconnect()
@@ -252,6 +258,15 @@ class Server:
         """Return whether a connection is one to a node of a cluster; raises as ``open()``."""
         with self._explained():
             return is_clustered(connection)
+
+    def topology(self, connection: Any) -> Topology:
+        """Return the primaries of a cluster, by a connection to this node; raises as ``open()``."""
+        with self._explained():
+            return ask_topology(connection, str(self), self.remap)
+
+    def redirect(self, words: str) -> Redirect | None:
+        """Return where an error reply of this server redirects a command; None if it does not."""
+        return redirect_of(words, self.settings.get("host") or "localhost", self.remap)
 
     def any_node(self) -> Server:
         """Return the same settings, for a caller that follows what a node redirects."""
@@ -277,6 +292,7 @@ class Server:
             server = copy(self)
             server.settings = self.settings | {"host": host, "port": port}
             server.settings.pop("path", None)
+            server.announced = True
             if issubclass(self.connection_class, redis.UnixDomainSocketConnection):
                 server.connection_class = redis.Connection
             servers += [server] * count
@@ -330,7 +346,7 @@ class Server:
             with self._explained():
                 answers = ask(
                     connection, place, self.rehearsal, self.wishes, reading=self.reading,
-                    limits=self.limits, nodes=self.nodes,
+                    limits=self.limits, nodes=self.nodes, remap=self.remap,
                 )  # fmt: skip
                 check_surplus(connection, place)
             return connection, answers
@@ -352,7 +368,7 @@ class Server:
 
     def failure(self, error: Exception) -> TransportError:
         """Return the exception for a server that can't be used; it says what to do."""
-        return failure(error, str(self), self.settings, tls=self.tls)
+        return failure(error, str(self), self.settings, tls=self.tls, announced=self.announced)
 
 
 def topology_from(servers: Iterable[Server], timeout: float | None) -> Topology:
@@ -367,9 +383,7 @@ def topology_from(servers: Iterable[Server], timeout: float | None) -> Topology:
         try:
             connection = server.connect(each)
             try:
-                with server._explained():
-                    connection.send_command("CLUSTER", "SLOTS")
-                    return topology_of(connection.read_response(), connection.host, str(server))
+                return server.topology(connection)
             finally:
                 connection.disconnect()
         except TransportError as error:

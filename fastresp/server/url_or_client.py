@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from ..outcome.errors import TransportError
+from .cluster import Remap
 
 __all__ = ["ServerLike", "is_cluster", "pool_of"]
 
@@ -75,7 +76,8 @@ def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
                 "this call uses one server and can't use a whole cluster; pass the URL of one of "
                 "its nodes"
             )
-        return _Translated(_pool_of_cluster(client))
+        remap = getattr(client.nodes_manager, "address_remap", None)
+        return _Translated(_pool_of_cluster(client), remap)
     raise TypeError(
         f"server must be a URL or a client of redis-py or valkey-py, not {type(server).__name__}"
     )
@@ -109,8 +111,10 @@ def _pool_of_cluster(client: Any) -> Any:
 class _Translated:
     """The settings of an asyncio, cluster or valkey-py client, for redis-py's own connections."""
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, remap: Remap = None) -> None:
         import redis
+
+        self.remap = remap
 
         if "connection_pool" in pool.connection_kwargs:
             raise TransportError(

@@ -79,7 +79,7 @@ class Lanes:
     def _lane(self, server: Server) -> Lane:
         window = ResendingWindow(self._resending, self._window_bytes)
         window.replicas = self._options.wait_replicas
-        window.host = str(server.settings.get("host", "localhost"))
+        window.redirect = server.redirect
         return Lane(self, server, self._options, window)
 
     def attach(

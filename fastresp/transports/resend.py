@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from operator import not_
 from typing import Any, NamedTuple, Protocol
 
 from ..resp.buffer import Chunk
-from ..server.cluster import redirect_of
+from ..server.cluster import Redirect, redirect_of
 from .retries import (
     LATER,
     LOST,
@@ -103,8 +104,8 @@ class ResendingWindow(Window):
         self._refused: dict[int, Refused] = {}
         # Where to put the commands that are sent again over any connection; None for nowhere.
         self.retries: Retries | None = None
-        # Where the commands go, for redirections that do not say it; and the number of the lane.
-        self.host = ""
+        # Reads redirections of the server where the commands go; and the number of the lane.
+        self.redirect: Callable[[str], Redirect | None] = partial(redirect_of, host="")
         self.lane = -1
         # How many replies were checked, how many commands were refused, and in how many replies.
         # Replaced as a whole, too.
@@ -235,7 +236,7 @@ class ResendingWindow(Window):
         seen, commands, replies = self._moved
         if index < seen:
             return True
-        to = redirect_of(words.decode(errors="replace"), self.host)
+        to = self.redirect(words.decode(errors="replace"))
         node = to.node if to is not None and to.asks else None
         if ends:
             node = node or (None if begin is None else self._aborted.get(begin))
