@@ -10,6 +10,7 @@ from ..outcome.errors import CommandError, TransportError
 from ..resp.split import CommandSplitter
 from ..resp.values import pack
 from ..server.cluster import MOST_NODES, Redirect
+from ..server.failure import asking_refused
 from ..server.settings import Server
 from ..transports.resend import Refused, Resent
 from ..transports.window import Window
@@ -91,6 +92,8 @@ class RedirectCore(NodeCore):
             assert isinstance(held, Resent)
             command = held.refused[at]
             if command.place < 0:
+                if type(reply) is CommandError:
+                    raise TransportError(asking_refused(reply.text), self._nodes.report)
                 continue  # the reply to ASKING
             slot = self.expected.pop(command.place)
             if type(reply) is CommandError:

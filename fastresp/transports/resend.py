@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -26,6 +27,8 @@ from .window import WINDOW_BYTES, Position, Sending, Window
 
 __all__ = ["Resending", "ResendingWindow"]
 
+# The error reply to ASKING of a user who may not run it.
+NO_ASKING = re.compile(rb"(?i)NOPERM .*'asking' command")
 # How much to resend in one chunk.
 RESENT_BYTES = 1 << 19
 
@@ -377,6 +380,8 @@ class ResendingWindow(Window):
             # What came before this WAIT, and after the last one, is not confirmed.
             self._waits = deque(each for each in self._waits if each[0] < index)
             self.unconfirmed = words.decode(errors="replace")
+            if self.retries is not None and NO_ASKING.match(words):
+                self.retries.denied = self.unconfirmed
         return True
 
     def overtaken(self) -> bool:

@@ -12,6 +12,7 @@ from ..outcome.report import Report, counted
 from ..resp.buffer import Chunk
 from ..resp.repeatable import may_repeat
 from ..resp.values import pack
+from ..server.failure import asking_refused
 from .units import Piece, PlainChunk, Unit
 from .window import Position, Sending
 
@@ -155,6 +156,8 @@ class Retries:
         # lost windows had sent: added together with their units, in one call in C.
         self._entries: dict[tuple[int, int], Unit | Lost] = {}
         self.words = ""
+        # The error reply to ASKING, if the user may not run it.
+        self.denied = ""
         self._first = -1
         self._since = 0.0
 
@@ -235,8 +238,10 @@ class Retries:
             slot_of: returns the slot of a unit; -1 for none.
 
         Raises:
-            TransportError: the first of them can't be run for ``timeout`` seconds.
+            TransportError: the first of them can't be run for ``timeout`` seconds, or never.
         """
+        if self.denied:
+            raise TransportError(asking_refused(self.denied), report)
         units = self.units
         first, now = units[0].place, time.monotonic()
         if first != self._first:
