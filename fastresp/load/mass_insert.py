@@ -210,7 +210,7 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
         with reporting(options.progress, data) as show, policy:
             server = as_server(options.server, template, nodes=True)
             if options.mode == "merge":
-                server.wishes = over_any_keys(template)
+                server.wishes = partial(over_any_keys, template)
             elif options.mode == "serialize":
                 server.limits = True
                 server.rehearsal = [*server.rehearsal, RESTORE]

@@ -15,6 +15,7 @@ cdef struct Open:
     Py_ssize_t item_bytes
     Py_ssize_t first                    # index of the first command in it
     bint small
+    int slot                            # of its keys, if only those of one slot are merged
     char tail[TAIL_BYTES]
     Py_ssize_t tail_size
 
@@ -30,10 +31,12 @@ cdef class Merger:
     cdef bint[VERBS_SIZE] on            # whether a verb may be merged
     cdef int digits                     # of the last merged command's header: a guess for the next
     cdef int key_digits                 # the same for the number of keys of MSETEX
+    cdef bint by_slot                   # whether merged commands have keys of one slot
     cdef bint in_multi                  # between MULTI and EXEC, which may be in another chunk
     cdef Chunk merged(self, Chunk chunk)
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil
-    cdef bint joins(self, const Open *o, const Command *c) noexcept nogil
+    cdef bint joins(self, const Open *o, const Command *c, int slot) noexcept nogil
+    cdef int slot_of(self, const Command *c) noexcept nogil
     cdef bint fits(self, const Open *o, const Command *c) noexcept nogil
     cdef void open(
         self, Open *o, const Command *c, char *p, const char *read, Py_ssize_t first

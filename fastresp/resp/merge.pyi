@@ -12,5 +12,12 @@ class MergedChunk(Chunk):
 
 @disjoint_base
 class Merger:
-    def __new__(cls, most_items: int, most_bytes: int, without: frozenset[str] = ...) -> Self: ...
+    def __new__(
+        cls,
+        most_items: int,
+        most_bytes: int,
+        without: frozenset[str] = ...,
+        *,
+        by_slot: bool = ...,
+    ) -> Self: ...
     def merge(self, chunk: Chunk) -> Chunk: ...

@@ -7,6 +7,7 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from .buffer cimport Chunk
 from .out cimport digits, fill_header, put_copy, put_crlf, put_digits
+from .slots cimport key_slot
 from .verbs cimport (
     OPENS,
     PAIR,
@@ -113,12 +114,16 @@ cdef class Merger:
         most_items: a merged command has at most this many items: elements, field-value pairs, keys.
         most_bytes: and at most this many bytes, unless it is one command.
         without: names that the server does not accept, in capitals: what needs one is not merged.
+        by_slot: whether several keys of a command must have the same slot, as in a cluster.
     """
 
-    def __cinit__(self, Py_ssize_t most_items, Py_ssize_t most_bytes, without=frozenset()):
+    def __cinit__(
+        self, Py_ssize_t most_items, Py_ssize_t most_bytes, without=frozenset(), *, by_slot=False
+    ):
         cdef int i
         self.most_items = most_items
         self.most_bytes = most_bytes
+        self.by_slot = by_slot
         self.digits = self.key_digits = 4
         for i in range(VERBS_SIZE):
             self.on[i] = names_of(i).isdisjoint(without)
@@ -167,16 +172,19 @@ cdef class Merger:
         cdef long long *lasts = chunk.lasts.data.as_longlongs
         cdef long long *starts = chunk.starts.data.as_longlongs
         cdef Py_ssize_t i, size, written = 0
+        cdef int slot
         cdef Command c
         cdef Open o
         cdef Last last
         last.size = -1
         o.first = o.words = o.item_words = o.tail_size = 0
+        o.slot = 0
         o.verb = NULL
         o.start = base
         for i in range(count):
             read_command(&c, read, base + ends[i], &last)
-            if c.verb is not NULL and self.joins(&o, &c):
+            slot = self.slot_of(&c)
+            if c.verb is not NULL and self.joins(&o, &c, slot):
                 if o.first == i - 1:
                     p = self.widen(&o, p, starts)
                 starts[i] = p - base
@@ -192,6 +200,7 @@ cdef class Merger:
                     written += 1
                 size = c.end - read
                 self.open(&o, &c, p, read, i)
+                o.slot = slot
                 starts[i] = o.items - base if o.verb is not NULL else 0
                 if p != read:
                     memmove(p, read, size)
@@ -201,10 +210,20 @@ cdef class Merger:
         ends[written], lasts[written] = p - base, count
         return written + 1
 
-    cdef bint joins(self, const Open *o, const Command *c) noexcept nogil:
+    cdef int slot_of(self, const Command *c) noexcept nogil:
+        """Return the slot of a command whose items are keys; 0 if all merge."""
+        cdef const char *p = c.items
+        cdef const char *key
+        cdef long long size
+        if not self.by_slot or c.verb is NULL or c.verb.shared > 1 or c.verb.check >= OPENS:
+            return 0
+        key = next_word(&p, &size)
+        return key_slot(key, size)
+
+    cdef bint joins(self, const Open *o, const Command *c, int slot) noexcept nogil:
         """Return whether a command can become a part of the last one written."""
         cdef Py_ssize_t shared
-        if o.verb is not c.verb:
+        if o.verb is not c.verb or o.slot != slot:
             return False
         if c.verb.merged is NULL:
             shared = c.items - c.name

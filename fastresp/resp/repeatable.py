@@ -80,6 +80,8 @@ def look_at(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
         kind = "condition"
     step = STEPS.get(name)
     keys = rest[:1] if step is None else rest[::step]
+    if name == "MSETEX" and rest and rest[0].isdigit():
+        keys = rest[1 : 1 + 2 * int(rest[0]) : 2]
     return kind, (first.upper(), *options), keys
 
 

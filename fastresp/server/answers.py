@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..encode.template import Scripts
 from ..outcome.errors import CommandError, FastrespError, TransportError
@@ -15,12 +16,14 @@ from .cluster import Remap, Topology, positions_of, topology_of
 from .rehearsal import Refused, Rehearsed, rehearse
 
 __all__ = [
-    "Answers", "ask", "ask_topology", "check_alive", "check_surplus", "is_clustered",
+    "Answers", "Wishes", "ask", "ask_topology", "check_alive", "check_surplus", "is_clustered",
     "load_scripts", "parse_info",
 ]  # fmt: skip
 
 # The lowest proto-max-bulk-len that a server allows. Source: config.c.
 LEAST_BULK_BYTES = 1 << 20
+# Returns commands that would be of use, given whether the server is a node of a cluster.
+Wishes: TypeAlias = Callable[[bool], list[tuple[bytes, ...]]]
 BULK_LIMIT = "proto-max-bulk-len"
 
 
@@ -52,7 +55,7 @@ def ask(
     connection: Any,
     place: str,
     rehearsal: list[Rehearsed],
-    wishes: list[tuple[bytes, ...]],
+    wishes: Wishes | None,
     *,
     reading: bool,
     limits: bool = False,
@@ -65,7 +68,7 @@ def ask(
         connection: a redis-py connection.
         place: the name of the server, for messages.
         rehearsal: commands that it must accept.
-        wishes: commands that would be of use.
+        wishes: returns the commands that would be of use.
         reading: nothing will be written, so a replica is enough.
         limits: ask for the settings that limit compact encodings, too.
         nodes: ask a node of a cluster for all nodes; it may be a replica.
@@ -86,19 +89,20 @@ def ask(
     except redis.exceptions.NoPermissionError as error:
         echo_refused = str(error)
     info = _info(connection)
+    cluster = _clustered(connection, info)
+    info = info or {}
+    wished = wishes(cluster) if wishes else []
     settings: dict[str, int] = {}
     connection.send_command("CONFIG", "GET", "*max-*" if limits else BULK_LIMIT)
-    if rehearsal or wishes:
+    if rehearsal or wished:
         connection.send_command("MULTI")  # before reading the reply, to save a round trip
     with suppress(redis.ResponseError):
         settings = _settings(connection.read_response())
-    refused, lacking = None, frozenset(wish[0].decode() for wish in wishes)
-    if rehearsal or wishes:
+    refused, lacking = None, frozenset(wish[0].decode() for wish in wished)
+    if rehearsal or wished:
         with suppress(redis.ResponseError):
             connection.read_response()
-            refused, lacking = rehearse(connection, rehearsal, wishes)
-    cluster = _clustered(connection, info)
-    info = info or {}
+            refused, lacking = rehearse(connection, rehearsal, wished)
     _check_state(info, place, reading=reading or (cluster and nodes))
     if refused is not None:
         raise _refused(refused, place)

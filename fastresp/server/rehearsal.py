@@ -8,7 +8,7 @@ checked, and the load itself finds out.
 
 from __future__ import annotations
 
-from secrets import token_bytes
+from secrets import token_bytes, token_hex
 from typing import Any, NamedTuple
 
 from ..encode.fields import Field, Items, Pairs
@@ -77,13 +77,23 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
     return found
 
 
-def over_any_keys(template: Template | None) -> list[tuple[bytes, ...]]:
+def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes, ...]]:
     """Return commands over keys of all kinds, which a merged load would like to send.
 
-    A server refuses them if the user may not use all keys, or if it, or a proxy, spreads keys. The
-    keys begin and end with any byte, so that no rule for some keys allows them all.
+    A server refuses them if the user may not use all keys, or if a proxy spreads keys. The keys
+    begin and end with any byte, so that no rule for some keys allows them all.
+
+    Args:
+        template: of the load; None for any commands.
+        cluster: whether all keys have to be in one slot.
     """
-    keys = [bytes([n]) + token_bytes(8) + bytes([n ^ 0x55]) for n in range(256)]
+    tag = b"{%s}" % token_hex(4).encode() if cluster else b""
+    first = [bytes([n]) for n in range(256)]
+    # A tag begins at the first brace.
+    keys = [
+        (tag if tag[:1] == byte else byte + tag) + token_bytes(8) + bytes([byte[0] ^ 0x55])
+        for byte in first
+    ]
     pairs = [part for key in keys for part in (key, VALUE)]
     wishes = {
         # A user who may MSET, but not SET, gets errors.
@@ -122,13 +132,21 @@ def rehearse(
         connection.send_command(*wish)
     connection.send_command("DISCARD")
     replies = [_reply(connection) for _ in commands]
-    lacking = [wish[0].decode() for wish in wishes if _reply(connection) is not None]
+    lacking = [wish[0].decode() for wish in wishes if _is_refusal(_reply(connection))]
     if _reply(connection) is not None:
         # The user may not DISCARD. A load on this connection would be queued for ever.
         connection.disconnect()
         connection.connect()
     found = (_refusal(each, error) for each, error in zip(commands, replies, strict=True))
     return next((refused for refused in found if refused is not None), None), frozenset(lacking)
+
+
+def _is_refusal(error: Exception | None) -> bool:
+    """Return whether a wish was refused; a redirection says only that another node has the slot."""
+    import redis
+
+    redirections = (redis.exceptions.MovedError, redis.exceptions.AskError)
+    return error is not None and not isinstance(error, redirections)
 
 
 def _reply(connection: Any) -> Exception | None:

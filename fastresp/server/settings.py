@@ -14,6 +14,7 @@ from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from .answers import (
     Answers,
+    Wishes,
     ask,
     ask_topology,
     check_alive,
@@ -92,7 +93,7 @@ class Server:
         self.follows = follows
         self.rehearsal = rehearsal_of(template)
         # Commands to try, whose refusal is no error.
-        self.wishes: list[tuple[bytes, ...]] = []
+        self.wishes: Wishes | None = None
         # Whether to ask for the settings that limit compact encodings.
         self.limits = False
         self.scripts = {} if template is None else template.scripts

@@ -41,7 +41,7 @@ ROUTED_BYTES = CHUNK_BYTES
 LEAST_ROUTED_BYTES = 1 << 16
 # With a rate limit, a merged command is sent at once: the limit for this many seconds.
 LIMITED_S = 0.01
-# Commands over any keys, which a cluster refuses.
+# Commands over any keys; not all servers accept MSETEX, and users may lack the right.
 OVER_ANY_KEYS = frozenset(("MSET", "MSETEX", "DEL", "UNLINK"))
 
 
@@ -292,9 +292,10 @@ def merger(options: Options, answers: Answers | None) -> Merger:
     items = options.merge_items or MERGE_ITEMS
     if options.rate_limit is not None:
         items = min(items, max(1, int(options.rate_limit * LIMITED_S)))
-    lacking = OVER_ANY_KEYS if answers is None or answers.cluster else answers.lacking
+    lacking = OVER_ANY_KEYS if answers is None else answers.lacking
+    by_slot = answers is not None and answers.cluster
     size = options.merge_bytes or MERGE_BYTES
-    return Merger(min(items, MOST_MERGED), min(size, MOST_MERGED), lacking)
+    return Merger(min(items, MOST_MERGED), min(size, MOST_MERGED), lacking, by_slot=by_slot)
 
 
 def serializer(options: Options, answers: Answers | None) -> Serializer:

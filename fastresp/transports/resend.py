@@ -22,13 +22,17 @@ from .retries import (
     repeated,
     waiting_for,
 )
-from .units import Piece, Unit, keys_in, transaction_at, unit_of, units_of
+from .units import Piece, Unit, apart, keys_in, transaction_at, unit_of, units_of
 from .window import WINDOW_BYTES, Position, Sending, Window
 
 __all__ = ["Resending", "ResendingWindow"]
 
 # The error reply to ASKING of a user who may not run it.
 NO_ASKING = re.compile(rb"(?i)NOPERM .*'asking' command")
+# The keys of several commands may be at two nodes for now.
+TRYAGAIN = b"TRYAGAIN "
+# Added to a command's index in the source: its number among what is sent again of a window.
+APART = 1 << 61
 # How much to resend in one chunk.
 RESENT_BYTES = 1 << 19
 
@@ -246,7 +250,16 @@ class ResendingWindow(Window):
             count = len(held.chunk.ends)
             unit = unit_of(held, whole or range(at, at + 1), count, self.lane, node)
             later = words.startswith(LATER) or begin in self._later
-            retries.add({(id(self), index): unit._replace(sent=0, later=later)})
+            again = {index: unit}
+            if whole is None and (node is not None or words.startswith(TRYAGAIN)):
+                # Its keys may be at two nodes; neither runs a command on keys of both.
+                again = {APART + each.place: each for each in apart(unit)}
+            retries.add(
+                {
+                    (id(self), number): each._replace(sent=0, later=later)
+                    for number, each in again.items()
+                }
+            )
             if unit.fence is not None:
                 self._fence_aside = True
             commands += unit.sent

@@ -12,7 +12,12 @@ from ..resp.slots import keys_of
 from ..resp.split import CommandSplitter
 from .window import Sending
 
-__all__ = ["Piece", "PlainChunk", "Unit", "keys_in", "transaction_at", "unit_of", "units_of"]
+__all__ = [
+    "Piece", "PlainChunk", "Unit", "apart", "keys_in", "transaction_at", "unit_of", "units_of",
+]  # fmt: skip
+
+# The names of merged commands with several keys.
+OVER_KEYS = (b"MSET", b"MSETEX", b"DEL", b"UNLINK")
 
 
 class Piece(NamedTuple):
@@ -181,6 +186,19 @@ def unit_of(
     rows = max(held.covered_rows(last) - counted, 0)
     fence = fence_in(held, replies)
     return Unit(pieces[0].parts[0][1], pieces, rows, went, fence, lane, node)
+
+
+def apart(unit: Unit) -> list[Unit]:
+    """Return a unit for each command that was merged into one over several keys."""
+    data, parts = unit.pieces[0]
+    if len(parts) == 1 or data.split(b"\r\n", 3)[2].upper() not in OVER_KEYS:
+        return [unit]
+    found = [
+        Unit(place, [Piece(command, [(row, place, command)])], lane=unit.lane, node=unit.node)
+        for row, place, command in parts
+    ]
+    found[0] = found[0]._replace(rows=unit.rows)
+    return found
 
 
 def fence_in(held: Sending, replies: range) -> Chunk | None:
