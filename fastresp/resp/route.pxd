@@ -1,37 +1,11 @@
-from cpython.array cimport array
-
-from .buffer cimport Buffer, Chunk
+from .buffer cimport Chunk
 from .out cimport Reference
+from .share cimport Part
 from .slots cimport SLOTS, LastRule, Rules, Walk
 
 cdef enum:
     # The most bytes before a key that are kept.
     HEAD_ROOM = 64
-
-
-# What a lane gets of one chunk.
-cdef struct Part:
-    Py_ssize_t commands                 # how many
-    Py_ssize_t size                     # their bytes, without large arguments
-    char *p                             # where the next one goes
-    Py_ssize_t at                       # its index in the share
-    Py_ssize_t end                      # offset after the last, with large arguments
-    Py_ssize_t covered                  # rows
-    long long *ends
-    long long *rows
-    long long *places
-    long long *done
-
-
-cdef class Share:
-    cdef Buffer out
-    cdef array places                   # 'q': index of each command in the source; None: its row
-    cdef array done                     # 'q': rows covered up to each command; None: one each
-    cdef Py_ssize_t rows                # covered in all
-    cdef int reserve(self, Part *part, bint plain) except -1
-    cdef int widen(self) except -1
-    cdef void accept(self, const Part *part) noexcept
-    cdef Chunk take(self)
 
 
 cdef class Router:
@@ -61,10 +35,13 @@ cdef class Router:
     cdef Py_ssize_t rows                # covered by these
     cdef Py_ssize_t row                 # the last one read
     cdef int more(self, Py_ssize_t lanes) except -1
-    cdef Py_ssize_t assign(self, Chunk chunk) except -1
+    cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1
+    cdef int extend(self, int lane, Py_ssize_t size) except -1
+    cdef void accept(self) noexcept
+    cdef Py_ssize_t assign(self, Chunk chunk, Py_ssize_t first) except -1
     cdef Py_ssize_t begin_of(self, Chunk chunk, Py_ssize_t index) noexcept
-    cdef int check_plain(self, Chunk chunk, Py_ssize_t count) noexcept
-    cdef int copy(self, Chunk chunk, Py_ssize_t count) except -1
+    cdef int check_plain(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) noexcept
+    cdef int copy(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) except -1
     cdef int put(
         self, int lane, Chunk chunk, Py_ssize_t i, const char *start, const char *end,
         const Reference *first, const Reference *large,

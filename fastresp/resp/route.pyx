@@ -1,14 +1,14 @@
 # cython: language_level=3, cdivision=True
 """Distribute the commands of a source over lanes by key slot: those of a key stay in order."""
 
-from cpython.array cimport clone, resize
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from .buffer cimport make_room, put_with_large
+from .buffer cimport put_with_large
 from .grammar cimport known_length_end
 from .out cimport Reference, full_size, put_copy
+from .share cimport Part, Share
 from .slots cimport (
     END,
     MULTI,
@@ -34,73 +34,13 @@ from .verbs cimport next_word
 from .key_positions import FOR_ALL
 from .refusal import refusal
 
-cdef array LONGLONGS = array("q")
-
 cdef enum:
-    # Room behind the commands for headers of large arguments, which are copied anyway.
-    BEHIND = 64
     # The fewest bytes before a key that same_head() can compare.
     LEAST_HEAD = 8
     # The most bytes of a name in a message.
     NAME_SHOWN = 40
     # Instead of a lane: all that have slots.
     ALL = 32767
-
-
-cdef class Share:
-    """The commands for one lane that are not in a chunk yet."""
-
-    def __cinit__(self, Py_ssize_t start_capacity):
-        self.out = Buffer(start_capacity)
-
-    cdef int reserve(self, Part *part, bint plain) except -1:
-        """Make room for the commands counted in a part, and let it point there."""
-        cdef Buffer out = self.out
-        part.p = make_room(out, part.size + BEHIND)
-        while out.room < out.commands + part.commands:
-            out.grow_marks()
-        if not plain:
-            self.widen()
-            part.places = self.places.data.as_longlongs
-            part.done = self.done.data.as_longlongs
-        part.ends, part.rows = out.ends.data.as_longlongs, out.rows.data.as_longlongs
-        part.at, part.end, part.covered = out.commands, full_size(&out.out), self.rows
-        return 0
-
-    cdef int widen(self) except -1:
-        """Give the other marks as much room as the ends and rows have."""
-        cdef Py_ssize_t room = self.out.room, i
-        if self.places is None:
-            done = clone(LONGLONGS, room, False)
-            self.places = clone(LONGLONGS, room, False)
-            self.done = done
-            for i in range(self.out.commands):      # so far each row made one command
-                self.places.data.as_longlongs[i] = self.out.rows.data.as_longlongs[i]
-                self.done.data.as_longlongs[i] = i + 1
-        if len(self.places) < room:
-            resize(self.places, room)
-        if len(self.done) < room:
-            resize(self.done, room)
-        return 0
-
-    cdef void accept(self, const Part *part) noexcept:
-        """Count what was written into a part."""
-        self.out.out.p = part.p
-        self.out.commands = part.at
-        self.rows = part.covered
-
-    cdef Chunk take(self):
-        """Return a chunk of the commands, and start over."""
-        cdef Py_ssize_t count = self.out.commands
-        cdef Chunk chunk = self.out.take()
-        chunk.places = chunk.rows
-        if self.places is not None:
-            resize(self.places, count)
-            resize(self.done, count)
-            chunk.places, chunk.done = self.places, self.done
-        self.places = self.done = None
-        self.rows = 0
-        return chunk
 
 
 cdef class Router:
@@ -180,26 +120,87 @@ cdef class Router:
 
     def route(self, Chunk chunk not None):
         """Add the commands of a chunk; return the chunks of the lanes that have enough."""
-        cdef Py_ssize_t count
+        cdef Py_ssize_t first, count
         if self.refused is not None:
             return []
-        memset(self.parts, 0, len(self.shares) * sizeof(Part))
-        count = self.assign(chunk)
-        self.check_plain(chunk, count)
-        self.copy(chunk, count)
+        first = self.copy_alike(chunk)
+        if first < len(chunk.ends):
+            count = self.assign(chunk, first)
+            self.check_plain(chunk, first, count)
+            self.copy(chunk, first, count)
         return self.take_chunks(self.refused is not None or chunk.total() < self.full_bytes)
 
-    cdef Py_ssize_t assign(self, Chunk chunk) except -1:
-        """Choose a lane for each command; return the index of the first that is not to be sent."""
+    cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1:
+        """Copy the first commands if they begin like the last; return how many.
+
+        Each makes a row of its own, so none of them will be taken back. All is done in one go, in
+        half the time of ``assign()`` and ``copy()``.
+        """
+        cdef long long *ends = chunk.ends.data.as_longlongs
+        cdef long long *rows = chunk.rows.data.as_longlongs
+        cdef Py_ssize_t i = 0, head_size = self.head_size, count = len(chunk.ends)
+        cdef const char *start = chunk.data
+        cdef const char *end
+        cdef const char *key
+        cdef long long size
+        cdef int lane
+        cdef Part *part
+        if not self.plain or self.transaction >= 0 or not head_size or chunk.n_references:
+            return 0
+        memset(self.parts, 0, len(self.shares) * sizeof(Part))
+        while i < count:
+            if rows[i] != chunk.first_command + i or (i + 1 < count and rows[i + 1] == rows[i]):
+                break
+            end = chunk.data + ends[i]
+            if end - start <= head_size or not same_head(start, self.head, head_size):
+                break
+            key = known_length_end(start + head_size + 1, &size)
+            lane = self.lanes[key_slot(key, size)]
+            if lane < 0:
+                break
+            part = &self.parts[lane]
+            if part.limit - part.p < end - start or part.at == part.room:
+                self.extend(lane, end - start)
+            part.p = put_copy(part.p, start, end - start)
+            part.end += end - start
+            part.ends[part.at], part.rows[part.at] = part.end, rows[i]
+            part.covered += 1
+            part.at += 1
+            start = end
+            i += 1
+        if i:
+            self.row = rows[i - 1]
+        self.accept()
+        return i
+
+    cdef int extend(self, int lane, Py_ssize_t size) except -1:
+        """Make room for another command of this size in a lane."""
+        cdef Part *part = &self.parts[lane]
+        cdef Share share = self.shares[lane]
+        if part.p is not NULL:
+            share.accept(part)
+        part.commands, part.size = 1, size
+        return share.reserve(part, True)
+
+    cdef void accept(self) noexcept:
+        """Count what was written into the shares."""
+        cdef Py_ssize_t lane
+        for lane in range(len(self.shares)):
+            if self.parts[lane].commands:
+                (<Share>self.shares[lane]).accept(&self.parts[lane])
+
+    cdef Py_ssize_t assign(self, Chunk chunk, Py_ssize_t first) except -1:
+        """Choose lanes for the commands from one on; return the first that is not to be sent."""
         cdef Walk walk
         cdef Py_ssize_t i, extra = 0, count = len(chunk.ends)
         cdef const Reference *large = chunk.references
-        cdef const char *start = chunk.data
+        cdef const char *start = begin(chunk, first)
         cdef const char *end
         cdef long long size
         cdef int lane
         cdef Part *part
         cdef object each
+        memset(self.parts, 0, len(self.shares) * sizeof(Part))
         if count > self.room:
             free(self.chosen)
             self.room = 0
@@ -207,9 +208,9 @@ cdef class Router:
             if self.chosen is NULL:
                 raise MemoryError(f"no memory for {count:,} commands")
             self.room = count
-        walk.base = start
+        walk.base = chunk.data
         walk.stop = large + chunk.n_references
-        for i in range(count):
+        for i in range(first, count):
             walk.p, walk.large = start, large
             end = end_of(chunk, i, &large, &extra)
             lane = -1
@@ -243,37 +244,37 @@ cdef class Router:
             index -= 1
         return index
 
-    cdef int check_plain(self, Chunk chunk, Py_ssize_t count) noexcept:
+    cdef int check_plain(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) noexcept:
         """Find out whether each row still makes one command, so that both have the same index."""
         cdef long long *rows = chunk.rows.data.as_longlongs
         cdef Py_ssize_t i
-        for i in range(count if self.plain else 0):
+        for i in range(first, count if self.plain else first):
             if rows[i] != chunk.first_command + i or self.chosen[i] == ALL:
                 self.plain = False
                 break
         return 0
 
-    cdef int copy(self, Chunk chunk, Py_ssize_t count) except -1:
+    cdef int copy(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) except -1:
         """Copy commands to the shares of their lanes."""
         cdef Py_ssize_t i, extra = 0, lane
         cdef const Reference *large = chunk.references
-        cdef const Reference *first
-        cdef const char *start = chunk.data
+        cdef const Reference *own
+        cdef const char *start = begin(chunk, first)
         cdef const char *end
         cdef long long *rows = chunk.rows.data.as_longlongs
         cdef Part *part
         for lane in range(len(self.shares)):
             if self.parts[lane].commands:
                 (<Share>self.shares[lane]).reserve(&self.parts[lane], self.plain)
-        for i in range(count):
-            first = large
+        for i in range(first, count):
+            own = large
             end = end_of(chunk, i, &large, &extra)
             if self.chosen[i] == ALL:
                 for each in self.serving:   # only the first of them counts the rows
-                    self.put(each, chunk, i, start, end, first, large)
+                    self.put(each, chunk, i, start, end, own, large)
                     self.row = rows[i]
-            elif first is not large:
-                self.put(self.chosen[i], chunk, i, start, end, first, large)
+            elif own is not large:
+                self.put(self.chosen[i], chunk, i, start, end, own, large)
             else:
                 part = &self.parts[self.chosen[i]]
                 part.p = put_copy(part.p, start, end - start)
@@ -281,9 +282,7 @@ cdef class Router:
                 self.note(part, chunk, i)
             self.row = rows[i]
             start = end
-        for lane in range(len(self.shares)):
-            if self.parts[lane].commands:
-                (<Share>self.shares[lane]).accept(&self.parts[lane])
+        self.accept()
         return 0
 
     cdef int put(
@@ -430,6 +429,11 @@ cdef class Router:
                 return found
             walk.p = end_of(chunk, i, &large, &extra)
         return OPEN if self.strict else found
+
+
+cdef inline const char *begin(Chunk chunk, Py_ssize_t index) noexcept:
+    """Return where a command of a chunk without large arguments begins; or the first of any."""
+    return chunk.data + (chunk.ends.data.as_longlongs[index - 1] if index else 0)
 
 
 cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noexcept nogil:

@@ -1,0 +1,30 @@
+from cpython.array cimport array
+
+from .buffer cimport Buffer, Chunk
+
+
+# What a lane gets of one chunk.
+cdef struct Part:
+    Py_ssize_t commands                 # how many
+    Py_ssize_t size                     # their bytes, without large arguments
+    char *p                             # where the next one goes; NULL: no room was made
+    const char *limit                   # the end of the room
+    Py_ssize_t at                       # its index in the share
+    Py_ssize_t room                     # for this many marks
+    Py_ssize_t end                      # offset after the last, with large arguments
+    Py_ssize_t covered                  # rows
+    long long *ends
+    long long *rows
+    long long *places
+    long long *done
+
+
+cdef class Share:
+    cdef Buffer out
+    cdef array places                   # 'q': index of each command in the source; None: its row
+    cdef array done                     # 'q': rows covered up to each command; None: one each
+    cdef Py_ssize_t rows                # covered in all
+    cdef int reserve(self, Part *part, bint plain) except -1
+    cdef int widen(self) except -1
+    cdef void accept(self, const Part *part) noexcept
+    cdef Chunk take(self)

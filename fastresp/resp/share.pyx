@@ -1,0 +1,70 @@
+# cython: language_level=3, cdivision=True
+"""The commands for one lane that are not in a chunk yet."""
+
+from cpython.array cimport clone, resize
+
+from .buffer cimport make_room
+from .out cimport full_size
+
+cdef array LONGLONGS = array("q")
+
+cdef enum:
+    # Room behind the commands for headers of large arguments, which are copied anyway.
+    BEHIND = 64
+
+
+cdef class Share:
+    """The commands for one lane that are not in a chunk yet."""
+
+    def __cinit__(self, Py_ssize_t start_capacity):
+        self.out = Buffer(start_capacity)
+
+    cdef int reserve(self, Part *part, bint plain) except -1:
+        """Make room for the commands counted in a part, and let it point there."""
+        cdef Buffer out = self.out
+        part.p = make_room(out, part.size + BEHIND)
+        while out.room < out.commands + part.commands:
+            out.grow_marks()
+        if not plain:
+            self.widen()
+            part.places = self.places.data.as_longlongs
+            part.done = self.done.data.as_longlongs
+        part.limit, part.room = out.out.end - BEHIND, out.room
+        part.ends, part.rows = out.ends.data.as_longlongs, out.rows.data.as_longlongs
+        part.at, part.end, part.covered = out.commands, full_size(&out.out), self.rows
+        return 0
+
+    cdef int widen(self) except -1:
+        """Give the other marks as much room as the ends and rows have."""
+        cdef Py_ssize_t room = self.out.room, i
+        if self.places is None:
+            done = clone(LONGLONGS, room, False)
+            self.places = clone(LONGLONGS, room, False)
+            self.done = done
+            for i in range(self.out.commands):      # so far each row made one command
+                self.places.data.as_longlongs[i] = self.out.rows.data.as_longlongs[i]
+                self.done.data.as_longlongs[i] = i + 1
+        if len(self.places) < room:
+            resize(self.places, room)
+        if len(self.done) < room:
+            resize(self.done, room)
+        return 0
+
+    cdef void accept(self, const Part *part) noexcept:
+        """Count what was written into a part."""
+        self.out.out.p = part.p
+        self.out.commands = part.at
+        self.rows = part.covered
+
+    cdef Chunk take(self):
+        """Return a chunk of the commands, and start over."""
+        cdef Py_ssize_t count = self.out.commands
+        cdef Chunk chunk = self.out.take()
+        chunk.places = chunk.rows
+        if self.places is not None:
+            resize(self.places, count)
+            resize(self.done, count)
+            chunk.places, chunk.done = self.places, self.done
+        self.places = self.done = None
+        self.rows = 0
+        return chunk
