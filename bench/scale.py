@@ -1,5 +1,6 @@
-"""What one loader process feeds, what 10^8 commands cost, and a load of a whole local cluster.
+"""What key slots cost, what one loader process feeds, and loads of whole local clusters.
 
+- ``scale slots``: see ``scale_slots.py``.
 - ``scale lanes``: SETs with values of 8 and of 129 bytes, from rows and from Arrow columns, into
   sinks (``sink.c``): servers that count commands and keep nothing, so that the client is the limit.
   They are a cluster of 1, 2, 4, 8 or 100, or a single server without a cluster. A value is the wall
@@ -32,6 +33,7 @@ from cores import CpuTimes, Places, apart, placement
 from loader import BLOCK, SOURCES, Loader, add
 from results import Result, save
 from scale_cluster import ROWS, Setup, free_port, measure_clusters
+from scale_slots import measure_slots
 from scale_tables import print_tables
 from sinks import SINK, Sinks
 from turns import arguments, print_goals, show
@@ -42,7 +44,7 @@ COMMANDS, FAST_COMMANDS = 5_000_000, 1_000_000
 MOST, FAST_MOST = 10**8, 10**7
 LEAST = 10**5
 REPEAT = 10**7
-PARTS = ("lanes", "commands", "cluster")
+PARTS = ("slots", "lanes", "commands", "cluster")
 # Nodes of a cluster of sinks; 0 for a server without a cluster.
 LANES = (0, 1, 2, 4, 8, 100)
 # A load into as many takes a fifth of the commands.
@@ -179,6 +181,8 @@ def main() -> None:
     args = options()
     chosen = args.only or PARTS
     results: list[Result] = []
+    if "slots" in chosen:
+        results += measure_slots(args.rounds)
     try:
         with compiled(SINK) as program:
             if "lanes" in chosen:

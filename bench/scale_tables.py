@@ -36,6 +36,10 @@ def seconds(detail: str) -> Cell:
 
 
 COLUMNS: Mapping[str, tuple[str, Mapping[str, Cell]]] = {
+    "scale slots": (
+        "encoding with key slots and without",
+        {"CPU ns per command": each_ns("client_cpu")},
+    ),
     "scale lanes": (
         "one loader process into sinks",
         {

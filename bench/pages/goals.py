@@ -16,6 +16,7 @@ from .measures import (
     growth,
     longer,
     megabytes,
+    more_time,
     nanoseconds,
     of_server_cpu,
     peak,
@@ -260,18 +261,23 @@ def lists_goals() -> list[Goal]:
 def scale_goals() -> list[Goal]:
     area, few, more = "Scale", "1,000,000 into a sink", "100,000,000 into a sink"
     floor = "CPU time of the slowest node, or time of three `redis-cli --pipe`"
-    cluster = [
-        Goal(
-            area,
-            f"1,000,000 {source} into 3+3 nodes of a cluster, time / {floor}",
-            "scale",
-            whole_cluster(f"3+3 fastresp {source}", "3+3 redis-cli --pipe"),
-            1.05,
-            at_most=True,
-            operations=1_000_000,
+    kinds = ("rows", "columns")
+    wanted: list[tuple[str, Callable[[Results], Measured], float, str, int]] = [
+        (
+            f"1,000,000 {kind} into 3+3 nodes of a cluster, time / {floor}",
+            *(whole_cluster(f"3+3 fastresp {kind}", "3+3 redis-cli --pipe"), 1.05, "x", 1_000_000),
         )
-        for source in ("rows", "columns")
+        for kind in kinds
     ]
+    for kind in kinds:
+        row = f"{kind}, 8 bytes, "
+        slots = more_time(f"{row}3 nodes", f"{row}without slots")
+        what = f"what the slots of 3 nodes cost an encoder, SET of 8 bytes from {kind}"
+        wanted.append((what, slots, 12, "ns", 1))
+    cost = "CPU time per command, 100,000,000 commands against 1,000,000"
+    memory = "greatest memory, 100,000,000 commands less 1,000,000"
+    wanted.append((cost, cost_of_more(more, few), 1.05, "x", 1))
+    wanted.append((memory, growth(more, few), 8, "MiB", 1))
     sinks = [
         Goal(
             area,
@@ -284,14 +290,11 @@ def scale_goals() -> list[Goal]:
         )
         for where in ("no cluster", "1 node", "2 nodes", "4 nodes", "8 nodes")
     ]
-    cost = "CPU time per command, 100,000,000 commands against 1,000,000"
-    memory = "greatest memory, 100,000,000 commands less 1,000,000"
-    return [
-        *cluster,
-        *sinks,
-        Goal(area, cost, "scale", cost_of_more(more, few), 1.05, at_most=True),
-        Goal(area, memory, "scale", growth(more, few), 8, "MiB", at_most=True),
+    most = [
+        Goal(area, what, "scale", measure, bound, unit, at_most=True, operations=operations)
+        for what, measure, bound, unit, operations in wanted
     ]
+    return [*most, *sinks]
 
 
 _EMBEDDINGS = faster("load", "embedding fastresp", "embedding redis-py pipeline")

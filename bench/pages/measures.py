@@ -167,6 +167,18 @@ def cost_of_more(more: str, few: str) -> Callable[[Results], Measured]:
     return measure
 
 
+def more_time(row: str, other: str) -> Callable[[Results], Measured]:
+    """Return what computes how much longer an operation takes than another, in nanoseconds."""
+
+    def measure(results: Results) -> Measured:
+        rows = [results.find("scale", name, table="scale slots") for name in (row, other)]
+        with_it, without = (found.by_round() for found in rows)
+        each = 1e9 / rows[0].operations
+        return of_values([(with_it[n] - without[n]) * each for n in with_it if n in without])
+
+    return measure
+
+
 def growth(more: str, few: str) -> Callable[[Results], Measured]:
     """Return what computes how much more memory a large load needs than a small one, in MiB."""
 

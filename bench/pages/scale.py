@@ -44,6 +44,15 @@ SCALE = Group(
     "others; with two cores they share one.",
     sections=(
         Section(
+            "The cost of key slots",
+            ("scale",),
+            listing(
+                "scale slots", ["scale"], [_each("CPU ns", "client_cpu")], parser=False
+            ),
+            about="Encoding SETs of 8 and 129 bytes, without sending them: as for one server, and "
+            "each command into the chunk of its node.",
+        ),
+        Section(
             "One loader process into sinks",
             ("scale",),
             listing(

@@ -9,6 +9,7 @@ cdef struct Part:
     Py_ssize_t size                     # their bytes, without large arguments
     char *p                             # where the next one goes; NULL: no room was made
     const char *limit                   # the end of the room
+    const char *base                    # where the first would be, if none had large arguments
     Py_ssize_t at                       # its index in the share
     Py_ssize_t room                     # for this many marks
     Py_ssize_t end                      # offset after the last, with large arguments

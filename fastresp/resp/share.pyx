@@ -32,6 +32,7 @@ cdef class Share:
         part.limit, part.room = out.out.end - BEHIND, out.room
         part.ends, part.rows = out.ends.data.as_longlongs, out.rows.data.as_longlongs
         part.at, part.end, part.covered = out.commands, full_size(&out.out), self.rows
+        part.base = part.p - part.end
         return 0
 
     cdef int widen(self) except -1:

@@ -143,7 +143,7 @@ cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept
     """
     cdef const unsigned char *p = <const unsigned char *>text
     cdef const unsigned char *end = p + size
-    cdef unsigned int crc = 0
+    cdef unsigned int high, crc = 0
     cdef uint64_t number, others, braces = 0
     cdef uint64_t ones = 0x0101010101010101ULL
     cdef Py_ssize_t n = (size - 1) % STEP + 1
@@ -152,12 +152,14 @@ cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept
         # Source: S. E. Anderson, Bit Twiddling Hacks: whether a number has a byte of 0.
         others = number ^ ones * c'{'
         braces |= (others - ones) & ~others & ones << 7
-        number ^= <uint64_t>crc << 48
+        high = crc ^ <unsigned int>(number >> 48)
         crc = (
-            crcs[7][number >> 56] ^ crcs[6][number >> 48 & 0xFF] ^ crcs[5][number >> 40 & 0xFF]
-            ^ crcs[4][number >> 32 & 0xFF] ^ crcs[3][number >> 24 & 0xFF]
-            ^ crcs[2][number >> 16 & 0xFF] ^ crcs[1][number >> 8 & 0xFF] ^ crcs[0][number & 0xFF]
+            crcs[3][number >> 24 & 0xFF] ^ crcs[2][number >> 16 & 0xFF]
+            ^ crcs[1][number >> 8 & 0xFF] ^ crcs[0][number & 0xFF]
         )
+        if n > 4:
+            crc ^= crcs[5][number >> 40 & 0xFF] ^ crcs[4][number >> 32 & 0xFF]
+            crc ^= crcs[7][high >> 8] ^ crcs[6][high & 0xFF]
         p += n
         n = STEP
     has_tag[0] = braces != 0

@@ -17,7 +17,7 @@ KEYS, TAGS = 10_000, 50
 
 
 def pairs() -> Iterator[tuple[str, int]]:
-    """Keys and values. Neighbours have the same tag, but each hundredth key has none."""
+    """Keys and values. Neighbours have the same tag, except of each hundredth key."""
     for number in range(KEYS):
         tag = f"{{{number * TAGS // KEYS}}}" if number % 100 else ""
         yield f"{tag}key:{number}", number
