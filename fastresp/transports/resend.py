@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from operator import not_
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from ..resp.buffer import Chunk
 from ..server.cluster import Redirect, redirect_of
+from .resent import Counted, Refused, Resending, Resent
 from .retries import (
     LATER,
     LOST,
@@ -25,7 +26,7 @@ from .retries import (
 from .units import Piece, Unit, apart, keys_in, transaction_at, unit_of, units_of
 from .window import WINDOW_BYTES, Position, Sending, Window
 
-__all__ = ["Resending", "ResendingWindow"]
+__all__ = ["Refused", "Resending", "ResendingWindow", "Resent"]
 
 # The error reply to ASKING of a user who may not run it.
 NO_ASKING = re.compile(rb"(?i)NOPERM .*'asking' command")
@@ -35,58 +36,6 @@ TRYAGAIN = b"TRYAGAIN "
 APART = 1 << 61
 # How much to resend in one chunk.
 RESENT_BYTES = 1 << 19
-
-
-class Resending(Protocol):
-    """Decides which commands to resend, and in which form: see ForgottenScripts."""
-
-    def refused(self, words: str | bytes, /) -> bool: ...
-    def can_repeat(self, command: bytes, tries: int, /) -> bool: ...
-    def chunk(
-        self, commands: Iterable[tuple[bytes, int]], most_bytes: int, /
-    ) -> tuple[Chunk, int]: ...
-
-
-class Refused(NamedTuple):
-    """A command that the server did not run."""
-
-    row: int  # of the source
-    place: int  # among the commands of all connections
-    command: bytes  # as first sent
-    tries: int  # how many times it was sent so far
-
-
-class Counted(Sending):
-    """A chunk, and how many commands are resent up to its end."""
-
-    def __init__(self, chunk: Chunk, last: Sending | None, start: Position | None = None) -> None:
-        super().__init__(chunk, last, start)
-        self.resent: int = getattr(last, "resent", 0)
-
-
-class Resent(Counted):
-    """A chunk of resent commands, which adds no rows or commands of the source."""
-
-    def __init__(self, chunk: Chunk, last: Sending | None, refused: Sequence[Refused]) -> None:
-        super().__init__(chunk, last)
-        self.refused = refused
-        self.resent += len(refused)
-
-    @property
-    def end(self) -> Position:
-        return self.start
-
-    def row(self, index: int) -> int:
-        return self.refused[index].row
-
-    def source_index(self, index: int) -> int:
-        return self.refused[index].place
-
-    def command(self, at: int, part: int) -> bytes:
-        return self.refused[part].command
-
-    def covered_rows(self, commands: int) -> int:
-        return 0
 
 
 class ResendingWindow(Window):

@@ -1,0 +1,63 @@
+"""Commands that are sent again over the same connection: the server did not run them for now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from ..resp.buffer import Chunk
+from .window import Position, Sending
+
+__all__ = ["Counted", "Refused", "Resending", "Resent"]
+
+
+class Resending(Protocol):
+    """Decides which commands to resend, and in which form: see ForgottenScripts."""
+
+    def refused(self, words: str | bytes, /) -> bool: ...
+    def can_repeat(self, command: bytes, tries: int, /) -> bool: ...
+    def chunk(
+        self, commands: Iterable[tuple[bytes, int]], most_bytes: int, /
+    ) -> tuple[Chunk, int]: ...
+
+
+class Refused(NamedTuple):
+    """A command that the server did not run."""
+
+    row: int  # of the source
+    place: int  # among the commands of all connections
+    command: bytes  # as first sent
+    tries: int  # how many times it was sent so far
+
+
+class Counted(Sending):
+    """A chunk, and how many commands are resent up to its end."""
+
+    def __init__(self, chunk: Chunk, last: Sending | None, start: Position | None = None) -> None:
+        super().__init__(chunk, last, start)
+        self.resent: int = getattr(last, "resent", 0)
+
+
+class Resent(Counted):
+    """A chunk of resent commands, which adds no rows or commands of the source."""
+
+    def __init__(self, chunk: Chunk, last: Sending | None, refused: Sequence[Refused]) -> None:
+        super().__init__(chunk, last)
+        self.refused = refused
+        self.resent += len(refused)
+
+    @property
+    def end(self) -> Position:
+        return self.start
+
+    def row(self, index: int) -> int:
+        return self.refused[index].row
+
+    def source_index(self, index: int) -> int:
+        return self.refused[index].place
+
+    def command(self, at: int, part: int) -> bytes:
+        return self.refused[part].command
+
+    def covered_rows(self, commands: int) -> int:
+        return 0
