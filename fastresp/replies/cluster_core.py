@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -13,15 +13,18 @@ from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
 from ..server.cluster import MOST_NODES, redirect_of
-from ..server.settings import Server, topology_from
+from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Giving, Steps, Waits, Wanted, next_chunk
-from ..transports.nodes import close_all_late
+from ..transports.driver import Blocking, Giving, Steps, Wanted, next_chunk
+from ..transports.nodes import REOPEN_S, close_all_late
 from ..transports.resend import Refused
+from ..transports.retries import PAUSE_S
 from ..transports.window import WINDOW_BYTES, Position
-from .node_core import NodeCore
-from .redirects import RedirectCore, Redirects
+from .node_core import NodeCore, waits_of
+from .postponed import SOON
+from .recovery import Recovery, sleeping
+from .redirects import HOME, RedirectCore, Redirects
 from .reply_core import ReplyCore
 
 __all__ = ["ClusterCore"]
@@ -34,25 +37,24 @@ MOST_LANES = 4 * MOST_NODES
 # How many bytes may wait to be sent while a node has nothing to do.
 AHEAD_BYTES = 1 << 20
 OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node; run its row again"
-# How long to wait before a command is sent again that was redirected many times.
-PAUSE_S = 0.02
 
 
 class ClusterCore:
     """Sends commands to the nodes of a cluster, and yields the replies in the order of the source.
 
-    All nodes work at the same time. A reply waits until all before it are yielded. A command that
-    a node redirects is sent again to the node that it names.
+    All nodes work at the same time. A reply waits until all before it are yielded. A command is
+    sent again if a node redirects it, refuses it for a while, or was lost and it may run twice.
 
     Args:
         core: has the settings.
         connections: one to each node; if the slots are unknown, one to any node.
         answers: of the node that was asked for the others.
-        follows: whether redirected commands are sent again.
+        follows: whether commands are sent again.
 
     Attributes:
         waiting: replies that arrived, by the place of their command in the source.
         next: the place of the next reply to yield.
+        postponed: commands that wait until a node runs them.
         keeps_commands: whether ``sender()`` is used.
     """
 
@@ -72,31 +74,38 @@ class ClusterCore:
         self._redirects = Redirects(core.timeout, self._connect)
         self._report = Report("socket", connections=len(connections))
         self._started = time.monotonic()
-        self._received = 0  # over connections that are closed
+        self.postponed = self._redirects.postponed
+        self._recovery = Recovery(core.server, answers, self._redirects, self.waiting)
         self._position = Position()
         self._lost: NodeCore | None = None
         # Of each lane of the router; None if it gets no slots, or no more.
         self._addresses: list[tuple[str, int] | None] = [None]
         servers = [self.server]
-        if answers.topology is not None:
-            self._addresses = [*answers.topology.nodes, None]
-            servers = [*self.server.nodes_of(answers.topology.nodes, 1), self.server]
+        if (topology := answers.topology) is not None:
+            self._addresses = [*topology.nodes, None]
+            servers = [*self.server.nodes_of(topology.nodes, 1), self.server]
         # The lane of commands without a key, and of all if the slots are unknown.
         self._home = len(servers) - 1
         share = max(WAITING_BYTES // len(servers), LEAST_WAITING_BYTES)
         self._reply_bytes = min(ReplyCore.reply_bytes, share)
-        self._nodes = [self._node(NodeCore, server) for server in servers]
+        self._nodes: list[NodeCore] = [
+            self._node(NodeCore, *each) for each in zip(servers, self._addresses, strict=True)
+        ]
         for node, connection in zip(self._nodes, connections, strict=False):
             node.attach(connection)
 
-    def _node(self, kind: type[Any], server: Server) -> Any:
+    def _node(self, kind: type[Any], server: Server, address: tuple[str, int] | None) -> Any:
         node = kind(self, server, **self._settings)
+        node.address = address
         node.reply_bytes = self._reply_bytes
         return node
 
     def _connect(self, address: tuple[str, int]) -> RedirectCore:
+        if address == HOME:
+            home: RedirectCore = self._node(RedirectCore, self.server, None)
+            return home
         [server] = self.server.nodes_of([address], 1)
-        node: RedirectCore = self._node(RedirectCore, server)
+        node: RedirectCore = self._node(RedirectCore, server, address)
         return node
 
     @property
@@ -106,20 +115,18 @@ class ClusterCore:
     @property
     def received(self) -> int:
         """Bytes of replies received."""
-        return self._received + sum(node.received for node in self._all)
+        return sum(node.received for node in self._all)
 
     @property
     def report(self) -> Report:
         """The report so far, of all nodes."""
-        report, redirects = self._report, self._redirects.nodes.values()
+        report, redirects = self._report, self._redirects
         windows = [node.window for node in self._nodes]
-        waiting = sum(node.waiting for node in redirects)
         totals = [window.totals() for window in windows]
         report.rows = sum(rows for rows, _, _ in totals)
-        report.commands = sum(commands for _, commands, _ in totals) - waiting
-        report.replies = sum(window.acknowledged for window in windows)
-        report.replies -= sum(len(node.expected) for node in redirects)
-        report.unsent = sum(window.unsent for window in windows) + waiting
+        report.commands = sum(commands for _, commands, _ in totals) - redirects.unsent
+        report.replies = sum(window.acknowledged for window in windows) - redirects.unanswered
+        report.unsent = sum(window.unsent for window in windows) + redirects.unsent
         report.bytes_sent = sum(node.sent_bytes for node in self._all)
         report.seconds = time.monotonic() - self._started
         return report
@@ -148,7 +155,7 @@ class ClusterCore:
         for node in self._all:
             if node.stream is not None and not node.idle:
                 self._step_of(node)
-                if node.expects and not node.over:
+                if node.stream is not None and node.expects and not node.over:
                     node.wait()  # checks the deadline
                 else:
                     node.touch()
@@ -185,14 +192,18 @@ class ClusterCore:
         raise LookupError(f"reply {place:,} was released")
 
     def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
-        """Send a command again, if an error reply redirects it; return whether it does."""
+        """Send a command again if an error reply says so; return whether it does."""
+        if self._follows and words.startswith(SOON):
+            self._recovery.postpone(command, words)
+            return True
         settings = node.server.settings
         host, port = settings.get("host") or "localhost", settings.get("port") or 0
         found = node.server.redirect(words)
         if found is None or not self._follows:
             return False
         with self._reporting():
-            self._redirects.put(command, (host, port), words, found)
+            # Without other commands, none can be overtaken.
+            self._redirects.put(command, (host, port) if self._home else None, words, found)
         return True
 
     @contextmanager
@@ -233,11 +244,12 @@ class ClusterCore:
                 for node in self._all:
                     node.release(self.next)
                 self.touch()
+                self.postponed.resume()
             self._check_lost()
             if self.ended and self._drained:
                 return failure
             if not busy:
-                yield self._waits()
+                yield from self._waiting()
 
     def giving(self) -> Iterator[Giving]:
         """Yield what there is for the reader."""
@@ -279,7 +291,8 @@ class ClusterCore:
     @property
     def _wants_more(self) -> bool:
         """Whether to make the next chunk."""
-        if self.ended or self._lost or self._stale or not self.has_room:
+        blocked = self._lost or self._stale or self.postponed.hold is not None
+        if self.ended or blocked or not self.has_room:
             return False
         home = self._nodes[self._home]
         nodes = [node for node in self._nodes if node is not home] or [home]
@@ -321,17 +334,28 @@ class ClusterCore:
         """Connect to the nodes that have something to do and no connection yet."""
         for each in self._redirects.nodes.values():
             each.flush()
-        nodes = [node for node in self._all if node.stream is None and not node.idle]
-        if nodes:
-            opened = partial(self.server.open_nodes, [n.server for n in nodes], self.timeout)
-            with self._reporting():
-                connections = yield Blocking(opened, late=close_all_late)
-            for node, connection in zip(nodes, connections, strict=True):
-                node.attach(connection)
-            self._report.connections += len(nodes)
+        for node in self._all:
+            if node.stream is None and not node.idle and node.may_send:
+                yield from self._open_one(node)
         if self._redirects.pause:
             self._redirects.pause = False
-            yield Blocking(partial(time.sleep, PAUSE_S))
+            yield from sleeping(PAUSE_S)
+
+    def _open_one(self, node: NodeCore) -> Steps[None]:
+        # A frozen node never answers, while commands wait that could go to another one.
+        timeout = (
+            self.timeout if self.postponed.hold is None else min(self.timeout or REOPEN_S, REOPEN_S)
+        )
+        opening = partial(self.server.open_nodes, [node.server], timeout)
+        try:
+            with self._reporting():
+                [connection] = yield Blocking(opening, late=close_all_late)
+            node.attach(connection)
+            self._report.connections += 1
+        except (TransportError, CommandError) as error:
+            if not self._follows:
+                raise
+            self._part_with(node, str(error.args[0]))
 
     def _step(self) -> bool:
         """Send and receive what is possible now; return whether replies have arrived."""
@@ -353,7 +377,17 @@ class ClusterCore:
         try:
             node.step()
         except LostConnection:
-            self._lose(node)
+            node.over = True
+            with suppress(LostConnection):  # it gets last words then
+                node.collect()
+            assert node.stream is not None
+            if self._follows and not node.lost_for_good():
+                self._part_with(node, f"lost the connection to {node.server}: {node.stream.lost}")
+            else:
+                self._lose(node)
+
+    def _part_with(self, node: NodeCore, words: str) -> None:
+        self._recovery.part_with(node, words, self._node(type(node), node.server, None).reader)
 
     def _lose(self, node: NodeCore) -> None:
         node.over = True
@@ -372,16 +406,15 @@ class ClusterCore:
                 self._lost = node
                 raise LostConnection
 
-    def _waits(self) -> Waits:
-        """Return what to wait for; restart the timeout of connections that expect nothing."""
-        waits = []
-        for node in self._all:
-            if node.stream is None or node.idle or node.is_full or not node.expects:
-                node.touch()
-            else:
-                waits.append((node.stream, node.wait()))
-        assert waits, "the node that has the next reply neither sends nor receives"
-        return waits
+    def _waiting(self) -> Steps[None]:
+        """Wait for replies; or if there are none to come, send again what was postponed."""
+        waits = waits_of(self._all)
+        if not waits:
+            assert self.postponed, "the next reply is not under way"
+            with self._reporting():
+                yield from self._recovery.sending(self._all)
+        elif not (self._follows and (yield from self._recovery.checking(waits, self._all))):
+            yield [(node.stream, wait) for node, wait in waits.items() if node.stream is not None]
 
     def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:
         """Read the slots anew, once all commands are answered, and use the nodes that are new.
@@ -392,16 +425,14 @@ class ClusterCore:
         failure = yield from self._add_next(chunks, ready=True)
         if self.ended or not self._drained:
             return failure
-        nodes = [node for node in self._all if node.stream is not None and not node.over]
-        nodes.sort(key=lambda node: node.moved, reverse=True)
-        servers = [node.server for node in nodes]
-        with self._reporting():
-            topology = yield Blocking(partial(topology_from, servers, self.timeout))
+        topology = yield from self._recovery.looking(self._all)
+        if topology is None:
+            raise TransportError(self._recovery.words, self.report)
         for address in topology.nodes:
             if address not in self._addresses:
                 [server] = self.server.nodes_of([address], 1)
                 self._addresses.append(address)
-                self._nodes.append(self._node(NodeCore, server))
+                self._nodes.append(self._node(NodeCore, server, address))
         if len(self._nodes) > MOST_LANES:
             raise TransportError(f"the cluster named more than {MOST_LANES:,} nodes", self.report)
         lanes: list[int] = topology.lanes(self._addresses, 1)
@@ -409,7 +440,6 @@ class ClusterCore:
         # A node without slots may be shut down.
         for number in set(range(len(self._nodes))) - {*lanes, self._home}:
             self._addresses[number] = None
-            self._received += self._nodes[number].received
             self._nodes[number].detach()
         self._redirects.moved = False
         return None

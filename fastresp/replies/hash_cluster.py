@@ -47,8 +47,8 @@ class HashCluster(ClusterCore):
         super().__init__(core, *others, follows=follows)
         self._raising = False  # giving() does
 
-    def _node(self, kind: type[NodeCore], server: Server) -> Any:
-        node = super()._node(kind, server)
+    def _node(self, kind: type[NodeCore], server: Server, address: tuple[str, int] | None) -> Any:
+        node = super()._node(kind, server, address)
         node.reader = node.sink = RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
         return node
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import bisect
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..outcome.errors import CommandError
+from ..outcome.errors import CommandError, ProtocolError, TransportError
 from ..outcome.report import Report
+from ..resp.repeatable import may_ask_again
+from ..resp.split import arguments
 from ..server.settings import Server
 from ..transports.connection import LostConnection
 from ..transports.resend import Refused, Resent
-from ..transports.window import Sending
-from .reply_core import ReplyCore, undecodable
+from ..transports.stream import Wait
+from ..transports.window import Sending, Window
+from .postponed import Postponed
+from .reply_core import FIRST_IN_FLIGHT, ReplyCore, undecodable
 
-__all__ = ["Arrived", "NodeCore", "Nodes"]
+__all__ = ["Arrived", "NodeCore", "NodeWindow", "Nodes", "waits_of"]
 
 
 class Nodes(Protocol):
@@ -24,6 +29,7 @@ class Nodes(Protocol):
     next: int
     waiting: dict[int, Any]
     keeps_commands: bool
+    postponed: Postponed
 
     @property
     def report(self) -> Report: ...
@@ -47,6 +53,44 @@ class Arrived(NamedTuple):
     chunks: Sequence[Sending]
 
 
+class NodeWindow(Window):
+    """A window whose commands can be sent again over another connection.
+
+    Attributes:
+        unwritten: bytes that count as sent, but were not.
+    """
+
+    unwritten = 0
+
+    def unanswered(self) -> Iterator[Refused]:
+        """Yield the commands that were not answered; ``tries`` is 0 for those that have not run."""
+        for held in self._held:
+            sent = held.whole
+            first = max(self.acknowledged - held.first_reply, 0)
+            for at in range(first, len(held.chunk.ends)):
+                place = held.source_index(at)
+                if place >= 0:
+                    again = isinstance(held, Resent) and held.refused[at].tries
+                    tries = int(at < sent or again)
+                    yield Refused(held.row(at), place, held.command(at, at), tries)
+
+    def abandon(self) -> None:
+        """Count all commands as sent and answered: they are sent again over other connections."""
+        for held in self._held:
+            rest = held.size - held.at
+            self.unwritten += rest
+            held.written.append(rest)
+        self.acknowledge(self.made)
+
+    def before(self, place: int) -> int:
+        """Return how many replies are due for the commands before a place."""
+        for held in self._held:
+            places = places_of(held, 0, len(held.chunk.ends))
+            if places[-1] >= place:
+                return held.first_reply + bisect.bisect_left(places, place)
+        return self.made
+
+
 class NodeCore(ReplyCore):
     """A connection to a node, whose replies are yielded together with those of other nodes.
 
@@ -59,14 +103,21 @@ class NodeCore(ReplyCore):
         settings: the others of ReplyCore.
 
     Attributes:
+        address: of the node, as the cluster names it; None if that is unknown.
         over: whether nothing more is read: the connection is lost, or a reply can't be decoded.
         held_bytes: bytes of the replies that arrived and are not yielded yet.
     """
 
+    window: NodeWindow
+    address: tuple[str, int] | None = None
+
     def __init__(self, nodes: Nodes, server: Server, **settings: Any) -> None:
         super().__init__(server, **settings)
+        self.window = NodeWindow()
         self._nodes = nodes
         self.over = False
+        self._before = 0  # bytes received over former connections
+        self._doubtful: Refused | None = None
         self.held_bytes = 0
         self._held = 0  # how many these are
         self._arrived: deque[Arrived] = deque()
@@ -77,9 +128,20 @@ class NodeCore(ReplyCore):
         return self._nodes.report
 
     @property
+    def received(self) -> int:
+        return self._before + super().received
+
+    def detach(self) -> None:
+        stream = self.stream
+        super().detach()
+        if stream is not None:
+            self._before += stream.received
+
+    @property
     def sent_bytes(self) -> int:
         """Bytes sent so far."""
-        return self.window.totals()[2] + self._again.totals()[2]
+        window = self.window
+        return window.totals()[2] - window.unwritten + self._again.totals()[2]
 
     @property
     def idle(self) -> bool:
@@ -101,9 +163,61 @@ class NodeCore(ReplyCore):
         return self.held_bytes > self.reply_bytes
 
     def room(self) -> int | None:
+        window, hold = self.window, self._nodes.postponed.hold
         if self._behind:
-            return self.window.begun
-        return self.window.acknowledged + max(self._most - self._held, 0)
+            return window.begun
+        room = window.acknowledged + max(self._most - self._held, 0)
+        if hold is not None:
+            # What follows a command that waits must not overtake it.
+            room = max(min(room, window.before(hold)), window.begun)
+        return room
+
+    @property
+    def may_send(self) -> bool:
+        """Whether a connection would be used at once."""
+        room = self.room()
+        return room is None or room > self.window.sent
+
+    # When the connection is lost
+
+    def left(self) -> list[Refused]:
+        """Return the commands that were not answered."""
+        return [*self.window.unanswered()]
+
+    def lost_for_good(self) -> bool:
+        """Return whether what was not answered can't be sent again.
+
+        The node closed the connection because of a command, or sent invalid replies; or a command
+        may have run, and must not run twice.
+        """
+        cause = None if self.stream is None else self.stream.lost
+        if isinstance(cause, ProtocolError) or self.last_words or self._behind:
+            return True
+        doubtful = [each for each in self.left() if each.tries]
+        if may_ask_again([each.command for each in doubtful]):
+            return False
+        alone = (each for each in doubtful if not may_ask_again([each.command]))
+        self._doubtful = next(alone, doubtful[0])
+        return True
+
+    def renew(self, reader: Any) -> None:
+        """Close the connection, and forget its commands, for a new connection."""
+        self.detach()
+        self.window.abandon()
+        self.reader = self.sink = reader
+        self.over = False
+        self._most, self._average = FIRST_IN_FLIGHT, 1.0
+
+    def loss(self) -> TransportError:
+        error, doubtful = super().loss(), self._doubtful
+        if doubtful is None:
+            return error
+        name = arguments(doubtful.command)[0].decode(errors="replace")
+        return TransportError(
+            f"{error.args[0]}; the {name} of row {doubtful.row:,} may have run, so it is not sent "
+            "again",
+            error.report,
+        )
 
     def has(self, place: int) -> bool:
         """Return whether the command at this place is the first that is not answered."""
@@ -158,7 +272,7 @@ class NodeCore(ReplyCore):
             stop = min(start + len(replies) - at, len(held.chunk.ends))
             places = places_of(held, start, stop)
             some = replies[at : at + stop - start]
-            if CommandError in set(map(type, some)):
+            if self._nodes.postponed.hold is not None or CommandError in set(map(type, some)):
                 self._put_with_errors(first + at, places, some)
             else:
                 self._nodes.waiting.update(zip(places, some, strict=True))
@@ -191,6 +305,9 @@ class NodeCore(ReplyCore):
                 if self._nodes.redirect(self, refused, reply.text):
                     continue
                 reply = self._located(index, reply)
+            elif self._nodes.postponed.hold is not None and place > self._nodes.postponed.hold:
+                rows, command = self.window.command(index)
+                self._nodes.postponed.ran(Refused(rows.start, place, command, 1))
             self._nodes.waiting[place] = reply
 
     def release(self, place: int) -> None:
@@ -211,3 +328,14 @@ def places_of(held: Sending, start: int, stop: int) -> Sequence[int]:
         first = held.source_index(start)
         return range(first, first + stop - start)
     return places[start:stop]
+
+
+def waits_of(nodes: Iterable[NodeCore]) -> dict[NodeCore, Wait]:
+    """Return what nodes wait for; restart the timeout of those that expect nothing."""
+    waits = {}
+    for node in nodes:
+        if node.stream is None or node.idle or node.is_full or not node.expects:
+            node.touch()
+        else:
+            waits[node] = node.wait()
+    return waits

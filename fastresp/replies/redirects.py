@@ -13,20 +13,22 @@ from ..server.cluster import MOST_NODES, Redirect
 from ..server.failure import asking_refused
 from ..server.settings import Server
 from ..transports.resend import Refused, Resent
-from ..transports.window import Window
-from .node_core import Arrived, NodeCore, Nodes
+from ..transports.retries import MOST_S
+from .node_core import Arrived, NodeCore, Nodes, NodeWindow
+from .postponed import Postponed
 
-__all__ = ["RedirectCore", "Redirects"]
+__all__ = ["HOME", "RedirectCore", "Redirects"]
+
+# The name of the node that the caller passed: commands without a key go there.
+HOME = ("", 0)
 
 # Lets a node run the next command on a slot that is being moved to it.
 ASKING = Refused(-1, -1, pack("ASKING"), 0)
 # From this many redirections of a command on, wait before it is sent again.
 MANY = 3
-# How long a command may be redirected, if the caller sets no timeout.
-MOVING_S = 30.0
 
 
-class RedirectWindow(Window):
+class RedirectWindow(NodeWindow):
     """A window of commands that are sent again: they are in no chunk of the source."""
 
     def put(self, commands: list[Refused]) -> None:
@@ -37,9 +39,9 @@ class RedirectWindow(Window):
 
     @property
     def waiting(self) -> int:
-        """Commands that were not sent yet, without ASKING."""
+        """Commands that were not sent yet, over any connection, without ASKING."""
         held = (each for each in self._held if isinstance(each, Resent))
-        return sum(command.place >= 0 for each in held for command in each.refused[each.whole :])
+        return sum(is_new(command) for each in held for command in each.refused[each.whole :])
 
 
 class RedirectCore(NodeCore):
@@ -59,8 +61,8 @@ class RedirectCore(NodeCore):
 
     @property
     def waiting(self) -> int:
-        """Commands that were not sent yet."""
-        return self.window.waiting + sum(each.place >= 0 for each in self._queue)
+        """Commands that were not sent yet, over any connection."""
+        return self.window.waiting + sum(map(is_new, self._queue))
 
     @property
     def is_full(self) -> bool:
@@ -76,6 +78,13 @@ class RedirectCore(NodeCore):
         """Accept a command, to be sent after those before."""
         self._queue += [ASKING, command] if asks else [command]
         self.expected[command.place] = slot
+
+    def left(self) -> list[Refused]:
+        return super().left() + [each for each in self._queue if each.place >= 0]
+
+    def renew(self, reader: Any) -> None:
+        super().renew(reader)
+        self.expected, self._queue = {}, []
 
     def flush(self) -> None:
         """Let the next step send what was put."""
@@ -100,6 +109,8 @@ class RedirectCore(NodeCore):
                 if self._nodes.redirect(self, command, reply.text):
                     continue
                 reply = self._located(index, reply)
+            else:
+                self._nodes.postponed.ran(command)
             self._nodes.settle(slot, command.place)
             self._nodes.waiting[command.place] = reply
             last = max(last, command.place)
@@ -108,27 +119,33 @@ class RedirectCore(NodeCore):
         self.hold(Arrived(last, len(replies), size, chunks))
 
 
+def is_new(command: Refused) -> bool:
+    """Return whether a command was never sent, and is not ASKING."""
+    return command.place >= 0 and not command.tries
+
+
 class Pending(NamedTuple):
     """A redirected command that is not answered.
 
     Attributes:
-        origin: the node that redirected it first.
+        origin: the node that redirected it first; None if it may be redirected back there, as no
+            other command can overtake it, or Postponed looks after that.
         node: where it was sent to.
         since: when it was redirected first.
         times: how often it was redirected.
     """
 
-    origin: tuple[str, int]
+    origin: tuple[str, int] | None
     node: RedirectCore
     since: float
     times: int
 
 
 class Redirects:
-    """The redirected commands of all nodes.
+    """The commands that are sent again: nodes redirected or postponed them, or were lost.
 
     Those of a slot stay in order: one that comes later follows the one before to the same node,
-    which redirects both, or neither.
+    which redirects both, or neither. If the one before waits, it waits, too.
 
     Args:
         timeout: seconds for which a command may be redirected again and again.
@@ -136,6 +153,7 @@ class Redirects:
 
     Attributes:
         nodes: the connections.
+        postponed: the commands that wait.
         moved: whether a slot has moved since the caller set this to False.
         pause: whether to wait before commands are sent again, as some were redirected many times.
     """
@@ -144,36 +162,72 @@ class Redirects:
         self, timeout: float | None, connect: Callable[[tuple[str, int]], RedirectCore]
     ) -> None:
         self.nodes: dict[tuple[str, int], RedirectCore] = {}
+        self.postponed = Postponed(timeout)
         self.moved = self.pause = False
-        self._timeout = timeout or MOVING_S
+        self._timeout = timeout or MOST_S
         self._connect = connect
         self._pending: dict[int, dict[int, Pending]] = {}
+        self._slots: dict[int, int] = {}  # of these, by their place
 
-    def put(self, command: Refused, origin: tuple[str, int], words: str, to: Redirect) -> None:
+    @property
+    def unanswered(self) -> int:
+        """How many commands were redirected or postponed, and are not answered."""
+        return sum(len(node.expected) for node in self.nodes.values()) + self.postponed.count
+
+    @property
+    def unsent(self) -> int:
+        """How many of these have not run."""
+        return sum(node.waiting for node in self.nodes.values()) + self.postponed.unsent
+
+    def put(
+        self, command: Refused, origin: tuple[str, int] | None, words: str, to: Redirect
+    ) -> None:
         """Send a command again.
 
         Args:
             command: the command.
-            origin: the node that redirects it.
+            origin: the node that redirects it; None if it may be redirected back there.
             words: the error reply.
             to: what it says.
 
         Raises:
             TransportError: it was redirected for too long, back, or to too many nodes.
         """
+        self.moved = self.moved or not to.asks
+        before = self._pending.get(self._slots.get(command.place, to.slot), {}).get(command.place)
+        if self.postponed.has(to.slot):
+            self.postpone(command, to.slot, words)
+            return
         pending = self._pending.setdefault(to.slot, {})
-        before = pending.get(command.place)
         if before is not None:
             self._check(before, words, to)
             now = before._replace(node=self._node(to.node), times=before.times + 1)
+            if command.place not in pending:  # its keys were not known
+                self._forget(command.place)
         else:
             # Behind those of the slot that are under way, wherever they are.
             last = next(reversed(pending.values())).node if pending else self._node(to.node)
             now = Pending(origin, last, time.monotonic(), 1)
         pending[command.place] = now
+        self._slots[command.place] = to.slot
         now.node.put(command, to.slot, asks=to.asks)
-        self.moved = self.moved or not to.asks
         self.pause = self.pause or now.times >= MANY
+
+    def postpone(self, command: Refused, slot: int, words: str) -> None:
+        """Let a command wait; arguments as for ``Postponed.add()``."""
+        self._forget(command.place)
+        self.postponed.add(command, slot, words)
+
+    def send(self, command: Refused, slot: int, node: tuple[str, int]) -> None:
+        """Send a command that waited to a node.
+
+        Raises:
+            TransportError: these are too many nodes.
+        """
+        pending = Pending(None, self._node(node), time.monotonic(), 0)
+        self._pending.setdefault(slot, {})[command.place] = pending
+        self._slots[command.place] = slot
+        pending.node.put(command, slot, asks=False)
 
     def _check(self, pending: Pending, words: str, to: Redirect) -> None:
         """Check a command that is redirected again."""
@@ -190,11 +244,18 @@ class Redirects:
             )
 
     def settle(self, slot: int, place: int) -> None:
-        """Note that a command was answered."""
-        pending = self._pending[slot]
-        del pending[place]
-        if not pending:
-            del self._pending[slot]
+        """Note that a redirected command was answered."""
+        self._forget(place)
+        self.postponed.answered(place, slot)
+
+    def _forget(self, place: int) -> None:
+        """Forget where a command was sent."""
+        slot = self._slots.pop(place, None)
+        if slot is not None:
+            pending = self._pending[slot]
+            del pending[place]
+            if not pending:
+                del self._pending[slot]
 
     def _node(self, node: tuple[str, int]) -> RedirectCore:
         if node not in self.nodes:

@@ -6,12 +6,30 @@ from collections.abc import Sequence
 
 from .split import arguments
 
-__all__ = ["NAMES", "may_repeat"]
+__all__ = ["NAMES", "READS", "may_ask_again", "may_repeat", "only_reads"]
 
 # Only commands on keys that they name, that write what their arguments say. RENAME, COPY or
 # SUNIONSTORE read a key that a later command may have changed; LSET and ZREMRANGEBYRANK count
 # places, which other commands shift; XADD with an ID fails the second time.
-NAMES = {
+# Commands that change nothing. Source: the flag "readonly" of COMMAND, and the modules' pages; PING
+# and ECHO change nothing either.
+READS = frozenset(
+    """
+    PING ECHO GET MGET STRLEN GETRANGE SUBSTR LCS GETBIT BITCOUNT BITPOS BITFIELD_RO EXISTS TYPE
+    TTL PTTL EXPIRETIME PEXPIRETIME DUMP OBJECT KEYS SCAN RANDOMKEY DBSIZE SORT_RO HGET HMGET
+    HGETALL HKEYS HVALS HLEN HEXISTS HSTRLEN HRANDFIELD HSCAN HTTL HPTTL HEXPIRETIME HPEXPIRETIME
+    LRANGE LLEN LINDEX LPOS SCARD SMEMBERS SISMEMBER SMISMEMBER SRANDMEMBER SSCAN SINTER SUNION
+    SDIFF SINTERCARD ZCARD ZCOUNT ZLEXCOUNT ZRANGE ZREVRANGE ZRANGEBYSCORE ZREVRANGEBYSCORE
+    ZRANGEBYLEX ZREVRANGEBYLEX ZRANK ZREVRANK ZSCORE ZMSCORE ZRANDMEMBER ZSCAN ZINTER ZUNION ZDIFF
+    ZINTERCARD GEOPOS GEODIST GEOHASH GEOSEARCH GEORADIUS_RO GEORADIUSBYMEMBER_RO PFCOUNT XLEN
+    XRANGE XREVRANGE XREAD XPENDING XINFO EVAL_RO EVALSHA_RO FCALL_RO JSON.GET JSON.MGET JSON.TYPE
+    JSON.STRLEN JSON.ARRLEN JSON.ARRINDEX JSON.OBJLEN JSON.OBJKEYS JSON.RESP BF.EXISTS BF.MEXISTS
+    BF.INFO BF.CARD CF.EXISTS CF.MEXISTS CF.COUNT CMS.QUERY TOPK.QUERY TOPK.LIST TDIGEST.QUANTILE
+    TS.GET TS.RANGE TS.REVRANGE TS.INFO VSIM VCARD VDIM VEMB VGETATTR VINFO VLINKS VRANDMEMBER
+    VISMEMBER
+    """.split()  # noqa: SIM905
+)
+NAMES = dict.fromkeys(READS, "nothing") | {
     name: kind
     for kind, names in {
         # Afterwards the key exists, or does not, whatever was there.
@@ -29,10 +47,7 @@ NAMES = {
             """,
         # Does what depends on what is there.
         "condition": "SETNX HSETNX GETEX JSON.MERGE VSETATTR",
-        "nothing": """
-            SCRIPT FUNCTION PING ECHO GET HGET HMGET HGETALL EXISTS TOUCH TYPE TTL PTTL STRLEN HLEN
-            LLEN SCARD ZCARD XLEN
-            """,
+        "nothing": "SCRIPT FUNCTION TOUCH",
     }.items()
     for name in names.split()
 }
@@ -46,6 +61,8 @@ ONLY_WITH = {"RESTORE": b"REPLACE", "FUNCTION": b"REPLACE"}
 STEPS = {"MSET": 2, "JSON.MSET": 3, "DEL": 1, "UNLINK": 1, "TOUCH": 1, "EXISTS": 1}
 # How many arguments to look at for these.
 MOST_OPTIONS = 10
+# Commands whose reply is what was there before: after the second run that is lost.
+FETCHING = frozenset({"GETSET", "GETDEL"})
 
 
 def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
@@ -65,6 +82,28 @@ def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
                 of_keys.setdefault(key, []).append((kind, options))
     wrong = {key for key, commands in of_keys.items() if not is_as_once(commands)}
     return [all(kind and wrong.isdisjoint(keys) for kind, _, keys in unit) for unit in looked_at]
+
+
+def may_ask_again(commands: Sequence[bytes]) -> bool:
+    """Return whether commands may be sent again whose replies were lost.
+
+    As for ``may_repeat()``, and no reply may be what only the first run can say: GETDEL returns
+    the value that it deletes, and SETNX whether there was none.
+    """
+    return all(may_repeat([[each] for each in commands])) and not any(map(_finds_out, commands))
+
+
+def _finds_out(command: bytes) -> bool:
+    """Return whether a command returns what it replaces, or writes only on a condition."""
+    kind, (first, *_), _ = look_at(command)
+    if first.decode(errors="replace") in FETCHING or kind == "condition":
+        return True
+    return first == b"SET" and b"GET" in [word.upper() for word in arguments(command)[3:]]
+
+
+def only_reads(command: bytes) -> bool:
+    """Return whether a command changes nothing."""
+    return arguments(command)[0].upper().decode(errors="replace") in READS
 
 
 def look_at(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:

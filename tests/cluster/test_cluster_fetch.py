@@ -213,7 +213,7 @@ def test_node_that_fails(fetch: Fetch, pattern: bool) -> None:
         if pattern:
             cluster.nodes[1].process.kill()
         with pytest.raises(fastresp.TransportError, match=f"127.0.0.1:{cluster.ports[1]}"):
-            fetch("user:*" if pattern else keys(), FIELDS, server=cluster.url)
+            fetch("user:*" if pattern else keys(), FIELDS, server=cluster.url, timeout=2.0)
 
 
 def moving(cluster: LocalCluster, key: str) -> None:

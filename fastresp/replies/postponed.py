@@ -1,0 +1,209 @@
+"""Commands of a cluster that wait: a node refused them for a while, or was lost."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+
+from ..outcome.errors import TransportError
+from ..resp.repeatable import only_reads
+from ..resp.slots import keys_of
+from ..resp.split import CommandSplitter
+from ..transports.nodes import LOOK_S
+from ..transports.resend import Refused
+from ..transports.retries import LATER, MOST_S, PAUSE_S, ranges
+
+__all__ = ["SOON", "Postponed"]
+
+# What says that a node did not run a command, but may do so soon.
+SOON = tuple(each.decode() for each in LATER)
+
+
+class Postponed:
+    """Keeps commands until they may be sent again, and their order.
+
+    Later commands are held back meanwhile. If one in flight ran that has a key of an earlier one,
+    the earlier one is not sent again, as that would overtake it.
+
+    Args:
+        timeout: seconds for which commands may wait without progress; None for 30.
+
+    Attributes:
+        words: the last error reply, or why no node could be asked.
+        lost: which node was lost, for messages; empty if none was.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self.words = self.lost = ""
+        self._timeout = timeout or MOST_S
+        # By slot and place; -1 is the slot of commands without a key.
+        self._waiting: dict[int, dict[int, Refused]] = {}
+        # Why each was not answered last, by its place.
+        self._words: dict[int, str] = {}
+        # The keys of each that was not answered, also if it is under way again, by its place.
+        self._keys: dict[int, tuple[bytes, ...]] = {}
+        # The places of these by key, and whether each writes.
+        self._noted: dict[bytes, dict[int, bool]] = {}
+        self._places: list[int] = []  # a heap of these places, and of others that were answered
+        # Slots whose first command was answered, so that the others may follow at once.
+        self._served: set[int] = set()
+        self._overtaken: set[int] = set()
+        self._first, self._stuck, self._resumed = -1, 0.0, 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def hold(self) -> int | None:
+        """The place of the first command that was postponed and not answered; None for none."""
+        places = self._places
+        while places and places[0] not in self._keys:
+            heapq.heappop(places)
+        return places[0] if places else None
+
+    @property
+    def count(self) -> int:
+        """How many commands wait."""
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def unsent(self) -> int:
+        """How many of these have not run."""
+        return sum(not each.tries for some in self._waiting.values() for each in some.values())
+
+    def has(self, slot: int) -> bool:
+        """Return whether commands of a slot wait."""
+        return slot in self._waiting
+
+    def add(self, command: Refused, slot: int, words: str) -> None:
+        """Let a command wait.
+
+        Args:
+            command: the command.
+            slot: its slot; -1 if it has no key.
+            words: why it was not answered.
+        """
+        if not self._keys:
+            self._resumed = time.monotonic()
+        self._waiting.setdefault(slot, {})[command.place] = command
+        self._served.discard(slot)
+        self.words = self._words[command.place] = words
+        if command.place not in self._keys:
+            self._keys[command.place] = keys = _keys_of(command.command)
+            heapq.heappush(self._places, command.place)
+            writes = not only_reads(command.command)
+            for key in keys:
+                self._noted.setdefault(key, {})[command.place] = writes
+
+    def answered(self, place: int, slot: int) -> None:
+        """Note that a command was answered."""
+        self._words.pop(place, None)
+        self._overtaken.discard(place)
+        for key in self._keys.pop(place, ()):
+            noted = self._noted[key]
+            noted.pop(place, None)
+            if not noted:
+                del self._noted[key]
+        if slot in self._waiting:
+            self._served.add(slot)
+        if not self._keys:
+            self.lost = ""
+
+    def ran(self, command: Refused) -> None:
+        """Note that a command ran, or may have, while others were postponed."""
+        writes = None
+        for key in _keys_of(command.command):
+            for place, wrote in self._noted.get(key, {}).items():
+                if place >= command.place:
+                    continue
+                if writes is None:
+                    writes = not only_reads(command.command)
+                if wrote or writes:
+                    self._overtaken.add(place)
+
+    def overtaken(self) -> list[tuple[int, Refused, str]]:
+        """Return commands that can't be sent again, with their slots and error replies.
+
+        Raises:
+            TransportError: one of them has none, as its node was lost.
+        """
+        found = []
+        for slot, waiting in [*self._waiting.items()]:
+            for place in sorted(self._overtaken.intersection(waiting)):
+                command, words = waiting[place], self._words[place]
+                if not words.startswith(SOON):
+                    raise TransportError(
+                        "while a slot of the cluster was moved, a command of it was refused, but a "
+                        f"later one of the same key ran; the command of row {command.row:,} can't "
+                        "be sent again without overtaking it"
+                    )
+                del waiting[place]
+                found.append((slot, command, words))
+            if not waiting:
+                del self._waiting[slot]
+        return found
+
+    def resume(self) -> None:
+        """Do not count the time until now as waiting: the caller used it."""
+        self._resumed = time.monotonic()
+
+    def pause(self) -> float:
+        """Return how many seconds to wait before commands are sent again.
+
+        Raises:
+            TransportError: the first of them waits for too long.
+        """
+        first = min(min(some) for some in self._waiting.values())
+        row = next(some[first].row for some in self._waiting.values() if first in some)
+        now = time.monotonic()
+        if first != self._first:
+            self._first, self._stuck, self._resumed = first, 0.0, now
+            return 0.0
+        self._stuck += now - self._resumed
+        self._resumed = now
+        if self._stuck > self._timeout:
+            raise TransportError(self._overdue(row))
+        return LOOK_S if self.lost else PAUSE_S
+
+    def _overdue(self, row: int) -> str:
+        """Return the message for commands that wait for too long."""
+        known = sorted(slot for slot in self._waiting if slot >= 0)
+        slots = f" slots {ranges(known)}" if known else " commands without a key"
+        if self.lost:
+            return (
+                f"{self.lost}; no node serves{slots} after {self._timeout:g} s, the first command "
+                f"that waits is of row {row:,}: {self.words}"
+            )
+        return (
+            f"commands{' of' if known else ''}{slots if known else ''} were refused for "
+            f"{self._timeout:g} s, the first of row {row:,}; the last reply was: {self.words} "
+            "(check the cluster with redis-cli --cluster check)"
+        )
+
+    def portion(self, owner: Callable[[int], object]) -> list[tuple[int, Refused]]:
+        """Return the commands to send now, with their slots; the others wait.
+
+        Those of slots that have no owner wait, too.
+
+        A node may accept commands of a slot at any moment: of two, it could refuse the first and
+        run the second. So only the first is sent, and if it was answered the others.
+        """
+        found = []
+        for slot, waiting in [*self._waiting.items()]:
+            if owner(slot) is None:
+                continue
+            places = sorted(waiting)
+            for place in places if slot in self._served else places[:1]:
+                found.append((slot, waiting.pop(place)))
+            if not waiting:
+                del self._waiting[slot]
+        self._served.clear()
+        return found
+
+
+def _keys_of(command: bytes) -> tuple[bytes, ...]:
+    chunk = CommandSplitter().feed(command)
+    assert chunk is not None
+    [keys] = keys_of(chunk)
+    return keys

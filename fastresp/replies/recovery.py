@@ -1,0 +1,173 @@
+"""Keep reading from a cluster while its nodes die, take over, or refuse commands for a while."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from ..outcome.errors import CommandError, TransportError
+from ..resp.slots import Rules
+from ..resp.split import arguments
+from ..server.answers import Answers
+from ..server.cluster import Topology
+from ..server.settings import Server, topology_from
+from ..transports.driver import Blocking, Steps
+from ..transports.lanes import STALLED_S
+from ..transports.nodes import LOOK_MOST_S, LOOKS_APART, MOST_ASKED, MOST_KNOWN, REOPEN_S
+from ..transports.resend import Refused
+from .node_core import NodeCore
+from .redirects import HOME, Redirects
+
+__all__ = ["Recovery", "sleeping"]
+
+
+class Recovery:
+    """Sends commands again whose nodes postponed them, or were lost.
+
+    Args:
+        server: as the user gave it.
+        answers: of the node that was asked for the others.
+        redirects: of the reading.
+        replies: those that arrived, by the place of their command in the source.
+
+    Attributes:
+        words: why the last look for the nodes failed.
+    """
+
+    def __init__(
+        self, server: Server, answers: Answers, redirects: Redirects, replies: dict[int, Any]
+    ) -> None:
+        self.words = ""
+        self._server = server
+        self._redirects = redirects
+        self._replies = replies
+        self._rules = Rules(answers.positions)
+        # Nodes that may be asked for the others: replicas, too.
+        self._known: list[tuple[str, int]] = []
+        self._look_at = 0.0
+        self._one = answers.topology is None  # only one node was asked
+        if answers.topology is not None:
+            self._know(answers.topology)
+
+    def _know(self, topology: Topology) -> None:
+        known = [*topology.nodes, *topology.replicas, *self._known]
+        self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
+
+    def postpone(self, command: Refused, words: str) -> None:
+        """Let a command wait that was not answered; ``words`` say why."""
+        slot = max(self._rules.slot(command.command), -1)
+        self._redirects.postpone(command, slot, words)
+
+    def part_with(self, node: NodeCore, words: str, reader: Any) -> None:
+        """Let what a node did not answer wait, until it is back or another one has its slots.
+
+        Args:
+            node: the node; a new connection may be opened.
+            words: how it was lost.
+            reader: for the new connection.
+        """
+        self._redirects.postponed.lost = self._redirects.postponed.lost or words
+        self._redirects.moved = True
+        for command in node.left():
+            self.postpone(command, words)
+        node.renew(reader)
+
+    def looking(self, nodes: Iterable[NodeCore]) -> Steps[Topology | None]:
+        """Return the topology; None if no node knows it.
+
+        Args:
+            nodes: all. Those that are connected are asked first, the one last heard of before all.
+        """
+        began = time.monotonic()
+        connected = [node for node in nodes if node.stream is not None and not node.over]
+        connected.sort(key=lambda node: node.heard, reverse=True)
+        # Each that can't be reached costs up to a second.
+        known = random.sample(self._known, min(len(self._known), MOST_ASKED))
+        servers = [node.server for node in connected[:MOST_ASKED]]
+        asked = dict.fromkeys([*servers, *self._server.nodes_of(known, 1), self._server])
+        try:
+            topology: Topology = yield Blocking(
+                partial(topology_from, [*asked], REOPEN_S), late=_nothing
+            )
+        except TransportError as error:
+            self.words = str(error.args[0])
+            return None
+        finally:
+            now = time.monotonic()
+            self._look_at = now + min(max(STALLED_S, LOOKS_APART * (now - began)), LOOK_MOST_S)
+        self._know(topology)
+        return topology
+
+    def sending(self, nodes: Sequence[NodeCore]) -> Steps[None]:
+        """Send commands that wait to the nodes that have their slots now, or wait a moment.
+
+        Args:
+            nodes: all. Everything that they were sent is answered, but for replies that are not
+                read as others wait for earlier ones.
+
+        Raises:
+            TransportError: they wait for too long, or can't be sent in order.
+        """
+        postponed = self._redirects.postponed
+        for node in nodes:
+            for command in node.left() if node.is_full else ():
+                if command.tries:
+                    postponed.ran(command)
+        for slot, command, words in postponed.overtaken():
+            self._replies[command.place] = CommandError(
+                words, index=command.place, row=command.row, arguments=arguments(command.command)
+            )
+            self._redirects.settle(slot, command.place)
+        if not postponed:
+            return
+        yield from sleeping(postponed.pause())
+        topology = yield from self.looking(nodes)
+        if topology is None:
+            postponed.words = self.words
+            if not self._one:
+                return
+        for slot, command in postponed.portion(partial(_owner_of, topology)):
+            owner = _owner_of(topology, slot)
+            assert owner is not None
+            self._redirects.send(command, slot, owner)
+
+    def checking(self, waits: Mapping[NodeCore, Any], nodes: Iterable[NodeCore]) -> Steps[bool]:
+        """Give up nodes that are silent, if others have their slots; return whether it looked.
+
+        Args:
+            waits: the nodes whose replies are waited for.
+            nodes: all.
+        """
+        now = time.monotonic()
+        silent = [node for node in waits if node.address and node.heard < now - STALLED_S]
+        if not silent or now < self._look_at:
+            return False
+        topology = yield from self.looking(nodes)
+        served = [node.address for node in silent] if topology is None else topology.nodes
+        for node in silent:
+            if node.stream is not None and node.address not in served:
+                words = "it does not answer, and another node has its slots"
+                node.stream.give_up(ConnectionError(words))
+        return True
+
+
+def _owner_of(topology: Topology | None, slot: int) -> tuple[str, int] | None:
+    """Return the node to send commands of a slot to; None if there is none."""
+    if topology is None or slot < 0:
+        return HOME
+    node = topology.slots[slot]
+    return None if node < 0 else topology.nodes[node]
+
+
+def sleeping(seconds: float) -> Steps[None]:
+    """Wait for some seconds, if these are more than 0."""
+    if seconds > 0:
+        yield Blocking(partial(time.sleep, seconds), late=_nothing)
+
+
+def _nothing(_: Future[Any]) -> None:
+    """Leave a result that came after a cancellation."""

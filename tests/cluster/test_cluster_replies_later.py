@@ -1,0 +1,233 @@
+"""Commands that a node refuses for a while are sent again: TRYAGAIN, CLUSTERDOWN and LOADING."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from cluster_reading import keys_of
+from local_cluster import LocalCluster
+from moving_lists import KEY, half_moved
+from reading import Execute
+
+import fastresp
+import fastresp.aio
+from fastresp.replies.postponed import Postponed
+from fastresp.server.local_server import LocalServer
+from fastresp.transports.resend import Refused
+
+PAIR = f"{KEY}a", f"{KEY}b"
+
+
+def commands(*others: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Commands of the slot, and others between them."""
+    return [
+        ("SET", PAIR[0], 0),
+        *(("SET", f"k{i}", i) for i in range(50)),
+        ("MSET", PAIR[0], 1, PAIR[1], 1),
+        *others,
+        *(("INCR", f"k{i}") for i in range(50)),
+        ("INCR", f"{KEY}c"),
+        ("INCR", f"{KEY}c"),
+    ]
+
+
+OTHERS = [b"OK"] * 51, [*range(1, 51), 1, 2]
+
+
+def test_keys_at_both_nodes(
+    execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster
+) -> None:
+    """TRYAGAIN is waited for, and no command overtakes another."""
+    cluster_client.set(PAIR[1], 5)
+    with half_moved(cluster, arrived=False) as complete:
+        timer = threading.Timer(0.4, complete)
+        timer.start()
+        # The first key is made at the new node, so that the two are apart.
+        got = execute(commands(), server=cluster.url)
+        timer.join()
+    assert got == [*OTHERS[0], b"OK", *OTHERS[1]]
+    assert cluster_client.mget(*PAIR) == [b"1", b"1"]
+
+
+def test_key_of_a_later_command(
+    execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster
+) -> None:
+    """Both run in their order; or, if only the later one did, the other's reply is TRYAGAIN."""
+    cluster_client.set(PAIR[1], 5)
+    with half_moved(cluster, arrived=False) as complete:
+        timer = threading.Timer(0.4, complete)
+        timer.start()
+        got = execute(commands(("GET", PAIR[0])), server=cluster.url, on_error="collect")
+        timer.join()
+    first = got[51]
+    ran = first == b"OK"
+    assert got == [*OTHERS[0], first, b"%d" % ran, *OTHERS[1]]
+    assert cluster_client.get(PAIR[1]) == (b"1" if ran else b"5")
+    if not ran:
+        assert (first.code, first.index, first.row) == ("TRYAGAIN", 51, 51)
+        assert first.arguments == (b"MSET", PAIR[0].encode(), b"1", PAIR[1].encode(), b"1")
+
+
+@pytest.mark.parametrize("on_error", ["raise", "collect"])
+def test_keys_that_stay_apart(
+    execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster, on_error: str
+) -> None:
+    """After the timeout the error names the slot; the replies before are there."""
+    cluster_client.set(PAIR[1], 5)
+    with half_moved(cluster, arrived=False):
+        words = r"commands of slots [\d,]+ were refused for 1 s, the first of row 51;.*TRYAGAIN"
+        with pytest.raises(fastresp.TransportError, match=words) as caught:
+            execute(commands(), server=cluster.url, timeout=1, on_error=on_error)
+    report = caught.value.report
+    assert report is not None
+    assert report.in_doubt == 0
+    assert report.unsent >= 1
+    assert report.replies >= 51
+
+
+@pytest.mark.parametrize("run", ["sync", "asyncio"])
+def test_execute(cluster: LocalCluster, cluster_client: redis.RedisCluster, run: str) -> None:
+    cluster_client.set(PAIR[1], 5)
+
+    def mget() -> Any:
+        if run == "sync":
+            return fastresp.execute("MGET", *PAIR, server=cluster.url)
+        return asyncio.run(fastresp.aio.execute("MGET", *PAIR, server=cluster.url))
+
+    with half_moved(cluster, arrived=False) as complete:
+        timer = threading.Timer(0.4, complete)
+        timer.start()
+        fastresp.execute("SET", PAIR[0], 1, server=cluster.url)
+        assert mget() == [b"1", b"5"]
+        timer.join()
+
+
+def bring_down(cluster: LocalCluster) -> None:
+    """Kill a node, and wait until the others refuse all commands."""
+    cluster.nodes[2].process.kill()
+    deadline = time.monotonic() + 20
+    while any(cluster.state(client, "cluster_state") == "ok" for client in cluster.clients[:2]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def bring_up(cluster: LocalCluster) -> None:
+    """Let the others run commands on their slots."""
+    for client in cluster.clients[:2]:
+        client.config_set("cluster-require-full-coverage", "no")
+
+
+def test_cluster_that_is_down(execute: Execute) -> None:
+    """CLUSTERDOWN is waited for, up to the timeout; commands that were refused run once."""
+    with LocalCluster() as cluster:
+        keys = [key for number in range(2) for key in keys_of(cluster, number, 20)]
+
+        def source() -> Iterator[str]:
+            for i in range(20_000):
+                if i == 10_000:
+                    bring_down(cluster)
+                    timer = threading.Timer(0.5, bring_up, (cluster,))
+                    timer.start()
+                yield keys[i % len(keys)]
+            timer.join()
+
+        got = execute(source(), "INCR {0}", server=cluster.url)
+        assert got == [1 + i // len(keys) for i in range(20_000)]
+
+
+def test_cluster_that_stays_down(execute: Execute) -> None:
+    with LocalCluster() as cluster:
+        [key] = keys_of(cluster, 0, 1)
+        slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", key)
+        words = rf"slots {slot:,} were refused for 0.5 s, the first of row 0;.*CLUSTERDOWN"
+
+        def source() -> Iterator[str]:
+            bring_down(cluster)
+            yield from [key] * 100
+
+        with pytest.raises(fastresp.TransportError, match=words) as caught:
+            execute(source(), "GET {0}", server=cluster.url, timeout=0.5)
+        report = caught.value.report
+        assert report is not None
+        assert (report.commands, report.replies, report.unsent) == (0, 0, 100)
+        with pytest.raises(fastresp.TransportError, match=words):
+            fastresp.execute("GET", key, server=cluster.url, timeout=0.5)
+
+
+class Loading(LocalCluster):
+    """A cluster whose nodes read data from disk slowly, and answer meanwhile."""
+
+    def _node(self, port: int) -> LocalServer:
+        return LocalServer(
+            "--port", str(port), "--cluster-enabled", "yes", "--enable-debug-command", "yes",
+            "--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024",
+        )  # fmt: skip
+
+
+def test_node_that_loads_its_data(execute: Execute) -> None:
+    """LOADING is waited for."""
+    with Loading() as cluster:
+        keys = [key for number in range(3) for key in keys_of(cluster, number, 100)]
+        fastresp.mass_insert(keys, "SET {0} 7", server=cluster.url)
+        reloading = threading.Thread(
+            target=cluster.clients[1].execute_command, args=("DEBUG", "RELOAD")
+        )
+
+        def source() -> Iterator[str]:
+            for i in range(6_000):
+                if i == 3_000:
+                    reloading.start()
+                    time.sleep(0.1)
+                yield keys[i % len(keys)]
+
+        assert execute(source(), "GET {0}", server=cluster.url) == [b"7"] * 6_000
+        reloading.join()
+
+
+def refused(place: int, *command: Any) -> Refused:
+    return Refused(place, place, fastresp.pack(*command), 0)
+
+
+@pytest.mark.parametrize(
+    ("ran", "words"),
+    [
+        (("GET", "a"), None),
+        (("SET", "b", 1), None),
+        (("SET", "a", 1), "row 3 can't be sent again without overtaking it"),
+    ],
+)
+def test_overtaken_commands(ran: tuple[Any, ...], words: str | None) -> None:
+    """A later command of the same key that ran is noticed, unless both only read."""
+    postponed = Postponed(30.0)
+    postponed.add(refused(3, "GET", "a"), 7, "lost the connection")
+    postponed.ran(refused(2, "SET", "a", 1))
+    postponed.ran(refused(4, *ran))
+    if words is None:
+        assert postponed.overtaken() == []
+        assert postponed.pause() == 0
+        assert postponed.pause() > 0
+    else:
+        with pytest.raises(fastresp.TransportError, match=words):
+            postponed.overtaken()
+
+
+def test_first_of_each_slot_alone() -> None:
+    postponed = Postponed(30.0)
+    for place in (5, 3, 4):
+        postponed.add(refused(place, "GET", place), place % 2, "CLUSTERDOWN")
+    assert postponed.hold == 3
+    assert [command.place for _, command in postponed.portion(lambda slot: slot)] == [3, 4]
+    assert (postponed.count, postponed.hold) == (1, 3)
+    assert postponed.portion(lambda slot: None) == []
+    postponed.answered(3, 1)
+    postponed.answered(4, 0)
+    assert postponed.hold == 5
+    assert [command.place for _, command in postponed.portion(lambda slot: slot)] == [5]
+    postponed.answered(5, 1)
+    assert (postponed.count, postponed.hold, bool(postponed)) == (0, None, False)
