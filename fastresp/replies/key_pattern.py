@@ -1,27 +1,21 @@
-"""Patterns of keys, such as ``"user:{id}"``: parse them, and find their keys with SCAN."""
+"""Patterns of keys, such as ``"user:{id}"``: parse them, and find their keys."""
 
 from __future__ import annotations
 
 import re
-import socket
-from collections import deque
-from collections.abc import Generator, Iterable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
-from ..outcome.errors import CommandError, DecodeError, ProtocolError, TransportError
-from ..outcome.excerpts import shown_reply
+from ..outcome.errors import DecodeError, TransportError
 from ..outcome.messages import Hint, Message
-from ..server.forks import Inherited, is_own
 from ..server.settings import Server
 from .arrow_out import StringBatch
 from .growing_columns import string_column
+from .scan import Scan
 
-__all__ = ["Found", "Pattern", "as_pattern", "is_text", "not_text", "scan_all", "shown_key"]
+__all__ = ["Found", "Pattern", "as_pattern", "is_text", "not_text", "shown_key"]
 
-# COUNT of each SCAN: large enough to hide the round trip.
-SCAN_COUNT = 1000
 # Doubled braces, a placeholder, an unbalanced brace, text.
 PIECES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
 # Special characters in the patterns of SCAN.
@@ -106,24 +100,21 @@ class Found:
     def __init__(self, pattern: Pattern, server: Server, timeout: float | None) -> None:
         self.pattern = pattern
         self._server = server
-        self._timeout = timeout
         self.kept: list[bytes] = []
-        self._connections: list[Any] = []
+        self._scan = Scan(server, timeout)
 
     def pages(self) -> Generator[list[bytes], None, None]:
         """Yield the keys in pages, while the server looks for the next page.
 
         Raises:
-            CommandError, TransportError, TransportTimeout: as ``scan_all()``.
+            CommandError, TransportError, TransportTimeout: as ``Scan.pages()``.
         """
         server, pattern = self._server, self.pattern
         if pattern.single:
             self.kept.append(pattern.glob.encode())
             yield [*self.kept]
             return
-        opened = server.open_primaries(self._timeout)
-        self._connections = [connection for _, connection in opened]
-        with closing(scan_all(opened, pattern.glob, "hash")) as found:
+        with closing(self._scan.pages(pattern.glob, "hash")) as found:
             for page in found:
                 check_keys_of(server, pattern, page)
                 self.kept += page
@@ -131,9 +122,7 @@ class Found:
 
     def disconnect(self) -> None:
         """Interrupt a SCAN that another thread waits for."""
-        for connection in filter(is_own, self._connections):
-            with suppress(OSError, AttributeError):  # it may be closed
-                connection._sock.shutdown(socket.SHUT_RDWR)
+        self._scan.disconnect()
 
     def added(self, batch: StringBatch, *, text: bool) -> StringBatch:
         """Return the batch with the column of keys added in front.
@@ -149,83 +138,6 @@ class Found:
             key = next(key for key in keys if not is_text(key))
             raise not_text(f"key {shown_key(key)}", key, pattern.column) from error
         return StringBatch([pattern.column, *batch.names], [column, *batch.columns])
-
-
-def scan_all(
-    opened: Iterable[tuple[Server, Any]], glob: str, kind: str | None
-) -> Generator[list[bytes], None, None]:
-    """Yield pages of keys of several servers in turn, so that all work at the same time.
-
-    Args:
-        opened: from ``Server.open_primaries()``; all connections are closed at the end.
-        glob, kind: as for ``scan()``.
-
-    Raises:
-        CommandError, TransportError, TransportTimeout: as ``scan()``.
-    """
-    with ExitStack() as stack:
-        for _, connection in opened:
-            stack.callback(connection.disconnect)
-        scans = deque(scan(server, connection, glob, kind) for server, connection in opened)
-        while scans:
-            page = next(scans[0], None)
-            if page is None:
-                scans.popleft()
-            else:
-                yield page
-                scans.rotate(-1)
-
-
-def scan(
-    server: Server, connection: Any, glob: str, kind: str | None
-) -> Generator[list[bytes], None, None]:
-    """Yield pages of keys found with SCAN; the next page is requested ahead.
-
-    Args:
-        server: for error messages.
-        connection: an unused redis-py connection; closed at the end.
-        glob: the pattern.
-        kind: the type of the keys, by its name for TYPE; None for any.
-
-    Raises:
-        CommandError: the server refuses SCAN.
-        TransportError, TransportTimeout: the connection was lost, or the server does not reply.
-    """
-    import redis
-
-    how: tuple[Any, ...] = ("MATCH", glob, "COUNT", SCAN_COUNT)
-    if kind is not None:
-        how += ("TYPE", kind)
-    try:
-        connection.send_command("SCAN", 0, *how)
-        cursor = None
-        while cursor != b"0":
-            if not is_own(connection):
-                raise TransportError(str(Inherited("connection")))
-            cursor, found = _page_of(connection.read_response())
-            if cursor != b"0":
-                connection.send_command("SCAN", cursor, *how)
-            yield found
-    except ProtocolError as error:
-        raise TransportError(f"can't read from the server at {server}: {error.args[0]}") from error
-    except redis.ResponseError as error:
-        raise CommandError(f"SCAN: {error}") from error
-    except (redis.RedisError, OSError) as error:
-        raise server.failure(error) from error
-    finally:
-        connection.disconnect()
-
-
-def _page_of(reply: Any) -> tuple[bytes, list[bytes]]:
-    """Return the cursor and the keys of a reply to SCAN.
-
-    Raises:
-        ProtocolError: the reply has another form.
-    """
-    match reply:
-        case [bytes() as cursor, list() as keys] if all(type(key) is bytes for key in keys):
-            return cursor, keys
-    raise ProtocolError(f"unexpected reply to SCAN: {shown_reply(reply)}", 0)
 
 
 def check_keys_of(server: Server, pattern: Pattern, keys: list[bytes]) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from ..outcome.errors import CommandError, TransportError
-from ..server.settings import Server
+from ..server.cluster import Topology
+from ..server.settings import Server, topology_from
+from ..transports.nodes import LOOK_S, MOST_ASKED, MOST_KNOWN, REOPEN_S
+from ..transports.retries import MOST_S
+from .postponed import SOON
 
 __all__ = ["Rest"]
 
@@ -23,12 +30,14 @@ Node: TypeAlias = tuple[str, int] | None
 class Rest:
     """Read the further entries of large keys, in a cluster from the nodes of the keys.
 
-    It has a connection of its own to each node.
+    It has a connection of its own to each node. If a node of a cluster is lost, or refuses a
+    request for a while, the request is sent again to the node that has the key then.
 
     Args:
         server: the server, or a node of a cluster.
         command: LRANGE, SSCAN or ZSCAN.
-        timeout: seconds to wait for each reply; None for no limit.
+        timeout: seconds to wait for each reply, and for a node that was lost; None for no limit,
+            and 30 for a lost node.
     """
 
     def __init__(self, server: Server, command: str | None, timeout: float | None) -> None:
@@ -38,30 +47,51 @@ class Rest:
         self._opened: dict[Node, tuple[Server, Any]] = {}
         # The nodes of slots, as far as they are known. None: this is no cluster.
         self._slots: dict[int, Node] | None = None
+        # Nodes that may be asked for the others.
+        self._known: list[tuple[str, int]] = []
+
+    def begin(self) -> None:
+        """Find out whether this is a cluster, and its nodes.
+
+        Raises:
+            TransportError: the server can't be used.
+        """
+        if not self._server.nodes:
+            return
+        opened, topology = self._server.open_primaries(self._timeout)
+        for _, connection in opened:
+            connection.disconnect()
+        if topology is not None:
+            self._use(topology)
+
+    def _use(self, topology: Topology) -> None:
+        known = [*topology.nodes, *topology.replicas, *self._known]
+        self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
+        nodes: list[Node] = [*topology.nodes, None]
+        self._slots = {slot: nodes[node] for slot, node in enumerate(topology.slots)}
 
     def of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
         """Yield the entries of a set or sorted set.
 
-        If the key moves to another node meanwhile, entries may come twice: a cursor is valid on
-        one node only, so they are read from the beginning again.
+        If the key moves to another node meanwhile, or its node is lost, entries may come twice: a
+        cursor is valid on one node only, so they are read from the beginning again.
 
         Args:
             key: its key.
             cursor, entries: the first reply of SSCAN or ZSCAN.
         """
         at: bytes | None = cursor
-        node: Node = None
-        self._connected(node)
+        over: Any = None
         if self._slots is None:
             yield entries
         else:
             at = None  # it is unknown which node has sent these
         while at != b"0":
             (after, more), now = self._asked(key, at or b"0", "COUNT", _next_count(entries))
-            if at is not None and now != node:
+            if self._slots is not None and at is not None and now is not over:
                 at = None
                 continue
-            at, node, entries = after, now, more
+            at, over, entries = after, now, more
             yield entries
 
     def of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
@@ -72,48 +102,86 @@ class Rest:
             items, _ = self._asked(key, start, start + count - 1)
             yield items
 
-    def _asked(self, key: bytes, *arguments: Any) -> tuple[Any, Node]:
-        """Send a request to the node of a key; return the reply and the node."""
-        from redis import RedisError, ResponseError
-        from redis.crc import key_slot
-        from redis.exceptions import AskError, MovedError
+    def _asked(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
+        """Send a request to the node of a key; return the reply and the connection.
 
-        node, asks = (self._slots or {}).get(key_slot(key)), False
-        for _ in range(MOST_REDIRECTS):
-            server, connection = self._connected(node)
+        Raises:
+            CommandError: the server refuses it.
+            TransportError: it can't be used; in a cluster, no node runs it for too long.
+        """
+        from redis import RedisError
+        from redis.crc import key_slot
+
+        timeout = self._timeout or MOST_S
+        end = time.monotonic() + timeout
+        while True:
+            node = (self._slots or {}).get(key_slot(key))
             try:
-                if asks:
-                    connection.send_command("ASKING")
-                    connection.read_response()
-                connection.send_command(self._command, key, *arguments)
-                return connection.read_response(), node
-            except AskError as error:  # or MOVED
-                kind = "MOVED" if isinstance(error, MovedError) else "ASK"
-                to = server.redirect(f"{kind} {error}")
-                if to is None:
-                    raise CommandError(f"{kind} {error}") from error
-                node, asks = to.node, to.asks
-                if not asks and self._slots is not None:
-                    self._slots[to.slot] = node
-            except ResponseError as error:
-                if str(error).startswith("WRONGTYPE "):
-                    return ((b"0", []) if self._command != "LRANGE" else []), node
-                raise CommandError(f"{self._command}: {error}") from error
+                return self._followed(node, key, *arguments)
+            except CommandError as error:
+                words = f"the last reply was: {error.text}"
+                if self._slots is None or not error.text.startswith(SOON):
+                    raise CommandError(f"{self._command}: {error.text}") from error
             except (RedisError, OSError) as error:
-                raise server.failure(error) from error
+                words = str(error)
+                if self._slots is None:
+                    raise
+            if time.monotonic() > end:
+                raise TransportError(
+                    f"commands of slots {key_slot(key):,} were refused for {timeout:g} s; {words} "
+                    "(check the cluster with redis-cli --cluster check)"
+                )
+            time.sleep(LOOK_S)
+            with suppress(TransportError):
+                known = random.sample(self._known, min(len(self._known), MOST_ASKED))
+                self._use(topology_from(self._server.nodes_of(known, 1), REOPEN_S))
+
+    def _followed(self, node: Node, key: bytes, *arguments: Any) -> tuple[Any, Any]:
+        """Send a request to a node, and where it is redirected to."""
+        asks = False
+        for _ in range(MOST_REDIRECTS):
+            reply, connection = self._request(node, key, *arguments, asks=asks)
+            if not isinstance(reply, CommandError):
+                return reply, connection
+            to = self._connected(node)[0].redirect(reply.text)
+            if to is None:
+                raise reply
+            node, asks = to.node, to.asks
+            if not asks and self._slots is not None:
+                self._slots[to.slot] = node
         raise TransportError(
             f"a command was redirected {MOST_REDIRECTS} times, last to {node} (check the cluster "
             "with redis-cli --cluster check)"
         )
 
+    def _request(self, node: Node, key: bytes, *arguments: Any, asks: bool) -> tuple[Any, Any]:
+        """Send a request to a node; return the reply, maybe an error, and the connection."""
+        from redis import RedisError, ResponseError
+        from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
+
+        names = {MovedError: "MOVED ", AskError: "ASK ", TryAgainError: "TRYAGAIN "}
+        names[ClusterDownError] = "CLUSTERDOWN "  # redis-py removes them
+        server, connection = self._connected(node)
+        try:
+            if asks:
+                connection.send_command("ASKING")
+                connection.read_response()
+            connection.send_command(self._command, key, *arguments)
+            return connection.read_response(), connection
+        except ResponseError as error:
+            if str(error).startswith("WRONGTYPE "):
+                return ((b"0", []) if self._command != "LRANGE" else []), connection
+            return CommandError(f"{names.get(type(error), '')}{error}"), connection
+        except (RedisError, OSError) as error:
+            connection.disconnect()
+            del self._opened[node]
+            raise server.failure(error) from error
+
     def _connected(self, node: Node) -> tuple[Server, Any]:
         """Return a node, and a connection to it."""
         if node not in self._opened:
             server = self._server if node is None else self._server.nodes_of([node], 1)[0]
-            connection = server.connect(self._timeout)
-            self._opened[node] = server, connection
-            if node is None and server.nodes:
-                self._slots = {} if server.is_clustered(connection) else None
+            self._opened[node] = server, server.connect(self._timeout)
         return self._opened[node]
 
     def close(self) -> None:

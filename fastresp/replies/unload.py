@@ -14,8 +14,9 @@ from .arrow_out import StringBatch, schema
 from .fetch_hashes import Hashes, fetch_hashes
 from .growing_columns import string_column
 from .iter_replies import iter_replies
-from .key_pattern import Pattern, as_pattern, is_text, not_text, scan_all, shown_key
+from .key_pattern import Pattern, as_pattern, is_text, not_text, shown_key
 from .large_keys import Rest
+from .scan import Scan
 
 __all__ = ["KINDS", "Entries", "as_target", "check_found", "open_target"]
 
@@ -133,7 +134,7 @@ def check_found(
     """
     kind = kind or "hash"
     where = as_reading(server)
-    with closing(scan_all(where.open_primaries(timeout), target.glob, None)) as pages:
+    with closing(Scan(where, timeout).pages(target.glob, None)) as pages:
         for page in pages:
             for key in page:
                 found = type_of(key, where, timeout)
@@ -151,13 +152,13 @@ def keys_of(
 ) -> Generator[bytes, None, None]:
     """Yield the keys of a type, found by SCAN; or the single key.
 
-    SCAN may find a key twice. For a list, a load would then push its items twice; so the keys of
-    lists are remembered, and yielded once.
+    SCAN may find a key twice, above all if a node of a cluster is lost. For a list, a load would
+    then push its items twice; so the keys of lists are remembered, and yielded once.
     """
     if target.single:
         yield target.glob.encode()
         return
-    with closing(scan_all(server.open_primaries(timeout), target.glob, type_)) as pages:
+    with closing(Scan(server, timeout).pages(target.glob, type_)) as pages:
         seen: set[bytes] = set()
         for page in pages:
             if type_ == "list":
@@ -295,6 +296,8 @@ class Entries:
             )  # fmt: skip
             rest = Rest(self._server, self.kind.command, self._timeout)
             stack.callback(rest.close)
+            if self.kind.command is not None:
+                rest.begin()
             for reply in stack.enter_context(closing(replies)):
                 key = kept.popleft()
                 if isinstance(reply, CommandError):

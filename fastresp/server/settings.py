@@ -227,14 +227,16 @@ class Server:
             more = opening.several(count - 1, lambda: self._another(each, opening))
             return [first, *more], answers
 
-    def open_primaries(self, timeout: float | None) -> list[tuple[Server, Any]]:
+    def open_primaries(
+        self, timeout: float | None
+    ) -> tuple[list[tuple[Server, Any]], Topology | None]:
         """Open connections to all servers that have keys: itself, or all primaries of its cluster.
 
         Args:
             timeout: seconds to connect to each, and for each read.
 
         Returns:
-            Each server, and a redis-py connection to it.
+            Each server, and a redis-py connection to it; and the topology of a cluster.
 
         Raises:
             TransportError: one can't be reached or used; the others are closed.
@@ -253,7 +255,7 @@ class Server:
                     opened.append((server, server.connect(timeout)))
                     stack.callback(opened[-1][1].disconnect)
             stack.pop_all()
-            return opened
+            return opened, topology
 
     def is_clustered(self, connection: Any) -> bool:
         """Return whether a connection is one to a node of a cluster; raises as ``open()``."""

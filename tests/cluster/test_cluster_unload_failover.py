@@ -1,0 +1,113 @@
+"""fetch_hashes with a pattern, and unload, while a node dies and its replica takes over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from local_cluster import LocalCluster
+from server_programs import need
+
+import fastresp
+import fastresp.aio
+from fastresp.replies.unload import Entries, as_target
+from fastresp.server.settings import Server
+
+USERS = 12_000
+LARGE = 20_000
+
+
+@pytest.fixture
+def replicated() -> Iterator[LocalCluster]:
+    need("server")
+    with LocalCluster(3, 1) as cluster:
+        yield cluster
+
+
+def kill(cluster: LocalCluster, number: int) -> None:
+    cluster.nodes[number].process.kill()
+    cluster.nodes[number].process.wait()
+
+
+@pytest.mark.parametrize("form", ["sync", "asyncio"])
+def test_pattern(replicated: LocalCluster, form: str) -> None:
+    """All rows come; those of the node that died may come twice."""
+    rows = [(i, f"name {i}") for i in range(USERS)]
+    fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=replicated.url, wait_replicas=1)
+    options: Any = {"server": replicated.url, "batch_rows": 100}
+    found = []
+
+    def take(row: dict[str, Any]) -> None:
+        found.append((int(row["id"]), row["name"]))
+        if len(found) == 2_000:
+            kill(replicated, 2)
+
+    async def collect() -> None:
+        async for row in fastresp.aio.fetch_hashes("user:{id}", ["name"], **options):
+            take(row)
+
+    if form == "asyncio":
+        asyncio.run(collect())
+    else:
+        for row in fastresp.fetch_hashes("user:{id}", ["name"], **options):
+            take(row)
+    assert set(found) == set(rows)
+    sizes = [client.dbsize() for client in replicated.clients[:2]]
+    assert len(found) <= 2 * USERS - sum(sizes)
+
+
+@pytest.mark.parametrize("kind", ["string", "set", "zset", "list"])
+def test_unload(replicated: LocalCluster, kind: str) -> None:
+    """Small keys, and a large one that is being read in parts on the node that dies."""
+    large = f"k:{keys_of(replicated, 1)}"
+    small = [(f"k:{i}", i, f"v{i}") for i in range(3_000)]
+    rows = small if kind == "string" else [(large, i, f"{i:06}" * 50) for i in range(LARGE)] + small
+    command = {
+        "string": "SET {0} {2}", "set": "SADD {0} {2}", "zset": "ZADD {0} {1} {2}",
+        "list": "RPUSH {0} {2}",
+    }[kind]  # fmt: skip
+    fastresp.mass_insert(rows, command, server=replicated.url, wait_replicas=1)
+    entries = Entries(
+        as_target("k:*"), kind, server=Server(replicated.url, reading=True, nodes=True)
+    )
+    found: dict[str, list[str]] = {}
+    killed = False
+    for batch in entries.batches():
+        for key, value, *_ in zip(*batch.columns, strict=True):
+            found.setdefault(key, []).append(value)
+        if not killed:
+            kill(replicated, 1)
+            killed = True
+    wanted: dict[str, list[str]] = {}
+    for key, _, value in rows:
+        wanted.setdefault(key, []).append(value)
+    if kind == "list":
+        assert found == wanted
+    else:
+        assert {key: set(values) for key, values in found.items()} == {
+            key: set(values) for key, values in wanted.items()
+        }
+
+
+def keys_of(cluster: LocalCluster, number: int) -> str:
+    """Return the rest of a key of a node."""
+    client = cluster.clients[number]
+    return next(f"l{i}" for i in range(1_000) if cluster.client_of(f"k:l{i}") is client)
+
+
+def test_nobody_takes_over() -> None:
+    with LocalCluster() as cluster:
+        rows = [(i, f"name {i}") for i in range(USERS)]
+        fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=cluster.url)
+        words = rf"127.0.0.1:{cluster.ports[1]}.*no node serves slots 5,461-10,921 after 1 s"
+        hashes = fastresp.fetch_hashes(
+            "user:{id}", ["name"], server=cluster.url, batch_rows=100, timeout=1
+        )
+        with pytest.raises(fastresp.TransportError, match=f"{words}|slots .* after 1 s"):
+            for number, batch in enumerate(hashes.batches()):
+                assert pa.record_batch(batch).num_rows > 0
+                if number == 5:
+                    kill(cluster, 1)
