@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ..outcome.errors import EncodeError, FastrespError, TransportError
 from ..outcome.report import counted
+from ..resp.repeatable import may_repeat
 from ..server.forks import own
 from ..server.settings import Server
 from ..transports.base import UNAWAITED
@@ -18,7 +19,7 @@ from ..transports.driver import Asking, Blocking, Steps
 from .async_batches import AsyncBatches
 from .connection import ListConnection
 from .held import Held
-from .moves import Patience, SlotMoved
+from .moves import DOWN_PAUSE_S, Patience, SlotMoved
 from .node import Node
 from .push import Push, Pushed, checked_items
 from .settings import Settings
@@ -69,15 +70,21 @@ class Calls:
             )
 
     def call(
-        self, begin: Callable[[], Steps[T]], push: Push | None = None, *, follows: bool = True
+        self,
+        begin: Callable[[], Steps[T]],
+        push: Push | None = None,
+        *,
+        follows: bool = True,
+        waits: bool = True,
     ) -> Steps[T]:
         """Run a generator over the connection; open one if there is none.
 
         Args:
-            begin: returns the generator. If the slot of the list moves, it is called again, over
-                a connection to the new node.
+            begin: returns the generator. If the slot of the list moves, or its node is lost and
+                nothing is in doubt, it is called again, over a connection to the new node.
             push: the push that the generator is a part of.
             follows: whether it is called again.
+            waits: whether to wait for a node of a known cluster that can't be reached.
 
         Raises:
             RuntimeError: another call is running.
@@ -88,7 +95,7 @@ class Calls:
         self._busy = get_ident()
         connection = self.connection
         connection.waits = False
-        patience: Patience | None = None
+        patience = Patience(self.settings.timeout)
         try:
             while True:
                 try:
@@ -101,13 +108,24 @@ class Calls:
                 except SlotMoved as moved:
                     if not follows:
                         raise
-                    patience = patience or Patience(self.settings.timeout)
-                    progress = len(self.held), push and push.report.rows
-                    pause = patience.pause(moved, progress, self.settings.key)
+                    words = f"the last reply was: {moved.text}"
+                    first = patience.check(words, self._progress(push), self.settings.key)
+                    pause = moved.pause(first=first)
                     if moved.elsewhere:
                         connection.close()
                     if moved.down:
                         self.node.suspect()
+                except (LostConnection, TransportError) as error:
+                    opening = not connection.is_open and self.node.clustered and waits
+                    if not (follows and (opening or self._may_go_on(error, push))):
+                        raise
+                    words = str(error.args[0]) if opening else connection.cause
+                    if push is not None:
+                        push.lose()
+                    connection.close()
+                    self.node.suspect()
+                    first = patience.check(words, self._progress(push), self.settings.key)
+                    pause = 0.0 if first else DOWN_PAUSE_S
                 yield from connection.pausing(pause)
         except LostConnection:
             raise (yield from self._loss()) from None
@@ -117,6 +135,24 @@ class Calls:
             raise
         finally:
             self._busy = 0
+
+    def _progress(self, push: Push | None) -> object:
+        """Return a value that changes whenever a call gets further."""
+        return len(self.held), push and push.report.rows
+
+    def _may_go_on(self, error: Exception, push: Push | None) -> bool:
+        """Return whether a call may be repeated whose connection was lost.
+
+        Nothing was sent that was not answered, or it may run twice. With at-least-once, the server
+        knows what this consumer was given, and takes the rest back.
+        """
+        connection = self.connection
+        if not (isinstance(error, LostConnection) and connection.in_cluster):
+            return False
+        doubtful = connection.doubtful()
+        return doubtful is not None and (
+            (self.items.safe and push is None) or all(may_repeat([[each] for each in doubtful]))
+        )
 
     def _is_in_step(self, error: BaseException) -> bool:
         """Return whether replies in flight can be matched with requests after an exception."""
@@ -164,7 +200,7 @@ class Calls:
                 # If that needs a new connection and there is none, the lease will expire.
                 lost = self.items.safe and not self.connection.is_open
                 with suppress(TransportError) if lost else nullcontext():
-                    yield from self.call(self.items.ending)
+                    yield from self.call(self.items.ending, waits=not lost)
         except BaseException as error:
             self._note_what_is_left(error)
             if after is None or not isinstance(error, FastrespError):

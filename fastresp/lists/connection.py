@@ -10,7 +10,8 @@ from types import UnionType
 from typing import Any, NoReturn, TypeAlias
 
 from ..encode.row_writer import Writer
-from ..outcome.errors import CommandError, TransportError
+from ..outcome.errors import CommandError, ProtocolError, TransportError
+from ..replies.node_core import NodeWindow
 from ..replies.reply_core import ReplyCore
 from ..resp.buffer import Chunk
 from ..resp.grammar import BULK_BYTES
@@ -71,6 +72,26 @@ class ListConnection:
         return stream is None or stream.lost is not None
 
     @property
+    def cause(self) -> str:
+        """How the connection was lost."""
+        core = self.core
+        cause = None if core.stream is None else core.stream.lost
+        return f"lost the connection to {core.server}: {cause}"
+
+    def doubtful(self) -> list[bytes] | None:
+        """Return the commands that were sent and not answered, after the connection was lost.
+
+        Returns:
+            None if the server closed the connection because of a command, or sent invalid replies.
+        """
+        core = self.core
+        window, stream = core.window, core.stream
+        assert isinstance(window, NodeWindow)
+        if core.last_words or (stream is not None and isinstance(stream.lost, ProtocolError)):
+            return None
+        return [each.command for each in window.unanswered() if each.tries]
+
+    @property
     def max_bulk_bytes(self) -> int | None:
         """The largest argument that the server accepts."""
         return self._writer.max_bulk_bytes
@@ -84,6 +105,7 @@ class ListConnection:
             timeout=self._timeout,
             max_reply_bytes=self.most_bytes,
         )
+        core.window = NodeWindow()
         core.attach(connection)
         self._writer = Writer(chunk_bytes=1 << 16)
         self._writer.max_bulk_bytes = answers.max_bulk_bytes

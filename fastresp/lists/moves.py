@@ -1,4 +1,4 @@
-"""Commands that a node of a cluster did not run, because the slot of the list moves."""
+"""Commands that a node of a cluster did not run: the slot of the list moves, or has no node."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 
 from ..outcome.error_reply import CommandError
 from ..outcome.errors import TransportError
-from ..transports.retries import MOST_S, PAUSE_S, REFUSED
+from ..transports.retries import LOADING, MOST_S, PAUSE_S, REFUSED
 
-__all__ = ["Patience", "SlotMoved", "as_slot_moved"]
+__all__ = ["DOWN_PAUSE_S", "Patience", "SlotMoved", "as_slot_moved"]
 
 # Sent to clients that wait in a blocking command when their node becomes a replica.
 DEMOTED = "UNBLOCKED force unblock"
@@ -29,6 +29,12 @@ class SlotMoved(CommandError):
         """Whether the node says that the cluster is down, as while a replica takes over."""
         return self.code == "CLUSTERDOWN"
 
+    def pause(self, *, first: bool) -> float:
+        """Return how many seconds to wait before the command is sent again."""
+        if self.down:
+            return DOWN_PAUSE_S
+        return 0.0 if first and self.elsewhere else PAUSE_S
+
 
 def as_slot_moved(error: CommandError) -> CommandError:
     """Return an error reply of a node, as a SlotMoved if the command is to be sent again.
@@ -37,13 +43,14 @@ def as_slot_moved(error: CommandError) -> CommandError:
     followed at once only by commands with one key, so that is waited for, too.
     """
     text = error.text
-    if REFUSED.match(text.encode(errors="replace")) or text.startswith(DEMOTED):
+    words = text.encode(errors="replace")
+    if REFUSED.match(words) or words.startswith(LOADING) or text.startswith(DEMOTED):
         return SlotMoved(text)
     return error
 
 
 class Patience:
-    """Limits the time for which a call is repeated while a slot moves.
+    """Limits the time for which a call is repeated while a slot moves or has no node.
 
     Args:
         timeout: seconds without progress; None for 30.
@@ -54,11 +61,11 @@ class Patience:
         self._since = 0.0
         self._progress: object = None
 
-    def pause(self, moved: SlotMoved, progress: object, key: object) -> float:
-        """Return how many seconds to wait before the next try.
+    def check(self, words: str, progress: object, key: object) -> bool:
+        """Return whether this is the first try after some progress.
 
         Args:
-            moved: the refusal.
+            words: why the call could not go on.
             progress: a value that changes whenever a call gets further.
             key: of the list, for messages.
 
@@ -71,9 +78,7 @@ class Patience:
             self._since, self._progress = now, progress
         elif now - self._since > self._timeout:
             raise TransportError(
-                f"the slot of the list {key!r} could not be used for {self._timeout:g} s; the last "
-                f"reply was: {moved.text} (check the cluster with redis-cli --cluster check)"
+                f"the slot of the list {key!r} could not be used for {self._timeout:g} s; {words} "
+                "(check the cluster with redis-cli --cluster check)"
             )
-        if moved.down:
-            return DOWN_PAUSE_S
-        return 0.0 if first and moved.elsewhere else PAUSE_S
+        return first

@@ -25,7 +25,10 @@ class Node:
 
     Attributes:
         server: the server of the last connection.
+        clustered: whether it is known to be a node of a cluster.
     """
+
+    clustered = False
 
     def __init__(self, server: Server, settings: Settings) -> None:
         server.slot = settings.slot
@@ -67,7 +70,9 @@ class Node:
         topology, slot = answers.topology, self.server.slot
         if topology is None or slot is None:
             return
+        self.clustered = True
         nodes = self.server.nodes_of(topology.nodes, 1)
         self.server = nodes[topology.slots[slot]]
         others = (node for node in nodes if node is not self.server)
-        self._known = [self.server, *others, self._given]
+        replicas = self.server.nodes_of(topology.replicas, 1)
+        self._known = [self.server, *others, *replicas, self._given]

@@ -213,6 +213,12 @@ class Push:
         if moved is not None:
             raise moved
 
+    def lose(self) -> None:
+        """Keep the commands that were not sent, as the connection was lost; none are in doubt."""
+        self.moved = None
+        self._replies.clear()
+        self._rows_sent.lose()
+
     def again(self) -> Chunk:
         """Return some of these commands, in order."""
         return self._rows_sent.again()

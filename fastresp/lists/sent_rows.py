@@ -50,11 +50,19 @@ class SentRows:
 
     def refuse(self) -> None:
         """Keep the next row, to be sent again."""
+        self._keep()
+        self.refusals += 1
+        self._wary = True
+
+    def lose(self) -> None:
+        """Keep all rows in flight: none of them was sent."""
+        while self._in_flight:
+            self._keep()
+
+    def _keep(self) -> None:
         number, chunk, at = self._next()
         commands = (chunk.command(i, i) for i in range(at, at + self._per_row))
         self._refused[number] = b"".join(commands)
-        self.refusals += 1
-        self._wary = True
 
     def again(self) -> Chunk:
         """Return a chunk of refused rows: the first one, and once that was accepted, the rest."""
