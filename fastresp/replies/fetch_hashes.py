@@ -64,7 +64,7 @@ def fetch_hashes(
     particular order. SCAN may find a key twice while the server resizes its table of keys. A key
     that is deleted or becomes another type meanwhile is a row of nulls; a key written meanwhile
     may or may not be found. In a cluster, a key whose slot moves meanwhile may be found twice, or
-    not at all.
+    not at all; if a node is lost, its keys are looked for again, and may be found twice.
 
     Returns:
         The rows. No connection is opened until they are read.

@@ -250,3 +250,29 @@ def test_random_events(seed: int) -> None:
         assert not events.failed, events.failed
         assert sorted(events.done) == sorted(kinds)
         assert got == [b"%d" % (i % KEYS) for i in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_commands_of_a_key_stay_in_order(seed: int) -> None:
+    """Slots move, and replicas take over as planned: each GET returns what was set before it."""
+    with LocalCluster(3, 2) as cluster:
+        cluster.until(
+            lambda client: client.info("replication").get("master_link_status", "up") == "up"
+        )
+        client = cluster.clients[0]
+        slots = [client.execute_command("CLUSTER", "KEYSLOT", f"n:{i}") for i in range(KEYS)]
+        events = Events(cluster, seed, slots)
+        count = 150_000
+
+        def source() -> Iterator[tuple[Any, ...]]:
+            for i in range(0, count, 2):
+                key = f"n:{i // 2 % KEYS}"
+                yield "SET", key, i
+                yield "GET", key
+
+        kinds = ["move", "fail_over", "move", "fail_over", "reshard"]
+        random.Random(seed).shuffle(kinds)
+        execute = (execute_sync, execute_asyncio)[seed % 2]
+        got = execute(events.between(source(), count, kinds), server=cluster.url)
+        assert not events.failed, events.failed
+        assert got == [b"%d" % (i - 1) if i % 2 else b"OK" for i in range(count)]
