@@ -203,7 +203,8 @@ class Postponed:
 
 
 def _keys_of(command: bytes) -> tuple[bytes, ...]:
+    """Return the keys of a command, each once."""
     chunk = CommandSplitter().feed(command)
     assert chunk is not None
     [keys] = keys_of(chunk)
-    return keys
+    return tuple(dict.fromkeys(keys))

@@ -108,6 +108,19 @@ def test_execute(cluster: LocalCluster, cluster_client: redis.RedisCluster, run:
         timer.join()
 
 
+def test_key_named_twice(
+    execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster
+) -> None:
+    """A command that is sent again may have the same key several times."""
+    cluster_client.set(PAIR[1], 5)
+    with half_moved(cluster, arrived=False) as complete:
+        timer = threading.Timer(0.4, complete)
+        timer.start()
+        source = [("SET", PAIR[0], 1), ("MGET", *PAIR, *PAIR)]
+        assert execute(source, server=cluster.url) == [b"OK", [b"1", b"5"] * 2]
+        timer.join()
+
+
 def bring_down(cluster: LocalCluster) -> None:
     """Kill a node, and wait until the others refuse all commands."""
     cluster.nodes[2].process.kill()
