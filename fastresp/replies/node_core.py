@@ -194,10 +194,10 @@ class NodeCore(ReplyCore):
         if isinstance(cause, ProtocolError) or self.last_words or self._behind:
             return True
         doubtful = [each for each in self.left() if each.tries]
-        if may_ask_again([each.command for each in doubtful]):
+        allowed = may_ask_again([each.command for each in doubtful])
+        if all(allowed):
             return False
-        alone = (each for each in doubtful if not may_ask_again([each.command]))
-        self._doubtful = next(alone, doubtful[0])
+        self._doubtful = doubtful[allowed.index(False)]
         return True
 
     def renew(self, reader: Any) -> None:
@@ -214,8 +214,8 @@ class NodeCore(ReplyCore):
             return error
         name = arguments(doubtful.command)[0].decode(errors="replace")
         return TransportError(
-            f"{error.args[0]}; the {name} of row {doubtful.row:,} may have run, so it is not sent "
-            "again",
+            f"{error.args[0]}; the {name} of row {doubtful.row:,} may have run, or a later command "
+            "of its key, so it is not sent again",
             error.report,
         )
 

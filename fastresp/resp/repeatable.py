@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .split import arguments
+from .slots import keys_of
+from .split import CommandSplitter, arguments
 
 __all__ = ["NAMES", "READS", "may_ask_again", "may_repeat", "only_reads"]
 
@@ -84,13 +85,27 @@ def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
     return [all(kind and wrong.isdisjoint(keys) for kind, _, keys in unit) for unit in looked_at]
 
 
-def may_ask_again(commands: Sequence[bytes]) -> bool:
-    """Return whether commands may be sent again whose replies were lost.
+def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
+    """Return which commands may be sent again, in their order, whose replies were lost.
 
     As for ``may_repeat()``, and no reply may be what only the first run can say: GETDEL returns
-    the value that it deletes, and SETNX whether there was none.
+    the value that it deletes, SETNX whether there was none, and GET what a later SET replaced.
+
+    Args:
+        commands: any number of the first of them may have run.
     """
-    return all(may_repeat([[each] for each in commands])) and not any(map(_finds_out, commands))
+    chunk = CommandSplitter().feed(b"".join(commands))
+    keys_of_each = [] if chunk is None else keys_of(chunk)
+    allowed = may_repeat([[each] for each in commands])
+    written: set[bytes] = set()
+    for at in reversed(range(len(commands))):
+        keys = keys_of_each[at]
+        if not only_reads(commands[at]):
+            written.update(keys)
+            allowed[at] = allowed[at] and not _finds_out(commands[at])
+        elif not written.isdisjoint(keys):
+            allowed[at] = False
+    return allowed
 
 
 def _finds_out(command: bytes) -> bool:

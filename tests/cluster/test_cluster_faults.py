@@ -62,3 +62,20 @@ def test_faults(cluster: LocalCluster, kind: str, fault: str, way: Any, seed: in
         assert found == users[: len(found)]
         assert not proxy.done or f":{proxy.port}" in str(error)
     assert fault != "none" or error is None
+
+
+def test_reads_before_writes(cluster: LocalCluster) -> None:
+    """No reply is what a later command wrote, although both ran before the connection was lost."""
+    server, node = f"redis://127.0.0.1:{cluster.ports[1]}", cluster.clients[1]
+    fastresp.mass_insert(range(ROWS), "SET k:{0} before", server=server)
+    commands = [each for i in range(ROWS) for each in (("GET", f"k:{i}"), ("SET", f"k:{i}", 1))]
+    got: list[Any] = []
+    with Proxy(cluster.ports[1], Fault("cut", "down", 8_000)) as proxy:
+        node.config_set("cluster-announce-port", proxy.port)
+        try:
+            with pytest.raises(fastresp.TransportError, match="the GET of row .* may have run"):
+                got.extend(fastresp.iter_replies(commands, server=server, timeout=1))
+        finally:
+            node.config_set("cluster-announce-port", 0)
+    assert len(got) > 1_000
+    assert got == [b"OK" if i % 2 else b"before" for i in range(len(got))]
