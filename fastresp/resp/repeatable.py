@@ -63,7 +63,7 @@ STEPS = {"MSET": 2, "JSON.MSET": 3, "DEL": 1, "UNLINK": 1, "TOUCH": 1, "EXISTS":
 # How many arguments to look at for these.
 MOST_OPTIONS = 10
 # Commands whose reply is what was there before: after the second run that is lost.
-FETCHING = frozenset({"GETSET", "GETDEL"})
+FETCHING = frozenset({"GETSET", "GETDEL", "SETBIT"})
 
 
 def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:

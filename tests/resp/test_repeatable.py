@@ -122,6 +122,7 @@ def test_commands_that_only_read(client: redis.Redis) -> None:
         ([("GET", "a"), ("RPUSH", "b", 1)], False),
         ([("GETDEL", "a")], False),
         ([("getset", "a", 1)], False),
+        ([("SETBIT", "a", 1, 1)], False),
         ([("SET", "a", 1, "GET")], False),
         ([("SET", "a", "GET")], True),
         ([("SETNX", "a", 1)], False),
