@@ -9,10 +9,6 @@ from .merge import Merger
 from .slots import Rules
 
 @disjoint_base
-class Share:
-    def __new__(cls, start_capacity: int) -> Share: ...
-
-@disjoint_base
 class Router:
     def __new__(
         cls,
