@@ -22,6 +22,7 @@ from fastresp.server.local_server import LocalServer
 from fastresp.transports.resend import Refused
 
 PAIR = f"{KEY}a", f"{KEY}b"
+LARGE = 1_000_000
 
 
 def commands(*others: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -72,6 +73,28 @@ def test_key_of_a_later_command(
     if not ran:
         assert (first.code, first.index, first.row) == ("TRYAGAIN", 51, 51)
         assert first.arguments == (b"MSET", PAIR[0].encode(), b"1", PAIR[1].encode(), b"1")
+
+
+def test_later_command_whose_reply_is_not_read(
+    execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster
+) -> None:
+    """It ran, but large replies before it wait for the command that was refused."""
+    cluster_client.set(PAIR[1], 5)
+    with half_moved(cluster, arrived=False) as complete:
+        slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", KEY)
+        source = next(number for number in range(3) if cluster.serves(number, slot))
+        small, large = keys_of(cluster, source, 2)
+        cluster_client.set(large, "x" * LARGE)
+        timer = threading.Timer(0.4, complete)
+        timer.start()
+        # After many small replies, many commands are in flight.
+        commands = [("SET", PAIR[0], 0), *[("GET", small)] * 3_000]
+        commands += [("MSET", PAIR[0], 1, PAIR[1], 1), *[("GET", large)] * 12, ("GET", PAIR[1])]
+        got = execute(commands, server=cluster.url, on_error="collect")
+        timer.join()
+    first, *between, last = got[3_001:]
+    assert [len(reply) for reply in between] == [LARGE] * 12
+    assert last == (b"1" if first == b"OK" else b"5")
 
 
 @pytest.mark.parametrize("on_error", ["raise", "collect"])
