@@ -73,7 +73,7 @@ def test_reads_before_writes(cluster: LocalCluster) -> None:
     with Proxy(cluster.ports[1], Fault("cut", "down", 8_000)) as proxy:
         node.config_set("cluster-announce-port", proxy.port)
         try:
-            with pytest.raises(fastresp.TransportError, match="the GET of row .* may have run"):
+            with pytest.raises(fastresp.TransportError, match=r"the GET of row .* may have run"):
                 got.extend(fastresp.iter_replies(commands, server=server, timeout=1))
         finally:
             node.config_set("cluster-announce-port", 0)

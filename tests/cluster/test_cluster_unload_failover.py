@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from local_cluster import LocalCluster
+from local_cluster import SLOTS, LocalCluster
 from server_programs import need
 
 import fastresp
@@ -57,6 +57,22 @@ def test_pattern(replicated: LocalCluster, form: str) -> None:
     assert set(found) == set(rows)
     sizes = [client.dbsize() for client in replicated.clients[:2]]
     assert len(found) <= 2 * USERS - sum(sizes)
+
+
+def test_only_lost_slots_are_searched_again(cluster: LocalCluster) -> None:
+    """A node that has some of them gives no keys of its own slots a second time."""
+    count = 5 * USERS
+    fastresp.mass_insert(range(count), "HSET user:{0} name {0}", server=cluster.url)
+    others = {int(key[5:]) for number in (0, 2) for key in cluster.clients[number].keys("user:*")}
+    found = []
+    for row in fastresp.fetch_hashes("user:{id}", ["name"], server=cluster.url, batch_rows=100):
+        found.append(int(row["id"]))
+        if len(found) == 100:
+            cluster.move_slot(SLOTS // 2, 0)
+            cluster.clients[1].client_kill_filter(_type="normal", skipme=True)
+    assert set(found) == set(range(count))
+    assert len(found) > count, "no search began again"
+    assert len(others) == sum(each in others for each in found)
 
 
 @pytest.mark.parametrize("kind", ["string", "set", "zset", "list"])
