@@ -124,11 +124,11 @@ def test_commands_that_may_not_run_twice(execute: Execute, replicated: LocalClus
     def source() -> Iterator[str]:
         yield from keys_of(replicated, 0, 20)
         freeze(replicated, 1)
+        timer.start()
         yield from [dead, dead]
         yield from keys_of(replicated, 0, 20)
 
     timer = threading.Timer(0.5, kill, (replicated, 1))
-    timer.start()
     words = rf"127.0.0.1:{replicated.ports[1]}.*the INCR of row 20 may have run"
     with pytest.raises(fastresp.TransportError, match=words) as caught:
         execute(source(), "INCR {0}", server=replicated.url)
