@@ -23,7 +23,7 @@ from .retries import (
     repeated,
     waiting_for,
 )
-from .units import Piece, Unit, apart, keys_in, transaction_at, unit_of, units_of
+from .units import Piece, Unit, apart, keys_in, replaces, transaction_at, unit_of, units_of
 from .window import WINDOW_BYTES, Position, Sending, Window
 
 __all__ = ["Refused", "Resending", "ResendingWindow", "Resent"]
@@ -349,22 +349,47 @@ class ResendingWindow(Window):
     def overtaken(self) -> bool:
         """Return whether a command ran after a redirected one of the same key.
 
+        One that was merged with those of other keys need not run if the later one replaces or
+        deletes its key: it counts as answered.
+
         Call it when all is answered; it then forgets what it has kept for this.
         """
         kept, redirects, failed = self._kept, self._redirects, self._failed
         # What is not confirmed is in doubt if the connection was lost, and else all is.
         received = self._confirmed[0] if self.replicas else self._received
         self._kept, self._redirects, self._failed = [], set(), set()
-        moved: set[bytes] = set()
+        moved: dict[bytes, list[int]] = {}
         for held in kept:
-            for reply, keys in enumerate(keys_in(held), held.first_reply):
+            for at, keys in enumerate(keys_in(held)):
+                reply = held.first_reply + at
                 if reply >= received:
                     break
                 if reply in redirects:
-                    moved.update(keys)
-                elif reply not in failed and not moved.isdisjoint(keys):
-                    return True
+                    parts = held.chunk.parts(at)
+                    apart_by_key = len(parts) == len(keys) > 1
+                    for number, key in enumerate(keys):
+                        place = held.source_index(parts[number]) if apart_by_key else -1
+                        moved.setdefault(key, []).append(APART + place)
+                elif reply not in failed and not moved.keys().isdisjoint(keys):
+                    if not replaces(held, at):
+                        return True
+                    numbers = [number for key in keys for number in moved.pop(key, ())]
+                    if not self._leave_out(numbers):
+                        return True
         return False
+
+    def _leave_out(self, numbers: Sequence[int]) -> bool:
+        """Count commands that were taken apart as answered; return whether all of them were."""
+        retries = self.retries
+        assert retries is not None
+        entries = [(id(self), number) for number in numbers]
+        if not all(map(retries.has, entries)):
+            return False
+        seen, commands, replies = self._moved
+        self._moved = seen, commands - len(entries), replies
+        for entry in entries:
+            retries.pop(entry)
+        return True
 
     def take(self, index: int, words: str | bytes, window: Window | None = None) -> bool:
         """Plan to resend a command if its error reply says so; return whether it does.

@@ -195,6 +195,10 @@ class Retries:
         found = self._entries.get((window, LOST))
         return found if isinstance(found, Lost) else None
 
+    def has(self, key: tuple[int, int]) -> bool:
+        """Return whether there is a unit of this window and number."""
+        return key in self._entries
+
     @property
     def pop(self) -> Callable[[tuple[int, int]], object]:
         """Removes a unit, in one call in C."""

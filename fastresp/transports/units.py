@@ -13,9 +13,12 @@ from ..resp.split import CommandSplitter
 from .window import Sending
 
 __all__ = [
-    "Piece", "PlainChunk", "Unit", "apart", "keys_in", "transaction_at", "unit_of", "units_of",
+    "Piece", "PlainChunk", "Unit", "apart", "keys_in", "replaces",
+    "transaction_at", "unit_of", "units_of",
 ]  # fmt: skip
 
+# Commands that leave nothing of what was at their keys.
+REPLACING = (b"MSET", b"DEL", b"UNLINK")
 # The names of merged commands with several keys.
 OVER_KEYS = (b"MSET", b"MSETEX", b"DEL", b"UNLINK")
 
@@ -199,6 +202,15 @@ def apart(unit: Unit) -> list[Unit]:
     ]
     found[0] = found[0]._replace(rows=unit.rows)
     return found
+
+
+def replaces(held: Sending, at: int) -> bool:
+    """Return whether what gets a reply replaces its keys, or deletes them, whatever was there."""
+    chunk = held.chunk
+    start = chunk.ends[at - 1] if at else 0
+    data = bytes(chunk.piece(start, chunk.ends[at]))
+    name = data.split(b"\r\n", 3)[2].upper()
+    return name in REPLACING or (name == b"SET" and data.startswith(b"*3\r\n"))
 
 
 def fence_in(held: Sending, replies: range) -> Chunk | None:

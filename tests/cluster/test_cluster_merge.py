@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,6 +103,80 @@ def test_keys_at_both_nodes(
     assert held == ([0, 0] if name == "DEL" else [500, 500])
     keys: Any = [key for node in (source, target) for key in cluster.clients[node].scan_iter()]
     assert sorted(keys) == sorted(f"{{list:7}}{n}".encode() for n in range(1_000) if name == "SET")
+
+
+def test_keys_that_come_again(
+    insert: Insert, cluster: LocalCluster, moving: tuple[int, int]
+) -> None:
+    """A command that was refused with others need not run if a later one replaced its key."""
+    source, target = moving
+    commands = [
+        ("SET", "{list:7}0", "a"), ("SET", "{list:7}1", "b"), ("DEL", "{list:7}0"),
+        ("SET", "{list:7}0", "c"), ("DEL", "{list:7}2"), ("SET", "{list:7}2", "d"),
+    ]  # fmt: skip
+    check(insert(commands, server=cluster.url, mode="merge", timeout=5), len(commands))
+    # A key that is not at the old node, or not any more, is made at the new one.
+    stored: dict[bytes, Any] = {}
+    for node in (source, target):
+        for number in range(3):
+            pipeline = cluster.clients[node].pipeline(transaction=False)
+            pipeline.execute_command("ASKING")
+            pipeline.get(f"{{list:7}}{number}")
+            _, value = pipeline.execute(raise_on_error=False)
+            if isinstance(value, bytes):
+                stored[b"%d" % number] = value
+    assert stored == {b"0": b"c", b"1": b"b", b"2": b"d"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_commands_while_slots_move(
+    cluster: LocalCluster, cluster_client: redis.RedisCluster, seed: int
+) -> None:
+    """SETs and DELs of keys that come again, and RPUSH: the result is that of their order."""
+    randoms = random.Random(seed)
+    tags = [f"t{number}" for number in range(4)]
+    expected: dict[str, Any] = {}
+    commands = []
+    for number in range(40_000):
+        key = f"{{{randoms.choice(tags)}}}{randoms.randrange(60)}"
+        name = randoms.choices(["SET", "DEL", "UNLINK", "RPUSH"], [12, 3, 2, 3])[0]
+        if name == "SET":
+            expected[key] = str(number)
+        elif name == "RPUSH":
+            key += "list"
+            expected.setdefault(key, []).append(str(number))
+        else:
+            expected.pop(key, None)
+        commands.append((name, key, number) if name in ("SET", "RPUSH") else (name, key))
+
+    def source() -> Iterator[tuple[Any, ...]]:
+        for number, command in enumerate(commands):
+            if number % 10_000 == 5_000:
+                mover = threading.Thread(target=move, args=(randoms.choice(tags),))
+                mover.start()
+                movers.append(mover)
+            yield command
+
+    def move(tag: str) -> None:
+        slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", tag)
+        with moving_lock:
+            cluster.move_slot(slot, randoms.randrange(3), keys_at_once=3, pause=0.002)
+
+    movers: list[threading.Thread] = []
+    moving_lock = threading.Lock()
+    report = fastresp.mass_insert(
+        source(), server=cluster.url, mode="merge", rate_limit=100_000, merge_items=20
+    )
+    for mover in movers:
+        mover.join()
+    check(report, len(commands))
+    assert sum(cluster.sizes()) == len(expected)
+    for key, value in expected.items():
+        if isinstance(value, list):
+            stored: Any = cluster_client.lrange(key, 0, -1)
+            assert stored == [item.encode() for item in value]
+        else:
+            assert cluster_client.get(key) == value.encode()
 
 
 @pytest.fixture
