@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from .encode.template import Template
     from .lists import ListBuffer, Pushed
     from .load.mass_insert import dump, mass_insert
+    from .load.verifying.report import Difference, VerifyReport
+    from .load.verifying.verify import verify
     from .outcome.errors import (
         CommandError,
         DecodeError,
@@ -44,8 +46,11 @@ __all__ = [
     "read",
     "read_rejects",
     "dump",
+    "verify",
     "RedisCli",
     "Report",
+    "VerifyReport",
+    "Difference",
     # what these return
     "Hashes",
     "Table",
@@ -83,6 +88,8 @@ MODULES = {
     "encode.template": "Template",
     "lists": "ListBuffer Pushed",
     "load.mass_insert": "dump mass_insert",
+    "load.verifying.report": "Difference VerifyReport",
+    "load.verifying.verify": "verify",
     "outcome.errors": "CommandError DecodeError EncodeError FastrespError LeaseError LoadErrors "
     "ProtocolError SourceError TemplateError TransportError TransportTimeout",
     "outcome.report": "Report",

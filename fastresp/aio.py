@@ -10,6 +10,10 @@ from typing import Any, Literal
 from .encode.template import TemplateLike, as_template
 from .lists.async_buffer import ListBuffer
 from .load.mass_insert import loading
+from .load.verifying import verify as of_verify
+from .load.verifying.lines import Differences
+from .load.verifying.reading import AsyncReadingChunks, ReadingChunks
+from .load.verifying.report import VerifyReport
 from .outcome.report import Report
 from .replies import fetch_hashes as fetch
 from .replies.arrow_out import StringBatch
@@ -27,7 +31,7 @@ from .transports.error_policy import ErrorPolicy
 from .transports.resend import Resending
 from .transports.socket import SocketTransport
 
-__all__ = ["ListBuffer", "execute", "fetch_hashes", "iter_replies", "mass_insert"]
+__all__ = ["ListBuffer", "execute", "fetch_hashes", "iter_replies", "mass_insert", "verify"]
 
 
 async def mass_insert(
@@ -106,6 +110,47 @@ def _over_a_socket(
     carrier = SocketTransport(options, server=server, policy=policy, resending=resending)
     carrier.in_event_loop = True
     return carrier.because("asyncio loads over a socket")
+
+
+async def verify(
+    data: Data | AsyncIterable[Any],
+    template: TemplateLike = None,
+    *,
+    server: ServerLike = None,
+    sample: str | float | None = None,
+    seed: int = 0,
+    exact: bool = False,
+    differences: Differences = None,
+    repair: bool = False,
+    max_differences: int = of_verify.MOST_DIFFERENCES,
+    since: float | None = None,
+    nulls: Literal["error", "skip", "empty"] = "error",
+    timeout: float | None = 30.0,
+    progress: of_verify.Progress = None,
+    default: Callable[[Any], Any] | None = None,
+) -> VerifyReport:
+    """Compare what is in a server with what a source says, from an event loop.
+
+    Like ``fastresp.verify``; ``data`` may also be an async iterable, and ``server`` a
+    ``redis.asyncio.Redis`` client.
+    """
+    how = of_verify.How(
+        server=server,
+        sample=sample,
+        seed=seed,
+        exact=exact,
+        differences=differences,
+        repair=repair,
+        max_differences=max_differences,
+        since=since,
+        timeout=timeout,
+        progress=progress,
+        in_event_loop=True,
+    )
+    data = as_source(data)
+    kind = AsyncReadingChunks if isinstance(data, AsyncIterable) else ReadingChunks
+    options = Options(nulls=nulls, timeout=timeout, default=default)
+    return await run(of_verify.verifying(kind(data, as_template(template), options), how))
 
 
 async def iter_replies(

@@ -1,0 +1,1 @@
+"""``verify()``: compare what is in a server with what a source says."""

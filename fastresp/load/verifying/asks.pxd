@@ -1,0 +1,57 @@
+"""What was asked about the commands of a chunk, in the order of the replies."""
+
+from ...resp.buffer cimport Chunk
+from ...resp.out cimport Reference
+from ...resp.slots cimport Walk, end_of
+from .statement cimport Form, Statement
+
+
+# What a reply is.
+cdef enum Kind:
+    PASSED          # no reply: the commands are not looked up
+    ONE             # a bulk string: GET, JSON.GET
+    SEVERAL         # an array of bulk strings: MGET, HMGET, ZMSCORE
+    FLAGS           # an array of 0 and 1: SMISMEMBER
+    RANGE           # an array of at most as many bulk strings: LRANGE
+    NUMBER          # EXISTS, PTTL, PEXPIRETIME, HLEN
+
+
+# One command that reads, or commands that are passed.
+cdef struct Ask:
+    Kind kind
+    Form form
+    Py_ssize_t command          # the first that it is about
+    Py_ssize_t commands         # how many
+    Py_ssize_t skipped          # items of the first that other asks are about
+    Py_ssize_t items
+    long long number            # of COUNT, what the source says by then; else unused
+
+
+cdef class Asks:
+    cdef Chunk chunk
+    cdef Ask *asks              # owned, from realloc
+    cdef Py_ssize_t count
+    cdef Py_ssize_t room
+    cdef Ask *add(self, Kind kind, Form form, Py_ssize_t command) except NULL
+
+
+# Goes through the commands of a chunk.
+cdef struct Cursor:
+    Py_ssize_t command          # the one at ``walk``
+    const Reference *large
+    Py_ssize_t extra
+    Walk walk
+
+
+cdef inline void start_at(Cursor *c, Chunk chunk) noexcept:
+    c.command = c.extra = 0
+    c.large = chunk.references
+    c.walk.base = c.walk.p = chunk.data
+    c.walk.large = chunk.references
+    c.walk.stop = chunk.references + chunk.n_references
+
+
+cdef inline void next_command(Cursor *c, Chunk chunk) noexcept:
+    c.walk.p = end_of(chunk, c.command, &c.large, &c.extra)
+    c.walk.large = c.large
+    c.command += 1

@@ -1,0 +1,27 @@
+# cython: language_level=3, cdivision=True
+"""What was asked about the commands of a chunk, in the order of the replies."""
+
+from libc.stdlib cimport free, realloc
+
+cdef enum:
+    LEAST_ROOM = 64
+
+
+cdef class Asks:
+    """A chunk of the source, kept until the replies about it are compared."""
+
+    def __dealloc__(self):
+        free(self.asks)
+
+    cdef Ask *add(self, Kind kind, Form form, Py_ssize_t command) except NULL:
+        """Add an ask about one command and one item of it; the caller corrects the numbers."""
+        cdef Py_ssize_t room = max(2 * self.room, LEAST_ROOM)
+        cdef Ask *asks
+        if self.count == self.room:
+            asks = <Ask *>realloc(self.asks, room * sizeof(Ask))
+            if asks is NULL:
+                raise MemoryError(f"no memory for {room:,} questions")
+            self.asks, self.room = asks, room
+        self.count += 1
+        self.asks[self.count - 1] = Ask(kind, form, command, 1, 0, 1, 0)
+        return &self.asks[self.count - 1]

@@ -1,0 +1,93 @@
+# cython: language_level=3, cdivision=True
+"""The values that a read asks for, taken from the commands of the source that wrote them."""
+
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+
+from .asks cimport NUMBER, ONE, next_command, start_at
+from .statement cimport LIFE, TEXT, TEXTS, next_item, read_statement
+
+cdef enum:
+    LEAST_ROOM = 64
+
+
+cdef class Items:
+    """Goes through the commands of chunks.
+
+    Args:
+        again: whether they are those of a second look.
+    """
+
+    def __cinit__(self, bint again):
+        self.again = again
+
+    def __dealloc__(self):
+        PyMem_Free(self.items)
+
+    cdef int start(self, Chunk chunk) except -1:
+        """Begin with a chunk."""
+        self.chunk = chunk
+        start_at(&self.cursor, chunk)
+        return 0
+
+    cdef int pass_commands(self, const Ask *ask, Watch watch) except -1:
+        """Note what commands overwrite that are not looked up."""
+        cdef Statement s
+        cdef Item item
+        cdef Py_ssize_t i
+        for i in range(ask.command, ask.command + ask.commands):
+            self.move_to(i)
+            read_statement(&s, &self.cursor.walk, &self.last, self.again)
+            item.name_size = 0
+            if s.form == LIFE:
+                watch.overwrite(&s, &item)
+            for _ in range(s.count):
+                next_item(&s, &item)
+                watch.overwrite(&s, &item)
+        return 0
+
+    cdef int move_to(self, Py_ssize_t command) except -1:
+        """Move the cursor to a command of the chunk, which is not before it."""
+        while self.cursor.command < command:
+            next_command(&self.cursor, self.chunk)
+        return 0
+
+    cdef int fill(self, const Ask *ask) except -1:
+        """Read the items that an ask is about."""
+        cdef Cursor c
+        cdef Statement s
+        cdef Py_ssize_t i
+        self.count = 0
+        self.move_to(ask.command)
+        c = self.cursor
+        read_statement(&self.statement, &c.walk, &self.last, self.again)
+        self.statement.form = ask.form
+        for i in range(ask.command, ask.command + ask.commands):
+            if ask.items:
+                read_statement(&s, &c.walk, &self.last, self.again)
+                self.add_items(&s, ask, i)
+            if i + 1 < ask.command + ask.commands:
+                next_command(&c, self.chunk)
+        return 0
+
+    cdef int add_items(self, Statement *s, const Ask *ask, Py_ssize_t command) except -1:
+        cdef Py_ssize_t room, count = s.count
+        cdef Item *items
+        cdef Item item
+        if ask.kind == ONE or ask.kind == NUMBER:
+            for _ in range(ask.skipped):
+                next_item(s, &item)
+            count = 1
+        if self.count + count > self.room:
+            room = max(self.count + count, 2 * self.room, LEAST_ROOM)
+            items = <Item *>PyMem_Realloc(self.items, room * sizeof(Item))
+            if items is NULL:
+                raise MemoryError(f"no memory for {room:,} values")
+            self.items, self.room = items, room
+        for _ in range(count):
+            items = &self.items[self.count]
+            next_item(s, items)
+            items.command = command
+            if ask.form == TEXTS and s.form == TEXT:
+                items.name, items.name_size = s.key, s.key_size
+            self.count += 1
+        return 0

@@ -1,0 +1,186 @@
+"""What differs so far, until a later row overwrites it or a second look settles it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+__all__ = ["Candidate", "Kept", "settled"]
+
+# What a candidate is about: a key, what kind of name it has in the key, and the name.
+Slot: TypeAlias = tuple[bytes, str, bytes | int | None]
+
+# Memory for each candidate besides its texts.
+CANDIDATE_BYTES = 1000
+# The most memory for all of them, whatever their number.
+MOST_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A value that differs, as far as it was looked at.
+
+    Attributes:
+        kind: "missing", "value", "type", "ttl" or "extra".
+        row: of the source.
+        key: of the server.
+        group: what it is in the key: "value", "field", "member", "score", "item", "document",
+            "time" or "count".
+        name: the field, the member, the index in the list, the path, or the command that says it.
+        wanted: what the source says; None if nothing must be there.
+        found: what the server said.
+        size: of what was found, if it is a text, in bytes.
+    """
+
+    kind: str
+    row: int
+    key: bytes
+    group: str
+    name: Any
+    wanted: Any
+    found: Any
+    size: int
+
+    @property
+    def slot(self) -> Slot:
+        return self.key, self.group, None if self.group in ("time", "count") else self.name
+
+    @property
+    def memory(self) -> int:
+        texts = (self.key, self.name, self.wanted, self.found)
+        return CANDIDATE_BYTES + sum(len(each) for each in texts if isinstance(each, bytes))
+
+    def statement(self) -> tuple[bytes | str | int, ...]:
+        """Return a command that says only this, for a second look."""
+        key, name, wanted = self.key, self.name, self.wanted
+        match self.group:
+            case "value":
+                return ("DEL", key) if wanted is None else ("SET", key, wanted)
+            case "field":
+                return ("HDEL", key, name) if wanted is None else ("HSET", key, name, wanted)
+            case "member":
+                return ("SREM" if wanted is None else "SADD", key, name)
+            case "score":
+                return ("ZREM", key, name) if wanted is None else ("ZADD", key, wanted, name)
+            case "item":
+                return "LSET", key, name, wanted
+            case "document":
+                return "JSON.SET", key, name, wanted
+        return (name, key) if wanted is None else (name, key, wanted)
+
+    def repairing(self) -> tuple[bytes | str | int, ...] | None:
+        """Return a command that makes it so, and nothing else; None if no command can."""
+        if self.group in ("item", "count"):
+            return None
+        statement = self.statement()
+        # The time to live was compared on its own.
+        return (*statement, "KEEPTTL") if statement[0] == "SET" else statement
+
+
+class Kept:
+    """The differences found so far, each in the place of the last row that writes the value.
+
+    Args:
+        most: keep at most this many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+        self._found: dict[Slot, Candidate] = {}
+        self._of_keys: dict[bytes, set[Slot]] = {}
+        # Keys that have more items than the source named so far: which command says how many, how
+        # many the source named, and the last row that did.
+        self._open: dict[bytes, tuple[bytes, int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self._found.values())
+
+    def add(
+        self, kind: str, row: int, key: bytes, group: str, name: Any, wanted: Any, found: Any,
+        size: int,
+    ) -> bool:  # fmt: skip
+        """Keep a difference; return whether there is no room for more."""
+        candidate = Candidate(kind, row, key, group, name, wanted, found, size)
+        self._drop(candidate.slot)  # so that it comes after those of the rows between
+        self._found[candidate.slot] = candidate
+        self._of_keys.setdefault(key, set()).add(candidate.slot)
+        self._bytes += candidate.memory
+        return len(self._found) >= self._most or self._bytes >= MOST_BYTES
+
+    def overwrite(self, key: bytes, group: str, name: bytes | None) -> None:
+        """Forget what differs in a value that a later row writes."""
+        slots = self._of_keys.get(key)
+        if slots is None:
+            return
+        if group == "document":  # which documents a path is part of is not known
+            gone = [slot for slot in slots if slot[1] == group]
+        else:
+            gone = [(key, group, name)]
+        # A key that was to be gone is made again.
+        gone.append((key, "value", None))
+        for slot in gone:
+            self._drop(slot)
+
+    def erase(self, key: bytes, keeps_time: bool) -> None:
+        """Forget what differs in a key that a later row overwrites."""
+        self._open.pop(key, None)
+        for slot in [*self._of_keys.get(key, ())]:
+            if not (keeps_time and slot[1] == "time"):
+                self._drop(slot)
+
+    def _drop(self, slot: Slot) -> None:
+        candidate = self._found.pop(slot, None)
+        if candidate is None:
+            return
+        self._bytes -= candidate.memory
+        slots = self._of_keys[slot[0]]
+        slots.discard(slot)
+        if not slots:
+            del self._of_keys[slot[0]]
+
+    def known(self, key: bytes) -> int:
+        """Return how many items of a key with more of them the source named so far; or -1."""
+        found = self._open.get(key)
+        return -1 if found is None else found[1]
+
+    def open(self, key: bytes, verb: bytes, known: int, row: int) -> None:
+        """Note a key that has more items than the source named so far."""
+        self._open[key] = (verb, known, row)
+
+    def close(self, key: bytes) -> None:
+        """Note that a key has no more items than the source named."""
+        self._open.pop(key, None)
+
+    def candidates(self) -> list[Candidate]:
+        """Return all that differ, in the order of the source, with keys that have more items."""
+        counts = [
+            Candidate("extra", row, key, "count", verb, known, None, 0)
+            for key, (verb, known, row) in self._open.items()
+        ]
+        return sorted([*self, *counts], key=lambda each: each.row) if counts else [*self]
+
+
+def settled(first: list[Candidate], second: Kept) -> tuple[list[tuple[Candidate, bool]], int]:
+    """Compare two looks.
+
+    Args:
+        first: what differed.
+        second: what still does; its rows are indexes in ``first``.
+
+    Returns:
+        What still differs, each with whether it changed in between; and how many do not any more.
+    """
+    still = []
+    for now in second:
+        before = first[now.row]
+        kind = now.kind if before.group != "count" else "extra"
+        same = now.found == before.found or before.group in ("time", "count")
+        # MGET finds nothing in a key of another type.
+        changed = not same or (before.kind != kind and kind != "type")
+        still.append((replace(before, kind=kind, found=now.found, size=now.size), changed))
+    return still, len(first) - len(still)

@@ -1,0 +1,65 @@
+"""Differences as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import IO, Self, TypeAlias
+
+from ...server.descriptors import needed_for
+from ...sources.blocking import write_all
+from .report import Difference
+
+__all__ = ["DifferenceLines", "Differences", "difference_line"]
+
+Differences: TypeAlias = str | os.PathLike[str] | Callable[[Difference], object] | None
+
+
+class DifferenceLines:
+    """Writes differences to a file, or passes them to a callable, in a ``with`` statement.
+
+    Args:
+        target: the path of a file that is made, a callable, or None.
+
+    Raises:
+        OSError: the file can't be opened, or has content already.
+    """
+
+    def __init__(self, target: Differences) -> None:
+        self._target = target
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        path = self._target
+        if isinstance(path, (str, os.PathLike)):
+            if os.path.isfile(path) and os.path.getsize(path):
+                words = "already exists; move it, or name another file for the differences"
+                raise FileExistsError(f"{os.fspath(path)} {words}")
+            with needed_for(f"can't open {os.fspath(path)!r} for the differences"):
+                self._file = open(path, "wb", buffering=0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, difference: Difference) -> None:
+        """Write a difference.
+
+        Raises:
+            OSError: it can't be written.
+            Exception: whatever the callable raises.
+        """
+        if self._file is not None:
+            write_all(self._file, difference_line(difference).encode())
+        elif callable(self._target):
+            self._target(difference)
+
+
+def difference_line(difference: Difference) -> str:
+    """Return a difference as a line of JSON."""
+    return json.dumps(difference.as_json()) + "\n"

@@ -1,0 +1,447 @@
+# cython: language_level=3, cdivision=True
+"""Turn commands that write into commands that read what they wrote."""
+
+from libc.stdint cimport uint64_t
+from libc.string cimport memcmp
+
+from ...encode.payload.hashed cimport hashed
+from ...resp.buffer cimport (
+    Buffer,
+    Chunk,
+    append_bulk,
+    end_command,
+    end_header,
+    make_room,
+    open_header,
+)
+from ...resp.out cimport own_size, put_header, put_signed
+from .asks cimport (
+    FLAGS,
+    NUMBER,
+    ONE,
+    PASSED,
+    RANGE,
+    SEVERAL,
+    Ask,
+    Asks,
+    Cursor,
+    Kind,
+    next_command,
+    start_at,
+)
+from .comparison cimport Comparison
+from .statement cimport (
+    COUNT,
+    DOCUMENT,
+    FIELDS,
+    GONE,
+    LEFT,
+    LIFE,
+    MEMBERS,
+    NO_FIELDS,
+    NO_MEMBERS,
+    NO_SCORES,
+    NOTHING,
+    PLACE,
+    RIGHT,
+    SCORES,
+    TEXT,
+    TEXTS,
+    UNKNOWN,
+    UNTIMED,
+    Form,
+    Item,
+    LastVerb,
+    Statement,
+    is_absolute,
+    is_list,
+    makes_key,
+    next_item,
+    read_statement,
+)
+from .tables cimport Entry, Numbers, mixed
+
+from .unverifiable import grows_at_both_ends, not_repeatable, refusal
+
+cdef enum:
+    # A read asks for at most this many items, and this many bytes: as for merged commands, a
+    # server runs it in less than 1 ms.
+    MOST_ITEMS = 1000
+    MOST_BYTES = 65536
+    CHUNK_BYTES = 1 << 19
+
+
+cdef class Questions:
+    """Makes a chunk of reads for each chunk of the source, and keeps the latter for comparing.
+
+    Args:
+        comparison: compares the replies.
+        share: the share of rows to look at, above 0 to 1; they are chosen by a hash of their
+            number.
+        seed: changes which rows are chosen.
+        exact: ask for the number of items of each key, too.
+        again: the commands are those of a second look.
+        repair: refuse lists, which can't be repaired.
+
+    Attributes:
+        over_keys: whether one command may read several keys.
+        rows: rows looked at so far.
+        error: what is wrong with a command after those returned; None if nothing is.
+    """
+
+    cdef Comparison comparison
+    cdef Buffer out
+    cdef uint64_t threshold
+    cdef uint64_t seed
+    cdef bint all, exact, again, repair
+    cdef public bint over_keys
+    cdef readonly Py_ssize_t rows
+    cdef readonly object error
+    cdef Numbers lists          # by key: items pushed at the right end, or minus those at the left
+    cdef LastVerb last
+    cdef long long row          # the last one
+    cdef bint chosen            # whether it is looked at
+    cdef Asks asks              # about the current chunk
+    # The read that is being written:
+    cdef Form form              # UNKNOWN if there is none
+    cdef Py_ssize_t start       # its offset
+    cdef Py_ssize_t words
+    cdef Py_ssize_t index       # of its ask
+    cdef Py_ssize_t bytes       # of the commands that it is about
+    cdef int digits
+    cdef const char *key
+    cdef long long key_size
+
+    def __cinit__(
+        self, Comparison comparison not None, *, double share=1.0, seed=0, bint exact=False,
+        bint again=False, bint repair=False,
+    ):
+        self.comparison = comparison
+        self.out = Buffer(CHUNK_BYTES + (CHUNK_BYTES >> 3))
+        self.all = share >= 1
+        self.threshold = 0 if self.all else <uint64_t>(share * 18446744073709551616.0)
+        self.seed = mixed(0, seed & 0xFFFFFFFFFFFFFFFF)
+        self.exact = exact
+        self.again = again
+        self.repair = repair
+        self.lists = Numbers()
+        self.row = -1
+        self.digits = 2
+
+    def ask(self, Chunk chunk not None):
+        """Return the reads for the commands of a chunk; None if there are none."""
+        cdef Cursor c
+        cdef Statement s
+        cdef Py_ssize_t i
+        self.asks = Asks()
+        self.asks.chunk = chunk
+        start_at(&c, chunk)
+        for i in range(len(chunk.ends)):
+            if chunk.rows.data.as_longlongs[i] != self.row:
+                self.begin_row(chunk.rows.data.as_longlongs[i])
+            if not read_statement(&s, &c.walk, &self.last, self.again):
+                self.refuse(chunk, i, refusal)
+                break
+            if not self.place(&s, chunk, i):
+                break
+            next_command(&c, chunk)
+            if self.chosen and not self.comparison.full and not self.is_moot(&s, &c, chunk):
+                self.look_up(&s, chunk, i, c.walk.p)
+            else:
+                self.skip(i)
+        self.end_read(chunk)
+        self.comparison.accept(self.asks)
+        self.asks = None
+        return self.out.take() if self.out.commands else None
+
+    cdef bint is_moot(self, const Statement *s, const Cursor *next, Chunk chunk) noexcept:
+        """Return whether a command leaves nothing to look up: the next one writes the same key."""
+        cdef Statement after
+        if s.form == NOTHING:
+            return True
+        if s.form != GONE or s.count != 1 or next.command >= len(chunk.ends):
+            return False
+        if not read_statement(&after, &next.walk, &self.last, self.again):
+            return False
+        return after.form != LIFE and after.form != GONE and after.key_size == s.key_size and (
+            memcmp(after.key, s.key, s.key_size) == 0
+        )
+
+    cdef int begin_row(self, long long row) except -1:
+        self.row = row
+        self.chosen = self.all or mixed(self.seed, <uint64_t>row) < self.threshold
+        return 0
+
+    cdef int refuse(self, Chunk chunk, Py_ssize_t i, object why) except -1:
+        self.error = why(chunk.command(i, i), self.row, chunk.place(i))
+        return 0
+
+    cdef bint place(self, Statement *s, Chunk chunk, Py_ssize_t i) except -1:
+        """Note in ``s.time`` where a list continues; return False if that is unknown."""
+        cdef Entry *entry
+        if is_list(s.form):
+            if self.repair:
+                self.refuse(chunk, i, not_repeatable)
+                return False
+            entry = self.lists.find(hashed(s.key, s.key_size))
+            if entry.number and (entry.number < 0) != (s.form == LEFT):
+                self.refuse(chunk, i, grows_at_both_ends)
+                return False
+            s.time = entry.number
+            entry.number += s.count if s.form == RIGHT else -s.count
+        elif makes_key(s) and len(self.lists):
+            self.forget_lists(s)
+        return True
+
+    cdef int forget_lists(self, Statement *s) except -1:
+        """Begin again with the lists of keys that are removed or overwritten."""
+        cdef Statement keys = s[0]
+        cdef Item item
+        if s.form == TEXT or s.form == DOCUMENT:
+            self.lists.find(hashed(s.key, s.key_size)).number = 0
+            return 0
+        for _ in range(s.count):
+            next_item(&keys, &item)
+            self.lists.find(hashed(item.name, item.name_size)).number = 0
+        return 0
+
+    cdef int skip(self, Py_ssize_t i) except -1:
+        """Note a command that is not looked up."""
+        cdef Ask *ask
+        self.end_read(self.asks.chunk)
+        if self.asks.count:
+            ask = &self.asks.asks[self.asks.count - 1]
+            if ask.kind == PASSED and ask.command + ask.commands == i:
+                ask.commands += 1
+                return 0
+        self.asks.add(PASSED, NOTHING, i)
+        return 0
+
+    cdef int look_up(self, Statement *s, Chunk chunk, Py_ssize_t i, const char *end) except -1:
+        """Write what reads the values of a command, or continue the read before."""
+        cdef Ask *ask
+        cdef Py_ssize_t size = chunk.ends.data.as_longlongs[i] - (
+            chunk.ends.data.as_longlongs[i - 1] if i else 0
+        )
+        if self.form != UNKNOWN and self.continues(s, size):
+            ask = &self.asks.asks[self.index]
+            ask.commands += 1
+            ask.items += s.count
+            self.bytes += size
+            self.put_names(s)
+            return 0
+        self.end_read(chunk)
+        if s.form == GONE:
+            return self.look_up_gone(s, i)
+        if s.form == LIFE:
+            return self.look_up_time(s, i)
+        if s.form == COUNT:
+            return self.look_up_count(s.verb.name, s.verb.size, s.key, s.key_size, s.time, i)
+        self.open_read(s, i, size)
+        if s.clock != UNTIMED:
+            self.end_read(chunk)
+            self.look_up_time(s, i)
+        return 0
+
+    cdef bint continues(self, const Statement *s, Py_ssize_t size) noexcept:
+        """Return whether the read that is being written may also read this."""
+        cdef Ask *ask = &self.asks.asks[self.index]
+        if ask.items + s.count > MOST_ITEMS or self.bytes + size > MOST_BYTES:
+            return False
+        if self.form == TEXTS:
+            return (s.form == TEXT and s.clock == UNTIMED) or s.form == TEXTS
+        if s.form != self.form or self.form == TEXT or self.form == DOCUMENT or self.form == PLACE:
+            return False
+        return s.key_size == self.key_size and memcmp(s.key, self.key, s.key_size) == 0
+
+    cdef int open_read(self, Statement *s, Py_ssize_t i, Py_ssize_t size) except -1:
+        """Begin the read of a command."""
+        cdef Form form = s.form
+        cdef Ask *ask
+        if form == TEXT and s.clock == UNTIMED and self.over_keys:
+            form = TEXTS
+        if form == TEXTS and not self.over_keys:
+            return self.look_up_each(s, i)
+        ask = self.asks.add(kind_of(form), form, i)
+        ask.items = s.count
+        ask.number = place_of(s) if form == PLACE else s.time
+        self.index = self.asks.count - 1
+        self.form, self.key, self.key_size, self.bytes = form, s.key, s.key_size, size
+        self.start = own_size(&self.out.out)
+        self.words = 0
+        if is_list(form) or form == PLACE:
+            return self.put_names(s)
+        open_header(self.out, self.digits)
+        if form == TEXT:
+            self.word(b"GET", 3)
+        elif form == TEXTS:
+            self.word(b"MGET", 4)
+        elif form == FIELDS or form == NO_FIELDS:
+            self.word(b"HMGET", 5)
+        elif form == MEMBERS or form == NO_MEMBERS:
+            self.word(b"SMISMEMBER", 10)
+        elif form == SCORES or form == NO_SCORES:
+            self.word(b"ZMSCORE", 7)
+        else:
+            self.word(b"JSON.GET", 8)
+        if form != TEXTS:
+            self.word(s.key, s.key_size)
+        return self.put_names(s)
+
+    cdef int put_names(self, Statement *s) except -1:
+        """Add to the read what it asks about a command."""
+        cdef Statement items = s[0]
+        cdef Item item
+        if self.form == TEXTS and s.form == TEXT:
+            self.word(s.key, s.key_size)
+        elif self.form == DOCUMENT:
+            self.put_path(s)
+        elif self.form != TEXT and self.form != PLACE and not is_list(self.form):
+            for _ in range(s.count):
+                next_item(&items, &item)
+                self.word(item.name, item.name_size)
+        return 0
+
+    cdef int put_path(self, Statement *s) except -1:
+        """Add the path of a document, in the form that finds no path without an error."""
+        cdef Statement items = s[0]
+        cdef Item item
+        cdef bytes path
+        if s.time == 0:
+            return 0
+        next_item(&items, &item)
+        path = item.name[:item.name_size]
+        if not path.startswith(b"$"):
+            path = b"$" + path if path[:1] in (b".", b"[") else b"$." + path
+        return self.word(path, len(path))
+
+    cdef int end_read(self, Chunk chunk) except -1:
+        """End the read that is being written."""
+        cdef Ask *ask
+        cdef Form form = self.form
+        cdef long long first, last
+        if form == UNKNOWN:
+            return 0
+        ask = &self.asks.asks[self.index]
+        self.form = UNKNOWN
+        first = ask.number
+        if is_list(form) or form == PLACE:
+            if form == PLACE:
+                last = first
+            elif form == RIGHT:
+                last = first + ask.items - 1
+            else:
+                last = first - 1
+                first -= ask.items
+            self.put_range(first, last)
+        else:
+            end_header(self.out, self.start, c'*', self.words, &self.digits)
+        end_command(self.out, chunk.rows.data.as_longlongs[ask.command + ask.commands - 1])
+        if self.exact:
+            self.ask_number(ask, form)
+        return 0
+
+    cdef int ask_number(self, const Ask *ask, Form form) except -1:
+        """Ask how many items the key has."""
+        cdef long long number = ask.number
+        cdef Py_ssize_t command = ask.command + ask.commands - 1
+        if form == FIELDS:
+            return self.look_up_count(b"HLEN", 4, self.key, self.key_size, 0, command)
+        if form == MEMBERS:
+            return self.look_up_count(b"SCARD", 5, self.key, self.key_size, 0, command)
+        if form == SCORES:
+            return self.look_up_count(b"ZCARD", 5, self.key, self.key_size, 0, command)
+        if is_list(form):
+            number = abs(number) + ask.items
+            return self.look_up_count(b"LLEN", 4, self.key, self.key_size, number, command)
+        return 0
+
+    cdef int look_up_count(
+        self, const char *name, int size, const char *key, long long key_size, long long number,
+        Py_ssize_t i,
+    ) except -1:
+        cdef Ask *ask = self.asks.add(NUMBER, COUNT, i)
+        ask.items, ask.number = 0, number
+        self.header(2)
+        self.word(name, size)
+        self.word(key, key_size)
+        return end_command(self.out, self.row)
+
+    cdef int look_up_each(self, Statement *s, Py_ssize_t i) except -1:
+        """Read each key of MSET with a command of its own."""
+        cdef Statement items = s[0]
+        cdef Item item
+        cdef Py_ssize_t j
+        cdef Ask *ask
+        for j in range(s.count):
+            next_item(&items, &item)
+            ask = self.asks.add(ONE, TEXTS, i)
+            ask.skipped = j
+            self.header(2)
+            self.word(b"GET", 3)
+            self.word(item.name, item.name_size)
+            end_command(self.out, self.row)
+        return 0
+
+    cdef int look_up_gone(self, Statement *s, Py_ssize_t i) except -1:
+        """Ask whether each of the keys is there."""
+        cdef Statement items = s[0]
+        cdef Item item
+        cdef Py_ssize_t j
+        cdef Ask *ask
+        for j in range(s.count):
+            next_item(&items, &item)
+            ask = self.asks.add(NUMBER, GONE, i)
+            ask.skipped = j
+            self.header(2)
+            self.word(b"EXISTS", 6)
+            self.word(item.name, item.name_size)
+            end_command(self.out, self.row)
+        return 0
+
+    cdef int look_up_time(self, Statement *s, Py_ssize_t i) except -1:
+        """Ask for the time to live."""
+        cdef Ask *ask = self.asks.add(NUMBER, LIFE, i)
+        ask.items = 0
+        self.header(2)
+        if is_absolute(s.clock):
+            self.word(b"PEXPIRETIME", 11)
+        else:
+            self.word(b"PTTL", 4)
+        self.word(s.key, s.key_size)
+        return end_command(self.out, self.row)
+
+    cdef int put_range(self, long long first, long long last) except -1:
+        """Write LRANGE for the key of the read."""
+        cdef char[24] text
+        self.header(4)
+        self.word(b"LRANGE", 6)
+        self.word(self.key, self.key_size)
+        self.word(text, put_signed(text, first) - text)
+        return self.word(text, put_signed(text, last) - text)
+
+    cdef int header(self, Py_ssize_t words) except -1:
+        self.out.out.p = put_header(make_room(self.out, 32), c'*', words)
+        return 0
+
+    cdef int word(self, const char *text, Py_ssize_t size) except -1:
+        self.words += 1
+        return append_bulk(self.out, text, size)
+
+
+cdef long long place_of(const Statement *s) except? -1:
+    """Return the index in the list of a command of a second look."""
+    cdef Statement items = s[0]
+    cdef Item item
+    next_item(&items, &item)
+    return int(item.name[:item.name_size])
+
+
+cdef Kind kind_of(Form form) noexcept:
+    if form == TEXT or form == DOCUMENT:
+        return ONE
+    if form == MEMBERS or form == NO_MEMBERS:
+        return FLAGS
+    if is_list(form) or form == PLACE:
+        return RANGE
+    return SEVERAL

@@ -1,0 +1,250 @@
+"""Connections that read what the source wrote, and the chunks of reads that they send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from ...outcome.errors import CommandError, ProtocolError
+from ...outcome.excerpts import shortened
+from ...outcome.report import Report
+from ...replies.cluster_core import ClusterCore
+from ...replies.node_core import NodeCore
+from ...replies.opening import opening
+from ...replies.reply_core import ReplyCore
+from ...resp.buffer import Chunk
+from ...resp.raw_replies import RawReplies
+from ...server.answers import Answers
+from ...server.settings import Server
+from ...sources.async_chunks import AsyncChunks
+from ...sources.chunks import Chunks
+from ...sources.source import Encoder
+from ...transports.connection import LostConnection
+from ...transports.driver import Blocking, Giving, Steps, Wanted, open_source
+from .comparison import Comparison
+from .questions import Questions
+
+__all__ = ["AsyncReadingChunks", "ReadingChunks", "ReadingCore", "reading_server", "reading_with"]
+
+# Memory of the chunks of the source that wait for replies.
+HELD_BYTES = 16 << 20
+# Reads that not every server has, or that not every user may run.
+WISHES: list[tuple[bytes, ...]] = [(b"MGET", b"fastresp")]
+NO_ABSOLUTE = "fastresp: absolute times to live need PEXPIRETIME: Redis 7.0 or later, or Valkey"
+
+Show = Callable[[Report], object]
+
+
+class AskingEncoder:
+    """Makes the chunks of a source, and of each the reads that verify it."""
+
+    def __init__(self, encoder: Encoder, questions: Questions) -> None:
+        self._encoder = encoder
+        self._questions = questions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
+
+    def fill(self, source: Any) -> bool:
+        """Encode rows until a chunk is due; return False at the end of the source.
+
+        Raises:
+            EncodeError: a row can't be encoded, or a command of the last chunk can't be verified.
+        """
+        if self._questions.error is not None:
+            raise self._questions.error
+        return self._encoder.fill(source)
+
+    def take(self) -> Chunk | None:
+        """Return the reads for what was encoded since the last call; None if there are none."""
+        if self._questions.error is not None:
+            return None
+        chunk = self._encoder.take()
+        return None if chunk is None else self._questions.ask(chunk)
+
+
+class ReadingChunks(Chunks):
+    """Chunks of reads; ``questions`` makes them, and must be set before ``open()``."""
+
+    questions: Questions
+
+    def open(self) -> None:
+        if self._source is None:
+            super().open()
+            self.writer = AskingEncoder(self.writer, self.questions)
+
+    def adapt(self, answers: Answers | None) -> None:
+        super().adapt(answers)
+        allow_several_keys(self.questions, answers)
+
+    def next(self) -> Chunk | None:
+        chunk = super().next()
+        raise_refused(chunk, self.questions)
+        return chunk
+
+
+class AsyncReadingChunks(AsyncChunks):
+    """The same for an async source."""
+
+    questions: Questions
+
+    def open(self) -> None:
+        if self._source is None:
+            super().open()
+            self.writer = AskingEncoder(self.writer, self.questions)
+
+    def adapt(self, answers: Answers | None) -> None:
+        super().adapt(answers)
+        allow_several_keys(self.questions, answers)
+
+    async def _next(self) -> Chunk | None:
+        chunk = await super()._next()
+        raise_refused(chunk, self.questions)
+        return chunk
+
+
+def allow_several_keys(questions: Questions, answers: Answers | None) -> None:
+    """Read several keys with one command if the server accepts it."""
+    questions.over_keys = answers is not None and not answers.cluster and not answers.lacking
+
+
+def raise_refused(chunk: Chunk | None, questions: Questions) -> None:
+    """After the last chunk, raise what was wrong with a command behind it."""
+    if chunk is None and questions.error is not None:
+        raise questions.error
+
+
+def reading_server(like: Any) -> Server:
+    """Return the settings of a server that is only read; in a cluster, of all its primaries."""
+    server = Server(like, reading=True, nodes=True)
+    server.wishes = WISHES
+    return server
+
+
+class ReadingCore(ReplyCore):
+    """A connection that sends reads, and compares the replies."""
+
+    def __init__(self, server: Server, timeout: float | None, comparison: Comparison) -> None:
+        super().__init__(server, decode=None, on_error="raise", timeout=timeout)
+        self.comparison = comparison
+        self.sink = comparison
+
+    def of_cluster(self, *others: Any, follows: bool) -> ReadingCluster:
+        """Return the connections to all nodes."""
+        return ReadingCluster(*others, comparison=self.comparison, follows=follows)
+
+    def understand(self) -> None:
+        """Acknowledge the replies that were compared.
+
+        Raises:
+            CommandError: one is an error, other than of a key of another type.
+        """
+        comparison, sent = self.comparison, self.window.sent
+        stream = self.stream
+        assert stream is not None
+        if comparison.refused is not None:
+            index, words = comparison.refused
+            text = words.decode(errors="backslashreplace")
+            if index < sent:
+                raise explained(self._located(index, CommandError(text)))
+            self.last_words = shortened(text)
+        if comparison.replies > sent and stream.lost is None:
+            stream.give_up(ProtocolError("more replies than commands", self.received))
+        self.acknowledge(min(comparison.replies, sent))
+
+    def exchanging(self, chunks: Chunks, show: Show | None) -> Steps[None]:
+        """Send the reads, and compare the replies.
+
+        Raises:
+            LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
+        """
+        failure = None
+        while not (self.ended and self.finished):
+            while not self.ended and not self.window.unsent and self._has_memory:
+                failure = yield from self._add_next(chunks)
+            before = self.window.acknowledged
+            self.step()
+            if show is not None:
+                show(self.report)
+            if self.window.acknowledged != before:
+                self.touch()
+            elif not self.finished:
+                assert self.stream is not None
+                yield [(self.stream, self.wait())]
+        if failure is not None:
+            raise failure
+
+    @property
+    def _has_memory(self) -> bool:
+        return self.finished or self.comparison.held_bytes < HELD_BYTES
+
+
+class ReadingCluster(ClusterCore):
+    """The nodes of a cluster: compares their replies in the order of the source."""
+
+    def __init__(self, *others: Any, comparison: Comparison, follows: bool) -> None:
+        self._comparison = comparison
+        self._show: Show | None = None
+        super().__init__(*others, follows=follows)
+        self._raising = False  # giving() does
+
+    def _node(self, kind: type[NodeCore], server: Server) -> Any:
+        node = super()._node(kind, server)
+        node.reader = node.sink = RawReplies()
+        return node
+
+    @property
+    def has_room(self) -> bool:
+        return super().has_room and self._comparison.held_bytes < HELD_BYTES
+
+    def exchanging(
+        self, chunks: Chunks, show: Show | None
+    ) -> Generator[Wanted | Giving, Any, None]:
+        """Send the reads, and compare the replies; raises as ``exchange()``."""
+        self._show = show
+        failure = yield from self.exchange(chunks)
+        if failure is not None:
+            raise failure
+
+    def giving(self) -> Iterator[Giving]:
+        replies = []
+        for reply in self.replies():
+            if type(reply) is CommandError:
+                if not reply.text.startswith("WRONGTYPE") and "wrong Redis type" not in reply.text:
+                    raise explained(reply)
+                reply = b"-%b\r\n" % reply.text.encode()
+            replies.append(reply)
+        if replies:
+            self._comparison.feed(b"".join(replies))
+            if self._show is not None:
+                self._show(self.report)
+        yield from ()
+
+
+def explained(error: CommandError) -> CommandError:
+    """Say what to do about an error reply, if it is known."""
+    if "unknown command" in error.text.lower() and "PEXPIRETIME" in error.text.upper():
+        error.add_note(NO_ABSOLUTE)
+    return error
+
+
+def reading_with(
+    core: ReadingCore, chunks: Chunks, show: Show | None = None
+) -> Generator[Wanted | Giving, Any, None]:
+    """Connect, send the reads of all chunks, and compare the replies.
+
+    Raises:
+        TransportError, TransportTimeout: the server can't be used, or the connection was lost.
+        CommandError: the server refuses a read.
+        EncodeError, TemplateError: a row can't be encoded, or not be verified.
+    """
+    used: ReadingCore | ReadingCluster = core
+    try:
+        yield from open_source(chunks)
+        used = (yield from opening(core, chunks, core.of_cluster)) or core
+        yield from used.exchanging(chunks, show)
+    except LostConnection:
+        raise (yield Blocking(used.loss)) from None
+    finally:
+        used.detach()
+        chunks.close()

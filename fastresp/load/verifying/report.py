@@ -1,0 +1,203 @@
+"""The result of a verification: counts, differences, and what a sample says about all rows."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...outcome.excerpts import shown_argument
+from ...outcome.messages import Message
+from ...outcome.report import counted
+from .confidence import CONFIDENCE
+
+__all__ = ["Difference", "VerifyReport"]
+
+# Differences kept in the report; all are counted.
+DIFFERENCES_KEPT = 100
+# Bytes of a value in a line of JSON.
+SHOWN_BYTES = 4096
+
+WORDS = {
+    "missing": "missing",
+    "value": "with another value",
+    "type": "in a key of another type",
+    "ttl": "with another time to live",
+    "extra": "there in addition",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value that is not in the server as the source says.
+
+    Attributes:
+        row: index of the source row, counted from 0.
+        key: the key.
+        field: the field of a hash, the member of a set or sorted set, the index in a list, or the
+            path in a document; None for a string, a time to live, and a number of items.
+        kind: ``"missing"``; ``"value"``: another value, score or document; ``"type"``: the key has
+            another type; ``"ttl"``; or ``"extra"``: something is there that the source removes, or
+            with ``exact`` does not have.
+        wanted: what the source says: bytes; for a time to live milliseconds, from now or, if the
+            source says it so, since 1970; for ``exact`` the number of items; None for nothing.
+        found: what is in the server, likewise; only the first 65,536 bytes of a long value.
+        found_bytes: the size of a value that was found.
+        changed: whether it changed between the two looks: something else writes it.
+        repaired: whether it is as wanted since ``repair`` sent it again.
+        file, row_in_file: if the source is several files, the file of the row, and the row's index
+            in it, counted from 0. Else None.
+    """
+
+    row: int
+    key: bytes
+    field: bytes | int | None
+    kind: str
+    wanted: bytes | int | None
+    found: bytes | int | None
+    found_bytes: int = 0
+    changed: bool = False
+    repaired: bool = False
+    file: str | None = None
+    row_in_file: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the difference as an object for JSON.
+
+        A text that is not UTF-8 is an object such as ``{"base64": "/w=="}``. Of a value of more
+        than 4,096 bytes, ``wanted_bytes`` or ``found_bytes`` says how many it has.
+        """
+        found = self.found
+        fields: dict[str, Any] = {"row": self.row}
+        if self.file is not None:
+            fields |= {"file": self.file, "row_in_file": self.row_in_file}
+        fields |= {
+            "key": _for_json(self.key),
+            "field": _for_json(self.field),
+            "kind": self.kind,
+            "wanted": _for_json(self.wanted),
+            "found": _for_json(found),
+        }
+        if isinstance(self.wanted, bytes) and len(self.wanted) > SHOWN_BYTES:
+            fields["wanted_bytes"] = len(self.wanted)
+        if isinstance(found, bytes) and self.found_bytes > SHOWN_BYTES:
+            fields["found_bytes"] = self.found_bytes
+        return fields | {name: True for name in ("changed", "repaired") if getattr(self, name)}
+
+
+def _for_json(text: bytes | int | None) -> object:
+    if not isinstance(text, bytes):
+        return text
+    try:
+        return text[:SHOWN_BYTES].decode()
+    except UnicodeDecodeError as error:
+        if len(text) > SHOWN_BYTES and error.reason == "unexpected end of data":
+            return text[: error.start].decode()  # the cut is within a character
+        return {"base64": base64.b64encode(text[:SHOWN_BYTES]).decode()}
+
+
+@dataclass
+class VerifyReport:
+    """The result of ``verify``.
+
+    Attributes:
+        rows: rows of the source.
+        rows_compared: rows that were looked at: all, or those of the sample.
+        values: values that were compared: strings, fields, members, items, times to live.
+        differing: values that differ.
+        rows_differing: rows with such a value.
+        by_kind: number of differences of each kind, such as ``{"missing": 5}``: see Difference.
+        differences: the first 100 of them.
+        written_meanwhile: values that differed at first, and not any more at the second look.
+        repaired: differences that ``repair`` removed.
+        sample: the share of rows that was to be looked at; None for all.
+        at_most: with a sample, the share of all rows that differs at most, with 95% confidence.
+        stopped: why not all values were compared; empty if they were.
+        seconds: wall time.
+    """
+
+    rows: int = 0
+    rows_compared: int = 0
+    values: int = 0
+    differing: int = 0
+    rows_differing: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+    written_meanwhile: int = 0
+    repaired: int = 0
+    sample: float | None = None
+    at_most: float | None = None
+    stopped: str = ""
+    seconds: float = 0.0
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs, or nothing any more."""
+        return self.differing == self.repaired and not self.stopped
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows compared per second."""
+        return self.rows_compared / self.seconds if self.seconds else 0.0
+
+    def add(self, difference: Difference) -> None:
+        """Count a difference."""
+        self.differing += 1
+        self.repaired += difference.repaired
+        self.by_kind[difference.kind] = self.by_kind.get(difference.kind, 0) + 1
+        if len(self.differences) < DIFFERENCES_KEPT:
+            self.differences.append(difference)
+
+    def __str__(self) -> str:
+        return str(self.message)
+
+    @property
+    def message(self) -> Message:
+        """The report as text; the options in it can be reworded."""
+        of = "" if self.sample is None else f" of {self.rows:,}"
+        lines: list[str] = [
+            f"{counted(self.values, 'value')} of {self.rows_compared:,}{of} "
+            f"row{'' if (self.rows if of else self.rows_compared) == 1 else 's'} compared in "
+            f"{self.seconds:,.2f} s ({self.rows_per_second:,.0f} rows/s): {self._outcome()}"
+        ]
+        for kind, count in sorted(self.by_kind.items(), key=lambda each: -each[1]):
+            one = next((each for each in self.differences if each.kind == kind), None)
+            lines.append(f"{count:>6,} x {WORDS[kind]}{'' if one is None else _place(one)}")
+        if self.repaired:
+            left = self.differing - self.repaired
+            rest = f"; {counted(left, 'value')} could not be repaired" if left else ""
+            lines.append(f"{counted(self.repaired, 'value')} repaired{rest}")
+        if self.written_meanwhile:
+            lines.append(
+                f"{counted(self.written_meanwhile, 'value')} differed at first, not at the "
+                "second look: something wrote meanwhile"
+            )
+        if self.at_most is not None:
+            lines.append(
+                f"a sample: at most {100 * self.at_most:.2g}% of the rows differ "
+                f"({100 * CONFIDENCE:g}% confidence)"
+            )
+        if self.stopped:
+            lines.append(self.stopped)
+        first, *others = lines
+        return Message(first, *(Message("\n", line) for line in others))
+
+    def _outcome(self) -> str:
+        if not self.differing:
+            return "nothing differs"
+        verb = "differs" if self.differing == 1 else "differ"
+        return f"{counted(self.differing, 'value')} of {counted(self.rows_differing, 'row')} {verb}"
+
+
+def _place(difference: Difference) -> str:
+    """Name the row, key and field of a difference."""
+    row = difference.row if difference.file is None else difference.row_in_file
+    where = f", first for row {row:,}"
+    if difference.file is not None:
+        where += f" of {difference.file}"
+    where += f": {shown_argument(difference.key, len(difference.key))}"
+    if isinstance(difference.field, bytes):
+        where += f" {shown_argument(difference.field, len(difference.field))}"
+    elif difference.field is not None:
+        where += f" [{difference.field}]"
+    return where

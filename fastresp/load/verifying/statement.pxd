@@ -1,0 +1,98 @@
+"""What a command of the source says about the data afterwards."""
+
+from ...resp.slots cimport Walk
+
+cdef enum:
+    LONGEST_NAME = 10
+
+
+# What a command writes, and so which read finds it.
+cdef enum Form:
+    UNKNOWN         # can't be looked up
+    NOTHING         # MULTI and EXEC
+    TEXT            # SET
+    TEXTS           # MSET
+    FIELDS          # HSET
+    NO_FIELDS       # HDEL
+    MEMBERS         # SADD
+    NO_MEMBERS      # SREM
+    SCORES          # ZADD
+    NO_SCORES       # ZREM
+    RIGHT           # RPUSH
+    LEFT            # LPUSH
+    PLACE           # LSET, only of a second look
+    DOCUMENT        # JSON.SET
+    GONE            # DEL
+    LIFE            # EXPIRE
+    COUNT           # HLEN with a number, only of a second look
+
+
+# How the time to live is given.
+cdef enum Clock:
+    UNTIMED
+    SECONDS
+    MILLISECONDS
+    AT_SECONDS
+    AT_MILLISECONDS
+    NEVER
+
+
+cdef struct Verb:
+    const char *name
+    int size
+    Form form
+    Clock clock
+    bint again          # only in a second look
+
+
+# The last name read; most commands have the same.
+cdef struct LastVerb:
+    char name[LONGEST_NAME]
+    long long size
+    const Verb *verb
+
+
+# A command, taken apart. Its texts stay in the chunk.
+cdef struct Statement:
+    Form form
+    Clock clock
+    long long time              # in milliseconds; of COUNT, the number
+    bint keeps_time             # the time to live is not removed
+    const Verb *verb
+    const char *key
+    long long key_size
+    Walk items                  # where the first item begins
+    Py_ssize_t count            # items
+
+
+# One value that a command writes or removes.
+cdef struct Item:
+    const char *name            # field, member or key; NULL if there is only one value
+    long long name_size
+    const char *wanted          # NULL: nothing must be there
+    long long wanted_size
+    bint keeps_time             # as of the statement
+    Py_ssize_t command          # its index in the chunk
+
+
+cdef bint read_statement(
+    Statement *s, const Walk *start, LastVerb *last, bint again
+) noexcept nogil
+cdef void next_item(Statement *s, Item *item) noexcept nogil
+
+
+cdef inline bint is_list(Form form) noexcept nogil:
+    return form == RIGHT or form == LEFT
+
+
+cdef inline bint is_relative(Clock clock) noexcept nogil:
+    return clock == SECONDS or clock == MILLISECONDS
+
+
+cdef inline bint is_absolute(Clock clock) noexcept nogil:
+    return clock == AT_SECONDS or clock == AT_MILLISECONDS
+
+
+cdef inline bint makes_key(const Statement *s) noexcept nogil:
+    """Return whether nothing of the key stays as it was, except perhaps its time to live."""
+    return s.form == TEXT or s.form == TEXTS or s.form == GONE or s.form == DOCUMENT and s.time == 0

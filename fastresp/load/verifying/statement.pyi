@@ -1,0 +1,2 @@
+NAMES: frozenset[str]
+REPEATABLE: frozenset[str]
