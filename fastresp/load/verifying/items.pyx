@@ -37,7 +37,7 @@ cdef class Items:
         for i in range(ask.command, ask.command + ask.commands):
             self.move_to(i)
             read_statement(&s, &self.cursor.walk, &self.last, self.again)
-            item.name_size = 0
+            item.name_size, item.wanted = 0, NULL
             if s.form == LIFE:
                 watch.overwrite(&s, &item)
             for _ in range(s.count):

@@ -112,17 +112,22 @@ class Kept:
         self._bytes += candidate.memory
         return len(self._found) >= self._most or self._bytes >= MOST_BYTES
 
-    def overwrite(self, key: bytes, group: str, name: bytes | None) -> None:
-        """Forget what differs in a value that a later row writes."""
+    def overwrite(self, key: bytes, group: str, name: bytes | None, makes: bool) -> None:
+        """Forget what differs in a value that a later row writes.
+
+        Args:
+            makes: whether the key is there afterwards, and not only something less in it.
+        """
         slots = self._of_keys.get(key)
         if slots is None:
             return
-        if group == "document":  # which documents a path is part of is not known
+        gone: list[Slot] = [(key, group, name)]
+        if group == "document":  # it is not known which documents a path is part of
             gone = [slot for slot in slots if slot[1] == group]
-        else:
-            gone = [(key, group, name)]
-        # A key that was to be gone is made again.
-        gone.append((key, "value", None))
+        if makes:
+            gone.append((key, "value", None))  # so it must not be gone
+        elif group != "time":
+            gone.append((key, "time", None))  # with its last item a key loses it
         for slot in gone:
             self._drop(slot)
 

@@ -93,7 +93,8 @@ cdef class Questions:
     cdef Buffer out
     cdef uint64_t threshold
     cdef uint64_t seed
-    cdef bint all, exact, again, repair
+    cdef bint all, exact, repair
+    cdef readonly bint again
     cdef public bint over_keys
     cdef readonly Py_ssize_t rows
     cdef readonly object error

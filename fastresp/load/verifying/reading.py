@@ -104,8 +104,12 @@ class AsyncReadingChunks(AsyncChunks):
 
 
 def allow_several_keys(questions: Questions, answers: Answers | None) -> None:
-    """Read several keys with one command if the server accepts it."""
-    questions.over_keys = answers is not None and not answers.cluster and not answers.lacking
+    """Read several keys with one command, if the server accepts it.
+
+    Not at a second look: MGET does not say that a key is of another type.
+    """
+    accepted = answers is not None and not answers.cluster and not answers.lacking
+    questions.over_keys = accepted and not questions.again
 
 
 def raise_refused(chunk: Chunk | None, questions: Questions) -> None:

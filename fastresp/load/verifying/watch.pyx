@@ -80,9 +80,11 @@ cdef class Watch:
             return self.erase(item.name, item.name_size, item.keeps_time)
         if s.form == TEXT or s.form == DOCUMENT and s.time == 0:
             return self.erase(s.key, s.key_size, item.keeps_time)
-        if not is_list(s.form) and self.is_noted(s.key, s.key_size):
-            name = None if s.form == LIFE else item.name[:item.name_size]
-            self.kept.overwrite(s.key[:s.key_size], group_of(s.form), name)
+        if self.is_noted(s.key, s.key_size):
+            name = None if s.form == LIFE or is_list(s.form) else item.name[:item.name_size]
+            self.kept.overwrite(
+                s.key[:s.key_size], group_of(s.form), name, item.wanted is not NULL
+            )
         return 0
 
     cdef int erase(self, const char *key, Py_ssize_t size, bint keeps_time) except -1:

@@ -1,0 +1,244 @@
+"""Rows that later rows overwrite: only what the last of them says counts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+Verify = Callable[..., fastresp.VerifyReport]
+Load = Callable[..., fastresp.Report]
+
+OVERWRITTEN: list[list[tuple[Any, ...]]] = [
+    [("SET", "k", 1), ("SET", "k", 2)],
+    [("SET", "k", 1, "EX", 100), ("SET", "k", 1)],
+    [("SET", "k", 1, "EX", 100), ("SET", "k", 2, "KEEPTTL"), ("EXPIRE", "k", 50)],
+    [("HSET", "k", "a", 1, "b", 1), ("HSET", "k", "a", 2), ("HSET", "k", "b", 3, "b", 4)],
+    [("HSET", "k", "a", 1, "a", 2)],
+    [("HSET", "k", "a", 1), ("HDEL", "k", "a"), ("HDEL", "k", "b"), ("HSET", "k", "b", 2)],
+    [("HSET", "k", "a", 1), ("SET", "k", "x")],
+    [("HSET", "k", "a", 1), ("DEL", "k")],
+    [("DEL", "k"), ("DEL", "x"), ("SET", "k", 1)],
+    [("DEL", "k"), ("DEL", "x"), ("HSET", "k", "a", 1)],
+    [("DEL", "k", "x"), ("RPUSH", "k", "a", 1)],
+    [("SADD", "k", "a", "b"), ("SREM", "k", "a"), ("SADD", "k", "a"), ("SREM", "k", "b")],
+    [("ZADD", "k", 1, "a"), ("ZADD", "k", 2, "a", 3, "b"), ("ZREM", "k", "b")],
+    [("RPUSH", "k", "a", "b"), ("DEL", "k"), ("RPUSH", "k", "c")],
+    [("RPUSH", "k", "a", "b"), ("DEL", "k"), ("LPUSH", "k", "c")],
+    [("RPUSH", "k", "a"), ("MSET", "j", 1, "k", 2), ("UNLINK", "k"), ("RPUSH", "k", "b")],
+    [("LPUSH", "k", "a"), ("LPUSH", "k", "b", "c"), ("LPUSH", "k", "d")],
+    [("MSET", "k", 1, "k", 2, "j", 1), ("SET", "j", 3)],
+    [("SET", "k", 1), ("EXPIRE", "k", 100), ("PERSIST", "k")],
+    [("HSET", "k", "a", 1), ("PEXPIREAT", "k", 4 * 10**12), ("EXPIRE", "k", 100)],
+]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("apart", [0, 200_000], ids=["together", "apart"])
+@pytest.mark.parametrize("commands", OVERWRITTEN, ids=str)
+def test_overwritten(
+    commands: list[tuple[Any, ...]], apart: int, exact: bool, load: Load, verify: Verify
+) -> None:
+    """In one chunk, or in several, with the replies to other rows between."""
+    rows: list[tuple[Any, ...]] = []
+    for number, command in enumerate(commands):
+        rows.append(command)
+        rows.append(("SET", f"other:{number}", "x" * apart))
+    load(rows)
+    for _ in range(2):
+        report = verify(rows, exact=exact)
+        assert report.same and report.written_meanwhile == 0, report
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_is_overwritten_and_wrong_is_of_the_last_row(
+    exact: bool, load: Load, verify: Verify, client: redis.Redis
+) -> None:
+    rows = [("HSET", "k", "a", 1, "b", 1), ("SET", "x", 1), ("HSET", "k", "a", 2), ("SET", "y", 1)]
+    load(rows)
+    client.hset("k", mapping={"a": 9, "b": 9})
+    report = verify(rows, exact=exact)
+    assert [(each.row, each.field) for each in report.differences] == [(0, b"b"), (2, b"a")]
+
+
+# The random commands, with the keys of each type.
+KEYS = 12
+NAMES = [
+    "set",
+    "mset",
+    "hash",
+    "hash",
+    "hash",
+    "hdel",
+    "del",
+    "sadd",
+    "sadd",
+    "srem",
+    "zadd",
+    "zadd",
+    "zrem",
+    "push",
+    "time",
+]
+
+
+def random_command(source: random.Random) -> tuple[Any, ...]:
+    key = source.randrange(KEYS)
+    fields = [f"f{source.randrange(6)}" for _ in range(source.randint(1, 3))]
+    value = source.choice(["", "x", "y\r\n", "z" * 100, str(source.random())])
+    match source.choice(NAMES):
+        case "set":
+            return "SET", f"s{key}", value
+        case "mset":
+            return "MSET", f"s{key}", value, f"s{source.randrange(KEYS)}", "w"
+        case "hash":
+            return "HSET", f"h{key}", *(x for field in fields for x in (field, value))
+        case "hdel":
+            return "HDEL", f"h{key}", *fields
+        case "del":
+            return "DEL", source.choice("shtzl") + str(key), source.choice("shtzl") + "0"
+        case "sadd":
+            return "SADD", f"t{key}", *fields
+        case "srem":
+            return "SREM", f"t{key}", *fields
+        case "zadd":
+            return "ZADD", f"z{key}", source.choice([1, 2.5, "1e3", "-inf"]), fields[0]
+        case "zrem":
+            return "ZREM", f"z{key}", *fields
+        case "push":
+            return "RPUSH" if key % 2 else "LPUSH", f"l{key}", *fields
+    return "EXPIRE", f"{source.choice('shtzl')}{key}", source.choice([1000, 2000])
+
+
+class Model:
+    """What the commands leave, and which row wrote it: in plain Python."""
+
+    def __init__(self) -> None:
+        # By key: by what is in it, the row and the value; None if it must not be there.
+        self.keys: dict[str, dict[Any, tuple[int, Any]]] = {}
+
+    def run(self, row: int, command: tuple[Any, ...]) -> None:
+        name, key, *rest = command
+        keys = self.keys
+        if name in ("DEL", "SET", "MSET"):
+            pairs = [*zip([key, *rest][::2], [key, *rest][1::2], strict=True)]
+            for each, value in (
+                pairs if name == "MSET" else [(key, rest[0] if name == "SET" else None)]
+            ):
+                keys[each] = {"": (row, value)}
+            for each in rest if name == "DEL" else ():
+                keys[each] = {"": (row, None)}
+            return
+        if name == "EXPIRE":
+            keys[key]["ttl"] = (row, rest[0])
+            return
+        made = keys.setdefault(key, {})
+        if made.get("", (0, ...))[1] is None and "REM" not in name and name != "HDEL":
+            del made[""]
+        had = self.has(key)
+        if name == "HSET":
+            made.update({f: (row, v) for f, v in zip(rest[::2], rest[1::2], strict=True)})
+        elif name == "SADD":
+            made.update(dict.fromkeys(rest, (row, True)))
+        elif name == "ZADD":
+            made[rest[1]] = (row, float(rest[0]))
+        elif name in ("RPUSH", "LPUSH"):
+            for item in rest:
+                at = sum(isinstance(x, int) for x in made)
+                made[at if name == "RPUSH" else -at - 1] = (row, item)
+        else:
+            made.update(dict.fromkeys(rest, (row, None)))
+            if had and not self.has(key):
+                made.pop("ttl", None)
+
+    def has(self, key: str) -> bool:
+        """Return whether a key is there."""
+        return any(v is not None for at, (_, v) in self.keys.get(key, {}).items() if at != "ttl")
+
+    def wrong(self, client: redis.Redis) -> set[tuple[int, bytes, Any]]:
+        """Return row, key and field of each value that is not there."""
+        found = set()
+        for key, made in self.keys.items():
+            for at, (row, value) in made.items():
+                if not self.right(client, key, at, value):
+                    field = at if isinstance(at, int) else (at.encode() or None)
+                    found.add((row, key.encode(), None if at == "ttl" else field))
+        return found
+
+    def right(self, client: redis.Redis, key: str, at: Any, value: Any) -> bool:
+        if at == "ttl":
+            return 0 < client.pttl(key) <= value * 1000
+        if at == "":
+            if value is None:
+                return not client.exists(key)
+            return client.type(key) == b"string" and client.get(key) == value.encode()
+        if key[0] == "h":
+            return client.hget(key, at) == (None if value is None else value.encode())
+        if key[0] == "t":
+            return bool(client.sismember(key, at)) == bool(value)
+        if key[0] == "z":
+            return client.zscore(key, at) == value
+        return client.lindex(key, at) == value.encode()
+
+
+def damage(source: random.Random, client: redis.Redis) -> None:
+    """Change something of some keys, without changing their type."""
+    for key in source.sample(sorted(client.keys("*")), min(3, client.dbsize())):
+        match key[:1], source.random() < 0.3:
+            case _, True:
+                client.delete(key)
+            case b"s", _:
+                client.setrange(key, 0, "?")
+            case b"h", _:
+                client.hset(key, source.choice([b"f1", b"f2"]), source.choice(["x", "?"]))
+            case b"t", _:
+                client.srem(key, "f1", "f2")
+            case b"z", _:
+                client.zadd(key, {"f1": 77, "f3": 1})
+            case b"l", _:
+                client.lset(key, 0, source.choice(["?", "f1"]))
+
+
+def commands_of(source: random.Random, model: Model) -> Iterator[tuple[Any, ...]]:
+    """Yield commands; a time to live only of keys that are there, as others are not set."""
+    for row in range(source.choice([10, 100, 1000])):
+        command = random_command(source)
+        while command[0] == "EXPIRE" and not model.has(command[1]):
+            command = random_command(source)
+        model.run(row, command)
+        yield command
+
+
+@pytest.mark.few(12)
+@pytest.mark.parametrize("seed", range(150))
+def test_random_commands(
+    seed: int, load: Load, verify: Verify, client: redis.Redis, server: LocalServer
+) -> None:
+    """verify finds what a plain model of the commands finds."""
+    source = random.Random(seed)
+    model = Model()
+    rows = [*commands_of(source, model)]
+    load(rows)
+    assert model.wrong(client) == set()
+    assert verify(rows).same
+    damage(source, client)
+    expected = model.wrong(client)
+    found: list[fastresp.Difference] = []
+    report = verify(rows, differences=found.append)
+    # A time to live that is missing with its key is no difference of its own.
+    gone = {key for _, key, _ in expected if not client.exists(key)}
+    actual = {(each.row, each.key, each.field) for each in found if each.kind != "ttl"}
+    times = {(each.row, each.key, None) for each in found if each.kind == "ttl"}
+    assert len(actual) + len(times) == len(found) == report.differing
+    assert actual - expected == set()
+    assert {each for each in expected - actual - times if each[1] not in gone} == set()
+    values = {each for each in expected if each[2] is not None or each[1][:1] == b"s"}
+    assert {each for each in values - actual if each not in times} <= {
+        each for each in expected if each[1] in gone and each[2] is None
+    }
