@@ -27,6 +27,11 @@ LOAD, RESP, READ, TRY = "Load", "RESP files", "Read back", "Diagnose and compare
 COMMANDS = {
     "load": Listed(LOAD, "load:load", "Load a file into a server: one or more commands per row."),
     "send": Listed(LOAD, "load:send", "Send a RESP file, such as one written by fastresp pack."),
+    "verify": Listed(
+        LOAD,
+        "verify:verify_command",
+        "Compare what is in a server with a file: what fastresp load should have written.",
+    ),
     "pack": Listed(RESP, "resp_files:pack", "Write RESP, or an RDB file, instead of loading."),
     "check": Listed(RESP, "resp_files:check", "Check a RESP file and summarize its commands."),
     "unload": Listed(READ, "unload:unload", "Write keys to a file that fastresp load can reload."),

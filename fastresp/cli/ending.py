@@ -11,6 +11,7 @@ from typing import IO, Any, NoReturn
 
 import click
 
+from ..load.verifying.report import VerifyReport
 from ..outcome.errors import (
     CommandError,
     EncodeError,
@@ -36,6 +37,7 @@ class Ending:
     Attributes:
         report: of the load, as soon as there is one.
         fields: the JSON of a command that is not a load.
+        verified: the report of a verification.
         bad_rows: number of rows skipped; None unless --bad-rows skips them.
         json_file: where to print JSON; None for stdout.
     """
@@ -44,8 +46,17 @@ class Ending:
         self.as_json = as_json
         self.report: Report | None = None
         self.fields: dict[str, Any] | None = None
+        self.verified: VerifyReport | None = None
         self.bad_rows: int | None = None
         self.json_file: IO[str] | None = None
+
+    def add_verified(self, report: VerifyReport) -> None:
+        """Add the report of a verification, to that of a load if there was one."""
+        self.verified = report
+        if self.report is not None:
+            self.fields = _report_fields(self.report) | {"verification": report.as_json()}
+        elif self.as_json:
+            self.fields = report.as_json()
 
     def end(self, code: Exit, error: str = "") -> NoReturn:
         """Print the report and the error; exit with a code."""
@@ -57,8 +68,9 @@ class Ending:
             text = json.dumps(fields | {"exit_code": int(code), "error": error or None})
             print(text, file=self.json_file)
         else:
-            if self.report is not None:
-                say(in_options(self.report.message))
+            for report in (self.report, self.verified):
+                if report is not None:
+                    say(in_options(report.message))
             if self.bad_rows is not None:
                 say(f"{counted(self.bad_rows, 'bad row')} skipped")
             if error:
@@ -70,7 +82,9 @@ class Ending:
         report = self.report
         if report is not None and report.stopped:
             self.end(Exit.STOPPED)
-        self.end(Exit.ERRORS if report is not None and report.failed else Exit.OK)
+        differs = self.verified is not None and not self.verified.same
+        failed = report is not None and report.failed
+        self.end(Exit.ERRORS if failed or differs else Exit.OK)
 
 
 @contextmanager
@@ -91,8 +105,9 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
             import traceback
 
             traceback.print_exception(error)
-        end.report = getattr(error, "report", None) or end.report
-        end.end(_code(error, end.report), _words(error))
+        if end.verified is None:
+            end.report = getattr(error, "report", None) or end.report
+        end.end(_code(error, end.verified or end.report), _words(error))
     end.end_well()
 
 
@@ -106,7 +121,7 @@ WRONG_PATH = (
 )
 
 
-def _code(error: BaseException, report: Report | None) -> Exit:
+def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
     match error:
         case KeyboardInterrupt() | click.Abort():
             return Exit.INTERRUPTED

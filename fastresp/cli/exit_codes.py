@@ -27,7 +27,7 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "success",
-    Exit.ERRORS: "error replies, or data that can't be read or sent",
+    Exit.ERRORS: "error replies, data that can't be read or sent, or differences",
     Exit.STOPPED: "stopped by --max-errors or --on-error stop",
     Exit.LOST: "the server can't be used, or the connection was lost",
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",

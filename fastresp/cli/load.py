@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -76,6 +78,7 @@ class How:
     dry_run: bool
     yes: bool
     as_json: bool
+    verify: bool = False
 
 
 @command("load")
@@ -110,6 +113,7 @@ class How:
 @options.retry
 @options.retry_in_doubt
 @options.wait_replicas
+@options.verify
 @options.dry_run
 @options.yes
 @options.as_json
@@ -145,6 +149,7 @@ def load(
     limit: int | None,
     skip_truncated: bool,
     timeout: float,
+    verify: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -166,13 +171,15 @@ def load(
     cluster it goes on. The report counts the commands that were answered, are in doubt, or were
     not sent.
 
+    --verify reads the file again at the end, and compares it with the server, as fastresp verify.
+
     Before commands that delete data, such as DEL, fastresp asks. Without a terminal to ask on,
     --yes is required.
     """
     how = How(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
-        retry_in_doubt, wait_replicas, dry_run, yes, as_json,
+        retry_in_doubt, wait_replicas, dry_run, yes, as_json, verify,
     )  # fmt: skip
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
@@ -187,11 +194,14 @@ def load(
         )
         _run(_retried(source, beyond, limit), templates, how)
         return
-    data = opened(
-        source, sql=sql, sort_by=sort_by, format=format, text=text, limit=limit,
+    open_again = partial(
+        opened, source, sql=sql, sort_by=sort_by, format=format, limit=limit,
         skip_truncated=skip_truncated,
     )  # fmt: skip
-    _run(data, templates, how)
+    if bad_rows != "error":
+        bad_rows = "skip"  # a file was written by the load
+    again = partial(open_again, text=replace(text, bad_rows=bad_rows))
+    _run(open_again(text=text), templates, how, None if source == "-" else again)
 
 
 @command("send")
@@ -270,9 +280,17 @@ def _retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterat
     yield read_rejects(source, limit=limit)
 
 
-def _run(source: AbstractContextManager[Any], texts: Sequence[str], how: How) -> None:
+def _run(
+    source: AbstractContextManager[Any],
+    texts: Sequence[str],
+    how: How,
+    again: Callable[[], AbstractContextManager[Any]] | None = None,
+) -> None:
+    """Load a source, and verify it by reading it ``again``."""
     with ending(as_json=how.as_json) as end:
         # Mistakes on the command line are reported before a missing file or server.
+        if how.verify and again is None:
+            raise ValueError("--verify reads its source twice; give the path of a file to load")
         _check_options(how)
         if texts:
             check_templates(texts)
@@ -296,7 +314,15 @@ def _run(source: AbstractContextManager[Any], texts: Sequence[str], how: How) ->
                 asked = "" if found.inquiry.unreachable else _deletes(data, template, how)
                 show_dry_run(found, asked, end)
             _ask_about_deleting(data, template, how, end)
+            begun = time.time()
             end.report = _loaded(data, template, how)
+        if again is not None and how.verify and not end.report.stopped:
+            from ..load.verifying.verify import How as Verification
+            from .verify import verified
+
+            comparing = Verification(server=how.server, timeout=how.timeout, since=begun)
+            with again() as data:
+                verified(data, template_for(data, texts), how.nulls, comparing, end)
 
 
 def _loaded(data: Any, template: Template | None, how: How) -> Report:

@@ -40,7 +40,7 @@ sql = option(
     "--sql",
     metavar="QUERY",
     section=DATA,
-    help="Load the result of this SQL query; its table is 'source'.",
+    help="Use the result of this SQL query; its table is 'source'.",
 )
 sort_by = option(
     "--sort-by",
@@ -228,12 +228,12 @@ connections = option(
     help="Connections; above 1, only the commands of a key stay in order.",
     show_default=True,
 )
-limit, resp_limit = (
+limit, resp_limit, verify_limit = (
     option(
         "--limit", metavar="N", type=click.IntRange(min=0), section=DATA,
         help=f"{verb} only the first N {what}.",
     )
-    for verb, what in (("Load", "rows"), ("Send", "commands"))
+    for verb, what in (("Load", "rows"), ("Send", "commands"), ("Compare", "rows"))
 )  # fmt: skip
 timeout = option(
     "--timeout",
@@ -250,6 +250,51 @@ skip_truncated = option(
     section=DATA,
     help="Send the whole commands of a truncated RESP file.",
 )
+VERIFY = "Verification"
+sample = option(
+    "--sample", metavar="P%", section=VERIFY, help="Look at this share of the rows, such as 1%."
+)
+seed = option(
+    "--seed",
+    metavar="N",
+    type=int,
+    default=0,
+    section=VERIFY,
+    help="Choose another sample.",
+    show_default=True,
+)
+exact = option(
+    "--exact",
+    is_flag=True,
+    section=VERIFY,
+    help="Fields, members and items that the source does not name differ, too.",
+)
+since = option(
+    "--since",
+    metavar="TIME",
+    section=VERIFY,
+    help="When the load began: since then, keys may have expired.",
+)
+differences = option(
+    "--differences",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    section=VERIFY,
+    help="Write what differs as JSON lines; - for stdout.",
+)
+max_differences = option(
+    "--max-differences",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=100_000,
+    section=VERIFY,
+    help="Compare no more values once N differ.",
+    show_default=True,
+)
+repair = option(
+    "--repair", is_flag=True, section=VERIFY, help="Write what differs again; not for lists."
+)
+verify = option("--verify", is_flag=True, help="Compare the server with the source at the end.")
 dry_run = option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
 yes = option("--yes", "-y", is_flag=True, help="Don't ask before commands that delete data.")
 as_json = option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")

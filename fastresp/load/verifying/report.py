@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...outcome.excerpts import shown_argument
@@ -68,10 +68,10 @@ class Difference:
         than 4,096 bytes, ``wanted_bytes`` or ``found_bytes`` says how many it has.
         """
         found = self.found
-        fields: dict[str, Any] = {"row": self.row}
+        line: dict[str, Any] = {"row": self.row}
         if self.file is not None:
-            fields |= {"file": self.file, "row_in_file": self.row_in_file}
-        fields |= {
+            line |= {"file": self.file, "row_in_file": self.row_in_file}
+        line |= {
             "key": _for_json(self.key),
             "field": _for_json(self.field),
             "kind": self.kind,
@@ -79,10 +79,10 @@ class Difference:
             "found": _for_json(found),
         }
         if isinstance(self.wanted, bytes) and len(self.wanted) > SHOWN_BYTES:
-            fields["wanted_bytes"] = len(self.wanted)
+            line["wanted_bytes"] = len(self.wanted)
         if isinstance(found, bytes) and self.found_bytes > SHOWN_BYTES:
-            fields["found_bytes"] = self.found_bytes
-        return fields | {name: True for name in ("changed", "repaired") if getattr(self, name)}
+            line["found_bytes"] = self.found_bytes
+        return line | {name: True for name in ("changed", "repaired") if getattr(self, name)}
 
 
 def _for_json(text: bytes | int | None) -> object:
@@ -147,6 +147,14 @@ class VerifyReport:
         self.by_kind[difference.kind] = self.by_kind.get(difference.kind, 0) + 1
         if len(self.differences) < DIFFERENCES_KEPT:
             self.differences.append(difference)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as an object for JSON."""
+        found = [each.as_json() for each in self.differences]
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {
+            "differences": found,
+            "same": self.same,
+        }
 
     def __str__(self) -> str:
         return str(self.message)

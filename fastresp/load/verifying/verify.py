@@ -319,7 +319,7 @@ class Verification:
         self.conclude()
         self.report.at_most = None
         self.report.stopped = "not all rows were compared, and none a second time"
-        if not isinstance(error, GeneratorExit):
+        if self._comparison.replies or getattr(error, "report", None) is not None:
             error.report = self.report  # type: ignore[attr-defined]
 
     def differences(self) -> Iterator[Difference]:

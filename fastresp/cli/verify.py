@@ -1,0 +1,176 @@
+"""``fastresp verify``: compare what is in a server with what a source says."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..encode.template import Template
+from ..load.verifying.lines import Differences, difference_line
+from ..load.verifying.report import Difference, VerifyReport
+from ..load.verifying.verify import How, verify
+from ..sources.blocking import write_all
+from ..sources.files import Format
+from . import options
+from .command_line import command
+from .ending import Ending, ending, standard_output
+from .exit_codes import Exit
+from .sources import (
+    Nulls,
+    TextOptions,
+    check_templates,
+    counted_bad_rows,
+    opened,
+    template_for,
+)
+
+__all__ = ["verified", "verify_command"]
+
+STDOUT = Path("-")
+
+
+@command("verify")
+@options.source
+@options.templates
+@options.format
+@options.delimiter
+@options.no_header
+@options.columns
+@options.encoding
+@options.null_values
+@options.nulls
+@options.bad_rows
+@options.null
+@options.sql
+@options.sort_by
+@options.verify_limit
+@options.skip_truncated
+@options.server
+@options.timeout
+@options.sample
+@options.seed
+@options.exact
+@options.since
+@options.differences
+@options.max_differences
+@options.repair
+@options.as_json
+def verify_command(
+    source: str,
+    templates: tuple[str, ...],
+    server: str | None,
+    sample: str | None,
+    seed: int,
+    exact: bool,
+    since: str | None,
+    differences: Path | None,
+    max_differences: int,
+    repair: bool,
+    sql: str | None,
+    sort_by: str | None,
+    format: Format | None,  # noqa: A002
+    delimiter: str | None,
+    no_header: bool,
+    columns: str | None,
+    encoding: str | None,
+    null_values: str | None,
+    bad_rows: str,
+    null: bool,
+    nulls: Nulls,
+    limit: int | None,
+    skip_truncated: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Compare what is in a server with a file: what fastresp load should have written.
+
+    fastresp verify users.csv "HSET user:{id} {**}" --server redis://db:6379/0
+
+    SOURCE, TEMPLATE and their options are those of fastresp load. Each command is turned into one
+    that reads what it wrote, such as HMGET for HSET. Nothing is written, except with --repair.
+
+    What differs is looked at a second time at the end, so that what something else writes meanwhile
+    is not reported. --differences FILE saves row, key, field, what the file says and what was
+    found. The exit code is 1 if something differs.
+
+    --sample 1% looks at some of the rows, and says how many of all rows differ at most.
+    """
+    text = TextOptions(
+        delimiter, no_header, columns, encoding, null_values, bad_rows, null
+    )  # fmt: skip
+    with ending(as_json=as_json) as end:
+        if as_json:
+            end.fields = VerifyReport().as_json() | {"same": None}
+            if differences == STDOUT:
+                words = "--json and --differences - both write to stdout; use --differences FILE"
+                raise ValueError(words)
+        how = How(
+            server=server, sample=sample, seed=seed, exact=exact,
+            differences=_written if differences == STDOUT else differences, repair=repair,
+            max_differences=max_differences, since=_seconds(since), timeout=timeout or None,
+        )  # fmt: skip
+        check_templates(templates)
+        source_data = opened(
+            source, sql=sql, sort_by=sort_by, format=format, text=text, limit=limit,
+            skip_truncated=skip_truncated,
+        )  # fmt: skip
+        with source_data as data, counted_bad_rows(data, end):
+            report = verified(data, template_for(data, templates), nulls, how, end)
+        end.end(Exit.OK if report.same else Exit.ERRORS)
+
+
+def verified(
+    data: Any, template: Template | None, nulls: Nulls, how: How, end: Ending
+) -> VerifyReport:
+    """Verify a source, and let ``end`` print the report."""
+    differences: Differences = how.differences
+    try:
+        report = verify(
+            data,
+            template,
+            server=how.server,
+            sample=how.sample,
+            seed=how.seed,
+            exact=how.exact,
+            differences=differences,
+            repair=how.repair,
+            max_differences=how.max_differences,
+            since=how.since,
+            nulls=nulls,
+            timeout=how.timeout,
+            progress=sys.stderr.isatty() and not end.as_json,
+        )
+    except BaseException as error:
+        found = getattr(error, "report", None)
+        if isinstance(found, VerifyReport):
+            end.add_verified(found)
+        raise
+    end.add_verified(report)
+    return report
+
+
+def _written(difference: Difference) -> None:
+    """Write a difference to standard output."""
+    write_all(standard_output(), difference_line(difference).encode())
+
+
+def _seconds(since: str | None) -> float | None:
+    """Return a time in seconds since 1970.
+
+    Raises:
+        ValueError: it is neither a number nor a time.
+    """
+    if since is None:
+        return None
+    try:
+        return float(since)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(since).timestamp()
+    except ValueError:
+        raise ValueError(
+            f"--since must be a time such as 2030-12-31T23:59, or seconds since 1970, not {since!r}"
+        ) from None
