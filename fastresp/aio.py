@@ -128,6 +128,7 @@ async def verify(
     timeout: float | None = 30.0,
     progress: of_verify.Progress = None,
     default: Callable[[Any], Any] | None = None,
+    max_reply_bytes: int | None = None,
 ) -> VerifyReport:
     """Compare what is in a server with what a source says, from an event loop.
 
@@ -145,6 +146,7 @@ async def verify(
         since=since,
         timeout=timeout,
         progress=progress,
+        max_reply_bytes=max_reply_bytes,
         in_event_loop=True,
     )
     data = as_source(data)

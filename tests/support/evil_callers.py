@@ -126,6 +126,11 @@ def look_ahead(url: str) -> Any:
     return found.commands
 
 
+def verified(url: str, template: str = "SET k:{0} {1}") -> fastresp.VerifyReport:
+    rows = ROWS if template.startswith("SET") else [(i, f"a{i}", f"b{i}") for i in (1, 2)]
+    return fastresp.verify(rows, template, server=url, **BOUNDS)
+
+
 CALLERS: dict[str, Callable[[str], Any]] = {
     "mass_insert": lambda url: load(url, transport="socket"),
     "mass_insert, 4 connections": lambda url: load(url, transport="socket", connections=4),
@@ -146,4 +151,6 @@ CALLERS: dict[str, Callable[[str], Any]] = {
     "consume, waiting": wait_for_items,
     "aio.ListBuffer": buffer_aio,
     "dry_run": look_ahead,
+    "verify": verified,
+    "verify of hashes": lambda url: verified(url, "HSET h:{0} a {1} b {2}"),
 }

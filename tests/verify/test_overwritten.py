@@ -35,6 +35,7 @@ OVERWRITTEN: list[list[tuple[Any, ...]]] = [
     [("LPUSH", "k", "a"), ("LPUSH", "k", "b", "c"), ("LPUSH", "k", "d")],
     [("MSET", "k", 1, "k", 2, "j", 1), ("SET", "j", 3)],
     [("SET", "k", 1), ("EXPIRE", "k", 100), ("PERSIST", "k")],
+    [("HSET", "k", "a", 1), ("EXPIRE", "k", 100), ("HDEL", "k", "a")],
     [("HSET", "k", "a", 1), ("PEXPIREAT", "k", 4 * 10**12), ("EXPIRE", "k", 100)],
 ]
 
@@ -141,7 +142,6 @@ class Model:
         made = keys.setdefault(key, {})
         if made.get("", (0, ...))[1] is None and "REM" not in name and name != "HDEL":
             del made[""]
-        had = self.has(key)
         if name == "HSET":
             made.update({f: (row, v) for f, v in zip(rest[::2], rest[1::2], strict=True)})
         elif name == "SADD":
@@ -154,8 +154,15 @@ class Model:
                 made[at if name == "RPUSH" else -at - 1] = (row, item)
         else:
             made.update(dict.fromkeys(rest, (row, None)))
-            if had and not self.has(key):
-                made.pop("ttl", None)
+
+    def is_plain(self, command: tuple[Any, ...]) -> bool:
+        """Return whether a command does not lose a time to live; verify does not follow that."""
+        name, key, *names = command
+        if name == "EXPIRE":
+            return self.has(key)
+        made = self.keys.get(key, {})
+        left = {at for at, (_, v) in made.items() if v is not None} - {"ttl", *names}
+        return name not in ("HDEL", "SREM", "ZREM") or "ttl" not in made or bool(left)
 
     def has(self, key: str) -> bool:
         """Return whether a key is there."""
@@ -206,10 +213,10 @@ def damage(source: random.Random, client: redis.Redis) -> None:
 
 
 def commands_of(source: random.Random, model: Model) -> Iterator[tuple[Any, ...]]:
-    """Yield commands; a time to live only of keys that are there, as others are not set."""
+    """Yield commands that keep times to live: not of keys that are not there, or are emptied."""
     for row in range(source.choice([10, 100, 1000])):
         command = random_command(source)
-        while command[0] == "EXPIRE" and not model.has(command[1]):
+        while not model.is_plain(command):
             command = random_command(source)
         model.run(row, command)
         yield command

@@ -90,6 +90,8 @@ class Kept:
         self._bytes = 0
         self._found: dict[Slot, Candidate] = {}
         self._of_keys: dict[bytes, set[Slot]] = {}
+        # Keys with differences from which later rows remove items.
+        self._thinned: set[bytes] = set()
         # Keys that have more items than the source named so far: which command says how many, how
         # many the source named, and the last row that did.
         self._open: dict[bytes, tuple[bytes, int, int]] = {}
@@ -127,13 +129,14 @@ class Kept:
         if makes:
             gone.append((key, "value", None))  # so it must not be gone
         elif group != "time":
-            gone.append((key, "time", None))  # with its last item a key loses it
+            self._thinned.add(key)
         for slot in gone:
             self._drop(slot)
 
     def erase(self, key: bytes, keeps_time: bool) -> None:
         """Forget what differs in a key that a later row overwrites."""
         self._open.pop(key, None)
+        self._thinned.discard(key)
         for slot in [*self._of_keys.get(key, ())]:
             if not (keeps_time and slot[1] == "time"):
                 self._drop(slot)
@@ -162,7 +165,16 @@ class Kept:
         self._open.pop(key, None)
 
     def candidates(self) -> list[Candidate]:
-        """Return all that differ, in the order of the source, with keys that have more items."""
+        """Return all that differ, in the order of the source, with keys that have more items.
+
+        A key without a time to live, from which later rows remove items, was removed with the last
+        of them, unless another one is missing.
+        """
+        missing = {each.key for each in self if each.kind == "missing" and each.group != "time"}
+        for key in self._thinned - missing:
+            found = self._found.get((key, "time", None))
+            if found is not None and found.kind == "missing":
+                self._drop(found.slot)
         counts = [
             Candidate("extra", row, key, "count", verb, known, None, 0)
             for key, (verb, known, row) in self._open.items()

@@ -128,8 +128,21 @@ def reading_server(like: Any) -> Server:
 class ReadingCore(ReplyCore):
     """A connection that sends reads, and compares the replies."""
 
-    def __init__(self, server: Server, timeout: float | None, comparison: Comparison) -> None:
-        super().__init__(server, decode=None, on_error="raise", timeout=timeout)
+    def __init__(
+        self,
+        server: Server,
+        timeout: float | None,
+        comparison: Comparison,
+        *,
+        max_reply_bytes: int | None = None,
+    ) -> None:
+        super().__init__(
+            server,
+            decode=None,
+            on_error="raise",
+            timeout=timeout,
+            max_reply_bytes=max_reply_bytes,
+        )
         self.comparison = comparison
         self.sink = comparison
 
@@ -194,7 +207,7 @@ class ReadingCluster(ClusterCore):
 
     def _node(self, kind: type[NodeCore], server: Server) -> Any:
         node = super()._node(kind, server)
-        node.reader = node.sink = RawReplies()
+        node.reader = node.sink = RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
         return node
 
     @property

@@ -62,6 +62,7 @@ class How:
     since: float | None = None
     timeout: float | None = 30.0
     progress: Progress = None
+    max_reply_bytes: int | None = None
     in_event_loop: bool = False
 
     def __post_init__(self) -> None:
@@ -107,6 +108,7 @@ def verify(
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
+    max_reply_bytes: int | None = None,
 ) -> VerifyReport:
     """Compare what is in Redis or Valkey with what a source says.
 
@@ -142,6 +144,8 @@ def verify(
             explains. Without it, a time to live must be at most what the source says.
         progress: True for a progress bar on the terminal, or a callable that is called with the
             VerifyReport so far.
+        max_reply_bytes: a larger reply ends the comparison with an error; None for 512 MiB. One
+            reply has up to 1,000 values.
 
     Returns:
         The report: rows, values, differences of each kind; its ``same`` is whether nothing differs.
@@ -155,7 +159,9 @@ def verify(
 
         An exception during the comparison has the report so far as its ``report`` attribute.
 
-    Lists need 32 bytes of memory for each key, since the index of an item is counted.
+    Lists need 32 bytes of memory for each key, since the index of an item is counted. What is not
+    followed: that a key loses its time to live when rows remove all items and later ones add some,
+    and that a JSON.SET of a path leaves the rest of a document as an earlier row made it.
     """
     how = How(
         server=server,
@@ -168,6 +174,7 @@ def verify(
         since=since,
         timeout=timeout,
         progress=progress,
+        max_reply_bytes=max_reply_bytes,
     )
     options = Options(nulls=nulls, timeout=timeout, default=default)
     return run(verifying(ReadingChunks(as_source(data), as_template(template), options), how))
@@ -226,7 +233,7 @@ class Verification:
         self._server = reading_server(how.server)
         self._kept = Kept(how.max_differences)
         self._since = -1.0 if how.since is None else how.since
-        self._comparison = Comparison(self._kept, exact=how.exact, since=self._since)
+        self._comparison = self._comparing(self._kept, exact=how.exact)
         chunks.questions = Questions(
             self._comparison, share=how.share or 1.0, seed=how.seed, exact=how.exact,
             repair=how.repair,
@@ -235,9 +242,17 @@ class Verification:
         # What differs, whether it changed between two looks, and whether it is repaired.
         self._differing: list[tuple[Candidate, bool, bool]] = []
 
+    def _comparing(self, kept: Kept, **how: bool) -> Comparison:
+        return Comparison(kept, since=self._since, max_reply_bytes=self.how.max_reply_bytes, **how)
+
+    def _core(self, comparison: Comparison) -> ReadingCore:
+        return ReadingCore(
+            self._server, self.how.timeout, comparison, max_reply_bytes=self.how.max_reply_bytes
+        )
+
     def looking(self) -> Looking:
         """Compare all rows."""
-        core = ReadingCore(self._server, self.how.timeout, self._comparison)
+        core = self._core(self._comparison)
         with self._showing() as show:
             yield from reading_with(core, self._chunks, show)
 
@@ -273,10 +288,10 @@ class Verification:
         """Compare values one by one; what differs is kept by its index among them."""
         if not some:
             return
-        comparison = Comparison(kept, again=True, since=self._since)
+        comparison = self._comparing(kept, again=True)
         chunks = ReadingChunks([each.statement() for each in some], None, Options())
         chunks.questions = Questions(comparison, again=True)
-        yield from reading_with(ReadingCore(self._server, self.how.timeout, comparison), chunks)
+        yield from reading_with(self._core(comparison), chunks)
 
     def repairing(self) -> Looking:
         """Send again what differs, and look at it again."""

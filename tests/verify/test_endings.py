@@ -1,0 +1,359 @@
+"""Refusals, lost servers, interruptions, concurrent writers, repairs and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import fastresp
+import fastresp.aio
+from fastresp.load.verifying import verify as module
+from fastresp.server.local_server import LocalServer
+
+Verify = Callable[..., fastresp.VerifyReport]
+Load = Callable[..., fastresp.Report]
+ROWS = [(i, f"v{i}") for i in range(1000)]
+SCRIPT = fastresp.Script("return redis.call('SET', KEYS[1], ARGV[1])")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "XADD k * a {1}", "INCR k", ["SET k:{0} 1", "INCRBY k 1"], "PFADD k {1}",
+        SCRIPT.command("k:{0}", "{1}"), "LSET k 0 {1}", "HLEN k 1", "GET k", "APPEND k {1}",
+    ],
+    ids=str,
+)  # fmt: skip
+def test_templates_that_are_refused(template: Any, verify: Verify, server: LocalServer) -> None:
+    """Before a connection is opened."""
+    with pytest.raises(fastresp.TemplateError, match="can't be verified; SET, HSET"):
+        verify(ROWS, template, server="redis://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("INCR", "k"), ("SET", "k", 1, "NX"), ("SET", "k", 1, "EX"), ("SET", "k", 1, "EX", "x"),
+        ("ZADD", "k", "NX", 1, "a"), ("ZADD", "k", "CH", "INCR", 1, "a"), ("ZADD", "k", 1),
+        ("HSET", "k", "a"), ("EXPIRE", "k", 1, "NX"), ("EXPIRE", "k", "1" + "0" * 17),
+        ("JSON.SET", "k", "$", "1", "NX"), ("SET", "k"), ("GET", "k"), ("LSET", "k", 0, 1),
+        ("HLEN", "k", 1), ("NO.SUCH", "k"), ("PERSIST", "k", 1), ("MSET", "k"), ("SADD", "k"),
+        ("SETEX", "k", "x", 1), ("DEL",), ("x" * 100, "k"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_commands_that_are_refused(
+    command: tuple[Any, ...], load: Load, verify: Verify, client: redis.Redis
+) -> None:
+    """What came before is compared; the error names the row."""
+    client.set("a", 1)
+    for rows in (
+        [command],
+        [("SET", "a", 1), command],
+        [("SET", "a", 1), command, ("SET", "a", 1)],
+    ):
+        with pytest.raises(fastresp.EncodeError, match="can't be verified") as caught:
+            verify(rows)
+        assert (caught.value.row, caught.value.command) == (len(rows[:2]) - 1,) * 2
+        if len(rows) > 1:
+            report: Any = caught.value.report  # type: ignore[attr-defined]
+            assert report.values == 1 and not report.same
+
+
+def test_list_that_grows_at_both_ends(verify: Verify) -> None:
+    rows = [("RPUSH", "k", 1), ("LPUSH", "j", 1), ("LPUSH", "k", 2)]
+    with pytest.raises(fastresp.EncodeError, match=r"row 2, command 2: LPUSH .* whose other end"):
+        verify(rows)
+
+
+def test_files_of_resp_that_are_refused(verify: Verify, tmp_path: Path) -> None:
+    path = tmp_path / "x.resp"
+    fastresp.dump([("SET", "a", 1), ("XADD", "s", "*", "a", "b")], None, path)
+    with pytest.raises(fastresp.EncodeError, match="XADD can't be verified"):
+        verify(path, server="redis://127.0.0.1:1")
+
+
+def test_lists_are_not_repaired(verify: Verify, client: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="repair=True can't be used with RPUSH: the items would"):
+        verify(ROWS, "RPUSH k {1}", repair=True, server="redis://127.0.0.1:1")
+    with pytest.raises(fastresp.EncodeError, match=r"row 1, .* can't be repaired"):
+        verify([("SET", "k", 1), ("LPUSH", "l", 1)], repair=True)
+    assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_differences": 0}, {"max_differences": True}, {"exact": True, "sample": "1%"}],
+    ids=str,
+)
+def test_invalid_options(options: dict[str, Any], verify: Verify) -> None:
+    with pytest.raises(ValueError, match=r"must be a number of 1 or more|leave out sample"):
+        verify(ROWS, "SET k:{0} {1}", **options)
+
+
+def test_refused_reads(verify: Verify, start_server: Callable[..., LocalServer]) -> None:
+    """An error reply that does not mean another type ends the comparison, and names the command."""
+    server = start_server("--rename-command", "HMGET", "")
+    with pytest.raises(fastresp.CommandError, match="unknown command") as caught:
+        verify(ROWS, "HSET k:{0} a {1}", server=server.url)
+    assert caught.value.arguments == (b"HMGET", b"k:0", b"a")
+    assert caught.value.row == 0
+
+
+def test_server_that_is_not_there(verify: Verify) -> None:
+    with pytest.raises(fastresp.TransportError, match="Connection refused"):
+        verify(ROWS, "SET k:{0} {1}", server="redis://127.0.0.1:1")
+
+
+def test_server_that_dies(verify: Verify, start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+
+    def rows() -> Iterator[tuple[int, str]]:
+        for i in range(300_000):
+            if i == 60_000:
+                server.process.kill()
+            yield i, f"v{i}" * 10
+
+    with pytest.raises(fastresp.TransportError, match="lost the connection") as caught:
+        verify(rows(), "SET k:{0} {1}", server=server.url)
+    report: Any = caught.value.report
+    assert 0 < report.values < 300_000 and report.by_kind == {"missing": report.differing}
+    assert report.stopped == "not all rows were compared, and none a second time"
+    assert not report.same
+
+
+def test_frozen_server(verify: Verify, start_server: Callable[..., LocalServer]) -> None:
+    server = start_server()
+
+    def rows() -> Iterator[tuple[int, str]]:
+        for i in range(100_000):
+            if i == 50_000:
+                server.process.send_signal(signal.SIGSTOP)
+            yield i, f"v{i}" * 10
+
+    try:
+        with pytest.raises(fastresp.TransportTimeout, match=r"no progress for 0.5 s"):
+            verify(rows(), "SET k:{0} {1}", server=server.url, timeout=0.5)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+def test_source_that_fails(load: Load, verify: Verify, client: redis.Redis) -> None:
+    def rows() -> Iterator[tuple[int, str]]:
+        yield from ROWS
+        raise OverflowError("mine")
+
+    load(ROWS, "SET k:{0} {1}")
+    with pytest.raises(OverflowError, match="mine") as caught:
+        verify(rows(), "SET k:{0} {1}")
+    report: Any = caught.value.report  # type: ignore[attr-defined]
+    assert report.values == 1000
+
+
+def test_interruption(load: Load, server: LocalServer) -> None:
+    """Ctrl-C ends it at once, with the report so far; the connection is closed."""
+
+    def rows() -> Iterator[tuple[int, str]]:
+        for i in range(10**9):
+            if i == 100_000:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield i, f"v{i}"
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fastresp.verify(rows(), "SET k:{0} {1}", server=server.url)
+    report: Any = caught.value.report  # type: ignore[attr-defined]
+    assert 0 < report.values <= 100_001 and report.stopped
+    with redis.Redis.from_url(server.url) as client:
+        while len(client.client_list(_type="normal")) > 1:
+            pass
+
+
+def test_cancellation(server: LocalServer) -> None:
+    async def main() -> None:
+        def rows() -> Iterator[tuple[int, str]]:
+            for i in range(10**9):
+                if i == 100_000:
+                    task.cancel()
+                yield i, f"v{i}"
+
+        task = asyncio.create_task(fastresp.aio.verify(rows(), "SET k:{0} {1}", server=server.url))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_no_more_than_max_differences(load: Load, verify: Verify, client: redis.Redis) -> None:
+    """Later rows are read, though, as they overwrite: so all that is reported is true."""
+    rows = [*ROWS, *((i, "new") for i in range(100))]
+    load(rows, "SET k:{0} {1}")
+    for i in range(1000):
+        client.setrange(f"k:{i}", 0, "?")
+    report = verify(rows, "SET k:{0} {1}", max_differences=300)
+    assert 0 < report.differing <= 300 and not report.same
+    assert {each.row for each in report.differences} <= set(range(100, 1000))
+    assert "no values were compared after" in str(report)
+    assert "(a larger max_differences=... compares more)" in str(report).replace(
+        "max_differences ", "max_differences=... "
+    ).replace("max_differences= ", "max_differences=... ")
+    assert report.rows == 1100
+
+
+def test_written_meanwhile(
+    load: Load, verify: Verify, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another client writes between the two looks is no difference; what it changes is one."""
+    load(ROWS, "SET k:{0} {1}")
+    client.delete("k:1", "k:2", "k:3")
+    client.set("k:4", "other")
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        client.mset({"k:1": "v1", "k:2": "v2", "k:4": "more"})
+
+    monkeypatch.setattr(module.time, "sleep", pause)
+    report = verify(ROWS, "SET k:{0} {1}")
+    monkeypatch.undo()
+    assert pauses == [module.PAUSE_S]
+    assert report.written_meanwhile == 2
+    assert [(each.row, each.kind, each.changed) for each in report.differences] == [
+        (3, "missing", False),
+        (4, "value", True),
+    ]
+    assert report.differences[1].found == b"more"
+    assert "2 values differed at first, not at the second look" in str(report)
+
+
+def test_concurrent_writers(load: Load, verify: Verify, server: LocalServer) -> None:
+    """A writer that deletes keys and writes them again makes no differences that stay."""
+    load(ROWS, "HSET k:{0} a {1}")
+    over = threading.Event()
+
+    def write() -> None:
+        with redis.Redis.from_url(server.url) as client:
+            while not over.is_set():
+                for i in range(0, 1000, 10):
+                    client.delete(f"k:{i}")
+                    client.hset(f"k:{i}", "a", f"v{i}")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        reports = [verify(ROWS * 20, "HSET k:{0} a {1}") for _ in range(3)]
+    finally:
+        over.set()
+        writer.join()
+    for report in reports:
+        # It may be in the middle of a pair at both looks.
+        assert report.differing <= 1
+    assert verify(ROWS, "HSET k:{0} a {1}").same
+
+
+class TestRepair:
+    def test_each_command(self, load: Load, verify: Verify, client: redis.Redis) -> None:
+        template = [
+            "SET s:{0} {1} EX 1000", "HSET h:{0} a {1} b {1}", "EXPIRE h:{0} 2000", "SADD t {1} x",
+            "ZADD z {0} {1}", "DEL gone:{0}", "HDEL h:{0} c", "MSET m:{0} {1} n:{0} {1}",
+        ]  # fmt: skip
+        load(ROWS, template)
+        client.delete("s:1", "h:2", "m:3")
+        client.setrange("s:4", 0, "?")
+        client.persist("s:5")
+        client.hset("h:6", mapping={"a": "?", "c": 1})
+        client.srem("t", "v7", "x")
+        client.zadd("z", {"v8": 1.5})
+        client.set("gone:9", 1)
+        client.delete("n:10")
+        client.sadd("n:10", 1)
+        client.expire("h:11", 9000)
+        report = verify(ROWS, template, repair=True)
+        assert report.differing == report.repaired > 10 and report.same, report
+        assert all(each.repaired for each in report.differences)
+        assert verify(ROWS, template).differing == 0
+        assert 990 < client.ttl("s:1") <= 1000 and 990 < client.ttl("s:4") <= 1000
+        assert 1990 < client.ttl("h:2") <= 2000 and 1990 < client.ttl("h:11") <= 2000
+
+    def test_only_what_the_last_row_says(
+        self, load: Load, verify: Verify, client: redis.Redis
+    ) -> None:
+        rows = [("HSET", "k", "a", 1, "b", 1), ("SET", "s", 1), ("HSET", "k", "a", 2),
+                ("EXPIRE", "s", 50)]  # fmt: skip
+        load(rows)
+        client.hdel("k", "b")
+        client.setrange("s", 0, "?")
+        assert verify(rows, repair=True).repaired == 2
+        assert client.hgetall("k") == {b"a": b"2", b"b": b"1"}
+        assert (client.get("s"), 0 < client.ttl("s") <= 50) == (b"1", True)
+
+    def test_what_can_not_be_repaired(
+        self, load: Load, verify: Verify, client: redis.Redis
+    ) -> None:
+        load(ROWS, "HSET k:{0} a {1}")
+        client.delete("k:1", "k:2")
+        client.set("k:1", "other")
+        client.hset("k:3", "more", 1)
+        report = verify(ROWS, "HSET k:{0} a {1}", repair=True, exact=True)
+        assert [(each.row, each.kind, each.repaired) for each in report.differences] == [
+            (1, "type", False),
+            (2, "missing", True),
+            (3, "extra", False),
+        ]
+        assert not report.same and client.get("k:1") == b"other"
+        assert "1 value repaired; 2 values could not be repaired" in str(report)
+
+
+def test_lines(load: Load, verify: Verify, client: redis.Redis, tmp_path: Path) -> None:
+    rows = [(b"\xff%d" % i, b"\xfe" * i) for i in range(10)]
+    load(rows, "HSET {0} f\xe9 {1}")
+    client.delete(rows[3][0])
+    path = tmp_path / "differences.jsonl"
+    verify(rows, "HSET {0} f\xe9 {1}", differences=path)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {
+            "row": 3,
+            "key": {"base64": "/zM="},
+            "field": "f\xe9",
+            "kind": "missing",
+            "wanted": {"base64": "/v7+"},
+            "found": None,
+        }
+    ]
+    with pytest.raises(FileExistsError, match="already exists; move it"):
+        verify(rows, "HSET {0} f\xe9 {1}", differences=path)
+    path.write_text("")
+    verify(rows, "HSET {0} f\xe9 {1}", differences=str(path))
+    assert path.read_text().count("\n") == 1
+
+
+def test_progress(load: Load, verify: Verify) -> None:
+    load(ROWS, "SET k:{0} {1}")
+    seen: list[int] = []
+    verify(ROWS, "SET k:{0} {1}", progress=lambda report: seen.append(report.values))
+    assert seen == sorted(seen) and seen[-1] == 1000
+
+
+@pytest.mark.slow
+def test_bounded_memory(start_server: Callable[..., LocalServer]) -> None:
+    """Of 400 MB that all differ, little is held."""
+    import tracemalloc
+
+    server = start_server()
+    rows = ((i, "x" * 1000) for i in range(400_000))
+    tracemalloc.start()
+    try:
+        report = fastresp.verify(rows, "SET k:{0} {1}", server=server.url, max_differences=1000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert report.differing == 1000 and report.rows == 400_000
+    assert peak < 100 << 20
