@@ -83,6 +83,7 @@ BENCHMARKS = {
     "shares": Benchmark("shares", smoke="--rounds 1 --iterations 1"),
     "past": Benchmark("past", smoke="--rounds 1 --rows 2000"),
     "rdb": Benchmark("rdb", smoke="--rounds 1 --rows 2000"),
+    "verify": Benchmark("verify", smoke="--rounds 1 --rows 2000"),
     "scale": Benchmark(
         "scale", smoke="--rounds 1 --commands 5000 --most 5000 --repeat 1 --rows 2000 --primaries 3"
     ),
