@@ -171,7 +171,7 @@ def load(
     cluster it goes on. The report counts the commands that were answered, are in doubt, or were
     not sent.
 
-    --verify reads the file again at the end, and compares it with the server, as fastresp verify.
+    --verify reads the file again at the end, and compares it with the server: see fastresp verify.
 
     Before commands that delete data, such as DEL, fastresp asks. Without a terminal to ask on,
     --yes is required.
