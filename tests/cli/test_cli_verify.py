@@ -191,4 +191,4 @@ def test_interruption(client: redis.Redis, tmp_path: Path) -> None:
         output, _ = process.communicate(timeout=30)
     fields = json.loads(output)
     assert (process.returncode, fields["error"]) == (Exit.INTERRUPTED, "interrupted")
-    assert fields["values"] >= 1000 and not fields["same"] and fields["stopped"]
+    assert fields["values"] > 0 and not fields["same"] and fields["stopped"]

@@ -208,6 +208,20 @@ def test_no_more_than_max_differences(load: Load, verify: Verify, client: redis.
     assert report.rows == 1100
 
 
+def test_extra_items_are_not_counted_after_max_differences(
+    load: Load, verify: Verify, client: redis.Redis
+) -> None:
+    """Later rows could name them."""
+    rows = [("SADD", "k", "a"), *(("SET", f"k:{i}", 1) for i in range(10)), ("SADD", "k", "b")]
+    rows += [("RPUSH", "l", "x"), *(("SET", f"j:{i}", 1) for i in range(10)), ("RPUSH", "l", "y")]
+    load(rows)
+    assert verify(rows, exact=True).same
+    for i in range(10):
+        client.set(f"k:{i}", 2)
+    report = verify(rows, exact=True, max_differences=5)
+    assert report.by_kind == {"value": report.differing} and report.stopped
+
+
 def test_written_meanwhile(
     load: Load, verify: Verify, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

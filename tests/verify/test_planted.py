@@ -66,7 +66,7 @@ PLANTS = {
     ),
     "string longer": Plant(SET, lambda c, i: c.append(f"k:{i}", "?"), "value"),
     "string of another type": Plant(
-        SET, lambda c, i: (c.delete(f"k:{i}"), c.sadd(f"k:{i}", 1)), "type"
+        SET, lambda c, i: (c.delete(f"k:{i}"), c.sadd(f"k:{i}", 1)), "type", found=b"set"
     ),
     "hash missing": Plant(HASH, lambda c, i: c.delete(f"h:{i}"), "missing", each=2),
     "field missing": Plant(
@@ -76,7 +76,7 @@ PLANTS = {
         HASH, lambda c, i: c.hset(f"h:{i}", "b", "?"), "value", lambda i: b"b", found=b"?"
     ),
     "hash of another type": Plant(
-        HASH, lambda c, i: (c.delete(f"h:{i}"), c.set(f"h:{i}", 1)), "type", each=2
+        HASH, lambda c, i: (c.delete(f"h:{i}"), c.set(f"h:{i}", 1)), "type", each=2, found=b"string"
     ),
     "extra field": Plant(
         HASH, lambda c, i: c.hset(f"h:{i}", "c", 1), "extra", exact=True, wanted=2, found=3

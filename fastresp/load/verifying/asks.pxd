@@ -13,6 +13,7 @@ cdef enum Kind:
     SEVERAL         # an array of bulk strings: MGET, HMGET, ZMSCORE
     FLAGS           # an array of 0 and 1: SMISMEMBER
     RANGE           # an array of at most as many bulk strings: LRANGE
+    NAME            # a simple string: TYPE
     NUMBER          # EXISTS, PTTL, PEXPIRETIME, HLEN
 
 
@@ -33,6 +34,9 @@ cdef class Asks:
     cdef Py_ssize_t count
     cdef Py_ssize_t room
     cdef Ask *add(self, Kind kind, Form form, Py_ssize_t command) except NULL
+
+
+cdef Kind kind_of(Form form) noexcept
 
 
 # Goes through the commands of a chunk.

@@ -3,6 +3,8 @@
 
 from libc.stdlib cimport free, realloc
 
+from .statement cimport DOCUMENT, MEMBERS, NO_MEMBERS, PLACE, TEXT, is_list
+
 cdef enum:
     LEAST_ROOM = 64
 
@@ -25,3 +27,14 @@ cdef class Asks:
         self.count += 1
         self.asks[self.count - 1] = Ask(kind, form, command, 1, 0, 1, 0)
         return &self.asks[self.count - 1]
+
+
+cdef Kind kind_of(Form form) noexcept:
+    """Return what the reply to a read is."""
+    if form == TEXT or form == DOCUMENT:
+        return ONE
+    if form == MEMBERS or form == NO_MEMBERS:
+        return FLAGS
+    if is_list(form) or form == PLACE:
+        return RANGE
+    return SEVERAL

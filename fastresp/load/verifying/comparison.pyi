@@ -1,16 +1,22 @@
+from typing import Self
+
+from typing_extensions import disjoint_base
+
+from ...resp.incoming import Incoming
 from .asks import Asks
 from .kept import Kept
 
-class Comparison:
-    def __init__(
-        self,
+@disjoint_base
+class Comparison(Incoming):
+    def __new__(
+        cls,
         kept: Kept,
         *,
         exact: bool = False,
         again: bool = False,
         since: float = -1,
         max_reply_bytes: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def full(self) -> bool: ...
     @property
@@ -23,8 +29,6 @@ class Comparison:
     def held_bytes(self) -> int: ...
     @property
     def refused(self) -> tuple[int, bytes] | None: ...
-    @property
-    def offset(self) -> int: ...
     @property
     def pending(self) -> bool: ...
     def feed(self, data: bytes) -> None: ...

@@ -7,7 +7,7 @@ from time import time
 from libc.string cimport memcmp
 
 from ...resp.grammar cimport integer_value, is_crlf, length_end, pass_crlf
-from .asks cimport FLAGS, NUMBER, ONE, PASSED, RANGE
+from .asks cimport FLAGS, NAME, NUMBER, ONE, PASSED, RANGE
 from .statement cimport (
     COUNT,
     DOCUMENT,
@@ -155,7 +155,10 @@ cdef class Comparison(Incoming):
         self.left = self.size = 1
         if self.kind == c'-':
             return ask
-        if self.kind != (c'$' if ask.kind == ONE else c':' if ask.kind == NUMBER else c'*'):
+        if self.kind != (
+            c'$' if ask.kind == ONE else c':' if ask.kind == NUMBER
+            else c'+' if ask.kind == NAME else c'*'
+        ):
             raise self.error("a reply is of another type than its command", self.at_line())
         return ask
 
@@ -188,6 +191,10 @@ cdef class Comparison(Incoming):
             ask = &self.asks.asks[self.at]
             if ask.kind != FLAGS or self.kind != c':':
                 raise self.error("an element is of another type", self.at_line())
+        if ask.kind == NAME:
+            key = self.source.statement.key[:self.source.statement.key_size]
+            self.kept.note_type(key, p[:end - p])
+            return self.end_element()
         if not integer_value(p, end, &n):
             raise self.error("a number is invalid", self.at_line())
         if self.kind == c'*':
@@ -375,7 +382,6 @@ cdef class Comparison(Incoming):
 
     cdef int take_error(self, bytes words) except -1:
         """Handle an error reply: a key of another type is a difference, others end the reading."""
-        cdef const Ask *ask = &self.asks.asks[self.at]
         cdef Py_ssize_t i
         if words.startswith(b"WRONGTYPE") or b"wrong Redis type" in words:
             for i in range(self.source.count):
@@ -384,8 +390,6 @@ cdef class Comparison(Incoming):
         elif self.refused is None:
             self.refused = self.replies, words
         self.size = self.source.count
-        if ask.kind == RANGE:
-            self.size = max(self.size, 1)
         return self.end_reply()
 
     cdef int differ(

@@ -83,10 +83,12 @@ class Kept:
 
     Args:
         most: keep at most this many.
+        most_bytes: keep no more once they have this many bytes.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
+        self._most_bytes = most_bytes
         self._bytes = 0
         self._found: dict[Slot, Candidate] = {}
         self._of_keys: dict[bytes, set[Slot]] = {}
@@ -112,7 +114,7 @@ class Kept:
         self._found[candidate.slot] = candidate
         self._of_keys.setdefault(key, set()).add(candidate.slot)
         self._bytes += candidate.memory
-        return len(self._found) >= self._most or self._bytes >= MOST_BYTES
+        return len(self._found) >= self._most or self._bytes >= self._most_bytes
 
     def overwrite(self, key: bytes, group: str, name: bytes | None, makes: bool) -> None:
         """Forget what differs in a value that a later row writes.
@@ -151,6 +153,13 @@ class Kept:
         if not slots:
             del self._of_keys[slot[0]]
 
+    def note_type(self, key: bytes, name: bytes) -> None:
+        """Note the type of a key, if it is not the wanted one."""
+        for slot in self._of_keys.get(key, ()):
+            candidate = self._found[slot]
+            if candidate.kind == "type":
+                self._found[slot] = replace(candidate, found=name, size=len(name))
+
     def known(self, key: bytes) -> int:
         """Return how many items of a key with more of them the source named so far; or -1."""
         found = self._open.get(key)
@@ -163,6 +172,10 @@ class Kept:
     def close(self, key: bytes) -> None:
         """Note that a key has no more items than the source named."""
         self._open.pop(key, None)
+
+    def forget_counts(self) -> None:
+        """Forget which keys have more items: not all rows were compared."""
+        self._open.clear()
 
     def candidates(self) -> list[Candidate]:
         """Return all that differ, in the order of the source, with keys that have more items.
@@ -195,9 +208,10 @@ def settled(first: list[Candidate], second: Kept) -> tuple[list[tuple[Candidate,
     still = []
     for now in second:
         before = first[now.row]
-        kind = now.kind if before.group != "count" else "extra"
-        same = now.found == before.found or before.group in ("time", "count")
-        # MGET finds nothing in a key of another type.
-        changed = not same or (before.kind != kind and kind != "type")
-        still.append((replace(before, kind=kind, found=now.found, size=now.size), changed))
+        if now.kind == "type":  # MGET finds nothing in such a key, and others do not say the type
+            changed = before.kind not in ("type", "missing")
+        else:
+            same = now.found == before.found or before.group in ("time", "count")
+            changed = not same or before.kind != now.kind
+        still.append((replace(before, kind=now.kind, found=now.found, size=now.size), changed))
     return still, len(first) - len(still)

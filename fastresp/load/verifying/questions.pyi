@@ -1,10 +1,15 @@
+from typing import Self
+
+from typing_extensions import disjoint_base
+
 from ...resp.buffer import Chunk
 from .comparison import Comparison
 
+@disjoint_base
 class Questions:
     over_keys: bool
-    def __init__(
-        self,
+    def __new__(
+        cls,
         comparison: Comparison,
         *,
         share: float = 1.0,
@@ -12,11 +17,9 @@ class Questions:
         exact: bool = False,
         again: bool = False,
         repair: bool = False,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def again(self) -> bool: ...
-    @property
-    def rows(self) -> int: ...
     @property
     def error(self) -> Exception | None: ...
     def ask(self, chunk: Chunk) -> Chunk | None: ...

@@ -16,16 +16,14 @@ from ...resp.buffer cimport (
 )
 from ...resp.out cimport own_size, put_header, put_signed
 from .asks cimport (
-    FLAGS,
+    NAME,
     NUMBER,
     ONE,
     PASSED,
-    RANGE,
-    SEVERAL,
     Ask,
     Asks,
     Cursor,
-    Kind,
+    kind_of,
     next_command,
     start_at,
 )
@@ -80,12 +78,12 @@ cdef class Questions:
             number.
         seed: changes which rows are chosen.
         exact: ask for the number of items of each key, too.
-        again: the commands are those of a second look.
+        again: the commands are those of a second look; ask for the type of each key, too.
         repair: refuse lists, which can't be repaired.
 
     Attributes:
         over_keys: whether one command may read several keys.
-        rows: rows looked at so far.
+        again: as given.
         error: what is wrong with a command after those returned; None if nothing is.
     """
 
@@ -96,7 +94,6 @@ cdef class Questions:
     cdef bint all, exact, repair
     cdef readonly bint again
     cdef public bint over_keys
-    cdef readonly Py_ssize_t rows
     cdef readonly object error
     cdef Numbers lists          # by key: items pushed at the right end, or minus those at the left
     cdef LastVerb last
@@ -340,7 +337,18 @@ cdef class Questions:
         end_command(self.out, chunk.rows.data.as_longlongs[ask.command + ask.commands - 1])
         if self.exact:
             self.ask_number(ask, form)
+        if self.again:
+            self.ask_type(ask)
         return 0
+
+    cdef int ask_type(self, const Ask *ask) except -1:
+        """Ask of which type the key is, to report it if it is not the one that it should be."""
+        cdef Ask *other = self.asks.add(NAME, NOTHING, ask.command)
+        other.items = 0
+        self.header(2)
+        self.word(b"TYPE", 4)
+        self.word(self.key, self.key_size)
+        return end_command(self.out, self.row)
 
     cdef int ask_number(self, const Ask *ask, Form form) except -1:
         """Ask how many items the key has."""
@@ -436,13 +444,3 @@ cdef long long place_of(const Statement *s) except? -1:
     cdef Item item
     next_item(&items, &item)
     return int(item.name[:item.name_size])
-
-
-cdef Kind kind_of(Form form) noexcept:
-    if form == TEXT or form == DOCUMENT:
-        return ONE
-    if form == MEMBERS or form == NO_MEMBERS:
-        return FLAGS
-    if is_list(form) or form == PLACE:
-        return RANGE
-    return SEVERAL

@@ -147,8 +147,8 @@ class ReadingCore(ReplyCore):
         self.sink = comparison
 
     def of_cluster(self, *others: Any, follows: bool) -> ReadingCluster:
-        """Return the connections to all nodes."""
-        return ReadingCluster(*others, comparison=self.comparison, follows=follows)
+        """Return the connections to all nodes; reads are followed, even of a transaction's keys."""
+        return ReadingCluster(*others, comparison=self.comparison, follows=True)
 
     def understand(self) -> None:
         """Acknowledge the replies that were compared.

@@ -41,7 +41,8 @@ class Difference:
             with ``exact`` does not have.
         wanted: what the source says: bytes; for a time to live milliseconds, from now or, if the
             source says it so, since 1970; for ``exact`` the number of items; None for nothing.
-        found: what is in the server, likewise; only the first 65,536 bytes of a long value.
+        found: what is in the server, likewise; only the first 65,536 bytes of a long value; for a
+            key of another type, the type, such as ``b"list"``.
         found_bytes: the size of a value that was found.
         changed: whether it changed between the two looks: something else writes it.
         repaired: whether it is as wanted since ``repair`` sent it again.

@@ -1,2 +1,1 @@
 NAMES: frozenset[str]
-REPEATABLE: frozenset[str]

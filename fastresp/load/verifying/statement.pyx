@@ -49,8 +49,6 @@ cdef Verb[VERBS_SIZE] VERBS = [
 NAMES = frozenset(
     VERBS[i].name.decode() for i in range(VERBS_SIZE) if not VERBS[i].again
 )
-# Running a command of these again gives what the source says.
-REPEATABLE = NAMES - {"RPUSH", "LPUSH"}
 
 
 cdef const Verb *find_verb(const char *name, long long size, LastVerb *last) noexcept nogil:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -138,7 +139,8 @@ def verify(
             would be there twice. What is there in addition, and hashes, sets and documents in place
             of which there is another type, stay.
         max_differences: compare no more values once this many differ; each needs about 1 kB of
-            memory, and its texts.
+            memory, and its texts. Values that a later row overwrites count until that row is
+            reached, so a source that writes many keys several times may need more.
         since: when the load began, in seconds since 1970, as returned by ``time.time()``. Then a
             key may have expired, and a time to live must not be shorter than the time since then
             explains. Without it, a time to live must be at most what the source says.
@@ -276,10 +278,12 @@ class Verification:
 
     def looking_again(self) -> Looking:
         """Look a second time at what differs."""
+        if self._comparison.full:
+            self._kept.forget_counts()
         first = self._kept.candidates()
         if first:
             yield Blocking(partial(time.sleep, PAUSE_S))
-        second = Kept(len(first) + 1)
+        second = Kept(len(first) + 1, sys.maxsize)
         yield from self._looking_at(first, second)
         still, self.report.written_meanwhile = settled(first, second)
         self._differing = [(each, changed, False) for each, changed in still]
@@ -301,7 +305,7 @@ class Verification:
         yield from repairing(
             some, self.how.server, self.how.timeout, in_event_loop=self.how.in_event_loop
         )
-        kept = Kept(len(some) + 1)
+        kept = Kept(len(some) + 1, sys.maxsize)
         yield from self._looking_at(some, kept)
         left = {each.row for each in kept}
         self._differing = [
@@ -328,6 +332,7 @@ class Verification:
 
     def end_early(self, error: BaseException) -> None:
         """Add the report so far to an exception."""
+        self._kept.forget_counts()
         self._differing = self._differing or [
             (each, False, False) for each in self._kept.candidates()
         ]
