@@ -15,6 +15,7 @@ from .statement cimport (
     LEFT,
     LIFE,
     NEVER,
+    NOTHING,
     PLACE,
     SCORES,
     TEXTS,
@@ -147,7 +148,7 @@ cdef class Comparison(Incoming):
             raise self.error("more replies than commands", self.at_line())
         ask = &self.asks.asks[self.at]
         self.source.fill(ask)
-        if not self.full:
+        if not self.full and ask.form != NOTHING:
             self.rows += self.rows_until(ask)
         if ask.items and self.exact:
             self.watch.found.clear()
@@ -329,7 +330,7 @@ cdef class Comparison(Incoming):
             self.take_time(ask, n)
         elif ask.form == COUNT:
             self.take_count(ask, n)
-        else:
+        elif ask.form != NOTHING:
             item = self.open_item(self.index)
             if n and item.wanted is NULL:
                 self.differ("extra", item, self.index, None, 0)

@@ -67,6 +67,8 @@ cdef enum:
     MOST_ITEMS = 1000
     MOST_BYTES = 65536
     CHUNK_BYTES = 1 << 19
+    # Memory of chunks that wait to be passed, in which no row is looked at.
+    HELD_BYTES = 8388608
 
 
 cdef class Questions:
@@ -148,6 +150,8 @@ cdef class Questions:
             else:
                 self.skip(i)
         self.end_read(chunk)
+        if not self.out.commands and self.comparison.held_bytes > HELD_BYTES and s.key_size:
+            self.pause(&s, chunk)
         self.comparison.accept(self.asks)
         self.asks = None
         return self.out.take() if self.out.commands else None
@@ -164,6 +168,15 @@ cdef class Questions:
         return after.form != LIFE and after.form != GONE and after.key_size == s.key_size and (
             memcmp(after.key, s.key, s.key_size) == 0
         )
+
+    cdef int pause(self, const Statement *s, Chunk chunk) except -1:
+        """Write a read whose reply is not compared, so that the caller waits for replies."""
+        cdef Ask *ask = self.asks.add(NUMBER, NOTHING, len(chunk.ends) - 1)
+        ask.items = 0
+        self.header(2)
+        self.word(b"EXISTS", 6)
+        self.word(s.key, s.key_size)
+        return end_command(self.out, self.row)
 
     cdef int begin_row(self, long long row) except -1:
         self.row = row
@@ -230,7 +243,7 @@ cdef class Questions:
             return 0
         self.end_read(chunk)
         if s.form == GONE:
-            return self.look_up_gone(s, i)
+            return self.look_up_each(s, i)
         if s.form == LIFE:
             return self.look_up_time(s, i)
         if s.form == COUNT:
@@ -377,33 +390,19 @@ cdef class Questions:
         return end_command(self.out, self.row)
 
     cdef int look_up_each(self, Statement *s, Py_ssize_t i) except -1:
-        """Read each key of MSET with a command of its own."""
+        """Read each key of MSET or DEL with a command of its own."""
         cdef Statement items = s[0]
         cdef Item item
         cdef Py_ssize_t j
-        cdef Ask *ask
+        cdef bint gone = s.form == GONE
         for j in range(s.count):
             next_item(&items, &item)
-            ask = self.asks.add(ONE, TEXTS, i)
-            ask.skipped = j
+            self.asks.add(NUMBER if gone else ONE, s.form, i).skipped = j
             self.header(2)
-            self.word(b"GET", 3)
-            self.word(item.name, item.name_size)
-            end_command(self.out, self.row)
-        return 0
-
-    cdef int look_up_gone(self, Statement *s, Py_ssize_t i) except -1:
-        """Ask whether each of the keys is there."""
-        cdef Statement items = s[0]
-        cdef Item item
-        cdef Py_ssize_t j
-        cdef Ask *ask
-        for j in range(s.count):
-            next_item(&items, &item)
-            ask = self.asks.add(NUMBER, GONE, i)
-            ask.skipped = j
-            self.header(2)
-            self.word(b"EXISTS", 6)
+            if gone:
+                self.word(b"EXISTS", 6)
+            else:
+                self.word(b"GET", 3)
             self.word(item.name, item.name_size)
             end_command(self.out, self.row)
         return 0
