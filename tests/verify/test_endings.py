@@ -47,6 +47,7 @@ def test_templates_that_are_refused(template: Any, verify: Verify, server: Local
     [
         ("INCR", "k"), ("SET", "k", 1, "NX"), ("SET", "k", 1, "EX"), ("SET", "k", 1, "EX", "x"),
         ("ZADD", "k", "NX", 1, "a"), ("ZADD", "k", "CH", "INCR", 1, "a"), ("ZADD", "k", 1),
+        ("ZADD", "k", "CH"), ("ZADD", "k", "CH", "CH", 1, "a"), ("ZADD", "k", "NX", "CH"),
         ("HSET", "k", "a"), ("EXPIRE", "k", 1, "NX"), ("EXPIRE", "k", "1" + "0" * 17),
         ("JSON.SET", "k", "$", "1", "NX"), ("SET", "k"), ("GET", "k"), ("LSET", "k", 0, 1),
         ("HLEN", "k", 1), ("NO.SUCH", "k"), ("PERSIST", "k", 1), ("MSET", "k"), ("SADD", "k"),

@@ -68,6 +68,22 @@ def test_what_is_overwritten_and_wrong_is_of_the_last_row(
     assert [(each.row, each.field) for each in report.differences] == [(0, b"b"), (2, b"a")]
 
 
+@pytest.mark.parametrize(
+    "after",
+    [("HDEL", "k", "a"), ("SREM", "k", "a"), ("EXPIRE", "k", 9), ("DEL", "k"), ("DEL", "j")],
+)
+def test_key_to_be_gone_and_not_made_again(
+    after: tuple[Any, ...], load: Load, verify: Verify, client: redis.Redis
+) -> None:
+    """The next command names the key, but does not make it."""
+    rows = [("DEL", "k"), after]
+    load(rows)
+    client.hset("k", "a", 1) if after[0] != "SREM" else client.sadd("k", "a")
+    report = verify(rows)
+    assert b"k" in {each.key for each in report.differences if each.kind == "extra"}
+    assert {each.row for each in report.differences} >= ({1} if after == ("DEL", "k") else {0})
+
+
 # The random commands, with the keys of each type.
 KEYS = 12
 NAMES = [
@@ -103,7 +119,8 @@ def random_command(source: random.Random) -> tuple[Any, ...]:
         case "hdel":
             return "HDEL", f"h{key}", *fields
         case "del":
-            return "DEL", source.choice("shtzl") + str(key), source.choice("shtzl") + "0"
+            keys = [source.choice("shtzl") + str(each) for each in (key, 0)]
+            return "DEL", *keys[: source.randint(1, 2)]
         case "sadd":
             return "SADD", f"t{key}", *fields
         case "srem":
@@ -128,10 +145,10 @@ class Model:
         name, key, *rest = command
         keys = self.keys
         if name in ("DEL", "SET", "MSET"):
-            pairs = [*zip([key, *rest][::2], [key, *rest][1::2], strict=True)]
-            for each, value in (
-                pairs if name == "MSET" else [(key, rest[0] if name == "SET" else None)]
-            ):
+            pairs = [(key, rest[0] if name == "SET" else None)]
+            if name == "MSET":
+                pairs = [*zip([key, *rest][::2], rest[::2], strict=True)]
+            for each, value in pairs:
                 keys[each] = {"": (row, value)}
             for each in rest if name == "DEL" else ():
                 keys[each] = {"": (row, None)}

@@ -165,9 +165,9 @@ cdef class Questions:
             return False
         if not read_statement(&after, &next.walk, &self.last, self.again):
             return False
-        return after.form != LIFE and after.form != GONE and after.key_size == s.key_size and (
-            memcmp(after.key, s.key, s.key_size) == 0
-        )
+        if after.form in (NO_FIELDS, NO_MEMBERS, NO_SCORES, LIFE, GONE, COUNT, NOTHING):
+            return False
+        return after.key_size == s.key_size and memcmp(after.key, s.key, s.key_size) == 0
 
     cdef int pause(self, const Statement *s, Chunk chunk) except -1:
         """Write a read whose reply is not compared, so that the caller waits for replies."""

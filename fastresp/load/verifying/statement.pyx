@@ -122,13 +122,13 @@ cdef bint read_scores(Statement *s, long long words) noexcept nogil:
     cdef long long size
     cdef Walk before = s.items
     text = next_argument(&s.items, &size)
-    if size == 2 and is_word(text, 2, b"CH"):
+    if words % 2:
+        if words < 3 or size != 2 or not is_word(text, 2, b"CH"):
+            return False
         words -= 1
         before = s.items
         text = next_argument(&s.items, &size)
     s.items = before
-    if words < 2 or words % 2:
-        return False
     # NX, XX, GT, LT and INCR are no numbers.
     if size >= 2 and (
         is_word(text, size, b"NX") or is_word(text, size, b"XX") or is_word(text, size, b"GT")
