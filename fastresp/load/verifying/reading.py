@@ -9,7 +9,6 @@ from ...outcome.errors import CommandError, ProtocolError
 from ...outcome.excerpts import shortened
 from ...outcome.report import Report
 from ...replies.cluster_core import ClusterCore
-from ...replies.node_core import NodeCore
 from ...replies.opening import opening
 from ...replies.reply_core import ReplyCore
 from ...resp.buffer import Chunk
@@ -121,7 +120,7 @@ def raise_refused(chunk: Chunk | None, questions: Questions) -> None:
 def reading_server(like: Any) -> Server:
     """Return the settings of a server that is only read; in a cluster, of all its primaries."""
     server = Server(like, reading=True, nodes=True)
-    server.wishes = WISHES
+    server.wishes = lambda _: WISHES
     return server
 
 
@@ -205,8 +204,8 @@ class ReadingCluster(ClusterCore):
         super().__init__(*others, follows=follows)
         self._raising = False  # giving() does
 
-    def _node(self, kind: type[NodeCore], server: Server) -> Any:
-        node = super()._node(kind, server)
+    def _node(self, kind: type[Any], server: Server, address: tuple[str, int] | None) -> Any:
+        node = super()._node(kind, server, address)
         node.reader = node.sink = RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
         return node
 
