@@ -27,6 +27,7 @@ from .incoming cimport Incoming
 
 cdef struct Frame:
     long long left      # elements of an aggregate that have not arrived
+    long long size      # all of them
     bint silent         # an attribute or a push message, which is no part of a reply
 
 
@@ -34,7 +35,7 @@ cdef class ReplyScanner(Incoming):
     """Count replies as their bytes arrive, and keep error replies.
 
     Attributes and push messages are not replies. An error anywhere in a reply (EXEC, scripts) is
-    kept; one within an array is marked as nested.
+    kept, with the element of the array that it is in.
 
     Args:
         max_reply_bytes: more bytes than this without a complete reply are an error; None for
@@ -43,7 +44,8 @@ cdef class ReplyScanner(Incoming):
     Attributes:
         replies: whole replies so far.
         failed: replies among them that are or contain an error.
-        errors: a list of ``(index of the reply, text, nested)``; the caller empties it.
+        errors: a list of ``(index of the reply, text, element)``; the caller empties it. The last
+            is 0 for the reply itself, else the number of the array's element that it is in, from 1.
         offset: bytes parsed so far.
     """
 
@@ -212,7 +214,7 @@ cdef class ReplyScanner(Incoming):
             n *= 2
         if self.depth == self.room:
             self.grow()
-        self.frames[self.depth] = Frame(n, silent)
+        self.frames[self.depth] = Frame(n, n, silent)
         self.depth += 1
         self.silent += silent
         return 0
@@ -246,7 +248,8 @@ cdef class ReplyScanner(Incoming):
     cdef int take_error(self, bytes text) except -1:
         if self.silent:
             return 0
-        self.errors.append((self.replies, text, self.depth > 0))
+        element = self.frames[0].size - self.frames[0].left + 1 if self.depth else 0
+        self.errors.append((self.replies, text, element))
         if not self.marked:
             self.marked = True
             self.failed += 1

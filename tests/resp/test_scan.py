@@ -20,7 +20,7 @@ from fastresp import ProtocolError, pack
 from fastresp.resp.scan import ReplyScanner
 from fastresp.server.local_server import LocalServer
 
-Errors = list[tuple[int, bytes, bool]]
+Errors = list[tuple[int, bytes, int]]
 
 # Bytes, the number of replies, and the errors.
 WHOLE: list[tuple[bytes, int, Errors]] = [
@@ -32,12 +32,12 @@ WHOLE: list[tuple[bytes, int, Errors]] = [
     (b"+OKAY\r\n+OK\n\r\n+O\r\n+OK\r\r\n+OK\rx\r\n", 5, []),
     (b"+a\rb\nc\n\rd\r\r\n", 1, []),
     # Errors.
-    (b"-ERR unknown command\r\n", 1, [(0, b"ERR unknown command", False)]),
-    (b"-\r\n", 1, [(0, b"", False)]),
-    (b"-a\rb\n\xff\r\r\n", 1, [(0, b"a\rb\n\xff\r", False)]),
-    (b"+OK\r\n-A\r\n:1\r\n-B\r\n+OK\r\n", 5, [(1, b"A", False), (3, b"B", False)]),
-    (b"!5\r\nA\r\nB \r\n", 1, [(0, b"A\r\nB ", False)]),
-    (b"!0\r\n\r\n!-1\r\n", 2, [(0, b"", False)]),
+    (b"-ERR unknown command\r\n", 1, [(0, b"ERR unknown command", 0)]),
+    (b"-\r\n", 1, [(0, b"", 0)]),
+    (b"-a\rb\n\xff\r\r\n", 1, [(0, b"a\rb\n\xff\r", 0)]),
+    (b"+OK\r\n-A\r\n:1\r\n-B\r\n+OK\r\n", 5, [(1, b"A", 0), (3, b"B", 0)]),
+    (b"!5\r\nA\r\nB \r\n", 1, [(0, b"A\r\nB ", 0)]),
+    (b"!0\r\n\r\n!-1\r\n", 2, [(0, b"", 0)]),
     # Numbers.
     (b":0\r\n:-1\r\n:+7\r\n:007\r\n", 4, []),
     (b":9223372036854775807\r\n:-9223372036854775808\r\n:12345678901234567890123\r\n", 3, []),
@@ -57,23 +57,23 @@ WHOLE: list[tuple[bytes, int, Errors]] = [
     (b"%2\r\n+a\r\n:1\r\n*1\r\n+b\r\n%1\r\n+c\r\n_\r\n", 1, []),
     (b"~2\r\n#t\r\n~1\r\n,1\r\n", 1, []),
     # Errors inside.
-    (b"*2\r\n-A\r\n+OK\r\n", 1, [(0, b"A", True)]),
-    (b":1\r\n*2\r\n-A\r\n*1\r\n!1\r\nB\r\n", 2, [(1, b"A", True), (1, b"B", True)]),
-    (b"%1\r\n-A\r\n-B\r\n~1\r\n-C\r\n", 2, [(0, b"A", True), (0, b"B", True), (1, b"C", True)]),
-    (b"*1\r\n-A\r\n-B\r\n", 2, [(0, b"A", True), (1, b"B", False)]),
+    (b"*2\r\n-A\r\n+OK\r\n", 1, [(0, b"A", 1)]),
+    (b":1\r\n*2\r\n-A\r\n*1\r\n!1\r\nB\r\n", 2, [(1, b"A", 1), (1, b"B", 2)]),
+    (b"%1\r\n-A\r\n-B\r\n~1\r\n-C\r\n", 2, [(0, b"A", 1), (0, b"B", 2), (1, b"C", 1)]),
+    (b"*1\r\n-A\r\n-B\r\n", 2, [(0, b"A", 1), (1, b"B", 0)]),
     # Push messages are not replies, and an error in one belongs to no command.
     (b">2\r\n+a\r\n:1\r\n", 0, []),
     (b">0\r\n>1\r\n*1\r\n-A\r\n>2\r\n-B\r\n!1\r\nC\r\n+OK\r\n", 1, []),
-    (b"+OK\r\n>1\r\n+a\r\n-A\r\n>1\r\n>1\r\n-B\r\n-C\r\n", 3, [(1, b"A", False), (2, b"C", False)]),
+    (b"+OK\r\n>1\r\n+a\r\n-A\r\n>1\r\n>1\r\n-B\r\n-C\r\n", 3, [(1, b"A", 0), (2, b"C", 0)]),
     # RESP allows them only between replies; inside a reply they would be an element.
-    (b"*2\r\n>1\r\n-A\r\n>0\r\n+OK\r\n", 2, [(0, b"A", True)]),
+    (b"*2\r\n>1\r\n-A\r\n>0\r\n+OK\r\n", 2, [(0, b"A", 1)]),
     # Attributes belong to the reply after them.
     (b"|1\r\n+ttl\r\n:1\r\n+OK\r\n", 1, []),
     (b"|0\r\n+OK\r\n", 1, []),
-    (b"|1\r\n-A\r\n*1\r\n-B\r\n-C\r\n", 1, [(0, b"C", False)]),
-    (b"*2\r\n|1\r\n+a\r\n-A\r\n:1\r\n|0\r\n-B\r\n", 1, [(0, b"B", True)]),
+    (b"|1\r\n-A\r\n*1\r\n-B\r\n-C\r\n", 1, [(0, b"C", 0)]),
+    (b"*2\r\n|1\r\n+a\r\n-A\r\n:1\r\n|0\r\n-B\r\n", 1, [(0, b"B", 2)]),
     (b"*1\r\n|1\r\n|1\r\n+a\r\n+b\r\n+c\r\n+d\r\n:1\r\n", 1, []),
-    (b"|1\r\n+a\r\n>1\r\n-A\r\n>1\r\n|1\r\n-B\r\n-C\r\n:1\r\n-D\r\n", 1, [(0, b"D", False)]),
+    (b"|1\r\n+a\r\n>1\r\n-A\r\n>1\r\n|1\r\n-B\r\n-C\r\n:1\r\n-D\r\n", 1, [(0, b"D", 0)]),
 ]
 
 # The beginnings of replies.
@@ -234,7 +234,7 @@ def test_fault_is_permanent() -> None:
         with pytest.raises(ProtocolError) as again:
             scanner.feed(more)
         assert again.value is first.value
-    assert (scanner.replies, scanner.failed, scanner.errors) == (2, 1, [(0, b"A", False)])
+    assert (scanner.replies, scanner.failed, scanner.errors) == (2, 1, [(0, b"A", 0)])
 
 
 def test_fault_does_not_grow() -> None:
@@ -255,7 +255,7 @@ def test_kinds_of_bytes(kind: Callable[[bytes], bytes]) -> None:
     assert scanner.feed(kind(b"")) == 0
     assert scanner.feed(kind(b"+OK\r\n:1\r\n-A")) == 2
     assert scanner.feed(kind(b"\r\n")) == 1
-    assert scanner.errors == [(2, b"A", False)]
+    assert scanner.errors == [(2, b"A", 0)]
 
 
 def test_pieces_are_released() -> None:
@@ -297,10 +297,10 @@ def test_errors_emptied_between() -> None:
         taken.append(scanner.errors[:])
         scanner.errors.clear()
     assert taken == [
-        [(0, b"A", False), (2, b"B", True)],
-        [(2, b"C", True)],
-        [(3, b"D", False)],
-        [(5, b"E", False)],
+        [(0, b"A", 0), (2, b"B", 1)],
+        [(2, b"C", 2)],
+        [(3, b"D", 0)],
+        [(5, b"E", 0)],
     ]
     assert (scanner.replies, scanner.failed) == (6, 4)
 
@@ -364,13 +364,13 @@ def test_real_replies(raw: socket.socket, protocol: int, size: int) -> None:
     codes = [(index, text.split()[0], nested) for index, text, nested in scanner.errors]
     found = [each for each in codes if commands[each[0]][0] != "DEBUG"]
     assert found == [
-        (2, b"WRONGTYPE", False),
-        (9, b"WRONGTYPE", True),
-        (10, b"BAD", True),
-        (10, b"BAD", True),
-        (11, b"BAD", False),
-        (13, b"ERR", False),
-        (14, b"EXECABORT", False),
+        (2, b"WRONGTYPE", 0),
+        (9, b"WRONGTYPE", 2),
+        (10, b"BAD", 2),
+        (10, b"BAD", 3),
+        (11, b"BAD", 0),
+        (13, b"ERR", 0),
+        (14, b"EXECABORT", 0),
     ]
     # A server may refuse DEBUG, with one error per command.
     assert scanner.failed == 6 + len(codes) - len(found)
@@ -400,6 +400,4 @@ def test_real_push_messages(raw: socket.socket, client: redis.Redis) -> None:
     assert seen.count(b">2\r\n$10\r\ninvalidate\r\n") >= 20
     assert scanner.replies == len(commands) + 1
     assert [index for index, _, _ in scanner.errors] == list(range(8, len(commands), 7))
-    assert {(text.split()[0], nested) for _, text, nested in scanner.errors} == {
-        (b"WRONGTYPE", True)
-    }
+    assert {(text.split()[0], nested) for _, text, nested in scanner.errors} == {(b"WRONGTYPE", 3)}

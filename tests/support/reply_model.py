@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 
     replies: int
     failed: int
-    errors: list[tuple[int, bytes, bool]]
+    errors: list[tuple[int, bytes, int]]
     pending: bool
     fault: int | None
 
@@ -96,20 +96,22 @@ def elements(stream: bytes) -> Iterator[tuple[int, bytes, Any]]:
 def expected(stream: bytes) -> Outcome:
     """Return this model's result for a stream."""
     replies, marked, pending, fault = 0, set(), False, None
-    errors: list[tuple[int, bytes, bool]] = []
-    # The remaining elements of each open aggregate, and whether it is part of a reply.
+    errors: list[tuple[int, bytes, int]] = []
+    # The remaining elements of each open aggregate, whether it is part of a reply, and all of them.
     stack: list[list[Any]] = []
     try:
         for start, kind, value in elements(stream):
-            if kind in (b"-", b"!") and all(counts for _, counts in stack):
-                errors.append((replies, value, bool(stack)))
+            if kind in (b"-", b"!") and all(counts for _, counts, _ in stack):
+                element = stack[0][2] - stack[0][0] + 1 if stack else 0
+                errors.append((replies, value, element))
                 marked.add(replies)
             if kind in b"*%~>|":
                 counts = kind != b"|" and (kind != b">" or bool(stack))
                 if value:
                     if len(stack) == DEPTH:
                         raise Fault(start)
-                    stack.append([value * (2 if kind in b"%|" else 1), counts])
+                    size = value * (2 if kind in b"%|" else 1)
+                    stack.append([size, counts, size])
                     continue
                 if not counts:
                     continue
