@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .load.verifying.report import Difference, VerifyReport
     from .load.verifying.verify import verify
     from .outcome.errors import (
+        CheckpointError,
         CommandError,
         DecodeError,
         EncodeError,
@@ -72,6 +73,7 @@ __all__ = [
     "DecodeError",
     "TemplateError",
     "SourceError",
+    "CheckpointError",
     "ProtocolError",
     "CommandError",
     "LoadErrors",
@@ -90,8 +92,8 @@ MODULES = {
     "load.mass_insert": "dump mass_insert",
     "load.verifying.report": "Difference VerifyReport",
     "load.verifying.verify": "verify",
-    "outcome.errors": "CommandError DecodeError EncodeError FastrespError LeaseError LoadErrors "
-    "ProtocolError SourceError TemplateError TransportError TransportTimeout",
+    "outcome.errors": "CheckpointError CommandError DecodeError EncodeError FastrespError "
+    "LeaseError LoadErrors ProtocolError SourceError TemplateError TransportError TransportTimeout",
     "outcome.report": "Report",
     "replies.arrow_out": "StringColumn",
     "replies.fetch_hashes": "Hashes fetch_hashes",

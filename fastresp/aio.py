@@ -56,6 +56,11 @@ async def mass_insert(
     max_payload_bytes: int | None = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
     wait_replicas: int = 0,
+    checkpoint: str | None = None,
+    resume: bool = False,
+    take_over: bool = False,
+    checkpoint_clear: bool = False,
+    source_id: str | None = None,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -93,6 +98,11 @@ async def mass_insert(
         max_payload_bytes=max_payload_bytes,
         retry=retry,
         wait_replicas=wait_replicas,
+        checkpoint=checkpoint,
+        resume=resume,
+        take_over=take_over,
+        checkpoint_clear=checkpoint_clear,
+        source_id=source_id,
     )
     return await run(loading(_chunks(data, template, options), _over_a_socket))
 

@@ -79,6 +79,10 @@ class How:
     yes: bool
     as_json: bool
     verify: bool = False
+    checkpoint: str | None = None
+    resume: bool = False
+    take_over: bool = False
+    checkpoint_clear: bool = False
 
 
 @command("load")
@@ -114,6 +118,10 @@ class How:
 @options.retry_in_doubt
 @options.wait_replicas
 @options.verify
+@options.checkpoint
+@options.resume
+@options.take_over
+@options.checkpoint_clear
 @options.dry_run
 @options.yes
 @options.as_json
@@ -129,6 +137,10 @@ def load(
     max_payload_bytes: int | None,
     retry_in_doubt: Retry | None,
     wait_replicas: int,
+    checkpoint: str | None,
+    resume: bool,
+    take_over: bool,
+    checkpoint_clear: bool,
     sql: str | None,
     sort_by: str | None,
     format: Format | None,  # noqa: A002
@@ -180,6 +192,7 @@ def load(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
         retry_in_doubt, wait_replicas, dry_run, yes, as_json, verify,
+        checkpoint, resume, take_over, checkpoint_clear,
     )  # fmt: skip
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
@@ -320,7 +333,9 @@ def _run(
             from ..load.verifying.verify import How as Verification
             from .verify import verified
 
-            comparing = Verification(server=how.server, timeout=how.timeout, since=begun)
+            # Rows that were loaded before have times to live from then.
+            since = None if how.resume else begun
+            comparing = Verification(server=how.server, timeout=how.timeout, since=since)
             with again() as data:
                 verified(data, template_for(data, texts), how.nulls, comparing, end)
 
@@ -345,6 +360,10 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         max_payload_bytes=how.max_payload_bytes,
         retry=how.retry_in_doubt,
         wait_replicas=how.wait_replicas,
+        checkpoint=how.checkpoint,
+        resume=how.resume,
+        take_over=how.take_over,
+        checkpoint_clear=how.checkpoint_clear,
         progress=sys.stderr.isatty() and not how.as_json,
     )
 
@@ -363,7 +382,7 @@ def _check_options(how: How) -> None:
         connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit, mode=how.mode,
         merge_items=how.merge_items, merge_bytes=how.merge_bytes, exists=how.exists,
         max_payload_bytes=how.max_payload_bytes, retry=how.retry_in_doubt,
-        wait_replicas=how.wait_replicas,
+        wait_replicas=how.wait_replicas, checkpoint=how.checkpoint,
     )  # fmt: skip
     try:
         Server(how.server, nodes=True)

@@ -170,6 +170,30 @@ wait_replicas = option(
     section=SERVER,
     help="Count commands as acknowledged when N replicas have them.",
 )
+checkpoint = option(
+    "--checkpoint",
+    metavar="NAME",
+    section=SERVER,
+    help="Let the server keep how far the load is under this name, for --resume.",
+)
+resume = option(
+    "--resume",
+    is_flag=True,
+    section=SERVER,
+    help="Go on where the checkpoint is, if there is one: no row is lost or runs twice.",
+)
+take_over = option(
+    "--take-over",
+    is_flag=True,
+    section=SERVER,
+    help="Cut off another loader of the checkpoint, and go on.",
+)
+checkpoint_clear = option(
+    "--checkpoint-clear",
+    is_flag=True,
+    section=SERVER,
+    help="Forget the checkpoint, and begin with the first row.",
+)
 mode = option(
     "--mode",
     type=click.Choice(["commands", "merge", "serialize"]),

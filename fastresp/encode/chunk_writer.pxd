@@ -5,6 +5,7 @@ cdef class ChunkWriter:
     cdef Buffer buffer
     cdef Py_ssize_t chunk_bytes
     cdef Py_ssize_t row_commands        # commands per row if none is left out
+    cdef Py_ssize_t start_row           # the first row to encode
     cdef bint busy                      # fill() is running
     cdef int begin(self) except -1
     cdef int check_free(self) except -1

@@ -36,7 +36,7 @@ cdef class ChunkWriter:
     @property
     def skipped(self):
         """Commands left out so far because of a null."""
-        return self.rows * self.row_commands - self.commands
+        return (self.rows - self.start_row) * self.row_commands - self.commands
 
     @property
     def max_bulk_bytes(self):
@@ -63,6 +63,10 @@ cdef class ChunkWriter:
             chunk = self.take()
             if chunk is not None:
                 yield chunk
+
+    def start_at(self, row):
+        """Begin with a later row of the source; those before it are not encoded."""
+        self.start_row = row
 
     def fill(self, source):
         """Encode rows of a source until a chunk is due; return False at the end of the source."""

@@ -66,6 +66,10 @@ cdef class Writer(ChunkWriter):
         self.default = default
         self.chunk_seconds = chunk_seconds
 
+    def start_at(self, row):
+        """Begin with a later row of the source; the iterator is at that row."""
+        self.start_row = self.rows = row
+
     def fill(self, source):
         """Encode rows from an iterator until a chunk is due; return False at its end.
 

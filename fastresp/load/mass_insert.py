@@ -41,6 +41,7 @@ from ..transports.error_policy import ErrorPolicy
 from ..transports.resend import Resending
 from .command_names import check_connection_state, check_spread, command_names
 from .progress import reporting
+from .resuming import Resuming
 
 __all__ = ["dump", "loading", "mass_insert"]
 
@@ -70,6 +71,11 @@ def mass_insert(
     max_payload_bytes: int | None = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
     wait_replicas: int = 0,
+    checkpoint: str | None = None,
+    resume: bool = False,
+    take_over: bool = False,
+    checkpoint_clear: bool = False,
+    source_id: str | None = None,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -138,11 +144,21 @@ def mass_insert(
             server or its successor is waited for up to ``timeout`` seconds.
         wait_replicas: count commands as acknowledged only when this many replicas have them (WAIT),
             so that they survive a failover.
+        checkpoint: a name under which the server keeps how far the load has come, so that it can go
+            on there after any failure: no row is lost, and none runs twice. Commands that may run
+            twice, such as SET or HSET, may be sent again; all others are sent in transactions. For
+            one server, one connection, and a source that can be read again.
+        resume: go on where the checkpoint is, if there is one. Without it, there may be none.
+        take_over: also if the loader of this name seems to be at work; it is then cut off.
+        checkpoint_clear: forget the checkpoint, and begin with the first row.
+        source_id: for a source that can be read only once: what it is, such as a date. You promise
+            that it yields the same rows in the same order.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
 
     Raises:
+        CheckpointError: the load can't begin or go on with its checkpoint (nothing was sent).
         CommandError: the server refuses a script, does not know a command of the template, or
             does not accept that number of arguments (nothing was sent).
         LoadErrors: the server answered a command with an error; the load ran to its end, or
@@ -185,6 +201,11 @@ def mass_insert(
         max_payload_bytes=max_payload_bytes,
         retry=retry,
         wait_replicas=wait_replicas,
+        checkpoint=checkpoint,
+        resume=resume,
+        take_over=take_over,
+        checkpoint_clear=checkpoint_clear,
+        source_id=source_id,
     )
     return run(loading(Chunks(as_source(data), as_template(template), options), choose))
 
@@ -198,10 +219,13 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
     """
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
-    with closing(chunks):
+    with closing(chunks), Resuming(chunks) as resuming:
         try:
             # This may read a whole RESP file.
             yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
+            yield from resuming.claiming()
+            if resuming.ended:
+                return resuming.report
             yield from open_source(chunks)
         except CancelledError as cancellation:
             nothing = Report("socket")
@@ -215,18 +239,21 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
                 server.limits = True
                 server.rehearsal = [*server.rehearsal, RESTORE]
             carrier = choose(options, server, policy, resending_of(template))
+            resuming.prepare(carrier)
             if template is not None:
                 carrier.transactions = "MULTI" in (command_names(data, template) or ("MULTI",))
             yield from carrier.opening()
             try:
                 check_connection_state(data, template, options, carrier.answers)
                 chunks.adapt(carrier.answers)
+                yield from resuming.registering()
             except BaseException:
                 carrier.kill()
                 raise
             try:
-                yield from _sending(chunks, carrier, show)
+                yield from _sending(chunks, carrier, show, resuming)
                 yield from carrier.closing()
+                yield from resuming.finishing()
             except BaseException as error:
                 following = partial(_following_at_the_end, chunks, carrier)
                 yield from carrier.ending_after(error, chunks.rest, following)
@@ -237,7 +264,10 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
 
 
 def _sending(
-    chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
+    chunks: Chunks,
+    carrier: Transport,
+    show: Callable[[Report], object] | None,
+    resuming: Resuming,
 ) -> Steps[None]:
     """Send chunk after chunk until the source ends or the load is stopped."""
     while not carrier.so_far.stopped:
@@ -255,6 +285,7 @@ def _sending(
         if chunk is None:
             break
         carrier.so_far.skipped = chunks.writer.skipped
+        yield from resuming.renewing()
         if show is not None:
             show(carrier.report)
 

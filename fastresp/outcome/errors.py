@@ -102,6 +102,10 @@ class DecodeError(FastrespError, ValueError):
         self.column = column
 
 
+class CheckpointError(FastrespError, ValueError):
+    """A load can't begin, or go on, under the name of its checkpoint; nothing was sent."""
+
+
 class ProtocolError(FastrespError, ValueError):
     """The input is not valid RESP.
 

@@ -50,6 +50,8 @@ class Report:
             were not sent again (``retry``), in a load that went on; the first 1,000,000.
         waited_for: seconds for which the load waited for nodes of a cluster, by node: each has a
             share of what may be in flight.
+        resumed_at: rows that were loaded before, under the same checkpoint.
+        ended_before: when all was loaded before, so that nothing was sent; else empty.
         stopped: why the load was stopped early; empty if it was not.
         bytes_sent: bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply.
@@ -69,6 +71,8 @@ class Report:
     unsent: int = 0
     rows_in_doubt: list[int] = field(default_factory=list)
     waited_for: dict[str, float] = field(default_factory=dict)
+    resumed_at: int = 0
+    ended_before: str = ""
     stopped: str = ""
     bytes_sent: int = 0
     seconds: float = 0.0
@@ -133,6 +137,10 @@ class Report:
             f"{self.commands_per_second:,.0f} commands/s, {size_text(self.bytes_per_second)}/s",
             f"{counted(self.replies, 'reply', 'replies')}, {counted(self.failed, 'error')}",
         ]
+        if self.resumed_at or self.ended_before:
+            verb = "was" if self.resumed_at == 1 else "were"
+            before = f"{counted(self.resumed_at, 'row')} {verb} loaded before"
+            lines.append(f"{before}{self.ended_before and f', until {self.ended_before}'}")
         if self.in_doubt:
             first = f", first of row {min(self.rows_in_doubt):,}" if self.rows_in_doubt else ""
             lines[1] += (

@@ -64,6 +64,7 @@ cdef class Buffer:
     cdef int own(self, object owner) noexcept
     cdef int disown(self) noexcept
     cdef Chunk take(self)
+    cdef Chunk take_as(self, Chunk chunk)
 
 
 cdef extern from "Python.h":

@@ -345,7 +345,10 @@ cdef class Buffer:
 
     cdef Chunk take(self):
         """Return the whole commands as a chunk, and start over."""
-        cdef Chunk chunk = Chunk()
+        return self.take_as(Chunk())
+
+    cdef Chunk take_as(self, Chunk chunk):
+        """Fill a fresh chunk with the whole commands, and start over; return the chunk."""
         cdef Out *out = &self.out
         cdef bint usual = capacity(out) == self.start_capacity
         resize(self.ends, self.commands)

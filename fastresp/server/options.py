@@ -60,6 +60,11 @@ class Options:
     max_payload_bytes: int | None = None
     retry: str | None = None
     wait_replicas: int = 0
+    checkpoint: str | None = None
+    resume: bool = False
+    take_over: bool = False
+    checkpoint_clear: bool = False
+    source_id: str | None = None
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)

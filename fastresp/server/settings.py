@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from copy import copy
 from operator import itemgetter
 from typing import Any
@@ -368,6 +368,10 @@ class Server:
             raise
         except (redis.RedisError, OSError) as error:
             raise self.failure(error) from error
+
+    def explained(self) -> AbstractContextManager[None]:
+        """Turn errors of redis-py into a TransportError that says what to do."""
+        return self._explained()
 
     def failure(self, error: Exception) -> TransportError:
         """Return the exception for a server that can't be used; it says what to do."""

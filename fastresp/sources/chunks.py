@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.template import Template
 from ..outcome.errors import TransportError
+from ..resp.batches import Batcher
 from ..resp.buffer import Chunk
 from ..resp.merge import Merger
 from ..resp.route import Router
@@ -83,6 +84,8 @@ class Chunks:
         self._router: Router | None = None
         self._serializer: Serializer | None = None
         self._spreader: Spreader | None = None
+        self.start_row = 0  # of the source; those before it are left out
+        self.batcher: Batcher | None = None  # puts the commands into transactions
         self._ready: deque[Chunk] = deque()
         self._given = False  # whether the first of them was returned
         self._more = True
@@ -102,7 +105,9 @@ class Chunks:
                 template and options.
         """
         if self._source is None:
-            self.writer, self._source = encoding(self.data, self.template, self.options)
+            self.writer, self._source = encoding(
+                self.data, self.template, self.options, self.start_row
+            )
             if self._closed:
                 self.close()
 
@@ -253,7 +258,7 @@ class Chunks:
 
     def _cut(self) -> None:
         # All in C: no signal handler can run between taking a chunk and storing it.
-        chunks = filter(None, map(call, (self.writer.take,)))
+        chunks: Iterator[Chunk] = filter(None, map(call, (self.writer.take,)))
         if self._router is not None:
             self._ready.extend(chain.from_iterable(map(self._router.route, chunks)))
             self._more = self._more and not self._router.failed
@@ -262,7 +267,9 @@ class Chunks:
             self._ready.extend(self._spread(several))
             self._more = self._more and self._serializer.error is None
         else:
-            self._ready.extend(chunks if self._merger is None else map(self._merger.merge, chunks))
+            if self._merger is not None:
+                chunks = map(self._merger.merge, chunks)
+            self._ready.extend(chunks if self.batcher is None else map(self.batcher.batch, chunks))
 
 
 def router(options: Options, answers: Answers | None, *, in_order: bool = False) -> Router:

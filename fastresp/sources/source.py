@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from ..encode.chunk_writer import CHUNK_BYTES
@@ -75,6 +76,7 @@ class Encoder(Protocol):
     def chunks(self, source: Any, /) -> Iterator[Chunk]: ...
     def fill(self, source: Any, /) -> bool: ...
     def take(self) -> Chunk | None: ...
+    def start_at(self, row: int, /) -> None: ...
 
 
 def as_source(data: Any) -> Any:
@@ -101,8 +103,13 @@ def as_source(data: Any) -> Any:
     return data if columns is None else columns
 
 
-def encoding(data: Any, template: TemplateLike, options: Options) -> tuple[Encoder, Any]:
+def encoding(
+    data: Any, template: TemplateLike, options: Options, start_row: int = 0
+) -> tuple[Encoder, Any]:
     """Return the encoder for a source, and the iterator or stream of columns to pass to it.
+
+    Args:
+        start_row: the first row to encode.
 
     Raises:
         TypeError: the source is not iterable, or surely not an iterable of rows; or a template
@@ -118,10 +125,11 @@ def encoding(data: Any, template: TemplateLike, options: Options) -> tuple[Encod
     if isinstance(data, RespFile):
         return RespEncoder(data), data.blocks(_chunk_bytes(options.rate_limit))
     if columns:
-        return _columns(data, template, options)
+        return _columns(data, template, options, start_row)
     _check(data)
-    rows = iter(data)
-    return row_writer(template, options), rows
+    writer = row_writer(template, options)
+    writer.start_at(start_row)
+    return writer, islice(data, start_row, None) if start_row else iter(data)
 
 
 def row_writer(template: TemplateLike, options: Options) -> Writer:
@@ -165,7 +173,9 @@ def _no_default(data: Any) -> str:
     )
 
 
-def _columns(data: Any, template: TemplateLike, options: Options) -> tuple[Encoder, Any]:
+def _columns(
+    data: Any, template: TemplateLike, options: Options, start_row: int
+) -> tuple[Encoder, Any]:
     from ..encode.columns.arrow import ArrowStream
     from ..encode.columns.column_writer import ColumnWriter
 
@@ -175,13 +185,20 @@ def _columns(data: Any, template: TemplateLike, options: Options) -> tuple[Encod
             f"a {type(data).__name__} has columns and needs a template that makes commands of its "
             "rows, such as 'HSET user:{id} {**}'"
         )
-    stream = ArrowStream(data.for_load(_wanted(template)) if isinstance(data, Table) else data)
+    first_row, columns = 0, data
+    if isinstance(data, Table):
+        columns = data.for_load(_wanted(template), start_row)
+    stream = ArrowStream(columns)
+    if isinstance(data, Table):
+        first_row = data.first_row
     if isinstance(data, Table) and data.has_no_columns:
         stream.release_columns()
         return row_writer(template, options), iter(())
     size = _chunk_bytes(options.rate_limit)
     try:
-        return ColumnWriter(template, stream, nulls=options.nulls, chunk_bytes=size), stream
+        writer = ColumnWriter(template, stream, nulls=options.nulls, chunk_bytes=size)
+        writer.start_at(start_row, first_row)
+        return writer, stream
     except BaseException:
         stream.release_columns()
         raise

@@ -6,7 +6,7 @@ from ..outcome.errors import TransportError
 from ..outcome.messages import Message, message_of
 from ..server.settings import Server
 
-__all__ = ["LIKELY_CAUSES", "idle_cause", "with_second_look"]
+__all__ = ["LIKELY_CAUSES", "NotMarked", "NotRun", "idle_cause", "with_second_look"]
 
 # The server's 'timeout' setting is in whole seconds.
 LEAST_IDLE_S = 1.0
@@ -15,6 +15,14 @@ LIKELY_CAUSES = (
     "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
     "query buffer limit"
 )
+
+
+class NotRun(Exception):
+    """The server refused a transaction, and ran none of its commands."""
+
+
+class NotMarked(Exception):
+    """The commands of a transaction ran, but the row was not written down."""
 
 
 def idle_cause(seconds: float) -> str:

@@ -15,7 +15,7 @@ from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
 from ..server.settings import Server
-from .causes import LIKELY_CAUSES, idle_cause, with_second_look
+from .causes import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_look
 from .stream import Sink, Stream, Wait
 from .window import Window
 
@@ -263,6 +263,8 @@ class Connection:
         cause = self.stream.lost if self.stream is not None else None
         idle = "" if self.window.in_doubt else idle_cause(self._pause)
         self.detach()
+        if isinstance(cause, NotRun | NotMarked):
+            return TransportError(str(cause), report)
         if isinstance(cause, ProtocolError):
             message = (
                 f"the server at {self.server} sent invalid replies: {cause} (check that this is "

@@ -96,7 +96,7 @@ class ErrorPolicy:
             self._file.close()
             self._file = None
 
-    def take(self, errors: list[tuple[int, bytes, bool]], window: Window, report: Report) -> None:
+    def take(self, errors: list[tuple[int, bytes, int]], window: Window, report: Report) -> None:
         """Empty a list of error replies: match each with its command, keep it, write it down.
 
         Raises:
@@ -123,9 +123,9 @@ class ErrorPolicy:
             self._give_up()
             raise
         finally:
-            for index, text, _ in errors[:done]:
+            for index, text, nested in errors[:done]:
                 words = text[:EXAMPLE_CHARACTERS].decode(errors="replace")
-                report.count_error(words, window.answered(index))
+                report.count_error(words, len(window.failing(index, nested)))
             del errors[:done]
 
     def _write_lines(self) -> None:
@@ -208,16 +208,17 @@ class ErrorPolicy:
         return report
 
     def _located(
-        self, index: int, text: bytes, nested: bool, window: Window
+        self, index: int, text: bytes, nested: int, window: Window
     ) -> Iterator[CommandError]:
         """Yield the error for each command that the reply answers; several if they were merged.
 
         Large arguments that are not kept are left out.
         """
         held, at = window.locate(index)
-        parts = held.chunk.parts(at)
+        parts = window.failing(index, nested)
         for part in parts:
-            size = held.size_of(at) if len(parts) == 1 else len(held.command(at, part))
+            merged = len(held.chunk.parts(at)) > 1
+            size = len(held.command(at, part)) if merged else held.size_of(at)
             self._kept_bytes += size
             wanted = (
                 self._rejects is not None
@@ -233,7 +234,7 @@ class ErrorPolicy:
                 file=file,
                 row_in_file=row_in_file,
                 arguments=arguments(held.command(at, part)) if wanted else None,
-                nested=nested,
+                nested=nested > 0,
                 node=window.node,
             )
 

@@ -96,10 +96,10 @@ class Lane(Connection):
         self._scanner = ReplyScanner()
         # Error replies that answer no whole command.
         self._surplus = 0
-        # Up to which reply error replies were counted, how many more commands failed than replies
-        # are errors, and how many commands made keys that exist. Replaced as a whole, as in
-        # ResendingWindow.
-        self._counted = 0, 0, 0
+        # Up to which reply error replies were counted, and which element of it; how many more
+        # commands failed than replies are errors, and how many commands made keys that exist.
+        # Replaced as a whole, as in ResendingWindow.
+        self._counted = (-1, 0), 0, 0
         self._skips = options.exists == "skip"
         if options.wait_replicas:
             noun = "replica has" if options.wait_replicas == 1 else "replicas have"
@@ -143,6 +143,11 @@ class Lane(Connection):
         return window.unsent_bytes, window.made - window.acknowledged, window.position
 
     def room(self) -> int | None:
+        paced, gate = self._paced(), self.window.gate()
+        return paced if gate is None else min(gate, gate if paced is None else paced)
+
+    def _paced(self) -> int | None:
+        """Return how many commands may be sent in total, within the limits of replies and rate."""
         load = self._load
         # What follows a refused command has to reach the node before it changes its mind.
         if load.pace is None or load.retries:
@@ -176,6 +181,8 @@ class Lane(Connection):
             window.sift(scanner.errors)
         if window.unconfirmed and self.stream is not None and self.stream.lost is None:
             self.stream.give_up(OSError(f"it can't wait for its replicas: {window.unconfirmed}"))
+        if window.refused_at is not None and self.stream is not None and self.stream.lost is None:
+            self.stream.give_up(window.refused_at[0])
         if scanner.errors:
             self._count()
             if self._skips:
@@ -193,10 +200,12 @@ class Lane(Connection):
         counted, more, existing = self._counted
         window = self.window
         sent = window.sent
-        for index, text, _ in self._scanner.errors:
-            if counted <= index < sent:
-                commands = window.answered(index)
-                counted, more = index + 1, more + commands - 1
+        for index, text, nested in self._scanner.errors:
+            last = counted[0], counted[1] if window.batched else nested
+            commands = len(window.failing(index, nested)) if last < (index, nested) else 0
+            if commands and index < sent:
+                more += commands - (index != counted[0])
+                counted = index, nested
                 existed = is_of_existing(text)
                 if self._skips and existed:
                     more, existing = more - commands, existing + commands

@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ..outcome.errors import ProtocolError, TransportError
+from ..outcome.errors import ProtocolError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
 from ..server.options import Options
 from ..server.settings import Server
+from .batches import BatchedWindow
+from .causes import NotMarked, NotRun
 from .connection import LostConnection
-from .driver import Blocking, Steps
+from .driver import Steps
 from .error_policy import ErrorPolicy
 from .lane import Lane, Pace
 from .resend import Resending, ResendingWindow
@@ -26,11 +28,11 @@ __all__ = ["Lanes"]
 
 # Connections share the window, but each has room for a few chunks.
 LEAST_WINDOW_BYTES = 2 << 20
-# After one connection is lost, wait for the others until they make no progress for this long.
-DRAIN_S = 10.0
 # After a node has not answered for this long, look whether another has its slots. A cluster needs
 # its cluster-node-timeout to find out, 15 s by default.
 STALLED_S = 1.0
+# Causes of a lost connection after which another one is of no use.
+FINAL = ProtocolError | Inherited | NotRun | NotMarked
 # How many lanes to serve for each chunk, on average.
 SERVED = 4
 
@@ -60,6 +62,7 @@ class Lanes:
         self.so_far = Report("socket")
         self._options = options
         self._resending = resending
+        self.batched = False  # whether the commands are in transactions that set a marker
         self._make_lanes([server] * options.connections)
         self.pace = None if options.rate_limit is None else Pace(options.rate_limit)
         self._started = 0.0
@@ -71,13 +74,20 @@ class Lanes:
         self.after = Position()  # in the source, after the commands that were set aside
         self.look_at = 0.0  # when to look for other nodes again
 
+    def begin_at(self, row: int, *, batched: bool) -> None:
+        """Begin with a later row of the source; call it before ``attach()``."""
+        self.after = Position(row=row)
+        self.batched = batched
+        self._make_lanes([self.server] * self._options.connections)
+
     def _make_lanes(self, servers: Sequence[Server]) -> None:
         self._window_bytes = max(WINDOW_BYTES // len(servers), LEAST_WINDOW_BYTES)
         self.lanes = [self._lane(server) for server in servers]
         self.so_far.connections = len(servers)
 
     def _lane(self, server: Server) -> Lane:
-        window = ResendingWindow(self._resending, self._window_bytes)
+        kind = BatchedWindow if self.batched else ResendingWindow
+        window = kind(self._resending, self._window_bytes)
         window.replicas = self._options.wait_replicas
         window.redirect = server.redirect
         return Lane(self, server, self._options, window)
@@ -353,7 +363,7 @@ class Lanes:
         """
         began = time.monotonic()
         full = [lane for lane in self.connected if lane.window.node and not lane.window.has_room]
-        yield from self._until(lambda: self.has_room or self.due, self._open)
+        yield from self.until(lambda: self.has_room or self.due, self._open)
         if full:
             seconds = (time.monotonic() - began) / len(full)
             waited = self.so_far.waited_for
@@ -363,16 +373,14 @@ class Lanes:
 
     def draining(self) -> Steps[None]:
         """Do what ``finishing()`` does, until nodes have to be looked for."""
-        yield from self._until(
-            lambda: time.monotonic() >= self.look_at and self.stalled, self._open
-        )
+        yield from self.until(lambda: time.monotonic() >= self.look_at and self.stalled, self._open)
 
     def finishing(self) -> Steps[None]:
         """Send the rest, and receive all replies; raises as ``writing()`` does."""
         sure = [lane for lane in self.lanes if lane.stream is not None and lane.stream.sure]
-        yield from self._until(lambda: False, sure)
+        yield from self.until(lambda: False, sure)
 
-    def _until(self, reached: Callable[[], object], lanes: Sequence[Lane]) -> Steps[None]:
+    def until(self, reached: Callable[[], object], lanes: Sequence[Lane]) -> Steps[None]:
         """Send and receive until ``reached()`` is true, or these lanes have finished."""
         while True:
             lanes = [lane for lane in lanes if self._moves(lane)]
@@ -408,7 +416,7 @@ class Lanes:
         """Keep the commands of a lost lane for another connection; return whether that may be."""
         assert lane.stream is not None
         cause = lane.stream.lost
-        if self.retries is None or isinstance(cause, ProtocolError | Inherited):
+        if self.retries is None or isinstance(cause, FINAL):
             return False
         if self.so_far.stopped and not lane.finished:
             return False
@@ -417,34 +425,3 @@ class Lanes:
         lane.lose(cause)
         self.look_at = time.monotonic()
         return True
-
-    def losing(self) -> Steps[TransportError]:
-        """Return the exception for a lost connection, after waiting for the other connections."""
-        self.stop()
-        going = self._going()
-        lost = [lane for lane in self.lanes if lane.stream is not None and lane not in going]
-        for lane in going:
-            lane.timeout = min(lane.timeout or DRAIN_S, DRAIN_S)
-        try:
-            while going:
-                try:
-                    yield from self._until(lambda: False, going)
-                    break
-                except LostConnection:
-                    going = self._going()
-                except TransportError:
-                    break
-        except BaseException:
-            self.detach()  # after a Ctrl-C or a cancellation, wait no more
-            raise
-        first = max(lost, key=lambda lane: lane.stream is not None and lane.stream.lost is not None)
-        for lane in self.lanes:
-            if lane is not first:
-                lane.detach()
-        error: TransportError = yield Blocking(first.loss)
-        return error
-
-    def _going(self) -> list[Lane]:
-        """Return the lanes with a usable connection."""
-        streams = [(lane, lane.stream) for lane in self.lanes]
-        return [lane for lane, stream in streams if stream and stream.sure and not stream.lost]

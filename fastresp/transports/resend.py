@@ -49,6 +49,9 @@ class ResendingWindow(Window):
     """
 
     kind = Counted
+    # What transactions that write down the row need: see BatchedWindow.
+    batched = False
+    refused_at: tuple[Exception, int] | None = None
 
     def __init__(self, resending: Resending | None, most_bytes: int = WINDOW_BYTES) -> None:
         super().__init__(most_bytes)
@@ -94,6 +97,10 @@ class ResendingWindow(Window):
     def refused(self) -> int:
         """How many replies said that a command must be resent, over this or another connection."""
         return self._seen[1] + self._moved[2]
+
+    def gate(self) -> int | None:
+        """Return how many replies may be due for what is sent; None for no limit."""
+        return None
 
     @property
     def _resent(self) -> int:
@@ -161,7 +168,7 @@ class ResendingWindow(Window):
         rows, commands, size = super().totals()
         return rows, commands - self._seen[1] - self._moved[1], size
 
-    def sift(self, errors: list[tuple[int, bytes, bool]]) -> None:
+    def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
         """Remove the errors of commands that will be resent from a list of error replies."""
         if self.retries is not None or self._has_own:
             errors[:] = [each for each in errors if not self._put_aside(*each)]
@@ -170,7 +177,7 @@ class ResendingWindow(Window):
         if self._resending is not None:
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
-    def _put_aside(self, index: int, words: bytes, nested: bool) -> bool:
+    def _put_aside(self, index: int, words: bytes, nested: int) -> bool:
         """Return whether an error is none of the user's, or will be none."""
         if self._has_own and self._take_own(index, words, nested):
             return True
@@ -328,7 +335,7 @@ class ResendingWindow(Window):
         answered = min(max(self.acknowledged - held.first_reply, replies[0]), replies[-1] + 1)
         return held.chunk.covered(answered) - held.chunk.covered(replies[0])
 
-    def _take_own(self, index: int, words: bytes, nested: bool) -> bool:
+    def _take_own(self, index: int, words: bytes, nested: int) -> bool:
         """Return whether an error reply answers a command of ours; note those that fail."""
         held, at = self.locate(index)
         if held.chunk.parts(at):

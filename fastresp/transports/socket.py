@@ -16,6 +16,7 @@ from .connection import LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
 from .lanes import Lanes
+from .losing import losing
 from .nodes import Nodes, close_all_late
 from .resend import Resending
 from .retries import REPEATS, Retries
@@ -47,6 +48,7 @@ class SocketTransport(Transport):
     ) -> None:
         super().__init__(server or options.server)
         self._nodes: Nodes | None = None
+        self.numbers: list[int] = []  # the CLIENT ID of each connection, for a checkpoint
         self.options = options
         self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
 
@@ -93,6 +95,8 @@ class SocketTransport(Transport):
                 cluster=topology is not None,
             )
             self._nodes = Nodes(self.server, options, self.answers, self.lanes, self.retries)
+        if options.checkpoint is not None:
+            self.numbers = [_number_of(connection) for connection in connections]
         self.lanes.attach(connections, servers, self.retries)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
@@ -120,7 +124,7 @@ class SocketTransport(Transport):
         yield from self._unless_lost(self.lanes.finishing())
 
     def losing(self) -> Steps[TransportError]:
-        return self.lanes.losing()
+        return losing(self.lanes)
 
     def stop(self) -> None:
         self.lanes.stop()
@@ -143,6 +147,11 @@ class SocketTransport(Transport):
             self.lanes.detach()
             error.report = self.report
             raise
+
+
+def _number_of(connection: Any) -> int:
+    connection.send_command("CLIENT", "ID")
+    return int(connection.read_response())
 
 
 def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[Any]:

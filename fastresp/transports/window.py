@@ -266,6 +266,15 @@ class Window:
         last = self.last
         return last.end_command if last else 0
 
+    def answered_row(self, start: int) -> int:
+        """Return how many rows of the source are answered; ``start`` is the number at first."""
+        for held in self._held:
+            if self.acknowledged < held.end_reply:
+                replies = max(0, self.acknowledged - held.first_reply)
+                return held.start.row + held.covered_rows(held.chunk.covered(replies))
+        last = self.last
+        return last.end.row if last else start
+
     @property
     def begun(self) -> int:
         """Replies due for what was sent so far, also in part."""
@@ -336,6 +345,17 @@ class Window:
             return 1
         held, at = self.locate(index)
         return len(held.chunk.parts(at))
+
+    def failing(self, index: int, nested: int) -> range:
+        """Return the commands of a chunk that an error says to have failed.
+
+        Args:
+            index: index of the reply.
+            nested: number of the element of the reply, from 1, that is or contains the error; 0 if
+                it is the whole reply.
+        """
+        held, at = self.locate(index)
+        return held.chunk.parts(at)
 
     def within(self, commands: int) -> int:
         """Return how many replies no more than this many commands get."""

@@ -86,6 +86,10 @@ cdef class ColumnWriter(ChunkWriter):
         cdef Py_ssize_t i
         return [steps.names[i] for i in range(steps.n_columns) if not steps.columns[i].hidden]
 
+    def start_at(self, row, first_row=0):
+        """Begin with a later row of the source; ``first_row`` is the first that will come."""
+        self.start_row, self.before = row, first_row
+
     def fill(self, source):
         """Encode rows until a chunk is due; return False at the end."""
         cdef ArrowStream stream = source
@@ -108,13 +112,20 @@ cdef class ColumnWriter(ChunkWriter):
     cdef bint fetch(self, ArrowStream stream) except -1:
         """Read the next batch; return False if there is none."""
         cdef double start = monotonic()
-        batch = stream.next()
-        self.slow = monotonic() - start > SLOW_SECONDS
-        if batch is None:
-            return False
-        self.steps.attach(batch, self.buffer.out.most)
+        cdef Batch batch
         self.before += self.at
         self.at = self.looked = 0
+        while True:
+            batch = stream.next()
+            if batch is None:
+                return False
+            if self.before + batch.array.length > self.start_row:
+                break
+            self.before += batch.array.length
+            PyErr_CheckSignals()
+        self.slow = monotonic() - start > SLOW_SECONDS
+        self.steps.attach(batch, self.buffer.out.most)
+        self.at = self.looked = max(self.start_row - self.before, 0)
         self.batch = batch
         return True
 

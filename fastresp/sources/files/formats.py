@@ -62,6 +62,7 @@ class OpenFile:
         rows: number of rows, if its metadata has it.
         input: its bytes, if they are read from start to end.
         close: closes the file; called in the thread that reads the batches.
+        left_out: rows at the beginning that are not in the batches, as nobody wants them.
     """
 
     name: str
@@ -70,10 +71,15 @@ class OpenFile:
     rows: int | None
     input: Input | None
     close: Callable[[], object]
+    left_out: int = 0
 
 
 def open_file(
-    source: Any, kind: str | None, schema: pa.Schema | None, reading: Reading
+    source: Any,
+    kind: str | None,
+    schema: pa.Schema | None,
+    reading: Reading,
+    start_row: int = 0,
 ) -> OpenFile:
     """Open a file.
 
@@ -82,13 +88,14 @@ def open_file(
         kind: its format; None to detect it from the first bytes.
         schema: the schema of the files before it, for a format without one.
         reading: how to read it.
+        start_row: rows before it are not wanted.
 
     Raises:
         SourceError: it can't be read.
         OSError: it can't be opened.
     """
     if kind == "parquet" and isinstance(source, str):
-        return _parquet(source, source)
+        return _parquet(source, source, start_row)
     if kind == "arrow" and isinstance(source, str) and _begins(source, IPC_FILE):
         return _ipc_file(source)
     file = Input(source, reading.stopped)
@@ -107,7 +114,7 @@ def open_file(
                 kind = kind or _guessed(data.peek())
                 found = _opened(data, kind, schema, reading)
         if kind == "parquet":
-            return _parquet(file.rewound(), file.name)
+            return _parquet(file.rewound(), file.name, start_row)
     except BaseException:
         file.close()
         raise
@@ -246,13 +253,20 @@ def _guessed(head: bytes) -> str:
     return "jsonl" if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[") else "csv"
 
 
-def _parquet(source: Any, name: str) -> OpenFile:
+def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
     from pyarrow import parquet
 
     with _errors_converted(name, "parquet"):
         file = parquet.ParquetFile(source, buffer_size=PARQUET_BUFFER_BYTES, pre_buffer=False)
+    counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    left_out, first = 0, 0
+    while first < len(counts) and left_out + counts[first] <= start_row:
+        left_out += counts[first]
+        first += 1
     # Without Arrow's threads: the consumer needs the other core.
-    batches = file.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
+    batches = file.iter_batches(
+        batch_size=BATCH_ROWS, use_threads=False, row_groups=range(first, len(counts))
+    )
     return OpenFile(
         name,
         file.schema_arrow,
@@ -260,6 +274,7 @@ def _parquet(source: Any, name: str) -> OpenFile:
         file.metadata.num_rows,
         None,
         file.close,
+        left_out,
     )
 
 

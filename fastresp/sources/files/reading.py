@@ -148,12 +148,14 @@ class Reading:
         options: the user's options.
         wanted: what a load needs of the rows; None outside a load, which reads typed columns.
         stopped: set when nothing more is wanted.
+        start_row: rows before it are not wanted, and may be left out.
         bad: counts and stores the rows that can't be read.
     """
 
     options: FileOptions
     wanted: Wanted | None = None
     stopped: Watch = field(default_factory=Watch)
+    start_row: int = 0
     bad: BadRows = field(init=False)
 
     def __post_init__(self) -> None:

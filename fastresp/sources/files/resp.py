@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO
 
-from ...outcome.errors import EncodeError, ProtocolError, SourceError
+from ...outcome.errors import CheckpointError, EncodeError, ProtocolError, SourceError
 from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from ...resp.buffer import Chunk
@@ -231,6 +231,15 @@ class RespEncoder:
     def skipped(self) -> int:
         """Commands skipped because of a null: always 0, since RESP commands have no nulls."""
         return 0
+
+    def start_at(self, row: int) -> None:
+        """Refuse to begin with a later command.
+
+        Raises:
+            CheckpointError: a load of whole commands has no checkpoint.
+        """
+        if row:
+            raise CheckpointError(f"a load of {self._file.name} begins with its first command")
 
     def chunks(self, rows: Iterable[bytes]) -> Iterator[Chunk]:
         """Yield the commands of an iterable of blocks as chunks.

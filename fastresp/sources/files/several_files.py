@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .formats import OpenFile, columns_of, open_file
+from .formats import OpenFile, columns_of, open_file, rows_of
 from .reading import Reading
 
 __all__ = ["SeveralFiles"]
@@ -45,6 +45,7 @@ class SeveralFiles:
         self._sizes = [os.stat(path).st_size if isinstance(path, str) else 1 for path in sources]
         self._index = 0
         self._rows = 0
+        self.first_row = 0  # of the batches; those before it are left out
         # The first row and the name of each file opened so far.
         self._firsts: list[int] = []
         self._names: list[str] = []
@@ -67,7 +68,18 @@ class SeveralFiles:
             raise
 
     def _open(self) -> pa.Schema:
-        self._part = self._opened(0)
+        """Open the first file of which rows are wanted."""
+        while self._index + 1 < len(self._sources):
+            path, kind = self._sources[self._index], self._kinds[self._index]
+            rows = rows_of(path, kind) if kind == "parquet" and isinstance(path, str) else None
+            if rows is None or self._rows + rows > self._reading.start_row:
+                break
+            self._firsts.append(self._rows)
+            self._names.append(path)
+            self._rows += rows
+            self._index += 1
+        self._part = self._opened(self._index)
+        self.first_row = self._rows
         # An empty JSON lines file has no columns.
         while not self._part.schema.names and self._index + 1 < len(self._sources):
             self._part.close()
@@ -171,7 +183,10 @@ class SeveralFiles:
 
     def _opened(self, index: int) -> OpenFile:
         self._reading.stopped.begin()
-        part = open_file(self._sources[index], self._kinds[index], self._schema, self._reading)
+        start = self._reading.start_row - self._rows
+        part = open_file(
+            self._sources[index], self._kinds[index], self._schema, self._reading, start
+        )
         try:
             _ = part.schema.names
         except UnicodeDecodeError as error:
@@ -181,6 +196,7 @@ class SeveralFiles:
             ) from error
         self._firsts.append(self._rows)
         self._names.append(part.name)
+        self._rows += part.left_out
         return part
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -57,6 +57,21 @@ class Table:
         """The paths, or the name of the file object."""
         return [file if isinstance(file, str) else name_of(file) for file in self._sources]
 
+    def description(self, file_of: Callable[[str], str]) -> str:
+        """Return what decides which rows there are, and in which order.
+
+        Args:
+            file_of: returns what identifies a file.
+
+        Raises:
+            SourceError: a file object can be read only once.
+        """
+        if not all(isinstance(file, str) for file in self._sources):
+            raise SourceError(f"{self.files[0]} can be read only once; pass a path")
+        files = [f"{file}: {file_of(file)}" for file in self._sources]
+        how = [self._kinds, self._sql, self._options, self._limit, self._sort_by]
+        return "; ".join([*files, *map(repr, how)])
+
     @property
     def error(self) -> BaseException | None:
         """The exception that ended the last reading, or None."""
@@ -133,15 +148,27 @@ class Table:
         """
         return self._stream(None, requested_schema)
 
-    def for_load(self, wanted: Wanted) -> Loaded:
-        """Return the columns as a load needs them: JSON numbers and rows keep their text."""
-        return Loaded(self, wanted)
+    def for_load(self, wanted: Wanted, start_row: int = 0) -> Loaded:
+        """Return the columns as a load needs them: JSON numbers and rows keep their text.
 
-    def _stream(self, wanted: Wanted | None, requested_schema: object = None) -> object:
+        Args:
+            start_row: rows before it may be left out; ``first_row`` is the first that is not.
+        """
+        return Loaded(self, wanted, start_row)
+
+    @property
+    def first_row(self) -> int:
+        """The first row of the last reading; those before it were not wanted."""
+        first: int = getattr(self._run, "first_row", 0)
+        return first
+
+    def _stream(
+        self, wanted: Wanted | None, requested_schema: object = None, start_row: int = 0
+    ) -> object:
         import pyarrow as pa
 
         self.close()
-        self._run = self._new_run(wanted)
+        self._run = self._new_run(wanted, start_row)
         ahead = self._ahead = ReadAhead(self._run)  # from now on other threads can close it
         ahead.wait_until_open()
         batches = _Batches(ahead)
@@ -161,7 +188,7 @@ class Table:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _new_run(self, wanted: Wanted | None) -> Run:
+    def _new_run(self, wanted: Wanted | None, start_row: int) -> Run:
         if self._run is not None and not all(isinstance(file, str) for file in self._sources):
             raise SourceError(
                 f"{self.files[0]} was read already and can't be read twice; pass a path or a new "
@@ -175,7 +202,7 @@ class Table:
             )
         elif self._sql is None:
             several_files = imported("pyarrow", ".several_files")
-            reading = Reading(self._options, wanted)
+            reading = Reading(self._options, wanted, start_row=start_row)
             run = several_files.SeveralFiles(self._sources, self._kinds, reading, self._limit)
         else:
             query = imported("duckdb", ".query")
@@ -209,11 +236,13 @@ class Loaded:
     Args:
         table: the table.
         wanted: what the template needs.
+        start_row: rows before it may be left out.
     """
 
-    def __init__(self, table: Table, wanted: Wanted) -> None:
+    def __init__(self, table: Table, wanted: Wanted, start_row: int) -> None:
         self._table = table
         self._wanted = wanted
+        self._start_row = start_row
 
     @property
     def error(self) -> BaseException | None:
@@ -221,7 +250,7 @@ class Loaded:
         return self._table.error
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._table._stream(self._wanted, requested_schema)
+        return self._table._stream(self._wanted, requested_schema, self._start_row)
 
 
 class _Batches:

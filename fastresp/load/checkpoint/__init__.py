@@ -1,0 +1,1 @@
+"""Go on with a load where it stopped: what it had done is written down in the server."""

@@ -1,0 +1,76 @@
+"""Which templates may run twice: their loads need no transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...encode.fields import Field, Items, Pairs
+from ...encode.template import Template
+
+__all__ = ["may_run_twice"]
+
+# Commands without options, which write what their arguments say, and the number of their arguments
+# after the key; 0 for any. A field of a row could otherwise be an option, such as INCR of ZADD.
+PLAIN = {
+    b"HSET": 0, b"HMSET": 0, b"SADD": 0, b"PFADD": 0, b"MSET": 0, b"DEL": 0, b"UNLINK": 0,
+    b"SETEX": 2, b"PSETEX": 2, b"JSON.SET": 2, b"SET": 1, b"ZADD": 2,
+}  # fmt: skip
+# Of the same key, after one of those.
+TIMES = {b"EXPIRE": 1, b"PEXPIRE": 1, b"EXPIREAT": 1, b"PEXPIREAT": 1}
+# Options that change nothing the second time.
+OPTIONS = (b"EX", b"PX", b"EXAT", b"PXAT")
+
+
+def may_run_twice(template: Template | None) -> bool:
+    """Return whether rows may be loaded a second time: all of them twice is as once."""
+    if template is None or template.scripts:
+        return False
+    names = [_name(command) for command in template.commands]
+    if not all(map(_is_plain, names, template.commands)):
+        return False
+    if len(names) > 1 and not DELETES.isdisjoint(names):
+        return False
+    # A time for a key that is made later would be set only the second time.
+    made: set[tuple[object, ...]] = set()
+    for name, command in zip(names, template.commands, strict=True):
+        key = tuple(getattr(part, "path", part) for part in command[1])
+        if name in TIMES and len(names) > 1 and key not in made:
+            return False
+        made.add(key)
+    return True
+
+
+# A row deletes what another one sets.
+DELETES = frozenset((b"DEL", b"UNLINK"))
+
+
+def _name(command: Sequence[Sequence[object]]) -> bytes:
+    parts = command[0]
+    return b"".join(p for p in parts if isinstance(p, bytes)).upper() if _fixed(parts) else b""
+
+
+def _fixed(parts: Sequence[object]) -> bool:
+    return not any(isinstance(part, Field) for part in parts)
+
+
+def _is_plain(name: bytes, command: Sequence[Sequence[object]]) -> bool:
+    """Return whether a command has no option that depends on what is there."""
+    count = PLAIN.get(name, TIMES.get(name))
+    if count is None:
+        return False
+    if count == 0:
+        return True
+    after = command[2:]
+    if name == b"ZADD" and any(isinstance(p, Items | Pairs) for parts in after for p in parts):
+        return len(after) == 1
+    return len(after) == count or (name == b"SET" and _are_times(after[1:]))
+
+
+def _are_times(options: Sequence[Sequence[object]]) -> bool:
+    """Return whether the options of SET only set a time."""
+    words = [
+        b"".join(part for part in parts if isinstance(part, bytes)).upper() for parts in options
+    ]
+    if len(words) == 2:
+        return _fixed(options[0]) and words[0] in OPTIONS
+    return words == [b"KEEPTTL"] and _fixed(options[0])

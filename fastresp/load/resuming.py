@@ -1,0 +1,175 @@
+"""A load with a checkpoint: begin where the one before has stopped, and write down the row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Self
+
+from ..encode.chunk_writer import CHUNK_BYTES
+from ..outcome.errors import CheckpointError
+from ..outcome.messages import Hint, Message
+from ..outcome.report import Report
+from ..resp.batches import Batcher
+from ..server.settings import as_server
+from ..sources.chunks import Chunks
+from ..transports.base import Transport
+from ..transports.driver import Blocking, Steps
+from .checkpoint.identity import identity
+from .checkpoint.kinds import may_run_twice
+from .checkpoint.marker import Checkpoint, Done
+from .command_names import command_names
+
+__all__ = ["Resuming"]
+
+# A transaction has about this many commands, or bytes: the server runs nothing else meanwhile.
+BATCH_COMMANDS = 500
+BATCH_BYTES = 1 << 16
+# Room for the commands of a chunk and its transactions.
+BATCHED_BYTES = 2 * CHUNK_BYTES
+# How often the row is written down, and how often the lease is renewed.
+NOTED_S = 1.0
+RENEWED_S = 5.0
+
+
+class Resuming:
+    """What a load does for its checkpoint, if it has one.
+
+    Args:
+        chunks: the source, which begins at the row that was reached.
+
+    Attributes:
+        ended: whether all was loaded before.
+    """
+
+    def __init__(self, chunks: Chunks) -> None:
+        self._chunks = chunks
+        self._options = chunks.options
+        self._checkpoint: Checkpoint | None = None
+        self._carrier: Transport | None = None
+        self._batched = False
+        self._done = Done()
+        self._noted = 0
+        self._when = 0.0
+        self.ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.close()
+
+    def claiming(self) -> Steps[None]:
+        """Become the only loader of the checkpoint, and find out where to begin.
+
+        Raises:
+            CheckpointError: that is not possible; nothing was sent.
+        """
+        options, chunks = self._options, self._chunks
+        if options.checkpoint is None:
+            for name in ("resume", "take_over", "checkpoint_clear", "source_id"):
+                if getattr(options, name):
+                    raise ValueError(Message(Hint(name), " needs ", Hint("checkpoint", ...)))
+            return
+        self._check()
+        server = as_server(options.server, None, nodes=True)
+        self._batched = not may_run_twice(chunks.template)
+        found = identity(chunks.data, chunks.template, options)
+        found["transactions"] = str(self._batched)
+        checkpoint = Checkpoint(server, options.checkpoint, options.timeout)
+        self._checkpoint = checkpoint
+        claim = partial(
+            checkpoint.claim,
+            found,
+            resume=options.resume,
+            take_over=options.take_over,
+            clear=options.checkpoint_clear,
+        )
+        self._done = yield Blocking(claim)
+        self.ended = bool(self._done.ended)
+        chunks.start_row = self._noted = self._done.rows
+        if self._batched:
+            chunks.batcher = Batcher(
+                checkpoint.marker, 0, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES
+            )
+
+    def _check(self) -> None:
+        """Refuse what a checkpoint is not for."""
+        options, chunks = self._options, self._chunks
+        refused = ""
+        if isinstance(chunks.data, AsyncIterable):
+            refused = "asynchronous sources"
+        elif chunks.template is None:
+            refused = "loads of whole commands; it needs a template"
+        elif "MULTI" in (command_names(chunks.data, chunks.template) or ()):
+            refused = "MULTI and EXEC; leave them out: each row runs as a whole anyway"
+        elif options.mode == "serialize":
+            refused = "serialised loads"
+        elif options.connections > 1:
+            refused = "several connections"
+        elif options.retry not in (None, "never"):
+            refused = "retry; resume the load instead"
+        if refused:
+            raise CheckpointError(Message(Hint("checkpoint"), f" is not for {refused}"))
+
+    @property
+    def report(self) -> Report:
+        """The report of a load that has nothing to do."""
+        ended = datetime.fromtimestamp(int(self._done.ended), UTC)
+        report = Report("socket", reason="all was loaded before")
+        report.resumed_at = self._done.rows
+        report.ended_before = f"{ended:%Y-%m-%d %H:%M} UTC"
+        return report
+
+    def prepare(self, carrier: Transport) -> None:
+        """Let a transport begin at the row."""
+        self._carrier = carrier
+        if self._checkpoint is not None:
+            assert carrier.lanes is not None
+            carrier.lanes.begin_at(self._done.rows, batched=self._batched)
+            carrier.so_far.resumed_at = self._done.rows
+
+    def registering(self) -> Steps[None]:
+        """Write down the connections, before anything is sent.
+
+        Raises:
+            CheckpointError: the server is a cluster, or another loader has taken over.
+        """
+        if self._checkpoint is not None:
+            assert self._carrier is not None
+            answers = self._carrier.answers
+            if answers is not None and answers.cluster:
+                words = " is not for clusters yet: each node would need its own"
+                raise CheckpointError(Message(Hint("checkpoint"), words))
+            numbers = getattr(self._carrier, "numbers", [])
+            yield Blocking(partial(self._checkpoint.register, numbers))
+
+    def renewing(self) -> Steps[None]:
+        """Renew the lease, and write down the row, from time to time."""
+        if self._checkpoint is None or time.monotonic() < self._when:
+            return
+        self._when = time.monotonic() + (RENEWED_S if self._batched else NOTED_S)
+        row = None if self._batched else self._row
+        yield Blocking(partial(self._checkpoint.renew, row))
+
+    @property
+    def _row(self) -> int:
+        """The number of rows up to which all commands were answered."""
+        assert self._carrier is not None and self._carrier.lanes is not None
+        [lane] = self._carrier.lanes.lanes
+        return lane.window.answered_row(self._done.rows)
+
+    def finishing(self) -> Steps[None]:
+        """Write down that all was loaded, if it was."""
+        if self._checkpoint is None:
+            return
+        assert self._carrier is not None
+        report = self._carrier.report
+        if report.stopped or report.in_doubt or report.unsent:
+            yield Blocking(partial(self._checkpoint.renew, None if self._batched else self._row))
+            return
+        rows = self._chunks.writer.rows
+        yield Blocking(partial(self._checkpoint.finish, report, rows))

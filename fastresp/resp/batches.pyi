@@ -1,0 +1,23 @@
+from array import array
+from typing import Self
+
+from typing_extensions import disjoint_base
+
+from .buffer import Chunk
+
+@disjoint_base
+class BatchedChunk(Chunk):
+    @property
+    def inner(self) -> Chunk: ...
+    @property
+    def execs(self) -> array[int]: ...
+    @property
+    def firsts(self) -> array[int]: ...
+    def elements(self, at: int) -> range: ...
+
+@disjoint_base
+class Batcher:
+    def __new__(
+        cls, marker: bytes, row: int, most_commands: int, most_bytes: int, start_bytes: int
+    ) -> Self: ...
+    def batch(self, inner: Chunk) -> BatchedChunk: ...

@@ -1,0 +1,128 @@
+"""A window of transactions that write down how far the load has come."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+
+from ..resp.batches import BatchedChunk
+from .causes import NotMarked, NotRun
+from .resend import ResendingWindow
+from .window import Sending
+
+__all__ = ["BatchedWindow"]
+
+
+class BatchedWindow(ResendingWindow):
+    """A window of transactions, each of which needs all those before it to have run.
+
+    So EXEC is sent when the one before was answered; the commands before it are queued meanwhile,
+    and the server does not wait. A transaction that is refused ends the load.
+    """
+
+    batched = True
+    # Why the load can't go on, and the reply from which on nothing is acknowledged.
+    refused_at = None
+    # How many replies were errors that are no command's.
+    _noted = 0
+    # How many replies have come; replicas may not have all of these commands yet.
+    _came = 0
+
+    @property
+    def refused(self) -> int:
+        return super().refused + self._noted
+
+    def gate(self) -> int | None:
+        waiting = list(self._execs_unanswered(2))
+        return waiting[1] if len(waiting) == 2 else None
+
+    def _execs_unanswered(self, most: int) -> Iterator[int]:
+        """Yield the replies to EXEC that have not come, at most some of them."""
+        for held in self._held:
+            chunk = held.chunk
+            if not isinstance(chunk, BatchedChunk):
+                continue
+            first = bisect.bisect_left(chunk.execs, self._came - held.first_reply)
+            for index in chunk.execs[first : first + most]:
+                yield held.first_reply + index
+                most -= 1
+            if most <= 0:
+                return
+
+    def failing(self, index: int, nested: int) -> range:
+        held, at = self.locate(index)
+        chunk = held.chunk
+        if not nested or not isinstance(chunk, BatchedChunk):
+            return super().failing(index, nested)
+        elements = chunk.elements(at)
+        if nested > len(elements):
+            return range(0)
+        return chunk.inner.parts(elements[nested - 1])
+
+    def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
+        errors[:] = [each for each in errors if not self._note(*each)]
+        super().sift(errors)
+
+    def _note(self, index: int, words: bytes, nested: int) -> bool:
+        """Return whether an error ends the load; note the first."""
+        held, at = self.locate(index)
+        chunk = held.chunk
+        if not isinstance(chunk, BatchedChunk):
+            return False
+        number = bisect.bisect_left(chunk.execs, at)
+        first, last = self._rows(held, chunk, number)
+        text = words.decode(errors="replace")
+        if nested > len(chunk.elements(at)):
+            cause: Exception = NotMarked(
+                f"rows {first:,} to {last:,} ran, but the checkpoint could not be written: {text} "
+                f"(a resume would run them again, unless you set its marker to {last + 1})"
+            )
+            end = held.first_reply + at + 1
+        elif not nested:
+            cause = NotRun(
+                f"the server refused rows {first:,} to {last:,}, and ran none of them: {text} "
+                "(see to that, then resume the load)"
+            )
+            end = held.first_reply + (chunk.execs[number - 1] + 1 if number else 0)
+        else:
+            return False
+        self._noted += not nested
+        if self.refused_at is None:
+            self.refused_at = cause, end
+        return True
+
+    @staticmethod
+    def _rows(held: Sending, chunk: BatchedChunk, number: int) -> tuple[int, int]:
+        """Return the first and the last row of a transaction."""
+        parts = chunk.parts(chunk.execs[number])
+        return held.row(parts[0]), held.row(parts[-1])
+
+    def acknowledge(self, replies: int) -> None:
+        if self.refused_at is not None:
+            replies = min(replies, self.refused_at[1])
+        self._came = replies
+        super().acknowledge(replies)
+
+    @property
+    def sent_commands(self) -> int:
+        """What was refused has not run, nor has anything after it."""
+        if self.refused_at is None:
+            return super().sent_commands
+        return self._up_to(self.refused_at[1])[1]
+
+    def totals(self) -> tuple[int, int, int]:
+        rows, commands, size = super().totals()
+        if self.refused_at is not None:
+            rows, commands = self._up_to(self.refused_at[1])
+        return rows, commands, size
+
+    def _up_to(self, replies: int) -> tuple[int, int]:
+        """Return the rows and commands that the first replies answer; some are not released."""
+        for held in self._held:
+            if replies < held.end_reply:
+                done = held.chunk.covered(max(0, replies - held.first_reply))
+                return held._rows_before + held.covered_rows(done), held.first_command + done
+        last = self.last
+        if last is None:
+            return 0, 0
+        return last._rows_before + last.covered_rows(last.chunk.commands), last.end_command

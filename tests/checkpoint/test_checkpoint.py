@@ -1,0 +1,361 @@
+"""Loads with a checkpoint: where they go on, whom they refuse, and what they report."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from loads import Insert
+from local_cluster import free_port
+from pyarrow import parquet
+from resumed_loads import MARKER, NAME, RATE, Loads
+
+import fastresp
+from fastresp.load.checkpoint.kinds import may_run_twice
+from fastresp.server.local_server import LocalServer
+
+PUSH = "RPUSH list:{0} {1}"
+ROWS = [(number % 10, number) for number in range(20_000)]
+
+
+def failing(rows: list[Any], at: int) -> Iterator[Any]:
+    """Yield rows until the source fails."""
+    yield from rows[:at]
+    raise OSError("the source has failed")
+
+
+def marker(client: redis.Redis) -> int:
+    value = client.get(MARKER)
+    assert isinstance(value, bytes)
+    return int(value)
+
+
+def check_lists(client: redis.Redis, count: int = len(ROWS), keys: int = 10) -> None:
+    for key in range(keys):
+        stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
+        assert stored == [*range(key, count, keys)]
+
+
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize("at", [1, 4_999, 12_345])
+def test_goes_on_after_the_source_has_failed(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, at: int, mode: str
+) -> None:
+    options: dict[str, Any] = {
+        "server": server.url, "checkpoint": NAME, "source_id": "numbers", "mode": mode,
+    }  # fmt: skip
+    with pytest.raises(OSError, match="the source has failed"):
+        insert_singly(failing(ROWS, at), PUSH, **options)
+    assert marker(client) == at
+    report = insert_singly(iter(ROWS), PUSH, resume=True, **options)
+    assert (report.rows, report.replies, report.resumed_at) == (
+        len(ROWS) - at, len(ROWS) - at, at,
+    )  # fmt: skip
+    check_lists(client)
+    report = insert_singly(iter(ROWS), PUSH, resume=True, **options)
+    assert (report.rows, report.commands, report.resumed_at) == (0, 0, len(ROWS))
+    assert "20,000 rows were loaded before, until 20" in str(report)
+    check_lists(client)
+
+
+@pytest.mark.parametrize("start", [0, 1, 29_999, 30_000, 59_999, 75_000, 99_999])
+def test_columns_and_files_begin_at_a_row(
+    server: LocalServer, client: redis.Redis, tmp_path: Path, start: int
+) -> None:
+    """Whole row groups and files before it are not read."""
+    table = pa.table({"id": range(100_000)})
+    paths = [tmp_path / f"{number}.parquet" for number in range(2)]
+    for number, path in enumerate(paths):
+        parquet.write_table(table.slice(number * 60_000, 60_000), path, row_group_size=10_000)
+    csv = tmp_path / "numbers.csv"
+    csv.write_text("id\n" + "\n".join(map(str, range(100_000))))
+    for source in (table, paths, csv):
+        client.flushall()
+        options: dict[str, Any] = {"server": server.url, "checkpoint": NAME}
+        with pytest.raises(fastresp.LoadErrors):
+            # Stops early: the server refuses it.
+            client.set("list:", "no list")
+            fastresp.mass_insert(source, "RPUSH list: {id}", on_error="stop", **options)
+        client.delete("list:")
+        client.set(MARKER, start)
+        report = fastresp.mass_insert(source, "RPUSH list: {id}", resume=True, **options)
+        assert (report.rows, report.resumed_at) == (100_000 - start, start)
+        stored = [int(item) for item in client.lrange("list:", 0, -1)]
+        assert stored == [*range(start, 100_000)]
+
+
+def test_errors_are_reported_once(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    """A failed command counts as processed; its row and arguments are in the report."""
+    client.set("list:3", "no list")
+    rejects = tmp_path / "rejects"
+    options: dict[str, Any] = {
+        "server": server.url, "checkpoint": NAME, "on_error": "collect", "rejects": rejects,
+    }  # fmt: skip
+    report = insert_singly(ROWS, PUSH, **options)
+    assert (report.replies, report.failed) == (20_000, 2_000)
+    assert report.errors_by_code == {"WRONGTYPE": 2_000}
+    assert [error.row for error in report.errors[:3]] == [3, 13, 23]
+    assert report.errors[2].arguments == (b"RPUSH", b"list:3", b"23")
+    assert len(rejects.read_text().splitlines()) == 2_000
+    assert marker(client) == len(ROWS)
+
+
+def test_full_memory(insert_singly: Insert, server: LocalServer, client: redis.Redis) -> None:
+    """The load stops at the first transaction that is refused; none of its commands has run."""
+    rows = [(number % 10, number, "x" * 1000) for number in range(20_000)]
+    template = "RPUSH list:{0} {1}; SETRANGE large:{1} 0 {2}; INCR count"
+    options: dict[str, Any] = {"server": server.url, "checkpoint": NAME}
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + (8 << 20))
+    try:
+        with pytest.raises(fastresp.TransportError, match="ran none of them: OOM") as caught:
+            insert_singly(rows, template, **options)
+    finally:
+        client.config_set("maxmemory", 0)
+    done = marker(client)
+    report = caught.value.report
+    assert report is not None
+    assert 0 < done < 20_000
+    assert (report.rows, report.commands, report.replies) == (done, 3 * done, 3 * done)
+    assert (report.in_doubt, report.failed) == (0, 0)
+    assert report.unsent > 0
+    check_lists(client, done)
+    assert client.get("count") == b"%d" % done
+    insert_singly(rows, template, resume=True, **options)
+    check_lists(client)
+    assert client.get("count") == b"20000"
+
+
+def test_replicas_are_waited_for(
+    insert_singly: Insert, start_server: Callable[..., LocalServer]
+) -> None:
+    """EXEC does not wait for them, so they confirm several transactions at once."""
+    port = free_port()
+    server = start_server("--port", str(port))
+    replica = start_server("--replicaof", f"127.0.0.1 {port}", "--repl-diskless-sync-delay", "0")
+    with redis.Redis.from_url(replica.url) as client:
+        while client.info("replication")["master_link_status"] != "up":
+            time.sleep(0.05)
+        report = insert_singly(ROWS, PUSH, server=server.url, checkpoint=NAME, wait_replicas=1)
+        assert (report.replies, report.in_doubt) == (len(ROWS), 0)
+        check_lists(client)
+        assert marker(client) == len(ROWS)
+
+
+def test_nothing_is_lost_when_commands_may_run_twice(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis
+) -> None:
+    """No transactions; the row is written down at the end, and from time to time."""
+    client.config_resetstat()
+    with pytest.raises(OSError, match="the source has failed"):
+        insert_singly(
+            failing(ROWS, 5_000), "HSET hash:{0} {1} {1}", server=server.url, checkpoint=NAME,
+            source_id="numbers",
+        )  # fmt: skip
+    assert 0 <= marker(client) <= 5_000
+    report = insert_singly(
+        iter(ROWS), "HSET hash:{0} {1} {1}", server=server.url, checkpoint=NAME,
+        source_id="numbers", resume=True,
+    )  # fmt: skip
+    assert report.rows + report.resumed_at == len(ROWS)
+    assert sum(client.hlen(f"hash:{key}") for key in range(10)) == len(ROWS)
+    assert marker(client) == len(ROWS)
+    assert client.info("commandstats")["cmdstat_exec"]["calls"] < 10
+
+
+@pytest.mark.parametrize(
+    ("template", "twice"),
+    [
+        ("SET {k} {v}", True), ("SET {k} {v} EX 10", True), ("SET {k} {v} {option}", False),
+        ("SET {k} {v} NX", False), ("SETEX {k} {t} {v}", True), ("HSET {k} {**}", True),
+        ("SADD {k} {v} {w}", True), ("ZADD {k} {s} {m}", True), ("ZADD {k} NX {s} {m}", False),
+        ("ZADD {k} {o} {s} {m}", False), ("DEL {k}", True), ("HSET {k} a 1; EXPIRE {k} 10", True),
+        ("EXPIRE {k} 10; HSET {k} a 1", False), ("DEL {k}; HSET {k} a 1", False),
+        ("HSET {k} a 1; EXPIRE {j} 10", False), ("RPUSH {k} {v}", False), ("INCR {k}", False),
+        ("XADD {k} * a 1", False), ("HSET {k} a 1; INCR n", False), ("{c} {k} {v}", False),
+        ("HINCRBY {k} a 1", False), ("RENAME a b", False),
+    ],
+)  # fmt: skip
+def test_which_templates_may_run_twice(template: str, twice: bool) -> None:
+    assert may_run_twice(fastresp.Template(template)) is twice
+
+
+class TestRefused:
+    @pytest.fixture
+    def begun(self, server: LocalServer) -> dict[str, Any]:
+        options: dict[str, Any] = {"server": server.url, "checkpoint": NAME}
+        fastresp.mass_insert(ROWS, PUSH, **options)
+        return options
+
+    def test_without_resume(self, begun: dict[str, Any], client: redis.Redis) -> None:
+        with pytest.raises(fastresp.CheckpointError, match="has ended, 20,000 rows: resume=True"):
+            fastresp.mass_insert(ROWS, PUSH, **begun)
+        fastresp.mass_insert(ROWS, PUSH, checkpoint_clear=True, **begun)
+        assert client.llen("list:0") == 4_000
+
+    @pytest.mark.parametrize(
+        ("rows", "template", "options", "what"),
+        [
+            (ROWS, "RPUSH other:{0} {1}", {}, "template"),
+            (ROWS[:-1], PUSH, {}, "source"),
+            ([*ROWS[:-1], (0, 0)], PUSH, {}, "source"),
+            (ROWS, PUSH, {"mode": "merge"}, "mode"),
+            (ROWS, PUSH, {"nulls": "skip"}, "nulls"),
+            (ROWS, PUSH, {"source_id": "another"}, "source"),
+        ],
+    )
+    def test_another_load(
+        self, begun: dict[str, Any], rows: Any, template: str, options: Any, what: str
+    ) -> None:
+        with pytest.raises(fastresp.CheckpointError, match=f"is of another {what}"):
+            fastresp.mass_insert(rows, template, resume=True, **(begun | options))
+
+    def test_file_that_has_changed(self, server: LocalServer, tmp_path: Path) -> None:
+        path = tmp_path / "rows.csv"
+        path.write_text("k,v\n" + "a,1\n" * 100)
+        options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "resume": True}
+        fastresp.mass_insert(path, "RPUSH {k} {v}", **options)
+        path.write_text("k,v\n" + "a,2\n" * 100)
+        with pytest.raises(fastresp.CheckpointError, match="is of another source"):
+            fastresp.mass_insert(path, "RPUSH {k} {v}", **options)
+
+    @pytest.mark.parametrize(
+        ("source", "template", "options", "words"),
+        [
+            (iter(ROWS), PUSH, {}, "can be read only once"),
+            ([("SET", "a", 1)], None, {}, "it needs a template"),
+            (ROWS, "MULTI; RPUSH a {1}; EXEC", {}, "MULTI and EXEC; leave them out"),
+            (ROWS, PUSH, {"connections": 2}, "several connections"),
+            (ROWS, PUSH, {"retry": "always"}, "resume the load instead"),
+            (ROWS, "RPUSH a {1}", {"mode": "serialize"}, "serialised loads"),
+            (ROWS, PUSH, {"checkpoint": "a b"}, "must be 1 to 200 letters"),
+        ],
+    )
+    def test_what_it_is_not_for(
+        self, server: LocalServer, client: redis.Redis, source: Any, template: Any, options: Any,
+        words: str,
+    ) -> None:  # fmt: skip
+        with pytest.raises(fastresp.CheckpointError, match=words):
+            fastresp.mass_insert(
+                source, template, **({"server": server.url, "checkpoint": NAME} | options)
+            )
+        assert client.dbsize() == 0
+
+    def test_without_checkpoint(self, server: LocalServer) -> None:
+        with pytest.raises(ValueError, match="resume needs checkpoint="):
+            fastresp.mass_insert(ROWS, PUSH, server=server.url, resume=True)
+
+    @pytest.mark.parametrize("key", [MARKER, f"fastresp:{{{NAME}}}"])
+    def test_half_of_it_is_gone(self, begun: dict[str, Any], client: redis.Redis, key: str) -> None:
+        client.delete(key)
+        with pytest.raises(fastresp.CheckpointError, match="is gone"):
+            fastresp.mass_insert(ROWS, PUSH, resume=True, **begun)
+
+    def test_server_that_may_delete_it(self, start_server: Callable[..., LocalServer]) -> None:
+        server = start_server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+        with pytest.raises(fastresp.CheckpointError, match="set noeviction"):
+            fastresp.mass_insert(ROWS, PUSH, server=server.url, checkpoint=NAME)
+
+
+class TestTwoLoaders:
+    @pytest.fixture
+    def loads(self, server: LocalServer) -> Loads:
+        return Loads(server, "RPUSH list:{0} {1}", 1, 5)
+
+    def load(self, loads: Loads, **options: Any) -> fastresp.Report:
+        rows = [(number % 20, number) for number in range(loads.count)]
+        return fastresp.mass_insert(
+            rows, loads.template, server=loads.server.url, checkpoint=NAME, resume=True, **options
+        )
+
+    def test_second_is_refused(self, loads: Loads, client: redis.Redis) -> None:
+        with loads.process(RATE) as first:
+            while not client.get(MARKER):
+                time.sleep(0.01)
+            with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+                self.load(loads)
+            first.communicate()
+        assert first.returncode == 0
+        loads.check()
+
+    def test_second_takes_over(self, loads: Loads, client: redis.Redis) -> None:
+        """What the first has sent, and was not run, never runs; it ends."""
+        with loads.process(RATE) as first:
+            while client.get(MARKER) in (None, b"0"):
+                time.sleep(0.01)
+            report = self.load(loads, take_over=True)
+            printed, _ = first.communicate()
+        assert first.returncode != 0
+        assert "lost the connection" in printed
+        assert 0 < report.resumed_at < loads.count
+        loads.check()
+
+    def test_first_is_frozen(self, loads: Loads, client: redis.Redis) -> None:
+        """It is cut off, and does nothing when it wakes up."""
+        with loads.process(RATE) as first:
+            while client.get(MARKER) in (None, b"0"):
+                time.sleep(0.01)
+            first.send_signal(signal.SIGSTOP)
+            self.load(loads, take_over=True)
+            first.send_signal(signal.SIGCONT)
+            first.communicate()
+        assert first.returncode != 0
+        loads.check()
+
+    def test_first_has_died(self, loads: Loads, client: redis.Redis) -> None:
+        """Its lease is not waited for."""
+        with loads.process(RATE) as first:
+            while client.get(MARKER) in (None, b"0"):
+                time.sleep(0.01)
+            first.kill()
+        assert client.exists(f"fastresp:{{{NAME}}}:lease")
+        assert self.load(loads).resumed_at > 0
+        loads.check()
+
+    def test_without_the_right_to_kill(self, loads: Loads, client: redis.Redis) -> None:
+        with loads.process(RATE) as first:
+            while client.get(MARKER) in (None, b"0"):
+                time.sleep(0.01)
+            client.execute_command(
+                "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|kill"
+            )
+            loads.server.url += "?username=some&password=secret"
+            try:
+                with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill") as caught:
+                    self.load(loads, take_over=True)
+                assert "secret" not in str(caught.value)
+            finally:
+                loads.server.url = loads.server.url.partition("?")[0]
+                client.execute_command("ACL", "DELUSER", "some")
+            first.communicate()
+        self.load(loads)
+        loads.check()
+
+
+def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("k,v\n" + "".join(f"{key},{value}\n" for key, value in ROWS))
+    begin = ["fastresp", "load", str(path), "RPUSH list:{k} {v}", "--server", server.url]
+    named = [*begin, "--checkpoint", NAME]
+    with subprocess.Popen([*named, "--rate-limit", "20000"], stderr=subprocess.PIPE) as loader:
+        while client.get(MARKER) in (None, b"0"):
+            time.sleep(0.01)
+        loader.kill()
+    done = marker(client)
+    assert done < len(ROWS)
+    refused = subprocess.run(named, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "--resume goes on with it, --checkpoint-clear begins anew" in refused.stderr
+    for _ in range(2):
+        resumed = subprocess.run([*named, "--resume"], capture_output=True, text=True)
+        assert resumed.returncode == 0, resumed.stderr
+        assert "rows were loaded before" in resumed.stderr
+        check_lists(client)

@@ -1,0 +1,102 @@
+"""Loads that are killed at any moment, and resumed: every row runs exactly once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+from local_cluster import free_port
+from resumed_loads import Loads
+
+from fastresp.server.local_server import LocalServer
+
+TEMPLATES = ["RPUSH list:{0} {1}", "INCRBY sum:{0} {1}", "XADD stream:{0} * n {1}"]
+AOF = ("--appendonly", "yes", "--appendfsync")
+Start = Callable[..., LocalServer]
+MANY = 67
+
+
+def restart(loads: Loads) -> None:
+    """Kill the server, and start it again with what it had on disk."""
+    loads.server.process.kill()
+    loads.server.process.wait()
+    loads.server.start()
+    with loads.client() as client:
+        wait_until(client, lambda: client.ping())
+
+
+def wait_until(client: redis.Redis, reached: Callable[[], object]) -> None:
+    """Wait, also while the server reads its data from disk."""
+    while True:
+        try:
+            if reached():
+                return
+        except redis.exceptions.BusyLoadingError:
+            pass
+        time.sleep(0.01)
+
+
+class Replicated:
+    """A primary and its replica, which takes over when the primary dies."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self.port = free_port()
+        self.server = start("--port", str(self.port))
+        self._add_replica()
+
+    def _add_replica(self) -> None:
+        port = free_port()
+        self.replica = self._start(
+            "--port", str(port), "--replicaof", f"127.0.0.1 {self.port}",
+            "--repl-diskless-sync-delay", "0",
+        )  # fmt: skip
+        self.port = port
+        with redis.Redis.from_url(self.replica.url) as client:
+            wait_until(client, lambda: client.info("replication")["master_link_status"] == "up")
+
+    def fail_over(self, loads: Loads) -> None:
+        """Kill the primary while its replica lags behind; load into the replica from now on."""
+        self.replica.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.02)
+        self.server.process.kill()
+        self.server.process.wait()
+        self.replica.process.send_signal(signal.SIGCONT)
+        loads.server = self.server = self.replica
+        with loads.client() as client:
+            client.replicaof("NO", "ONE")
+        self._add_replica()
+
+
+def close_connections(loads: Loads) -> None:
+    with loads.client() as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+
+
+def check(loads: Loads, happening: Callable[[Loads], object], most: int) -> None:
+    ended_early = loads.run(happening)
+    assert most - 1 <= ended_early <= most, loads.printed
+    loads.check()
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("kills", [4, pytest.param(MANY, marks=pytest.mark.slow)])
+class TestKills:
+    def test_loader(self, start_server: Start, template: str, kills: int) -> None:
+        check(Loads(start_server(), template, kills, kills), Loads.kill_loader, kills)
+
+    def test_connections(self, start_server: Start, template: str, kills: int) -> None:
+        check(Loads(start_server(), template, kills + 1, kills), close_connections, kills)
+
+    @pytest.mark.parametrize("fsync", ["always", "everysec"])
+    def test_server(self, start_server: Start, template: str, kills: int, fsync: str) -> None:
+        server = start_server(*AOF, fsync)
+        check(Loads(server, template, kills + 2, kills), restart, kills)
+
+    def test_primary(self, start_server: Start, template: str, kills: int) -> None:
+        replicated = Replicated(start_server)
+        loads = Loads(replicated.server, template, kills + 3, kills)
+        check(loads, replicated.fail_over, kills)

@@ -1,0 +1,107 @@
+"""Loads with a checkpoint in processes of their own, which are killed and begun again."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+from fastresp.server.local_server import LocalServer
+
+__all__ = ["NAME", "Loads"]
+
+NAME = "jobs"
+MARKER = f"fastresp:{{{NAME}}}:row"
+KEYS = 20
+# Rows that a load sends between two kills, at most; it is held back to this rate.
+RATE = 200_000
+MOST_APART_S = 0.1
+ROWS_APART = 50_000
+PROGRAM = f"""
+import sys
+import fastresp
+url, template, count, rate = sys.argv[1:]
+rows = [(i % {KEYS}, i) for i in range(int(count))]
+print(fastresp.mass_insert(rows, template, server=url, checkpoint="{NAME}", resume=True,
+                           rate_limit=float(rate) or None, timeout=10))
+"""
+
+
+class Loads:
+    """Loads rows until all are loaded, and lets something happen now and then meanwhile.
+
+    Args:
+        server: where to load to; ``happening()`` may replace it.
+        template: of the rows (key, number).
+        seed: of the moments.
+        happenings: how often.
+    """
+
+    def __init__(self, server: LocalServer, template: str, seed: int, happenings: int) -> None:
+        self.server = server
+        self.template = template
+        self.count = ROWS_APART * (happenings + 1)
+        self._happenings = happenings
+        self._random = random.Random(seed)
+        self.printed = ""
+
+    def run(self, happening: Callable[[Loads], object]) -> int:
+        """Load until the end; return how many loads ended early."""
+        ended_early = 0
+        for _ in range(self._happenings):
+            with self.process(RATE) as loader:
+                self._wait_for_rows(loader)
+                time.sleep(self._random.random() * MOST_APART_S)
+                self.loader = loader
+                happening(self)
+                self.printed, _ = loader.communicate(timeout=60)
+                ended_early += loader.returncode != 0
+        with self.process(0) as loader:
+            self.printed, _ = loader.communicate(timeout=120)
+            assert loader.returncode == 0, self.printed
+        return ended_early
+
+    def process(self, rate: int) -> subprocess.Popen[str]:
+        """Start a load."""
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, self.server.url, self.template, str(self.count),
+             str(rate)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def kill_loader(self) -> None:
+        self.loader.send_signal(signal.SIGKILL)
+
+    def _wait_for_rows(self, loader: subprocess.Popen[str]) -> None:
+        """Wait until a load has begun, and sent something."""
+        with self.client() as client:
+            before = client.get(MARKER)
+            while loader.poll() is None and client.get(MARKER) in (None, b"0", before):
+                time.sleep(0.005)
+
+    def client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.server.url)
+
+    def check(self) -> None:
+        """All rows ran once, those of a key in order."""
+        with self.client() as client:
+            assert client.get(MARKER) == b"%d" % self.count
+            for key in range(KEYS):
+                numbers = [*range(key, self.count, KEYS)]
+                name = self.template.split()[1].replace("{0}", str(key))
+                assert self._stored(client, name) in (numbers, sum(numbers)), key
+
+    @staticmethod
+    def _stored(client: redis.Redis, name: str) -> Any:
+        kind = client.type(name)
+        if kind == b"list":
+            return [int(item) for item in client.lrange(name, 0, -1)]
+        if kind == b"stream":
+            return [int(fields[b"n"]) for _, fields in client.xrange(name)]
+        return int(client.get(name) or 0)
