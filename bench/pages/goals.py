@@ -2,53 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from .data import NotMeasured, Results
+from .goal import Goal
+from .goals_of_loads import checkpoint_goals, scale_goals
 from .measures import (
     Measured,
     by_rdb_file,
     by_server_cpu,
     client_cpu,
-    cost_of_more,
     faster,
-    growth,
     longer,
     megabytes,
-    more_time,
     nanoseconds,
     of_server_cpu,
     peak,
-    rate,
-    whole_cluster,
 )
 
 __all__ = ["GOALS", "HELD", "Goal", "Verdict", "judge"]
-
-
-@dataclass(frozen=True)
-class Goal:
-    """A figure to reach.
-
-    Attributes:
-        area: what it belongs to, such as ``"Encode"``.
-        what: what the figure is.
-        file: the name of the results it is computed from.
-        measure: computes it from results.
-        bound: the least value that reaches the goal, or with ``at_most`` the greatest; None for a
-            figure that is shown without a verdict.
-        operations: the least number of operations that counts as a measurement.
-    """
-
-    area: str
-    what: str
-    file: str
-    measure: Callable[[Results], Measured]
-    bound: float | None
-    unit: str = "x"
-    at_most: bool = False
-    operations: int = 0
 
 
 @dataclass(frozen=True)
@@ -258,45 +230,6 @@ def lists_goals() -> list[Goal]:
     ]
 
 
-def scale_goals() -> list[Goal]:
-    area, few, more = "Scale", "1,000,000 into a sink", "100,000,000 into a sink"
-    floor = "CPU time of the slowest node, or time of three `redis-cli --pipe`"
-    kinds = ("rows", "columns")
-    wanted: list[tuple[str, Callable[[Results], Measured], float, str, int]] = [
-        (
-            f"1,000,000 {kind} into 3+3 nodes of a cluster, time / {floor}",
-            *(whole_cluster(f"3+3 fastresp {kind}", "3+3 redis-cli --pipe"), 1.05, "x", 1_000_000),
-        )
-        for kind in kinds
-    ]
-    for kind in kinds:
-        row = f"{kind}, 8 bytes, "
-        slots = more_time(f"{row}3 nodes", f"{row}without slots")
-        what = f"what the slots of 3 nodes cost an encoder, SET of 8 bytes from {kind}"
-        wanted.append((what, slots, 12, "ns", 1))
-    cost = "CPU time per command, 100,000,000 commands against 1,000,000"
-    memory = "greatest memory, 100,000,000 commands less 1,000,000"
-    wanted.append((cost, cost_of_more(more, few), 1.05, "x", 1))
-    wanted.append((memory, growth(more, few), 8, "MiB", 1))
-    sinks = [
-        Goal(
-            area,
-            f"SET of 8 bytes from columns into sinks, {where}",
-            "scale",
-            rate("scale", "scale lanes", f"columns, 8 bytes, {where}"),
-            10,
-            "million/s",
-            operations=1_000_000,
-        )
-        for where in ("no cluster", "1 node", "2 nodes", "4 nodes", "8 nodes")
-    ]
-    most = [
-        Goal(area, what, "scale", measure, bound, unit, at_most=True, operations=operations)
-        for what, measure, bound, unit, operations in wanted
-    ]
-    return [*most, *sinks]
-
-
 _EMBEDDINGS = faster("load", "embedding fastresp", "embedding redis-py pipeline")
 _PACKING = faster("redis_py", "pack_commands, fastresp", "pack_commands, redis-py, hiredis")
 _PEAK = peak("load", "parquet", "peak_bytes")
@@ -349,6 +282,7 @@ GOALS: tuple[Goal, ...] = (
         for what, bound in (("fastresp --help", 7.5), ("fastresp load, one row", 12.5))
     ),
     *lists_goals(),
+    *checkpoint_goals(),
     *scale_goals(),
     Goal(
         "Users",

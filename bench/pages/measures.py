@@ -16,10 +16,12 @@ __all__ = [
     "by_server_cpu",
     "client_cpu",
     "cost_of_more",
+    "cpu_ratio",
     "faster",
     "growth",
     "longer",
     "megabytes",
+    "more_time",
     "nanoseconds",
     "of_server_cpu",
     "of_values",
@@ -109,6 +111,14 @@ def by_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
 def nanoseconds(file: str, row: str) -> Callable[[Results], Measured]:
     """Return what computes the time per operation."""
     return lambda results: of_values([x * 1e9 for x in results.find(file, row).values])
+
+
+def cpu_ratio(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
+    """Return what computes the server's CPU time of our load / that of another's."""
+    return lambda results: replace(
+        quotient(results.find(file, ours), results.find(file, other), "server_cpu"),
+        operations=results.find(file, ours).operations,
+    )
 
 
 def client_cpu(file: str, ours: str, other: str) -> Callable[[Results], Measured]:

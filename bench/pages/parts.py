@@ -207,6 +207,17 @@ PARTS = Group(
             "read by a server at start, up to a PONG; and `fastresp load` of the same rows.",
         ),
         Section(
+            "The cost of a checkpoint",
+            ("checkpoint",),
+            listing("checkpoint", ["checkpoint"], [*TURNS], parser=False),
+            bars(
+                "The cost of a checkpoint", "checkpoint", ("checkpoint",), axis="rows per second",
+                value=speed, server=True,
+            ),
+            "1,000,000 rows from Arrow columns. INCRBY, RPUSH and HSETNX with a checkpoint are in "
+            "transactions of about 500 commands.",
+        ),
+        Section(
             "Start of the command line",
             ("load",),
             listing(

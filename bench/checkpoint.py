@@ -1,0 +1,78 @@
+"""What a checkpoint costs the server.
+
+1,000,000 rows of an Arrow table are loaded into an empty server on a unix socket, without a
+checkpoint and with one, in turn. A value is wall time; the server's CPU time is beside it.
+
+- INCRBY, RPUSH, HSETNX: with a checkpoint in transactions of about 500 commands, which set the
+  marker as well;
+- HSET: may run twice, so the commands are sent as always, and the marker is set once a second.
+
+    python bench/checkpoint.py -o checkpoint.json   # about 2 minutes
+    python bench/checkpoint.py --rows 100000 --rounds 1
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+
+import psutil
+import pyarrow as pa
+import redis
+from results import Result
+from turns import arguments, finish, measure, show
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+ROWS = 1_000_000
+KEYS = 10_000
+TEMPLATES = {
+    "INCRBY": "INCRBY n:{key} {id}",
+    "RPUSH": "RPUSH l:{key} {id}",
+    "HSETNX": "HSETNX h:{key} f{id} {id}",
+    "HSET": "HSET h:{key} f{id} {id}",
+}
+# Each load has a checkpoint of its own.
+NUMBERS = count()
+
+
+def load(table: pa.Table, template: str, url: str, *, kept: bool) -> None:
+    """Load, with a checkpoint if it is to be kept."""
+    name = f"load-{next(NUMBERS)}" if kept else None
+    report = fastresp.mass_insert(table, template, server=url, transport="socket", checkpoint=name)
+    if report.replies != table.num_rows:
+        raise SystemExit(f"{template}: {report.replies:,} of {table.num_rows:,} rows were loaded")
+
+
+def compare(rows: int, rounds: int) -> list[Result]:
+    """Load in rounds; return two rows for each template."""
+    made = []
+    table = pa.table({"id": range(rows), "key": [number % KEYS for number in range(rows)]})
+    with LocalServer() as server, redis.Redis.from_url(server.url) as client:
+        for name, template in TEMPLATES.items():
+            without, with_it = (
+                Result("checkpoint", f"{name}{words}", "", rows) for words in ("", ", checkpoint")
+            )
+            run = partial(load, table, template, server.url)
+            contenders = [(without, partial(run, kept=False)), (with_it, partial(run, kept=True))]
+            process = psutil.Process(server.process.pid)
+            measure(contenders, rounds, process, between=client.flushall)
+            made += [without, with_it]
+    return made
+
+
+def main() -> None:
+    """Measure, print, write the results."""
+    parser, parsed = arguments(__doc__.splitlines()[0], rounds=10, fast_rounds=3)
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table")
+    args = parsed()
+    if args.rows < 1:
+        parser.error("--rows must be 1 or more")
+    made = compare(args.rows, args.rounds)
+    show("")
+    finish(made, args.output)
+
+
+if __name__ == "__main__":
+    main()

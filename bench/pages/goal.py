@@ -1,0 +1,35 @@
+"""A figure to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .data import Results
+from .measures import Measured
+
+__all__ = ["Goal"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure to reach.
+
+    Attributes:
+        area: what it belongs to, such as ``"Encode"``.
+        what: what the figure is.
+        file: the name of the results it is computed from.
+        measure: computes it from results.
+        bound: the least value that reaches the goal, or with ``at_most`` the greatest; None for a
+            figure that is shown without a verdict.
+        operations: the least number of operations that counts as a measurement.
+    """
+
+    area: str
+    what: str
+    file: str
+    measure: Callable[[Results], Measured]
+    bound: float | None
+    unit: str = "x"
+    at_most: bool = False
+    operations: int = 0

@@ -1,0 +1,75 @@
+"""The goals for checkpoints, and for large loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .data import Results
+from .goal import Goal
+from .measures import (
+    Measured,
+    cost_of_more,
+    cpu_ratio,
+    growth,
+    more_time,
+    rate,
+    whole_cluster,
+)
+
+__all__ = ["checkpoint_goals", "scale_goals"]
+
+
+def checkpoint_goals() -> list[Goal]:
+    """Return goals for the server's CPU time."""
+    wanted = {"INCRBY": 1.15, "RPUSH": 1.10, "HSETNX": 1.10, "HSET": 1.01}
+    return [
+        Goal(
+            "Checkpoints",
+            f"{name} with a checkpoint, server's CPU time",
+            "checkpoint",
+            cpu_ratio("checkpoint", f"{name}, checkpoint", name),
+            bound,
+            at_most=True,
+            operations=1_000_000,
+        )
+        for name, bound in wanted.items()
+    ]
+
+
+def scale_goals() -> list[Goal]:
+    area, few, more = "Scale", "1,000,000 into a sink", "100,000,000 into a sink"
+    floor = "CPU time of the slowest node, or time of three `redis-cli --pipe`"
+    kinds = ("rows", "columns")
+    wanted: list[tuple[str, Callable[[Results], Measured], float, str, int]] = [
+        (
+            f"1,000,000 {kind} into 3+3 nodes of a cluster, time / {floor}",
+            *(whole_cluster(f"3+3 fastresp {kind}", "3+3 redis-cli --pipe"), 1.05, "x", 1_000_000),
+        )
+        for kind in kinds
+    ]
+    for kind in kinds:
+        row = f"{kind}, 8 bytes, "
+        slots = more_time(f"{row}3 nodes", f"{row}without slots")
+        what = f"what the slots of 3 nodes cost an encoder, SET of 8 bytes from {kind}"
+        wanted.append((what, slots, 12, "ns", 1))
+    cost = "CPU time per command, 100,000,000 commands against 1,000,000"
+    memory = "greatest memory, 100,000,000 commands less 1,000,000"
+    wanted.append((cost, cost_of_more(more, few), 1.05, "x", 1))
+    wanted.append((memory, growth(more, few), 8, "MiB", 1))
+    sinks = [
+        Goal(
+            area,
+            f"SET of 8 bytes from columns into sinks, {where}",
+            "scale",
+            rate("scale", "scale lanes", f"columns, 8 bytes, {where}"),
+            10,
+            "million/s",
+            operations=1_000_000,
+        )
+        for where in ("no cluster", "1 node", "2 nodes", "4 nodes", "8 nodes")
+    ]
+    most = [
+        Goal(area, what, "scale", measure, bound, unit, at_most=True, operations=operations)
+        for what, measure, bound, unit, operations in wanted
+    ]
+    return [*most, *sinks]
