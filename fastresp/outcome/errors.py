@@ -103,7 +103,10 @@ class DecodeError(FastrespError, ValueError):
 
 
 class CheckpointError(FastrespError, ValueError):
-    """A load can't begin, or go on, under the name of its checkpoint; nothing was sent."""
+    """A load can't begin, or go on, under the name of its checkpoint.
+
+    Nothing was sent, unless another loader took over meanwhile, or the checkpoint was deleted.
+    """
 
 
 class ProtocolError(FastrespError, ValueError):

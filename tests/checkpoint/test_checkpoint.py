@@ -1,8 +1,7 @@
-"""Loads with a checkpoint: where they go on, whom they refuse, and what they report."""
+"""Loads with a checkpoint: where they go on, what they refuse, and what they report."""
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ import redis
 from loads import Insert
 from local_cluster import free_port
 from pyarrow import parquet
-from resumed_loads import MARKER, NAME, RATE, Loads
+from resumed_loads import MARKER, NAME
 
 import fastresp
 from fastresp.load.checkpoint.kinds import may_run_twice
@@ -91,6 +90,52 @@ def test_columns_and_files_begin_at_a_row(
         assert stored == [*range(start, 100_000)]
 
 
+def test_files_have_the_columns_of_the_first(
+    server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Also if a load begins in another one, whose columns have another order and type."""
+    paths = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    parquet.write_table(pa.table({"a": [1, 2], "b": [1, 2]}), paths[0])
+    parquet.write_table(pa.table({"b": [3.0, 4.0], "a": [3, 4]}), paths[1])
+    options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "files"}
+    with pytest.raises(OSError, match="the source has failed"):
+        fastresp.mass_insert(failing([{"a": 1}, {"a": 2}, {}], 2), "RPUSH list {**}", **options)
+    client.delete("list")
+    fastresp.mass_insert(paths, "RPUSH list {**}", resume=True, **options)
+    assert client.lrange("list", 0, -1) == [b"a", b"3", b"b", b"3", b"a", b"4", b"b", b"4"]
+
+
+def test_source_that_is_shorter_than_the_marker(server: LocalServer, client: redis.Redis) -> None:
+    options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "numbers"}
+    with pytest.raises(OSError, match="the source has failed"):
+        fastresp.mass_insert(failing([{"a": 1}] * 10, 10), "RPUSH list {a}", **options)
+    with pytest.raises(fastresp.CheckpointError, match="has 3 rows, but 10 were loaded before"):
+        fastresp.mass_insert(pa.table({"a": [1] * 3}), "RPUSH list {a}", resume=True, **options)
+    assert marker(client) == 10
+
+
+def test_server_closes_idle_connections(
+    start_server: Callable[..., LocalServer],
+) -> None:
+    """That of the checkpoint is idle until the end."""
+    server = start_server("--timeout", "1")
+
+    def rows() -> Iterator[tuple[int, int]]:
+        end = time.monotonic() + 3
+        for number in range(1_000_000):
+            if time.monotonic() > end:
+                return
+            time.sleep(0.001)
+            yield 0, number
+
+    report = fastresp.mass_insert(
+        rows(), PUSH, server=server.url, checkpoint=NAME, source_id="numbers"
+    )
+    with redis.Redis.from_url(server.url) as client:
+        assert marker(client) == report.rows == client.llen("list:0")
+        assert client.hexists(f"fastresp:{{{NAME}}}", "ended")
+
+
 def test_errors_are_reported_once(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
@@ -150,6 +195,18 @@ def test_replicas_are_waited_for(
         assert marker(client) == len(ROWS)
 
 
+def test_nothing_runs_after_a_refused_transaction(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis
+) -> None:
+    """Those after it would be accepted, and are sent already."""
+    rows = [("NOSUCH" if number == 2_600 else "RPUSH", number) for number in range(20_000)]
+    with pytest.raises(fastresp.TransportError, match="ran none of them: ERR unknown command"):
+        insert_singly(rows, "{0} list {1}", server=server.url, checkpoint=NAME)
+    assert marker(client) <= 2_600
+    stored = [int(item) for item in client.lrange("list", 0, -1)]
+    assert stored == [*range(marker(client))]
+
+
 def test_nothing_is_lost_when_commands_may_run_twice(
     insert_singly: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
@@ -182,10 +239,20 @@ def test_nothing_is_lost_when_commands_may_run_twice(
         ("HSET {k} a 1; EXPIRE {j} 10", False), ("RPUSH {k} {v}", False), ("INCR {k}", False),
         ("XADD {k} * a 1", False), ("HSET {k} a 1; INCR n", False), ("{c} {k} {v}", False),
         ("HINCRBY {k} a 1", False), ("RENAME a b", False),
+        ("SET {k} {*v}", False), ("SADD {k} {*v}", True), ("JSON.SET {k} $ {v}", True),
+        ("JSON.SET {k} {p} {v}", False), ("JSON.SET {k} $.a[?(@.b==1)].c {v}", False),
+        ("JSON.SET {k}", False),
     ],
 )  # fmt: skip
 def test_which_templates_may_run_twice(template: str, twice: bool) -> None:
     assert may_run_twice(fastresp.Template(template)) is twice
+
+
+def test_time_without_its_command_may_not_run_twice() -> None:
+    """Else a key that a later row makes would get the time of an earlier one."""
+    template = fastresp.Template("HSET {k} a {v}; EXPIRE {k} {t}")
+    assert not may_run_twice(template, "skip")
+    assert may_run_twice(template, "empty")
 
 
 class TestRefused:
@@ -249,6 +316,13 @@ class TestRefused:
             )
         assert client.dbsize() == 0
 
+    def test_query_that_names_its_files(self, server: LocalServer, tmp_path: Path) -> None:
+        """Nobody knows whether they have changed."""
+        (tmp_path / "rows.csv").write_text("k,v\na,1\n")
+        source = fastresp.read(f"SELECT * FROM '{tmp_path}/rows.csv'")
+        with pytest.raises(fastresp.SourceError, match="unknown which files this query reads"):
+            fastresp.mass_insert(source, "RPUSH {k} {v}", server=server.url, checkpoint=NAME)
+
     def test_without_checkpoint(self, server: LocalServer) -> None:
         with pytest.raises(ValueError, match="resume needs checkpoint="):
             fastresp.mass_insert(ROWS, PUSH, server=server.url, resume=True)
@@ -263,81 +337,6 @@ class TestRefused:
         server = start_server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
         with pytest.raises(fastresp.CheckpointError, match="set noeviction"):
             fastresp.mass_insert(ROWS, PUSH, server=server.url, checkpoint=NAME)
-
-
-class TestTwoLoaders:
-    @pytest.fixture
-    def loads(self, server: LocalServer) -> Loads:
-        return Loads(server, "RPUSH list:{0} {1}", 1, 5)
-
-    def load(self, loads: Loads, **options: Any) -> fastresp.Report:
-        rows = [(number % 20, number) for number in range(loads.count)]
-        return fastresp.mass_insert(
-            rows, loads.template, server=loads.server.url, checkpoint=NAME, resume=True, **options
-        )
-
-    def test_second_is_refused(self, loads: Loads, client: redis.Redis) -> None:
-        with loads.process(RATE) as first:
-            while not client.get(MARKER):
-                time.sleep(0.01)
-            with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
-                self.load(loads)
-            first.communicate()
-        assert first.returncode == 0
-        loads.check()
-
-    def test_second_takes_over(self, loads: Loads, client: redis.Redis) -> None:
-        """What the first has sent, and was not run, never runs; it ends."""
-        with loads.process(RATE) as first:
-            while client.get(MARKER) in (None, b"0"):
-                time.sleep(0.01)
-            report = self.load(loads, take_over=True)
-            printed, _ = first.communicate()
-        assert first.returncode != 0
-        assert "lost the connection" in printed
-        assert 0 < report.resumed_at < loads.count
-        loads.check()
-
-    def test_first_is_frozen(self, loads: Loads, client: redis.Redis) -> None:
-        """It is cut off, and does nothing when it wakes up."""
-        with loads.process(RATE) as first:
-            while client.get(MARKER) in (None, b"0"):
-                time.sleep(0.01)
-            first.send_signal(signal.SIGSTOP)
-            self.load(loads, take_over=True)
-            first.send_signal(signal.SIGCONT)
-            first.communicate()
-        assert first.returncode != 0
-        loads.check()
-
-    def test_first_has_died(self, loads: Loads, client: redis.Redis) -> None:
-        """Its lease is not waited for."""
-        with loads.process(RATE) as first:
-            while client.get(MARKER) in (None, b"0"):
-                time.sleep(0.01)
-            first.kill()
-        assert client.exists(f"fastresp:{{{NAME}}}:lease")
-        assert self.load(loads).resumed_at > 0
-        loads.check()
-
-    def test_without_the_right_to_kill(self, loads: Loads, client: redis.Redis) -> None:
-        with loads.process(RATE) as first:
-            while client.get(MARKER) in (None, b"0"):
-                time.sleep(0.01)
-            client.execute_command(
-                "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|kill"
-            )
-            loads.server.url += "?username=some&password=secret"
-            try:
-                with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill") as caught:
-                    self.load(loads, take_over=True)
-                assert "secret" not in str(caught.value)
-            finally:
-                loads.server.url = loads.server.url.partition("?")[0]
-                client.execute_command("ACL", "DELUSER", "some")
-            first.communicate()
-        self.load(loads)
-        loads.check()
 
 
 def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:

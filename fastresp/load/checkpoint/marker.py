@@ -92,7 +92,7 @@ class Checkpoint:
                 self._enter(identity, fresh=True)
                 return Done()
             if clear:
-                self._clear(identity, found, take_over)
+                self._replace(identity, found, take_over=take_over, fresh=True)
                 return Done()
             done = self._done(found, marker)
             if not resume:
@@ -101,20 +101,22 @@ class Checkpoint:
             if done.ended:
                 self._call("UNWATCH")
                 return done
-            if not take_over:
-                self._check_alone(found)
-            self._enter(identity, fresh=False)
-            self._close_former(found)
+            self._replace(identity, found, take_over=take_over, fresh=False)
             done.rows = self._row(self._call("GET", self.marker))
             return done
 
-    def _clear(self, identity: dict[str, str], found: dict[str, str], take_over: bool) -> None:
-        """Begin anew."""
+    def _replace(
+        self, identity: dict[str, str], found: dict[str, str], *, take_over: bool, fresh: bool
+    ) -> None:
+        """Become the owner instead of the loader before.
+
+        Its connections are closed first: whoever finds our name there need not know its numbers. It
+        can't have written down others meanwhile, because of WATCH.
+        """
         if not take_over:
             self._check_alone(found)
-        self._enter(identity, fresh=True)
         self._close_former(found)
-        self._call("SET", self.marker, 0)  # a transaction of the loader before may have come later
+        self._enter(identity, fresh=fresh)
 
     def _check_server(self) -> None:
         """Refuse a server that may delete the marker."""
@@ -137,22 +139,22 @@ class Checkpoint:
         }  # fmt: skip
         if fresh:
             fields |= identity
-        self._call("MULTI")
+        words = [part for item in fields.items() for part in item]
+        commands: list[tuple[Any, ...]] = [
+            ("HSET", self._hash, *words),
+            ("SET", self._lease, self._token, "PX", LEASE_MS),
+        ]
         if fresh:
-            self._call("DEL", self._hash)
-        self._call("HSET", self._hash, *(part for item in fields.items() for part in item))
-        self._call("SET", self._lease, self._token, "PX", LEASE_MS)
-        if fresh:
-            self._call("SET", self.marker, 0)
-        if self._call("EXEC") is None:
+            commands = [("DEL", self._hash), *commands, ("SET", self.marker, 0)]
+        if not self._transaction(*commands):
             raise CheckpointError(
                 f"another loader has just begun checkpoint {self.name!r}; wait until it has ended"
             )
 
     def _close_former(self, found: dict[str, str]) -> None:
         """Close the connections of the loader before; what they have sent and not run is lost."""
-        if found.get("run", "").encode() != self._run:
-            return  # the server was started since, or is another one
+        if self._is_of_another_server(found):
+            return
         for number in found.get("clients", "").split():
             try:
                 self._call("CLIENT", "KILL", "ID", number)
@@ -162,6 +164,11 @@ class Checkpoint:
                     f"commands under way: {error} (allow it with ACL SETUSER ... +client|kill, or "
                     f"end them: CLIENT KILL ID {number})"
                 ) from error
+
+    def _is_of_another_server(self, found: dict[str, str]) -> bool:
+        """Return whether the server was started since, or is another one, as far as is known."""
+        run = found.get("run", "").encode()
+        return bool(run and self._run) and run != self._run
 
     def register(self, numbers: Sequence[int]) -> None:
         """Write down the connections of the load, before anything is sent.
@@ -173,39 +180,62 @@ class Checkpoint:
             CheckpointError: another loader has taken over.
         """
         with self._server.explained():
-            self._call("WATCH", self._hash)
-            owner = self._call("HGET", self._hash, "owner")
-            if owner == self._token:
-                self._call("MULTI")
-                self._call("HSET", self._hash, "clients", " ".join(map(str, numbers)))
-                if self._call("EXEC") is not None:
-                    return
-            raise CheckpointError(f"another loader has taken over checkpoint {self.name!r}")
+            if not self._as_owner(("HSET", self._hash, "clients", " ".join(map(str, numbers)))):
+                raise self._taken_over()
 
     def renew(self, row: int | None) -> None:
         """Renew the lease. Does nothing if the connection is lost: the load's own is, too.
 
         Args:
             row: also set the marker to it; None if the load does.
+
+        Raises:
+            CheckpointError: another loader has taken over.
         """
+        commands: list[tuple[Any, ...]] = [("SET", self._lease, self._token, "PX", LEASE_MS)]
+        if row is not None:
+            commands.append(("SET", self.marker, row))
         with suppress(TransportError), self._server.explained():
-            self._call("SET", self._lease, self._token, "PX", LEASE_MS, "XX")
-            if row is not None:
-                self._call("SET", self.marker, row)
+            if not self._as_owner(*commands):
+                raise self._taken_over()
 
     def finish(self, report: Report, rows: int) -> None:
-        """Write down that all was loaded, and the totals."""
+        """Write down that all was loaded, and the totals.
+
+        Raises:
+            CheckpointError: another loader has taken over.
+            TransportError: the server can't be reached.
+        """
         totals = {
             "rows": rows, "commands": report.commands, "failed": report.failed,
         }  # fmt: skip
         with self._server.explained():
-            seconds, _ = self._call("TIME")
-            self._call("MULTI")
-            self._call("SET", self.marker, rows)
-            words = ("ended", seconds, "totals", json.dumps(totals), "clients", "")
-            self._call("HSET", self._hash, *words)
-            self._call("DEL", self._lease)
-            self._call("EXEC")
+            try:
+                self._finish(totals, rows)
+            except _connection_error():
+                # A server with a ``timeout`` closes it between two renewals of the lease.
+                if not self._run:
+                    raise
+                self._finish(totals, rows)
+
+    def _finish(self, totals: dict[str, int], rows: int) -> None:
+        # After a restart some of the rows may be gone.
+        if self._run and self._run_id() != self._run:
+            raise CheckpointError(
+                f"the server at {self._server} was started again before the end of the load was "
+                f"written down; resume checkpoint {self.name!r}"
+            )
+        seconds, _ = self._call("TIME")
+        words = ("ended", seconds, "totals", json.dumps(totals), "clients", "")
+        if not self._as_owner(
+            ("SET", self.marker, rows), ("HSET", self._hash, *words), ("DEL", self._lease)
+        ):
+            raise self._taken_over()
+
+    def _taken_over(self) -> CheckpointError:
+        return CheckpointError(
+            f"another loader has taken over checkpoint {self.name!r}, or it was deleted"
+        )
 
     def close(self) -> None:
         """Give up the lease if it is ours, and close the connection."""
@@ -219,6 +249,12 @@ class Checkpoint:
             connection.disconnect()
 
     # Reading what is there.
+
+    def _run_id(self) -> bytes:
+        """Return the ID of the server's process; empty if the user may not know it."""
+        with suppress(_response_error()):
+            return parse_info(self._call("INFO")).get("run_id", "").encode()
+        return b""
 
     def _state(self) -> dict[str, str]:
         flat = [part.decode(errors="replace") for part in self._call("HGETALL", self._hash)]
@@ -255,7 +291,7 @@ class Checkpoint:
 
     def _check_alone(self, found: dict[str, str]) -> None:
         """Refuse to begin while another loader is at work."""
-        if found.get("run", "").encode() == self._run and self._is_alive(found):
+        if not self._is_of_another_server(found) and self._is_alive(found):
             raise CheckpointError(
                 Message(
                     f"another loader is at work on checkpoint {self.name!r} "
@@ -282,6 +318,33 @@ class Checkpoint:
             " begins anew",
         )
 
+    def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
+        """Run commands together, unless another loader has taken over; return whether they ran."""
+        _, owner = self._together(("WATCH", self._hash), ("HGET", self._hash, "owner"))
+        if owner == self._token:
+            return self._transaction(*commands)
+        self._call("UNWATCH")
+        return False
+
+    def _transaction(self, *commands: tuple[Any, ...]) -> bool:
+        """Run commands together, unless what is watched has changed; return whether they ran."""
+        return self._together(("MULTI",), *commands, ("EXEC",))[-1] is not None
+
+    def _together(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """Send commands at once, and return their replies; raise the first error among them."""
+        connection = self._connection
+        connection.send_packed_command(connection.pack_commands(commands))
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(connection.read_response())
+            except _response_error() as error:
+                replies.append(error)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
     def _call(self, *words: Any) -> Any:
         self._connection.send_command(*words)
         return self._connection.read_response()
@@ -291,3 +354,9 @@ def _response_error() -> type[Exception]:
     import redis
 
     return redis.ResponseError
+
+
+def _connection_error() -> type[Exception]:
+    import redis
+
+    return redis.ConnectionError

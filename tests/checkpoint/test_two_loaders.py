@@ -1,0 +1,175 @@
+"""Two loads with one checkpoint: only one of them goes on, and nothing of the other runs later."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from resumed_loads import MARKER, NAME, RATE, Loads
+
+import fastresp
+from fastresp.load.checkpoint.marker import Checkpoint
+from fastresp.server.local_server import LocalServer
+from fastresp.server.settings import as_server
+
+
+class TestTwoLoaders:
+    @pytest.fixture
+    def loads(self, server: LocalServer) -> Loads:
+        return Loads(server, "RPUSH list:{0} {1}", 1, 5)
+
+    def load(self, loads: Loads, **options: Any) -> fastresp.Report:
+        rows = [(number % 20, number) for number in range(loads.count)]
+        return fastresp.mass_insert(
+            rows, loads.template, server=loads.server.url, checkpoint=NAME, resume=True, **options
+        )
+
+    def test_second_is_refused(self, loads: Loads, client: redis.Redis) -> None:
+        with loads.process(RATE) as first:
+            while not client.get(MARKER):
+                time.sleep(0.01)
+            with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+                self.load(loads)
+            first.communicate()
+        assert first.returncode == 0
+        loads.check()
+
+    def test_second_takes_over(self, loads: Loads, client: redis.Redis) -> None:
+        """What the first has sent, and was not run, never runs; it ends."""
+        with loads.process(RATE) as first:
+            while client.get(MARKER) in (None, b"0"):
+                time.sleep(0.01)
+            report = self.load(loads, take_over=True)
+            printed, _ = first.communicate()
+        assert first.returncode != 0
+        assert "lost the connection" in printed or "has taken over" in printed
+        assert 0 < report.resumed_at < loads.count
+        loads.check()
+
+    def test_first_is_frozen(self, loads: Loads, client: redis.Redis) -> None:
+        """It is cut off, and does nothing when it wakes up."""
+        with loads.process(RATE) as first:
+            while client.get(MARKER) in (None, b"0"):
+                time.sleep(0.01)
+            first.send_signal(signal.SIGSTOP)
+            self.load(loads, take_over=True)
+            first.send_signal(signal.SIGCONT)
+            first.communicate()
+        assert first.returncode != 0
+        loads.check()
+
+    def test_first_has_died(self, loads: Loads, client: redis.Redis) -> None:
+        """Its lease is not waited for."""
+        with loads.process(RATE) as first:
+            while client.get(MARKER) in (None, b"0"):
+                time.sleep(0.01)
+            first.kill()
+        assert client.exists(f"fastresp:{{{NAME}}}:lease")
+        assert self.load(loads).resumed_at > 0
+        loads.check()
+
+    def test_third_cuts_off_the_first(self, loads: Loads, client: redis.Redis) -> None:
+        """The second could not, and leaves the numbers of its connections there."""
+        client.execute_command(
+            "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|kill"
+        )
+        url = loads.server.url
+        try:
+            with loads.process(RATE) as first:
+                while client.get(MARKER) in (None, b"0"):
+                    time.sleep(0.01)
+                first.send_signal(signal.SIGSTOP)
+                loads.server.url += "?username=some&password=secret"
+                with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill"):
+                    self.load(loads, take_over=True)
+                loads.server.url = url
+                self.load(loads, take_over=True)
+                first.send_signal(signal.SIGCONT)
+                first.communicate()
+            assert first.returncode != 0
+            loads.check()
+        finally:
+            loads.server.url = url
+            client.execute_command("ACL", "DELUSER", "some")
+
+    def test_first_ends_when_the_second_has_begun(
+        self, server: LocalServer, client: redis.Redis
+    ) -> None:
+        """It does not write down its row, nor that all is loaded."""
+        first, second = (Checkpoint(as_server(server.url, None), NAME, 10) for _ in range(2))
+        first.claim({"source": "a"}, resume=True, take_over=False, clear=False)
+        first.renew(5)
+        assert client.get(MARKER) == b"5"
+        second.claim({"source": "b"}, resume=False, take_over=True, clear=True)
+        with pytest.raises(fastresp.CheckpointError, match="has taken over"):
+            first.renew(6)
+        with pytest.raises(fastresp.CheckpointError, match="has taken over"):
+            first.finish(fastresp.Report("socket"), 7)
+        first.close()
+        assert client.get(MARKER) == b"0"
+        assert client.exists(f"fastresp:{{{NAME}}}:lease")
+        assert not client.hexists(f"fastresp:{{{NAME}}}", "ended")
+        second.close()
+
+    def test_server_is_started_again_before_the_end(
+        self, start_server: Callable[..., LocalServer]
+    ) -> None:
+        """What was loaded may be gone, so the load has not ended."""
+        server = start_server("--appendonly", "yes")
+        checkpoint = Checkpoint(as_server(server.url, None), NAME, 10)
+        checkpoint.claim({"source": "a"}, resume=True, take_over=False, clear=False)
+        server.process.kill()
+        server.process.wait()
+        server.start()
+        with pytest.raises(fastresp.CheckpointError, match="was started again"):
+            checkpoint.finish(fastresp.Report("socket"), 7)
+        with redis.Redis.from_url(server.url) as client:
+            assert client.get(MARKER) in (None, b"0")
+        checkpoint.close()
+
+    def test_first_may_not_know_the_server(self, loads: Loads, client: redis.Redis) -> None:
+        """Without INFO it can't be told whether the server was started again."""
+        client.execute_command(
+            "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-info"
+        )  # fmt: skip
+        url, loads.server.url = (
+            loads.server.url,
+            loads.server.url + "?username=some&password=secret",
+        )
+        try:
+            with loads.process(RATE) as first:
+                while client.get(MARKER) in (None, b"0"):
+                    time.sleep(0.01)
+                loads.server.url = url
+                with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+                    self.load(loads)
+                self.load(loads, take_over=True)
+                first.communicate()
+            assert first.returncode != 0
+            loads.check()
+        finally:
+            loads.server.url = url
+            client.execute_command("ACL", "DELUSER", "some")
+
+    def test_without_the_right_to_kill(self, loads: Loads, client: redis.Redis) -> None:
+        with loads.process(RATE) as first:
+            while client.get(MARKER) in (None, b"0"):
+                time.sleep(0.01)
+            client.execute_command(
+                "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|kill"
+            )
+            loads.server.url += "?username=some&password=secret"
+            try:
+                with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill") as caught:
+                    self.load(loads, take_over=True)
+                assert "secret" not in str(caught.value)
+            finally:
+                loads.server.url = loads.server.url.partition("?")[0]
+                client.execute_command("ACL", "DELUSER", "some")
+            first.communicate()
+        self.load(loads)
+        loads.check()
