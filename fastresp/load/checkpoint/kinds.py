@@ -21,8 +21,12 @@ TIMES = {b"EXPIRE": 1, b"PEXPIRE": 1, b"EXPIREAT": 1, b"PEXPIREAT": 1}
 OPTIONS = (b"EX", b"PX", b"EXAT", b"PXAT")
 
 
-def may_run_twice(template: Template | None) -> bool:
-    """Return whether rows may be loaded a second time: all of them twice is as once."""
+def may_run_twice(template: Template | None, nulls: str = "error") -> bool:
+    """Return whether rows may be loaded a second time: all of them twice is as once.
+
+    Args:
+        nulls: what happens to commands with a null.
+    """
     if template is None or template.scripts:
         return False
     names = [_name(command) for command in template.commands]
@@ -31,6 +35,8 @@ def may_run_twice(template: Template | None) -> bool:
     if len(names) > 1 and not DELETES.isdisjoint(names):
         return False
     # A time for a key that is made later would be set only the second time.
+    if nulls == "skip" and len(names) > 1 and not TIMES.keys().isdisjoint(names):
+        return False
     made: set[tuple[object, ...]] = set()
     for name, command in zip(names, template.commands, strict=True):
         key = tuple(getattr(part, "path", part) for part in command[1])
@@ -45,8 +51,11 @@ DELETES = frozenset((b"DEL", b"UNLINK"))
 
 
 def _name(command: Sequence[Sequence[object]]) -> bytes:
-    parts = command[0]
-    return b"".join(p for p in parts if isinstance(p, bytes)).upper() if _fixed(parts) else b""
+    return _text(command[0]).upper() if _fixed(command[0]) else b""
+
+
+def _text(parts: Sequence[object]) -> bytes:
+    return b"".join(part for part in parts if isinstance(part, bytes))
 
 
 def _fixed(parts: Sequence[object]) -> bool:
@@ -61,16 +70,17 @@ def _is_plain(name: bytes, command: Sequence[Sequence[object]]) -> bool:
     if count == 0:
         return True
     after = command[2:]
-    if name == b"ZADD" and any(isinstance(p, Items | Pairs) for parts in after for p in parts):
-        return len(after) == 1
+    if any(isinstance(part, Items | Pairs) for parts in after for part in parts):
+        return name == b"ZADD" and len(after) == 1
+    # A path with a condition finds other values the second time.
+    if name == b"JSON.SET" and after and (not _fixed(after[0]) or b"?" in _text(after[0])):
+        return False
     return len(after) == count or (name == b"SET" and _are_times(after[1:]))
 
 
 def _are_times(options: Sequence[Sequence[object]]) -> bool:
     """Return whether the options of SET only set a time."""
-    words = [
-        b"".join(part for part in parts if isinstance(part, bytes)).upper() for parts in options
-    ]
+    words = [_text(parts).upper() for parts in options]
     if len(words) == 2:
         return _fixed(options[0]) and words[0] in OPTIONS
     return words == [b"KEEPTTL"] and _fixed(options[0])
