@@ -76,7 +76,7 @@ class Resuming:
             return
         self._check()
         server = as_server(options.server, None, nodes=True)
-        self._batched = not may_run_twice(chunks.template)
+        self._batched = not may_run_twice(chunks.template, options.nulls)
         found = identity(chunks.data, chunks.template, options)
         found["transactions"] = str(self._batched)
         checkpoint = Checkpoint(server, options.checkpoint, options.timeout)
@@ -163,7 +163,12 @@ class Resuming:
         return lane.window.answered_row(self._done.rows)
 
     def finishing(self) -> Steps[None]:
-        """Write down that all was loaded, if it was."""
+        """Write down that all was loaded, if it was.
+
+        Raises:
+            CheckpointError: the source has fewer rows than were loaded before, or another loader
+                has taken over.
+        """
         if self._checkpoint is None:
             return
         assert self._carrier is not None
@@ -172,4 +177,9 @@ class Resuming:
             yield Blocking(partial(self._checkpoint.renew, None if self._batched else self._row))
             return
         rows = self._chunks.writer.rows
+        if rows < self._done.rows:
+            raise CheckpointError(
+                f"the source has {rows:,} rows, but {self._done.rows:,} were loaded before: it is "
+                "another source (use another name for another load)"
+            )
         yield Blocking(partial(self._checkpoint.finish, report, rows))

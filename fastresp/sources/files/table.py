@@ -64,8 +64,13 @@ class Table:
             file_of: returns what identifies a file.
 
         Raises:
-            SourceError: a file object can be read only once.
+            SourceError: a file object can be read only once, or it is unknown what a query reads.
         """
+        if self._sql is not None and not self._sources:
+            raise SourceError(
+                "it is unknown which files this query reads, so a load of it can't go on: pass the "
+                "files, and call them source in the query"
+            )
         if not all(isinstance(file, str) for file in self._sources):
             raise SourceError(f"{self.files[0]} can be read only once; pass a path")
         files = [f"{file}: {file_of(file)}" for file in self._sources]
