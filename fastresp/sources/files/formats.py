@@ -190,6 +190,18 @@ def rows_of(path: str, kind: str) -> int | None:
     return None
 
 
+def parquet_schema(path: str) -> pa.Schema:
+    """Return the columns of a Parquet file.
+
+    Raises:
+        SourceError: it can't be read.
+    """
+    from pyarrow import parquet
+
+    with _errors_converted(path, "parquet"):
+        return parquet.read_schema(path)
+
+
 def rows_about(path: str, kind: str) -> int | None:
     """Estimate the number of rows from the length of some lines; None for other formats."""
     if kind not in ("csv", "tsv", "jsonl", "lines") or not os.path.isfile(path):

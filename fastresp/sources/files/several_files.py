@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .formats import OpenFile, columns_of, open_file, rows_of
+from .formats import OpenFile, columns_of, open_file, parquet_schema, rows_of
 from .reading import Reading
 
 __all__ = ["SeveralFiles"]
@@ -74,6 +74,9 @@ class SeveralFiles:
             rows = rows_of(path, kind) if kind == "parquet" and isinstance(path, str) else None
             if rows is None or self._rows + rows > self._reading.start_row:
                 break
+            # All files have the columns of the first, also if none of its rows is wanted.
+            if self._schema is None:
+                self._schema = parquet_schema(path)
             self._firsts.append(self._rows)
             self._names.append(path)
             self._rows += rows
@@ -85,7 +88,8 @@ class SeveralFiles:
             self._part.close()
             self._part = self._opened(self._index + 1)
             self._index += 1
-        self._schema = self._part.schema
+        if self._schema is None:
+            self._schema = self._part.schema
         try:
             for index in range(self._index + 1, len(self._sources)):
                 path, kind = self._sources[index], self._kinds[index]
