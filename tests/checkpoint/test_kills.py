@@ -83,7 +83,7 @@ def check(loads: Loads, happening: Callable[[Loads], object], most: int) -> None
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("kills", [4, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(MANY, marks=pytest.mark.long)])
 class TestKills:
     def test_loader(self, start_server: Start, template: str, kills: int) -> None:
         check(Loads(start_server(), template, kills, kills), Loads.kill_loader, kills)
