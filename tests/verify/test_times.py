@@ -96,7 +96,35 @@ def test_a_time_that_deletes(
     load(rows)
     assert verify(rows).same
     client.set("k", 1)
-    assert verify(rows).by_kind == {"ttl": 1}
+    assert verify(rows).by_kind == ({"extra": 1} if command[0] == "EXPIRE" else {"ttl": 1})
+
+
+def test_key_made_again_after_a_time_that_deletes(load: Load, verify: Verify) -> None:
+    rows = [("RPUSH", "k", "a"), ("EXPIRE", "k", 0), ("RPUSH", "k", "b"), ("PEXPIRE", "j", -1)]
+    load([*rows, ("HSET", "j", "a", 1)])
+    report = verify([*rows, ("HSET", "j", "a", 1)], exact=True)
+    assert report.same and report.written_meanwhile == 0
+
+
+KEEPING = [("SET", "k", 0), ("EXPIRE", "k", 100), ("SET", "k", "v", "KEEPTTL")]
+
+
+def test_time_that_a_later_row_keeps(load: Load, verify: Verify, client: redis.Redis) -> None:
+    """A second look at the text does not hide the time to live."""
+    load(KEEPING)
+    client.set("k", "other")
+    report = verify(KEEPING)
+    assert {(each.row, each.kind) for each in report.differences} == {(1, "ttl"), (2, "value")}
+    assert report.written_meanwhile == 0
+
+
+def test_repair_of_a_time_that_a_later_row_keeps(
+    load: Load, verify: Verify, client: redis.Redis
+) -> None:
+    load(KEEPING)
+    client.delete("k")
+    assert verify(KEEPING, repair=True).same
+    assert (client.get("k"), 90 < client.ttl("k") <= 100) == (b"v", True)
 
 
 def test_a_time_is_not_looked_at_where_none_is_set(

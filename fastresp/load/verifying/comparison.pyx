@@ -234,7 +234,8 @@ cdef class Comparison(Incoming):
         """Begin to compare an item."""
         cdef Item *item = &self.source.items[index]
         self.values += not self.full
-        if self.watch.watching:
+        # Of a second look, no command overwrites another: SET there keeps the time to live.
+        if self.watch.watching and not self.again:
             self.watch.overwrite(&self.source.statement, item)
         return item
 
@@ -347,7 +348,7 @@ cdef class Comparison(Incoming):
         cdef Item item
         item.name, item.name_size, item.wanted, item.command = NULL, 0, NULL, ask.command
         self.values += not self.full
-        if self.watch.watching:
+        if self.watch.watching and not self.again:
             self.watch.overwrite(s, &item)
         if s.clock == NEVER:
             if found != -1:

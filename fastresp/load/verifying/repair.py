@@ -33,7 +33,9 @@ def repairing(
     Raises:
         TransportError, TransportTimeout: the server can't be used, or the connection was lost.
     """
-    commands = [command for each in differing if (command := each.repairing()) is not None]
+    # Times to live come last: they can only be set for keys that are there.
+    ordered = sorted(differing, key=lambda each: each.group == "time")
+    commands = [command for each in ordered if (command := each.repairing()) is not None]
     options = Options(server=server, on_error="collect", timeout=timeout)
 
     def choose(

@@ -149,6 +149,7 @@ cdef bint read_statement(
         again: whether it is one of a second look.
     """
     cdef Walk walk = start[0]
+    cdef Walk start_of_key
     cdef const char *text
     cdef long long words, size
     cdef Form form
@@ -176,10 +177,13 @@ cdef bint read_statement(
         s.key = next_argument(&walk, &s.key_size)
         s.count = words
     else:
+        start_of_key = walk
         s.key = next_argument(&walk, &s.key_size)
         s.items = walk
         if not read_items(s, walk, form, words - 1):
             return False
+        if form == LIFE and is_relative(s.clock) and s.time <= 0:  # like DEL
+            form, s.clock, s.count, s.items = GONE, UNTIMED, 1, start_of_key
     s.form = form
     return True
 
