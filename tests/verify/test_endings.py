@@ -96,11 +96,17 @@ def test_lists_are_not_repaired(verify: Verify, client: redis.Redis) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_differences": 0}, {"max_differences": True}, {"exact": True, "sample": "1%"}],
+    [
+        {"max_differences": 0},
+        {"max_differences": True},
+        {"exact": True, "sample": "1%"},
+        {"since": float("nan")},
+        {"since": -1},
+    ],
     ids=str,
 )
 def test_invalid_options(options: dict[str, Any], verify: Verify) -> None:
-    with pytest.raises(ValueError, match=r"must be a number of 1 or more|leave out sample"):
+    with pytest.raises(ValueError, match=r"number of 1 or more|leave out sample|since"):
         verify(ROWS, "SET k:{0} {1}", **options)
 
 
@@ -361,8 +367,9 @@ def test_progress(load: Load, verify: Verify) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("template", [["SET k:{0} {1}"], ["MULTI", "SET k:{0} {1}", "EXEC"]])
 @pytest.mark.parametrize("option", ["max_differences=1", "sample=1e-6", "sample=1e-9", "seed=1"])
-def test_bounded_memory(option: str, server: LocalServer) -> None:
+def test_bounded_memory(option: str, template: list[str], server: LocalServer) -> None:
     """Of 1.2 GB, little is held, also of rows that are not looked at."""
     code = f"""{PEAK}
 import sys, fastresp
@@ -370,7 +377,7 @@ rows = ((i, "x" * 400) for i in range(3_000_000))
 fastresp.mass_insert([(0, "x" * 400)], "SET k:{{0}} {{1}}", server=sys.argv[1])
 options = dict(max_differences=1000) | dict({option})
 before = peak()
-report = fastresp.verify(rows, "SET k:{{0}} {{1}}", server=sys.argv[1], **options)
+report = fastresp.verify(rows, {template}, server=sys.argv[1], **options)
 assert report.rows == 3_000_000, report
 print(peak() - before)
 """

@@ -67,6 +67,12 @@ def test_rows_that_are_not_looked_at_still_overwrite(load: Load, verify: Verify)
         assert report.values == 6 * report.rows_compared
 
 
+def test_no_row_of_a_small_sample(load: Load, verify: Verify) -> None:
+    report = verify([(i, i) for i in range(10)], "SET k:{0} {1}", sample=1e-9)
+    assert (report.rows_compared, report.at_most) == (0, 1.0)
+    assert "at most 100% of the rows differ" in str(report)
+
+
 def test_few_differences_in_a_sample(load: Load, verify: Verify, client: redis.Redis) -> None:
     load(TABLE, TEMPLATE)
     for row in range(0, 50_000, 100):

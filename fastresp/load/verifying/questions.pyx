@@ -150,8 +150,8 @@ cdef class Questions:
             else:
                 self.skip(i)
         self.end_read(chunk)
-        if not self.out.commands and self.comparison.held_bytes > HELD_BYTES and s.key_size:
-            self.pause(&s, chunk)
+        if not self.out.commands and self.comparison.held_bytes > HELD_BYTES:
+            self.pause(chunk)
         self.comparison.accept(self.asks)
         self.asks = None
         return self.out.take() if self.out.commands else None
@@ -169,14 +169,24 @@ cdef class Questions:
             return False
         return after.key_size == s.key_size and memcmp(after.key, s.key, s.key_size) == 0
 
-    cdef int pause(self, const Statement *s, Chunk chunk) except -1:
+    cdef int pause(self, Chunk chunk) except -1:
         """Write a read whose reply is not compared, so that the caller waits for replies."""
-        cdef Ask *ask = self.asks.add(NUMBER, NOTHING, len(chunk.ends) - 1)
-        ask.items = 0
-        self.header(2)
-        self.word(b"EXISTS", 6)
-        self.word(s.key, s.key_size)
-        return end_command(self.out, self.row)
+        cdef Cursor c
+        cdef Statement s
+        cdef Py_ssize_t i
+        cdef Ask *ask
+        start_at(&c, chunk)
+        for i in range(len(chunk.ends)):
+            # MULTI and EXEC have no key.
+            if read_statement(&s, &c.walk, &self.last, self.again) and s.form != NOTHING:
+                ask = self.asks.add(NUMBER, NOTHING, len(chunk.ends) - 1)
+                ask.items = 0
+                self.header(2)
+                self.word(b"EXISTS", 6)
+                self.word(s.key, s.key_size)
+                return end_command(self.out, self.row)
+            next_command(&c, chunk)
+        return 0
 
     cdef int begin_row(self, long long row) except -1:
         self.row = row

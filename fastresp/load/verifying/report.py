@@ -40,7 +40,8 @@ class Difference:
             another type; ``"ttl"``; or ``"extra"``: something is there that the source removes, or
             with ``exact`` does not have.
         wanted: what the source says: bytes; for a time to live milliseconds, from now or, if the
-            source says it so, since 1970; for ``exact`` the number of items; None for nothing.
+            source says it so, since 1970; for ``exact`` how many of the items that the source names
+            are there; None for nothing.
         found: what is in the server, likewise; only the first 65,536 bytes of a long value; for a
             key of another type, the type, such as ``b"list"``.
         found_bytes: the size of a value that was found.
@@ -183,7 +184,7 @@ class VerifyReport:
             )
         if self.at_most is not None:
             lines.append(
-                f"a sample: at most {100 * self.at_most:.2g}% of the rows differ "
+                f"a sample: at most {_percent(self.at_most)} of the rows differ "
                 f"({100 * CONFIDENCE:g}% confidence)"
             )
         if self.stopped:
@@ -196,6 +197,10 @@ class VerifyReport:
             return "nothing differs"
         verb = "differs" if self.differing == 1 else "differ"
         return f"{counted(self.differing, 'value')} of {counted(self.rows_differing, 'row')} {verb}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}%" if share < 0.995 else "100%"
 
 
 def _place(difference: Difference) -> str:

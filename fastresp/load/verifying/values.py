@@ -35,7 +35,7 @@ def same_document(wanted: bytes, found: bytes, whole: bool) -> bool:
     """
     try:
         first, second = _document(wanted), _document(found)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     if whole:
         return _same(first, second)

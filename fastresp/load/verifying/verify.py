@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -71,6 +72,11 @@ class How:
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             words = f" must be a number of 1 or more, not {most!r}"
             raise ValueError(Message(Hint("max_differences"), words))
+        if self.since is not None and not (
+            isinstance(self.since, (int, float)) and 0 <= self.since < math.inf
+        ):
+            words = f" must be seconds since 1970, as of time.time(), not {self.since!r}"
+            raise ValueError(Message(Hint("since"), words))
         if self.share is not None and self.exact:
             words = " needs all rows, to know what each key must have; leave out "
             raise ValueError(Message(Hint("exact"), words, Hint("sample")))
@@ -135,9 +141,9 @@ def verify(
             rows.
         differences: where differences go at the end: the path of a JSON lines file, or a callable
             that is called with each Difference.
-        repair: write again what differs, and look again. Refused for RPUSH and LPUSH, whose items
-            would be there twice. What is there in addition, and hashes, sets and documents in place
-            of which there is another type, stay.
+        repair: write again what differs, and look again; what the source removes is removed.
+            Refused for RPUSH and LPUSH, whose items would be there twice. What only ``exact``
+            finds, and hashes, sets and documents in place of which there is another type, stay.
         max_differences: compare no more values once this many differ; each needs about 1 kB of
             memory, and its texts. Values that a later row overwrites count until that row is
             reached, so a source that writes many keys several times may need more.
@@ -198,8 +204,10 @@ def verifying(
             yield Asking(names, chunks.blocks)
             with naming_file(chunks.data):
                 yield from verification.looking()
+            verification.stopped = "what differs was not looked at to the end a second time"
             yield from verification.looking_again()
             if how.repair:
+                verification.stopped = "not everything was repaired, or looked at after it"
                 yield from verification.repairing()
         except BaseException as error:
             verification.end_early(error)
@@ -231,6 +239,8 @@ class Verification:
     def __init__(self, chunks: ReadingChunks | AsyncReadingChunks, how: How) -> None:
         self.how = how
         self.report = VerifyReport(sample=how.share)
+        # What an error leaves undone.
+        self.stopped = "not all rows were compared, and none a second time"
         self._chunks = chunks
         self._server = reading_server(how.server)
         self._kept = Kept(how.max_differences)
@@ -321,7 +331,7 @@ class Verification:
             report.add(each)
             rows.add(each.row)
         report.rows_differing = len(rows)
-        if report.sample is not None and report.rows_compared:
+        if report.sample is not None and report.rows:
             report.at_most = at_most(len(rows), report.rows_compared)
         if self._comparison.full:
             report.stopped = Message(
@@ -338,7 +348,7 @@ class Verification:
         ]
         self.conclude()
         self.report.at_most = None
-        self.report.stopped = "not all rows were compared, and none a second time"
+        self.report.stopped = self.stopped
         if self._comparison.replies or getattr(error, "report", None) is not None:
             error.report = self.report  # type: ignore[attr-defined]
 
