@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from ..encode.template import Template
 from ..load.command_info import deleting
 from ..load.command_names import command_names
 from ..load.mass_insert import mass_insert
+from ..load.verifying.unverifiable import check_names
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
@@ -214,7 +216,7 @@ def load(
     if bad_rows != "error":
         bad_rows = "skip"  # a file was written by the load
     again = partial(open_again, text=replace(text, bad_rows=bad_rows))
-    _run(open_again(text=text), templates, how, None if source == "-" else again)
+    _run(open_again(text=text), templates, how, None if _is_read_once(source) else again)
 
 
 @command("send")
@@ -293,6 +295,13 @@ def _retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterat
     yield read_rejects(source, limit=limit)
 
 
+def _is_read_once(source: str) -> bool:
+    """Return whether a source is a pipe, which is empty, or waits, when it is opened again."""
+    if source == "-":
+        return True
+    return os.path.exists(source) and not (os.path.isfile(source) or os.path.isdir(source))
+
+
 def _run(
     source: AbstractContextManager[Any],
     texts: Sequence[str],
@@ -316,6 +325,8 @@ def _run(
             end.fields = {"dry_run": True}
         with source as data, counted_bad_rows(data, end):
             template = template_for(data, texts)
+            if how.verify:
+                check_names(command_names(data, template), template)
             if how.dry_run:
                 from ..load.dry_run import dry_run
                 from .dry_run import show_dry_run

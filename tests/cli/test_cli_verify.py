@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -122,6 +123,27 @@ def test_bad_rows_are_skipped_both_times(users: Path, tmp_path: Path) -> None:
     assert bad.read_text().count("\n") == 1
     done = invoke("verify", users, TEMPLATE, "--nulls", "skip", "--bad-rows", "skip")
     assert done.exit_code == Exit.OK and "1 bad row skipped" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["/dev/stdin", "fifo"])
+def test_a_pipe_is_not_loaded_to_be_read_twice(
+    kind: str, users: Path, client: redis.Redis, tmp_path: Path
+) -> None:
+    path = kind
+    if kind == "fifo":
+        path = str(tmp_path / "fifo")
+        os.mkfifo(path)
+    command = [*PROGRAM, "load", path, TEMPLATE, "--format", "jsonl", "--verify"]
+    done = subprocess.run(command, input=b'{"id": 1}\n', capture_output=True, timeout=200)
+    assert done.returncode == Exit.USAGE
+    assert b"reads its source twice" in done.stderr
+    assert client.dbsize() == 0
+
+
+def test_what_cannot_be_verified_is_not_loaded(users: Path, client: redis.Redis) -> None:
+    done = invoke("load", users, "INCR k:{id}", "--verify")
+    assert done.exit_code == Exit.USAGE and "INCR can't be verified" in done.stderr
+    assert client.dbsize() == 0
 
 
 def test_resp_file(users: Path, client: redis.Redis, tmp_path: Path) -> None:
