@@ -173,10 +173,10 @@ cdef class Questions:
         """Write a read whose reply is not compared, so that the caller waits for replies."""
         cdef Cursor c
         cdef Statement s
-        cdef Py_ssize_t i
+        cdef Py_ssize_t _
         cdef Ask *ask
         start_at(&c, chunk)
-        for i in range(len(chunk.ends)):
+        for _ in range(len(chunk.ends)):
             # MULTI and EXEC have no key.
             if read_statement(&s, &c.walk, &self.last, self.again) and s.form != NOTHING:
                 ask = self.asks.add(NUMBER, NOTHING, len(chunk.ends) - 1)
