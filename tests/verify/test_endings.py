@@ -218,6 +218,13 @@ def test_no_more_than_max_differences(load: Load, verify: Verify, client: redis.
     assert report.rows == 1100
 
 
+def test_no_more_keys_with_extra_items_than_max_differences(load: Load, verify: Verify) -> None:
+    load([(i,) for i in range(100)], "HSET k:{0} a 1 b 2")
+    report = verify([(i,) for i in range(100)], "HSET k:{0} a 1", exact=True, max_differences=30)
+    assert (report.by_kind, report.same) == ({"extra": 30}, False)
+    assert "70 more keys have items" in report.stopped
+
+
 def test_extra_items_are_not_counted_after_max_differences(
     load: Load, verify: Verify, client: redis.Redis
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeAlias
 
 __all__ = ["Candidate", "Kept", "settled"]
@@ -97,6 +98,8 @@ class Kept:
         # Keys that have more items than the source named so far: which command says how many, how
         # many the source named, and the last row that did.
         self._open: dict[bytes, tuple[bytes, int, int]] = {}
+        # How many of these were too many to be candidates.
+        self.left_out = 0
 
     def __len__(self) -> int:
         return len(self._found)
@@ -188,10 +191,12 @@ class Kept:
             found = self._found.get((key, "time", None))
             if found is not None and found.kind == "missing":
                 self._drop(found.slot)
+        room = max(self._most - len(self), 0)
         counts = [
             Candidate("extra", row, key, "count", verb, known, None, 0)
-            for key, (verb, known, row) in self._open.items()
+            for key, (verb, known, row) in islice(self._open.items(), room)
         ]
+        self.left_out = len(self._open) - len(counts)
         return sorted([*self, *counts], key=lambda each: each.row) if counts else [*self]
 
 

@@ -173,20 +173,16 @@ cdef class Questions:
         """Write a read whose reply is not compared, so that the caller waits for replies."""
         cdef Cursor c
         cdef Statement s
-        cdef Py_ssize_t _
-        cdef Ask *ask
         start_at(&c, chunk)
         for _ in range(len(chunk.ends)):
             # MULTI and EXEC have no key.
             if read_statement(&s, &c.walk, &self.last, self.again) and s.form != NOTHING:
-                ask = self.asks.add(NUMBER, NOTHING, len(chunk.ends) - 1)
-                ask.items = 0
+                self.asks.add(NUMBER, NOTHING, len(chunk.ends) - 1).items = 0
                 self.header(2)
                 self.word(b"EXISTS", 6)
                 self.word(s.key, s.key_size)
                 return end_command(self.out, self.row)
             next_command(&c, chunk)
-        return 0
 
     cdef int begin_row(self, long long row) except -1:
         self.row = row
@@ -366,8 +362,7 @@ cdef class Questions:
 
     cdef int ask_type(self, const Ask *ask) except -1:
         """Ask of which type the key is, to report it if it is not the one that it should be."""
-        cdef Ask *other = self.asks.add(NAME, NOTHING, ask.command)
-        other.items = 0
+        self.asks.add(NAME, NOTHING, ask.command).items = 0
         self.header(2)
         self.word(b"TYPE", 4)
         self.word(self.key, self.key_size)

@@ -333,6 +333,13 @@ class Verification:
         report.rows_differing = len(rows)
         if report.sample is not None and report.rows:
             report.at_most = at_most(len(rows), report.rows_compared)
+        if self._kept.left_out:
+            report.stopped = Message(
+                f"{self._kept.left_out:,} more keys have items that the source does not name (a "
+                "larger ",
+                Hint("max_differences", ...),
+                " reports more)",
+            )
         if self._comparison.full:
             report.stopped = Message(
                 f"no values were compared after {len(self._kept):,} differed (a larger ",
