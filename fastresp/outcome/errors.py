@@ -9,6 +9,7 @@ from .messages import Message
 from .report import LoadErrors, Report
 
 __all__ = [
+    "CheckpointError",
     "CommandError",
     "DecodeError",
     "EncodeError",

@@ -13,6 +13,7 @@ import redis
 
 import fastresp
 from fastresp import (
+    CheckpointError,
     CommandError,
     DecodeError,
     EncodeError,
@@ -54,6 +55,7 @@ EXAMPLES = [
         "row 1,234: words\n    SET {a}\n        ^",
     ),
     (SourceError("words"), {}, "words"),
+    (CheckpointError("words"), {}, "words"),
     (ProtocolError("words", 12345), {"offset": 12345}, "words (at byte 12,345)"),
     (
         CommandError("WRONGTYPE Operation against a key", index=4321),
