@@ -57,7 +57,10 @@ def test_faults(cluster: LocalCluster, kind: str, fault: str, way: Any, seed: in
     if fault in FAITHFUL:
         assert error is None or isinstance(error, fastresp.TransportError)
     if error is None and fault in FAITHFUL:
-        assert sorted(found) == sorted(users) if kind == "pattern" else found == users
+        if kind == "pattern":  # the keys of a lost node are looked for again, and may come twice
+            assert {*map(tuple, found)} == {*map(tuple, users)}
+        else:
+            assert found == users
     elif fault in FAITHFUL and kind != "pattern":
         assert found == users[: len(found)]
         assert not proxy.done or f":{proxy.port}" in str(error)

@@ -155,6 +155,7 @@ run.run([sys.executable, "-c", {ignore + SERVER!r}])
     process.send_signal(signal.SIGINT)
     process.wait(20)
     process.stdout.close()
+    psutil.wait_procs([server], 10)  # it was killed, and is about to end
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
     if obeyed:
         assert not Path(folder).exists()
