@@ -15,6 +15,8 @@ from ..outcome.report import Report
 from ..resp.batches import Batcher
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
+from ..sources.files.rejects import RejectsFile
+from ..sources.files.resp import RespFile
 from ..transports.base import Transport
 from ..transports.driver import Blocking, Steps
 from .checkpoint.identity import identity
@@ -51,7 +53,6 @@ class Resuming:
         self._carrier: Transport | None = None
         self._batched = False
         self._done = Done()
-        self._noted = 0
         self._when = 0.0
         self.ended = False
 
@@ -90,11 +91,9 @@ class Resuming:
         )
         self._done = yield Blocking(claim)
         self.ended = bool(self._done.ended)
-        chunks.start_row = self._noted = self._done.rows
+        chunks.start_row = self._done.rows
         if self._batched:
-            chunks.batcher = Batcher(
-                checkpoint.marker, 0, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES
-            )
+            chunks.batcher = Batcher(checkpoint.marker, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES)
 
     def _check(self) -> None:
         """Refuse what a checkpoint is not for."""
@@ -102,7 +101,7 @@ class Resuming:
         refused = ""
         if isinstance(chunks.data, AsyncIterable):
             refused = "asynchronous sources"
-        elif chunks.template is None:
+        elif chunks.template is None or isinstance(chunks.data, RespFile | RejectsFile):
             refused = "loads of whole commands; it needs a template"
         elif "MULTI" in (command_names(chunks.data, chunks.template) or ()):
             refused = "MULTI and EXEC; leave them out: each row runs as a whole anyway"

@@ -14,5 +14,4 @@ cdef class Batcher:
     cdef bytes marker                   # SET and the key, up to the value
     cdef Py_ssize_t most_commands
     cdef Py_ssize_t most_bytes
-    cdef Py_ssize_t row                 # of the source, before the first
     cdef int finish(self, Py_ssize_t row) except -1

@@ -18,6 +18,6 @@ class BatchedChunk(Chunk):
 @disjoint_base
 class Batcher:
     def __new__(
-        cls, marker: bytes, row: int, most_commands: int, most_bytes: int, start_bytes: int
+        cls, marker: bytes, most_commands: int, most_bytes: int, start_bytes: int
     ) -> Self: ...
     def batch(self, inner: Chunk) -> BatchedChunk: ...

@@ -7,8 +7,7 @@ persisted. So the marker always says exactly which rows have run.
 
 import bisect
 
-
-from .buffer cimport append, end_command, put_with_large
+from .buffer cimport append, end_command, put_with_large, rollback
 from .merge cimport MergedChunk
 from .out cimport Reference, digits, full_size, put_crlf, put_digits
 from .slots cimport end_of
@@ -70,18 +69,16 @@ cdef class Batcher:
 
     Args:
         marker: the key to write the number of rows to that have run.
-        row: rows of the source before the first.
         most_commands: a transaction ends with the row that reaches this number of commands,
         most_bytes: or this size.
     """
 
     def __cinit__(
-        self, bytes marker, Py_ssize_t row, Py_ssize_t most_commands, Py_ssize_t most_bytes,
+        self, bytes marker, Py_ssize_t most_commands, Py_ssize_t most_bytes,
         Py_ssize_t start_bytes,
     ):
         self.out = Buffer(start_bytes)
         self.marker = pack("SET", marker, b"")[:-len(b"$0\r\n\r\n")]
-        self.row = row
         self.most_commands, self.most_bytes = most_commands, most_bytes
 
     def batch(self, Chunk inner not None):
@@ -97,6 +94,7 @@ cdef class Batcher:
         cdef Py_ssize_t i, last, extra = 0, begun = 0, begin = 0, count = len(inner.ends)
         cdef Py_ssize_t commands = len(inner.rows)
         cdef list execs = [], firsts = [0]
+        rollback(out, 0)        # what a call that ran out of memory has left
         if isinstance(inner, MergedChunk):
             lasts = (<MergedChunk>inner).lasts.data.as_longlongs
         for i in range(count):
@@ -116,7 +114,7 @@ cdef class Batcher:
                 if i + 1 - begun < self.most_commands:
                     if full_size(&out.out) - begin < self.most_bytes:
                         continue
-            self.finish(self.row + rows[last] + 1)
+            self.finish(rows[last] + 1)
             execs.append(out.commands - 1)
             firsts.append(i + 1)
             begun = i + 1

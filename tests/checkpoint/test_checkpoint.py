@@ -323,6 +323,17 @@ class TestRefused:
         with pytest.raises(fastresp.SourceError, match="unknown which files this query reads"):
             fastresp.mass_insert(source, "RPUSH {k} {v}", server=server.url, checkpoint=NAME)
 
+    def test_mistake_before_anything_is_sent(
+        self, server: LocalServer, client: redis.Redis
+    ) -> None:
+        """It leaves no checkpoint that would be of another template."""
+        options: dict[str, Any] = {"server": server.url, "checkpoint": NAME}
+        table = pa.table({"k": ["a"], "v": [1]})
+        with pytest.raises(fastresp.TemplateError):
+            fastresp.mass_insert(table, "RPUSH {k} {w}", **options)
+        assert client.dbsize() == 0
+        assert fastresp.mass_insert(table, "RPUSH {k} {v}", **options).replies == 1
+
     def test_without_checkpoint(self, server: LocalServer) -> None:
         with pytest.raises(ValueError, match="resume needs checkpoint="):
             fastresp.mass_insert(ROWS, PUSH, server=server.url, resume=True)

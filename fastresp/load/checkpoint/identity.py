@@ -13,7 +13,6 @@ from ...outcome.errors import CheckpointError
 from ...outcome.messages import Hint, Message
 from ...server.options import Options
 from ...sources.files import Table
-from ...sources.files.resp import RespFile
 
 __all__ = ["identity"]
 
@@ -45,8 +44,6 @@ def source_of(data: Any, source_id: str | None) -> str:
         return f"source_id {source_id}"
     if isinstance(data, Table):
         return data.description(file_of)
-    if isinstance(data, RespFile):
-        return file_of(data.name)
     if hasattr(data, "__arrow_c_stream__"):
         return columns_of(data)
     if isinstance(data, Sequence):

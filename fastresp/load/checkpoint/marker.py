@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
@@ -31,7 +31,6 @@ class Done:
 
     rows: int = 0
     ended: str = ""
-    totals: dict[str, int] = field(default_factory=dict)
 
 
 class Checkpoint:
@@ -63,6 +62,8 @@ class Checkpoint:
         self._token = token_hex(16).encode()
         self._connection: Any = None
         self._run = b""
+        # Whether nothing was there before, and nothing was sent yet.
+        self._unused = False
 
     def claim(
         self, identity: dict[str, str], *, resume: bool, take_over: bool, clear: bool
@@ -150,6 +151,7 @@ class Checkpoint:
             raise CheckpointError(
                 f"another loader has just begun checkpoint {self.name!r}; wait until it has ended"
             )
+        self._unused = fresh
 
     def _close_former(self, found: dict[str, str]) -> None:
         """Close the connections of the loader before; what they have sent and not run is lost."""
@@ -182,6 +184,7 @@ class Checkpoint:
         with self._server.explained():
             if not self._as_owner(("HSET", self._hash, "clients", " ".join(map(str, numbers)))):
                 raise self._taken_over()
+        self._unused = False
 
     def renew(self, row: int | None) -> None:
         """Renew the lease. Does nothing if the connection is lost: the load's own is, too.
@@ -238,15 +241,16 @@ class Checkpoint:
         )
 
     def close(self) -> None:
-        """Give up the lease if it is ours, and close the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        """Give up the lease if it is ours, and close the connection.
+
+        If nothing was sent, for example because of a mistake in the template, nothing is left.
+        """
+        if self._connection is not None:
+            left = [self._hash, self.marker] if self._unused else []
             with suppress(Exception):
-                connection.send_command("GET", self._lease)
-                if connection.read_response() == self._token:
-                    connection.send_command("DEL", self._lease)
-                    connection.read_response()
-            connection.disconnect()
+                self._as_owner(("DEL", self._lease, *left))
+            self._connection.disconnect()
+            self._connection = None
 
     # Reading what is there.
 
@@ -269,8 +273,7 @@ class Checkpoint:
                 f"loaded: look at the data, and delete the rest of it (DEL {self._hash.decode()} "
                 f"{self.marker.decode()})"
             )
-        totals = json.loads(found.get("totals", "{}"))
-        return Done(self._row(marker), found.get("ended", ""), totals)
+        return Done(self._row(marker), found.get("ended", ""))
 
     def _row(self, marker: bytes | None) -> int:
         try:
