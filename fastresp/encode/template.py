@@ -34,7 +34,9 @@ SUFFIX = re.compile(r"\.\w+\Z")
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
 # A placeholder; a name in double quotes may contain braces.
-PLACEHOLDER = re.compile(r'\{((?:(?<=[{.,*\- ])"[^"]*"(?=[.,! }])|[^{}])*+)\}')
+# A group in (?=...) that \1 repeats is not tried in other ways. "*+" says the same, but Python before
+# 3.11.5, such as that of Debian 12, then finds nothing (gh-106052).
+PLACEHOLDER = re.compile(r'\{(?=((?:(?<=[{.,*\- ])"[^"]*"(?=[.,! }])|[^{}])*))\1\}')
 # A name in a path and one in a list, in double quotes or not.
 IN_PATH = re.compile(r'"([^"]*)"(?=[.!]|$)|([^.!]*)')
 IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
