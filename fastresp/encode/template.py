@@ -34,8 +34,8 @@ SUFFIX = re.compile(r"\.\w+\Z")
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
 # A placeholder; a name in double quotes may contain braces.
-# A group in (?=...) that \1 repeats is not tried in other ways. "*+" says the same, but Python before
-# 3.11.5, such as that of Debian 12, then finds nothing (gh-106052).
+# A group in (?=...) that \1 repeats is not tried in other ways. "*+" would say the same, but before
+# Python 3.11.5 (Debian 12 has 3.11.2) it can find nothing (gh-106052).
 PLACEHOLDER = re.compile(r'\{(?=((?:(?<=[{.,*\- ])"[^"]*"(?=[.,! }])|[^{}])*))\1\}')
 # A name in a path and one in a list, in double quotes or not.
 IN_PATH = re.compile(r'"([^"]*)"(?=[.!]|$)|([^.!]*)')

@@ -30,7 +30,7 @@ __all__ = ["OTHER_DELIMITERS", "header_of", "open_delimited"]
 
 # Other common delimiters.
 OTHER_DELIMITERS = ";\t|"
-HEADER = re.compile(rb'[\r\n]*((?:[^"\r\n]++|"[^"]*+")*+)(?:\r\n|\n|\r(?!$))')
+HEADER = re.compile(rb'[\r\n]*(?=((?:[^"\r\n]+|"[^"]*")*))\1(?:\r\n|\n|\r(?!$))')
 WRONG_FIELDS = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 NOT_UTF8 = Message("convert it, for example with ", Hint("encoding", "latin-1"))
 
