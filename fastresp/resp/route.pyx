@@ -1,7 +1,6 @@
 # cython: language_level=3, cdivision=True
 """Distribute the commands of a source over lanes by key slot: those of a key stay in order."""
 
-from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -26,8 +25,10 @@ from .slots cimport (
     end_of,
     key_slot,
     next_argument,
+    same_head,
     slot_of_all,
     slot_of_first,
+    start_of,
 )
 from .verbs cimport next_word
 
@@ -160,7 +161,11 @@ cdef class Router:
                 break
             part = &self.parts[lane]
             if part.limit - part.p < end - start or part.at == part.room:
-                self.extend(lane, end - start)
+                try:
+                    self.extend(lane, end - start)
+                except BaseException:
+                    self.accept()           # the commands before this one are not lost
+                    raise
             part.p = put_copy(part.p, start, end - start)
             at = part.at
             part.ends[at], part.rows[at] = part.p - part.base, rows[i]
@@ -176,16 +181,19 @@ cdef class Router:
         """Make room for another command of this size in a lane."""
         cdef Part *part = &self.parts[lane]
         cdef Share share = self.shares[lane]
+        cdef Part larger = part[0]
         if part.p is not NULL:
             share.accept(part)
-        part.commands, part.size = 1, size
-        return share.reserve(part, True)
+        larger.commands, larger.size = 1, size
+        share.reserve(&larger, True)
+        part[0] = larger
+        return 0
 
     cdef void accept(self) noexcept:
         """Count what was written into the shares."""
         cdef Py_ssize_t lane
         for lane in range(len(self.shares)):
-            if self.parts[lane].commands:
+            if self.parts[lane].p is not NULL:
                 (<Share>self.shares[lane]).accept(&self.parts[lane])
 
     cdef Py_ssize_t assign(self, Chunk chunk, Py_ssize_t first) except -1:
@@ -193,7 +201,7 @@ cdef class Router:
         cdef Walk walk
         cdef Py_ssize_t i, extra = 0, count = len(chunk.ends)
         cdef const Reference *large = chunk.references
-        cdef const char *start = begin(chunk, first)
+        cdef const char *start = start_of(chunk, first)
         cdef const char *end
         cdef long long size
         cdef int lane
@@ -258,7 +266,7 @@ cdef class Router:
         cdef Py_ssize_t i, extra = 0, lane
         cdef const Reference *large = chunk.references
         cdef const Reference *own
-        cdef const char *start = begin(chunk, first)
+        cdef const char *start = start_of(chunk, first)
         cdef const char *end
         cdef long long *rows = chunk.rows.data.as_longlongs
         cdef Part *part
@@ -430,11 +438,6 @@ cdef class Router:
         return OPEN if self.strict else found
 
 
-cdef inline const char *begin(Chunk chunk, Py_ssize_t index) noexcept:
-    """Return where a command of a chunk without large arguments begins; or the first of any."""
-    return chunk.data + (chunk.ends.data.as_longlongs[index - 1] if index else 0)
-
-
 cdef inline bint is_one_each(Chunk chunk) noexcept:
     """Return whether each row up to the last makes one command, so that both have one index."""
     cdef long long *rows = chunk.rows.data.as_longlongs
@@ -443,18 +446,3 @@ cdef inline bint is_one_each(Chunk chunk) noexcept:
     for i in range(len(chunk.rows)):
         different |= rows[i] ^ (first + i)
     return different == 0
-
-
-cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noexcept nogil:
-    """Compare at least 8 bytes; memcmp() would be a call."""
-    cdef uint64_t a, b
-    cdef Py_ssize_t i = 0
-    while i + 8 < size:
-        memcpy(&a, p + i, 8)
-        memcpy(&b, head + i, 8)
-        if a != b:
-            return False
-        i += 8
-    memcpy(&a, p + size - 8, 8)
-    memcpy(&b, head + size - 8, 8)
-    return a == b

@@ -22,13 +22,13 @@ cdef class Share:
     cdef int reserve(self, Part *part, bint plain) except -1:
         """Make room for the commands counted in a part, and let it point there."""
         cdef Buffer out = self.out
-        part.p = make_room(out, part.size + BEHIND)
         while out.room < out.commands + part.commands:
             out.grow_marks()
         if not plain:
             self.widen()
             part.places = self.places.data.as_longlongs
             part.done = self.done.data.as_longlongs
+        part.p = make_room(out, part.size + BEHIND)
         part.limit, part.room = out.out.end - BEHIND, out.room
         part.ends, part.rows = out.ends.data.as_longlongs, out.rows.data.as_longlongs
         part.at, part.end, part.covered = out.commands, full_size(&out.out), self.rows

@@ -1,4 +1,5 @@
-from libc.stdint cimport uint16_t
+from libc.stdint cimport uint16_t, uint64_t
+from libc.string cimport memcpy
 
 from .buffer cimport Chunk
 from .grammar cimport known_length_end
@@ -83,6 +84,26 @@ cdef inline const char *end_of(
         extra[0] += large[0].size
         large[0] += 1
     return chunk.data + end - extra[0]
+
+
+cdef inline const char *start_of(Chunk chunk, Py_ssize_t index) noexcept:
+    """Return where a command begins in a chunk without large arguments, or the first in any."""
+    return chunk.data + (chunk.ends.data.as_longlongs[index - 1] if index else 0)
+
+
+cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noexcept nogil:
+    """Compare at least 8 bytes; memcmp() would be a call."""
+    cdef uint64_t a, b
+    cdef Py_ssize_t i = 0
+    while i + 8 < size:
+        memcpy(&a, p + i, 8)
+        memcpy(&b, head + i, 8)
+        if a != b:
+            return False
+        i += 8
+    memcpy(&a, p + size - 8, 8)
+    memcpy(&b, head + size - 8, 8)
+    return a == b
 
 
 cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil
