@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -353,7 +354,16 @@ class TestRefused:
 def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("k,v\n" + "".join(f"{key},{value}\n" for key, value in ROWS))
-    begin = ["fastresp", "load", str(path), "RPUSH list:{k} {v}", "--server", server.url]
+    begin = [
+        sys.executable,
+        "-m",
+        "fastresp",
+        "load",
+        str(path),
+        "RPUSH list:{k} {v}",
+        "--server",
+        server.url,
+    ]
     named = [*begin, "--checkpoint", NAME]
     with subprocess.Popen([*named, "--rate-limit", "20000"], stderr=subprocess.PIPE) as loader:
         while client.get(MARKER) in (None, b"0"):
