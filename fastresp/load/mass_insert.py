@@ -286,8 +286,25 @@ def _sending(
             break
         carrier.so_far.skipped = chunks.writer.skipped
         yield from resuming.renewing()
+        if resuming.levels:
+            yield from _levelling(chunks, carrier, show, resuming)
         if show is not None:
             show(carrier.report)
+
+
+def _levelling(
+    chunks: Chunks,
+    carrier: Transport,
+    show: Callable[[Report], object] | None,
+    resuming: Resuming,
+) -> Steps[None]:
+    """Wait until all that was made is answered, and write down the row."""
+    for chunk in chunks.made():
+        yield from carrier.writing(chunk)
+    yield from _following(chunks, carrier, show, end=True)
+    yield from carrier.finishing()
+    if not carrier.so_far.stopped:
+        yield from resuming.levelling()
 
 
 def _following(

@@ -21,19 +21,23 @@ from ..transports.base import Transport
 from ..transports.driver import Blocking, Steps
 from .checkpoint.identity import identity
 from .checkpoint.kinds import may_run_twice
+from .checkpoint.links import address_of
 from .checkpoint.marker import Checkpoint, Done
 from .command_names import command_names
 
 __all__ = ["Resuming"]
 
-# A transaction has about this many commands, or bytes: the server runs nothing else meanwhile.
-BATCH_COMMANDS = 500
-BATCH_BYTES = 1 << 16
+# A transaction has about this many commands, or bytes: the server runs nothing else meanwhile, for
+# about a millisecond.
+BATCH_COMMANDS = 2000
+BATCH_BYTES = 1 << 17
 # Room for the commands of a chunk and its transactions.
 BATCHED_BYTES = 2 * CHUNK_BYTES
 # How often the row is written down, and how often the lease is renewed.
 NOTED_S = 1.0
 RENEWED_S = 5.0
+# How often all is waited for, so that the row can be written down where there are several markers.
+LEVELLED_S = 10.0
 
 
 class Resuming:
@@ -53,7 +57,7 @@ class Resuming:
         self._carrier: Transport | None = None
         self._batched = False
         self._done = Done()
-        self._when = 0.0
+        self._renewed = self._noted = time.monotonic()
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -80,20 +84,26 @@ class Resuming:
         self._batched = not may_run_twice(chunks.template, options.nulls)
         found = identity(chunks.data, chunks.template, options)
         found["transactions"] = str(self._batched)
-        checkpoint = Checkpoint(server, options.checkpoint, options.timeout)
-        self._checkpoint = checkpoint
-        claim = partial(
-            checkpoint.claim,
+        self._checkpoint = Checkpoint(server, options.checkpoint, options.timeout)
+        self._done = yield Blocking(partial(self._claim, self._checkpoint, found))
+        self.ended = bool(self._done.ended)
+        chunks.start_row = self._done.rows
+        if self._batched:
+            markers = self._checkpoint.markers
+            chunks.ran = self._done.ran
+            chunks.batcher = Batcher(
+                markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES
+            )
+
+    def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> Done:
+        options = self._options
+        checkpoint.open(options.connections, batched=self._batched)
+        return checkpoint.claim(
             found,
             resume=options.resume,
             take_over=options.take_over,
             clear=options.checkpoint_clear,
         )
-        self._done = yield Blocking(claim)
-        self.ended = bool(self._done.ended)
-        chunks.start_row = self._done.rows
-        if self._batched:
-            chunks.batcher = Batcher(checkpoint.marker, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES)
 
     def _check(self) -> None:
         """Refuse what a checkpoint is not for."""
@@ -107,8 +117,6 @@ class Resuming:
             refused = "MULTI and EXEC; leave them out: each row runs as a whole anyway"
         elif options.mode == "serialize":
             refused = "serialised loads"
-        elif options.connections > 1:
-            refused = "several connections"
         elif options.retry not in (None, "never"):
             refused = "retry; resume the load instead"
         if refused:
@@ -135,24 +143,47 @@ class Resuming:
         """Write down the connections, before anything is sent.
 
         Raises:
-            CheckpointError: the server is a cluster, or another loader has taken over.
+            CheckpointError: another loader has taken over, or the cluster has changed.
         """
         if self._checkpoint is not None:
-            assert self._carrier is not None
-            answers = self._carrier.answers
-            if answers is not None and answers.cluster:
-                words = " is not for clusters yet: each node would need its own"
-                raise CheckpointError(Message(Hint("checkpoint"), words))
+            assert self._carrier is not None and self._carrier.lanes is not None
             numbers = getattr(self._carrier, "numbers", [])
-            yield Blocking(partial(self._checkpoint.register, numbers))
+            lanes = self._carrier.lanes.lanes
+            of_slots = self._checkpoint.of_slots
+            found = [
+                (address_of(lane.server) if of_slots else "", number)
+                for lane, number in zip(lanes, numbers, strict=True)
+            ]
+            yield Blocking(partial(self._checkpoint.register, found))
+
+    @property
+    def levels(self) -> bool:
+        """Whether it is time to wait until all is answered, and then to call ``levelling()``."""
+        if self._checkpoint is None or self._one_lane:
+            return False
+        return time.monotonic() - self._noted >= LEVELLED_S
+
+    @property
+    def _one_lane(self) -> bool:
+        """Whether commands are answered in the order of the source, and there is one marker."""
+        assert self._checkpoint is not None
+        return not self._checkpoint.markers.several and self._options.connections == 1
+
+    def levelling(self) -> Steps[None]:
+        """Write down that all rows so far have run, as all is answered."""
+        assert self._checkpoint is not None
+        self._noted = self._renewed = time.monotonic()
+        yield Blocking(partial(self._checkpoint.renew, self._chunks.writer.rows))
 
     def renewing(self) -> Steps[None]:
         """Renew the lease, and write down the row, from time to time."""
-        if self._checkpoint is None or time.monotonic() < self._when:
+        if self._checkpoint is None:
             return
-        self._when = time.monotonic() + (RENEWED_S if self._batched else NOTED_S)
-        row = None if self._batched else self._row
-        yield Blocking(partial(self._checkpoint.renew, row))
+        alone = not self._batched and self._one_lane
+        if time.monotonic() - self._renewed < (NOTED_S if alone else RENEWED_S):
+            return
+        self._renewed = time.monotonic()
+        yield Blocking(partial(self._checkpoint.renew, self._row if alone else None))
 
     @property
     def _row(self) -> int:
@@ -173,7 +204,8 @@ class Resuming:
         assert self._carrier is not None
         report = self._carrier.report
         if report.stopped or report.in_doubt or report.unsent:
-            yield Blocking(partial(self._checkpoint.renew, None if self._batched else self._row))
+            row = self._row if not self._batched and self._one_lane else None
+            yield Blocking(partial(self._checkpoint.renew, row))
             return
         rows = self._chunks.writer.rows
         if rows < self._done.rows:

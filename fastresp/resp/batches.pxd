@@ -4,14 +4,19 @@ from .buffer cimport Buffer, Chunk
 
 
 cdef class BatchedChunk(Chunk):
-    cdef readonly Chunk inner           # the commands without transactions
-    cdef readonly array execs           # 'q': for each transaction the reply of its EXEC
-    cdef readonly array firsts          # 'q': its first reply in ``inner``; one more at the end
+    cdef readonly Chunk inner
+    cdef readonly array execs
+    cdef readonly array waits
+    cdef readonly array firsts
 
 
 cdef class Batcher:
     cdef Buffer out
-    cdef bytes marker                   # SET and the key, up to the value
+    cdef list markers
+    cdef bytes prefix
     cdef Py_ssize_t most_commands
     cdef Py_ssize_t most_bytes
-    cdef int finish(self, Py_ssize_t row) except -1
+    cpdef BatchedChunk batch(
+        self, Chunk inner, list ends=*, list numbers=*, bint first=*
+    )
+    cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1

@@ -12,12 +12,25 @@ class BatchedChunk(Chunk):
     @property
     def execs(self) -> array[int]: ...
     @property
+    def waits(self) -> array[int]: ...
+    @property
     def firsts(self) -> array[int]: ...
     def elements(self, at: int) -> range: ...
 
 @disjoint_base
 class Batcher:
     def __new__(
-        cls, marker: bytes, most_commands: int, most_bytes: int, start_bytes: int
+        cls,
+        markers: list[bytes],
+        prefix: bytes,
+        most_commands: int,
+        most_bytes: int,
+        start_bytes: int,
     ) -> Self: ...
-    def batch(self, inner: Chunk) -> BatchedChunk: ...
+    def batch(
+        self,
+        inner: Chunk,
+        ends: list[int] | None = ...,
+        numbers: list[int] | None = ...,
+        first: bool = ...,
+    ) -> BatchedChunk: ...

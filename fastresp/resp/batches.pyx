@@ -7,13 +7,17 @@ persisted. So the marker always says exactly which rows have run.
 
 import bisect
 
-from .buffer cimport append, end_command, put_with_large, rollback
+from .buffer cimport append, append_bulk, end_command, put_with_large, rollback
 from .merge cimport MergedChunk
-from .out cimport Reference, digits, full_size, put_crlf, put_digits
+from .out cimport Reference, full_size, put_copy, put_digits
 from .slots cimport end_of
-from .values import pack
+
+cdef enum:
+    MOST_PREFIX = 32
+    VALUE_ROOM = 64
 
 cdef bytes OPENS = b"*1\r\n$5\r\nMULTI\r\n"
+cdef bytes SETS = b"*3\r\n$3\r\nSET\r\n"
 cdef bytes CLOSES = b"*1\r\n$4\r\nEXEC\r\n"
 
 
@@ -21,6 +25,14 @@ cdef class BatchedChunk(Chunk):
     """Commands in transactions. Each has the replies to MULTI, to its commands, and to EXEC.
 
     Only the reply to EXEC answers commands: all of its transaction.
+
+    Attributes:
+        inner: the commands without transactions.
+        execs: array of int64, for each transaction the reply to its EXEC.
+        waits: array of int64, those of them before which all others must have come: the one before
+            sets the same marker.
+        firsts: array of int64, for each transaction its first reply in ``inner``; one more at the
+            end.
     """
 
     @property
@@ -65,24 +77,34 @@ cdef class BatchedChunk(Chunk):
 
 
 cdef class Batcher:
-    """Puts the commands of consecutive chunks into transactions.
+    """Puts the commands of chunks into transactions.
 
     Args:
-        marker: the key to write the number of rows to that have run.
+        markers: the keys to write the number of rows to that have run: of all commands, or of those
+            of each lane or slot.
+        prefix: what is written before each number.
         most_commands: a transaction ends with the row that reaches this number of commands,
         most_bytes: or this size.
     """
 
     def __cinit__(
-        self, bytes marker, Py_ssize_t most_commands, Py_ssize_t most_bytes,
-        Py_ssize_t start_bytes,
+        self, list markers not None, bytes prefix not None, Py_ssize_t most_commands,
+        Py_ssize_t most_bytes, Py_ssize_t start_bytes,
     ):
+        if len(prefix) > MOST_PREFIX:
+            raise ValueError(f"a prefix of {len(prefix)} bytes is too long")
         self.out = Buffer(start_bytes)
-        self.marker = pack("SET", marker, b"")[:-len(b"$0\r\n\r\n")]
+        self.markers, self.prefix = markers, prefix
         self.most_commands, self.most_bytes = most_commands, most_bytes
 
-    def batch(self, Chunk inner not None):
-        """Return a chunk of the transactions with the commands of one, which it keeps."""
+    cpdef BatchedChunk batch(self, Chunk inner, list ends=None, list numbers=None, bint first=True):
+        """Return a chunk of the transactions with the commands of one, which it keeps.
+
+        Args:
+            ends: the end of each run of commands with one marker; None if there is one only.
+            numbers: the marker of each.
+            first: whether the commands of the first run may follow others with its marker.
+        """
         cdef Buffer out = self.out
         cdef BatchedChunk chunk = BatchedChunk()
         cdef const Reference *large = inner.references
@@ -92,11 +114,14 @@ cdef class Batcher:
         cdef const long long *rows = inner.rows.data.as_longlongs
         cdef const long long *lasts = NULL
         cdef Py_ssize_t i, last, extra = 0, begun = 0, begin = 0, count = len(inner.ends)
-        cdef Py_ssize_t commands = len(inner.rows)
-        cdef list execs = [], firsts = [0]
+        cdef Py_ssize_t commands = len(inner.rows), run = 0, run_end = commands
+        cdef list execs = [], waits = [], firsts = [0]
+        cdef bint follows = first
         rollback(out, 0)        # what a call that ran out of memory has left
         if isinstance(inner, MergedChunk):
             lasts = (<MergedChunk>inner).lasts.data.as_longlongs
+        if ends is not None:
+            run_end = ends[0]
         for i in range(count):
             if i == begun:
                 begin = full_size(&out.out)
@@ -108,31 +133,39 @@ cdef class Batcher:
             end_command(out, 0)
             start = end
             last = i if lasts is NULL else lasts[i] - 1
-            if last + 1 < commands:
+            if last + 1 < run_end:
                 if rows[last + 1] == rows[last]:
                     continue
                 if i + 1 - begun < self.most_commands:
                     if full_size(&out.out) - begin < self.most_bytes:
                         continue
-            self.finish(rows[last] + 1)
+            self.finish(0 if numbers is None else numbers[run], rows[last] + 1)
             execs.append(out.commands - 1)
+            if follows:
+                waits.append(out.commands - 1)
+            follows = True
             firsts.append(i + 1)
             begun = i + 1
+            if last + 1 == run_end and last + 1 < commands:
+                run += 1
+                run_end = ends[run]
+                follows = False
         out.take_as(chunk)
         chunk.inner, chunk.rows = inner, inner.rows
-        chunk.first_command = inner.first_command
+        chunk.first_command, chunk.lane = inner.first_command, inner.lane
         chunk.execs, chunk.firsts = array("q", execs), array("q", firsts)
+        chunk.waits = chunk.execs if len(waits) == len(execs) else array("q", waits)
         return chunk
 
-    cdef int finish(self, Py_ssize_t row) except -1:
-        """End a transaction, after which this many rows have run."""
-        cdef char[64] value
-        cdef char *p = value
-        cdef int size = digits(row)
-        p[0] = c'$'
-        p = put_crlf(put_digits(put_crlf(put_digits(p + 1, size)), row))
-        append(self.out, self.marker, len(self.marker))
-        append(self.out, value, p - value)
+    cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
+        """End a transaction, after which this many rows of a marker have run."""
+        cdef char[VALUE_ROOM] value
+        cdef char *end = put_copy(value, self.prefix, len(self.prefix))
+        cdef bytes key = self.markers[marker]
+        end = put_digits(end, row)
+        append(self.out, SETS, len(SETS))
+        append_bulk(self.out, key, len(key))
+        append_bulk(self.out, value, end - value)
         end_command(self.out, 0)
         append(self.out, CLOSES, len(CLOSES))
         return end_command(self.out, 0)

@@ -31,6 +31,8 @@ cdef class Router:
     cdef Py_ssize_t begun               # its index in the chunk
     cdef int of_transaction             # the slot of its first key; NO_KEY without one
     cdef bint plain                     # whether each row made one command so far
+    cdef readonly bint paused
+    cdef Py_ssize_t start_row
     cdef Py_ssize_t commands            # in chunks
     cdef Py_ssize_t rows                # covered by these
     cdef Py_ssize_t row                 # the last one read

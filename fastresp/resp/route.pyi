@@ -20,7 +20,10 @@ class Router:
         of_slots: Sequence[int] | None = ...,
         keyless: int = ...,
         rules: Rules | None = ...,
+        start_row: int = ...,
     ) -> Router: ...
+    @property
+    def paused(self) -> bool: ...
     @property
     def failed(self) -> bool: ...
     @property

@@ -60,11 +60,15 @@ cdef class Router:
         keyless: in a cluster, the lane of commands without a key, if they do not concern their
             connection only; -1 to refuse them.
         rules: where commands have their keys.
+        start_row: the first row that is read.
+
+    Attributes:
+        paused: whether the source may pause, as nothing was kept back of the last chunk.
     """
 
     def __cinit__(
         self, int lanes, Py_ssize_t most_bytes, Py_ssize_t full_bytes, merger=None, *,
-        of_slots=None, int keyless=-1, Rules rules=None,
+        of_slots=None, int keyless=-1, Rules rules=None, Py_ssize_t start_row=0,
     ):
         self.shares, self.mergers = [], []
         self.merger = merger
@@ -80,7 +84,8 @@ cdef class Router:
         self.rules = Rules() if rules is None else rules
         self.rules.start(&self.last)
         self.transaction = -1
-        self.row = -1
+        self.start_row = self.rows = start_row
+        self.row = start_row - 1
         self.plain = True
 
     @property
@@ -122,6 +127,7 @@ cdef class Router:
     def route(self, Chunk chunk not None):
         """Add the commands of a chunk; return the chunks of the lanes that have enough."""
         cdef Py_ssize_t first, count
+        self.paused = self.refused is not None or chunk.total() < self.full_bytes
         if self.refused is not None:
             return []
         first = self.copy_alike(chunk)
@@ -129,7 +135,8 @@ cdef class Router:
             count = self.assign(chunk, first)
             self.check_plain(chunk, first, count)
             self.copy(chunk, first, count)
-        return self.take_chunks(self.refused is not None or chunk.total() < self.full_bytes)
+        self.paused = self.paused or self.refused is not None
+        return self.take_chunks(self.paused)
 
     cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1:
         """Copy the first commands if they begin like the last; return how many.
@@ -148,7 +155,7 @@ cdef class Router:
         cdef Part *part
         if self.transaction >= 0 or not head_size or chunk.n_references:
             return 0
-        if not self.plain or not is_one_each(chunk):
+        if not self.plain or not is_one_each(chunk, self.start_row):
             return 0
         memset(self.parts, 0, len(self.shares) * sizeof(Part))
         while i < count:
@@ -254,7 +261,7 @@ cdef class Router:
     cdef int check_plain(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) noexcept:
         """Find out whether each row still makes one command, so that both have the same index."""
         cdef Py_ssize_t i
-        self.plain = self.plain and is_one_each(chunk)
+        self.plain = self.plain and is_one_each(chunk, self.start_row)
         for i in range(first, count if self.plain else first):
             if self.chosen[i] == ALL:
                 self.plain = False
@@ -438,11 +445,11 @@ cdef class Router:
         return OPEN if self.strict else found
 
 
-cdef inline bint is_one_each(Chunk chunk) noexcept:
-    """Return whether each row up to the last makes one command, so that both have one index."""
+cdef inline bint is_one_each(Chunk chunk, Py_ssize_t start_row) noexcept:
+    """Return whether each row from the first to the last makes one command."""
     cdef long long *rows = chunk.rows.data.as_longlongs
     cdef long long different = 0
-    cdef Py_ssize_t i, first = chunk.first_command
+    cdef Py_ssize_t i, first = start_row + chunk.first_command
     for i in range(len(chunk.rows)):
         different |= rows[i] ^ (first + i)
     return different == 0

@@ -293,6 +293,22 @@ cdef tuple all_keys(Walk *walk, LastRule *last):
     return tuple(found)
 
 
+def tags():
+    """Return for each slot the text of the smallest number in it, as the hash tag of a key."""
+    cdef list found = [None] * SLOTS
+    cdef Py_ssize_t number = 0, left = SLOTS
+    cdef bytes text
+    cdef int slot
+    while left:
+        text = b"%d" % number
+        slot = key_slot(text, len(text))
+        if found[slot] is None:
+            found[slot] = text
+            left -= 1
+        number += 1
+    return found
+
+
 def keys_of(Chunk chunk not None):
     """Return the keys of each command, as a tuple."""
     cdef list found = []

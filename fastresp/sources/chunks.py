@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from operator import call
@@ -14,6 +15,7 @@ from ..encode.template import Template
 from ..outcome.errors import TransportError
 from ..resp.batches import Batcher
 from ..resp.buffer import Chunk
+from ..resp.gather import Gatherer
 from ..resp.merge import Merger
 from ..resp.route import Router
 from ..resp.slots import Rules
@@ -56,6 +58,9 @@ class Chunks:
 
     Attributes:
         writer: the encoder, once the source is open.
+        start_row: of the source; those before it are left out.
+        batcher: puts the commands into transactions; None to send them as they are.
+        ran: for each marker of these how many rows have run, if there are several.
         in_order: whether replies are wanted in the order of the source, so that of a cluster no
             command may be kept back while later ones are sent to other nodes.
 
@@ -84,8 +89,10 @@ class Chunks:
         self._router: Router | None = None
         self._serializer: Serializer | None = None
         self._spreader: Spreader | None = None
-        self.start_row = 0  # of the source; those before it are left out
-        self.batcher: Batcher | None = None  # puts the commands into transactions
+        self._gatherer: Gatherer | None = None
+        self.start_row = 0
+        self.batcher: Batcher | None = None
+        self.ran = array("q")
         self._ready: deque[Chunk] = deque()
         self._given = False  # whether the first of them was returned
         self._more = True
@@ -125,15 +132,25 @@ class Chunks:
         """
         self._check_own()
         self._drop_given()
+        gatherer = self._gatherer
+        if gatherer is not None and self._ready and self._more and not gatherer.full:
+            self._make()  # the next are gathered while these are sent
         while self._more and not self._ready:
-            try:
-                self._more = self.writer.fill(self._source)
-            except Exception:
-                self._cut()
-                self._raise_refused()  # of a row before
-                raise
-            self._cut()
+            self._make()
+            router = self._router
+            if gatherer is not None and router is not None and (gatherer.full or router.paused):
+                self._flush(router)
         return self._give()
+
+    def _make(self) -> None:
+        """Encode rows until a chunk is due, and cut it."""
+        try:
+            self._more = self.writer.fill(self._source)
+        except Exception:
+            self._cut()
+            self._raise_refused()  # of a row before
+            raise
+        self._cut()
 
     def rest(self, made: int) -> list[Chunk]:
         """After an exception, return the chunks after ``made`` commands, up to the first gap.
@@ -194,7 +211,21 @@ class Chunks:
                 lanes = topology.lanes(topology.nodes, self.options.connections)
                 self._spreader = Spreader(lanes, self._serializer)
         elif topology is not None or self.options.connections > 1:
-            self._router = router(self.options, answers, in_order=self.in_order)
+            make = None
+            if self.options.mode == "merge":
+                make = partial(merger, self.options, answers)
+            if self.batcher is not None:
+                self._gatherer = Gatherer(
+                    self.batcher,
+                    self.ran,
+                    rules=None if topology is None or answers is None else Rules(answers.positions),
+                    merger=None if make is None else make(),
+                    start_row=self.start_row,
+                )
+                make = None
+            self._router = router(
+                self.options, answers, make, self.start_row, in_order=self.in_order
+            )
         elif self.options.mode == "merge":
             self._merger = merger(self.options, answers)
 
@@ -254,13 +285,22 @@ class Chunks:
 
     def _flush(self, router: Router) -> None:
         """Take what the lanes have."""
-        self._ready.extend(chain.from_iterable(map(call, (router.flush,))))
+        flushes: list[Callable[[], Iterable[Chunk]]] = [router.flush]
+        gatherer = self._gatherer
+        if gatherer is not None:
+            deque(map(gatherer.add, chain.from_iterable(map(call, flushes))), 0)
+            flushes = [gatherer.flush]
+        self._ready.extend(chain.from_iterable(map(call, flushes)))
 
     def _cut(self) -> None:
         # All in C: no signal handler can run between taking a chunk and storing it.
         chunks: Iterator[Chunk] = filter(None, map(call, (self.writer.take,)))
         if self._router is not None:
-            self._ready.extend(chain.from_iterable(map(self._router.route, chunks)))
+            routed = chain.from_iterable(map(self._router.route, chunks))
+            if self._gatherer is None:
+                self._ready.extend(routed)
+            else:
+                deque(map(self._gatherer.add, routed), 0)
             self._more = self._more and not self._router.failed
         elif self._serializer is not None:
             several = map(self._serializer.serialize, chain(chunks, (None,)))
@@ -272,7 +312,14 @@ class Chunks:
             self._ready.extend(chunks if self.batcher is None else map(self.batcher.batch, chunks))
 
 
-def router(options: Options, answers: Answers | None, *, in_order: bool = False) -> Router:
+def router(
+    options: Options,
+    answers: Answers | None,
+    make: Callable[[], Merger] | None,
+    start_row: int,
+    *,
+    in_order: bool = False,
+) -> Router:
     """Return what distributes commands over the connections, or those to each node of a cluster.
 
     If replies are wanted in order, there is one more lane, for commands without a key.
@@ -287,11 +334,10 @@ def router(options: Options, answers: Answers | None, *, in_order: bool = False)
         of_slots = topology.lanes(topology.nodes, count)
     if in_order:
         return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
-    make = None
-    if options.mode == "merge":
-        make = partial(merger, options, answers)
     size = max(ROUTED_BYTES // lanes, LEAST_ROUTED_BYTES)
-    return Router(lanes, size, CHUNK_BYTES // 2, make, of_slots=of_slots, rules=rules)
+    return Router(
+        lanes, size, CHUNK_BYTES // 2, make, of_slots=of_slots, rules=rules, start_row=start_row
+    )
 
 
 def merger(options: Options, answers: Answers | None) -> Merger:

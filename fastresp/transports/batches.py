@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
 
 from ..resp.batches import BatchedChunk
 from .causes import NotMarked, NotRun
@@ -14,7 +13,7 @@ __all__ = ["BatchedWindow"]
 
 
 class BatchedWindow(ResendingWindow):
-    """A window of transactions, each of which needs all those before it to have run.
+    """A window of transactions, each of which needs those before it with its marker to have run.
 
     So EXEC is sent when the one before was answered; the commands before it are queued meanwhile,
     and the server does not wait. A transaction that is refused ends the load.
@@ -33,21 +32,21 @@ class BatchedWindow(ResendingWindow):
         return super().refused + self._noted
 
     def gate(self) -> int | None:
-        waiting = list(self._execs_unanswered(2))
-        return waiting[1] if len(waiting) == 2 else None
-
-    def _execs_unanswered(self, most: int) -> Iterator[int]:
-        """Yield the replies to EXEC that have not come, at most some of them."""
+        unanswered = False  # whether a reply to an EXEC before has not come
         for held in self._held:
             chunk = held.chunk
             if not isinstance(chunk, BatchedChunk):
                 continue
-            first = bisect.bisect_left(chunk.execs, self._came - held.first_reply)
-            for index in chunk.execs[first : first + most]:
-                yield held.first_reply + index
-                most -= 1
-            if most <= 0:
-                return
+            first = 0
+            if not unanswered:
+                at = bisect.bisect_left(chunk.execs, self._came - held.first_reply)
+                if at == len(chunk.execs):
+                    continue
+                unanswered = True
+                first = bisect.bisect_right(chunk.waits, chunk.execs[at])
+            if first < len(chunk.waits):
+                return held.first_reply + chunk.waits[first]
+        return None
 
     def failing(self, index: int, nested: int) -> range:
         held, at = self.locate(index)

@@ -63,6 +63,7 @@ class Lanes:
         self._options = options
         self._resending = resending
         self.batched = False  # whether the commands are in transactions that set a marker
+        self.resumable = False  # whether a lost connection ends the load, which is then resumed
         self._make_lanes([server] * options.connections)
         self.pace = None if options.rate_limit is None else Pace(options.rate_limit)
         self._started = 0.0
@@ -77,7 +78,7 @@ class Lanes:
     def begin_at(self, row: int, *, batched: bool) -> None:
         """Begin with a later row of the source; call it before ``attach()``."""
         self.after = Position(row=row)
-        self.batched = batched
+        self.batched, self.resumable = batched, True
         self._make_lanes([self.server] * self._options.connections)
 
     def _make_lanes(self, servers: Sequence[Server]) -> None:
@@ -416,7 +417,7 @@ class Lanes:
         """Keep the commands of a lost lane for another connection; return whether that may be."""
         assert lane.stream is not None
         cause = lane.stream.lost
-        if self.retries is None or isinstance(cause, FINAL):
+        if self.retries is None or self.resumable or isinstance(cause, FINAL):
             return False
         if self.so_far.stopped and not lane.finished:
             return False

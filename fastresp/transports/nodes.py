@@ -120,6 +120,12 @@ class Nodes:
         for lane in silent:
             node = self._node_of(lane)
             if node is not None and node not in topology.nodes:
+                if self._lanes.resumable:
+                    raise TransportError(
+                        f"the node at {lane.server} does not answer, and another has its slots; "
+                        "resume the load",
+                        self._lanes.report,
+                    )
                 lane.lose("it does not answer, and another node has its slots")
 
     def _looking(self) -> Steps[Topology | None]:

@@ -48,7 +48,7 @@ class SocketTransport(Transport):
     ) -> None:
         super().__init__(server or options.server)
         self._nodes: Nodes | None = None
-        self.numbers: list[int] = []  # the CLIENT ID of each connection, for a checkpoint
+        self.numbers: list[int] = []  # the CLIENT ID of each lane's connection, for a checkpoint
         self.options = options
         self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
 
@@ -87,7 +87,8 @@ class SocketTransport(Transport):
         if topology is not None:
             servers = self.server.nodes_of(topology.nodes, options.connections)
         retry = options.retry or ("never" if topology is None else "idempotent")
-        if topology is not None or retry != "never":
+        # Of a lost or refused transaction only its marker says whether it has run.
+        if (topology is not None and not self.lanes.batched) or retry != "never":
             self.retries = Retries(
                 options.timeout,
                 REPEATS[retry],

@@ -301,7 +301,6 @@ class TestRefused:
             (iter(ROWS), PUSH, {}, "can be read only once"),
             ([("SET", "a", 1)], None, {}, "it needs a template"),
             (ROWS, "MULTI; RPUSH a {1}; EXEC", {}, "MULTI and EXEC; leave them out"),
-            (ROWS, PUSH, {"connections": 2}, "several connections"),
             (ROWS, PUSH, {"retry": "always"}, "resume the load instead"),
             (ROWS, "RPUSH a {1}", {"mode": "serialize"}, "serialised loads"),
             (ROWS, PUSH, {"checkpoint": "a b"}, "must be 1 to 200 letters"),

@@ -101,6 +101,8 @@ class TestTwoLoaders:
     ) -> None:
         """It does not write down its row, nor that all is loaded."""
         first, second = (Checkpoint(as_server(server.url, None), NAME, 10) for _ in range(2))
+        for each in (first, second):
+            each.open(1, batched=True)
         first.claim({"source": "a"}, resume=True, take_over=False, clear=False)
         first.renew(5)
         assert client.get(MARKER) == b"5"
@@ -121,6 +123,7 @@ class TestTwoLoaders:
         """What was loaded may be gone, so the load has not ended."""
         server = start_server("--appendonly", "yes")
         checkpoint = Checkpoint(as_server(server.url, None), NAME, 10)
+        checkpoint.open(1, batched=True)
         checkpoint.claim({"source": "a"}, resume=True, take_over=False, clear=False)
         server.process.kill()
         server.process.wait()

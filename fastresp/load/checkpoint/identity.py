@@ -34,7 +34,6 @@ def identity(data: Any, template: Template | None, options: Options) -> dict[str
         "template": "" if template is None else template.text,
         "mode": options.mode,
         "nulls": options.nulls,
-        "connections": str(options.connections),
     }
 
 

@@ -1,44 +1,61 @@
-"""The checkpoint of a load, in the server: the row that it has reached, and who is loading."""
+"""The checkpoint of a load, in the server: how far it has come, and who is loading."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
-from collections.abc import Sequence
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
 
 from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
-from ...server.answers import parse_info
 from ...server.settings import Server
+from .links import Link, Links, connection_error, response_error
+from .markers import Markers
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "Done"]
 
 # A loader that is alive renews its lease more often than this.
 LEASE_MS = 30_000
+# How long the connections of a dead loader may stay, if we may not close them.
+GONE_S = 10.0
+LOOK_S = 0.05
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 MOST_NAME = 200
 
 
 @dataclass
 class Done:
-    """What the loads under a name have done so far."""
+    """What the loads under a name have done so far.
 
-    rows: int = 0
+    Attributes:
+        ran: for each marker how many rows have run.
+        ended: when all had run, in seconds since 1970; empty if they have not.
+        total: how many rows there were then.
+    """
+
+    ran: array[int] = field(default_factory=lambda: array("q", [0]))
     ended: str = ""
+    total: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Up to which row all have run."""
+        return self.total if self.ended else min(self.ran)
 
 
 class Checkpoint:
     """The checkpoint of a load under a name.
 
-    ``fastresp:{NAME}:row`` is the marker: each transaction of the load sets it to the number of
-    rows that have run. ``fastresp:{NAME}`` is a hash: what is loaded, by whom, and the numbers of
-    its connections. ``fastresp:{NAME}:lease`` exists while a loader is alive.
+    ``fastresp:{NAME}`` is a hash: what is loaded, by whom, and the numbers of its connections.
+    ``fastresp:{NAME}:lease`` exists while a loader is alive. See Markers for the others.
 
     Args:
         server: where the load goes.
@@ -57,13 +74,46 @@ class Checkpoint:
         self._server = server
         self._timeout = timeout
         self._hash = f"fastresp:{{{name}}}".encode()
-        self.marker = self._hash + b":row"
         self._lease = self._hash + b":lease"
         self._token = token_hex(16).encode()
-        self._connection: Any = None
-        self._run = b""
+        self._links: Links | None = None
+        self.markers: Markers
+        # The servers' processes at the beginning.
+        self._runs: frozenset[str] = frozenset()
         # Whether nothing was there before, and nothing was sent yet.
         self._unused = False
+
+    @property
+    def _home(self) -> Link:
+        assert self._links is not None
+        return self._links.home
+
+    @property
+    def of_slots(self) -> bool:
+        """Whether each slot of a cluster has a marker."""
+        return self._links is not None and self._links.topology is not None
+
+    def open(self, connections: int, *, batched: bool) -> None:
+        """Connect to the server, or to all primaries of its cluster.
+
+        Args:
+            connections: of the load.
+            batched: whether its commands go in transactions.
+
+        Raises:
+            CheckpointError: a server can't keep a checkpoint.
+            TransportError: one can't be reached.
+        """
+        self._links = links = Links(self._server, self._timeout, self._hash)
+        self._runs = frozenset(link.run for link in links.all)
+        self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
+        for link in links.all:
+            if link.policy.startswith("allkeys"):
+                raise CheckpointError(
+                    f"the server at {link.server} may delete the checkpoint when its memory is "
+                    f"full (maxmemory-policy {link.policy}); set noeviction, or one of the "
+                    "volatile policies"
+                )
 
     def claim(
         self, identity: dict[str, str], *, resume: bool, take_over: bool, clear: bool
@@ -71,7 +121,7 @@ class Checkpoint:
         """Become the only loader of the name; return what was done before.
 
         The connections of the loader before are closed, so that nothing of what it has sent can run
-        after the marker was read.
+        after the markers were read.
 
         Args:
             identity: what is loaded; it must be what was loaded before.
@@ -80,31 +130,39 @@ class Checkpoint:
             clear: forget what was done before.
 
         Raises:
-            CheckpointError: another load has the name, or the server can't keep a checkpoint.
+            CheckpointError: another load has the name.
             TransportError: the server can't be reached.
         """
-        self._connection = self._server.connect(self._timeout)
-        with self._server.explained():
-            self._check_server()
-            self._call("WATCH", self._hash)
+        identity = identity | {"markers": self.markers.kind}
+        with self._home.explained():
+            self._home.call("WATCH", self._hash)
             found = self._state()
-            marker = self._call("GET", self.marker)
-            if not found and marker is None:
-                self._enter(identity, fresh=True)
-                return Done()
+            if not found and not self._has_marker():
+                self._enter(identity, {}, fresh=True)
+                return Done(self._nothing)
             if clear:
                 self._replace(identity, found, take_over=take_over, fresh=True)
-                return Done()
-            done = self._done(found, marker)
+                return Done(self._nothing)
+            done = self._done(found)
+            if not (done.ended or resume):
+                done.ran = self.markers.read()
             if not resume:
                 raise CheckpointError(self._exists(done))
             self._check_same(identity, found)
             if done.ended:
-                self._call("UNWATCH")
+                self._home.call("UNWATCH")
                 return done
             self._replace(identity, found, take_over=take_over, fresh=False)
-            done.rows = self._row(self._call("GET", self.marker))
+            done.ran = self.markers.read()
             return done
+
+    @property
+    def _nothing(self) -> array[int]:
+        return array("q", bytes(8 * len(self.markers.keys)))
+
+    def _has_marker(self) -> bool:
+        """Return whether the one marker is there; several are of a generation, if at all."""
+        return not self.markers.several and self._home.call("EXISTS", self.markers.keys[0]) == 1
 
     def _replace(
         self, identity: dict[str, str], found: dict[str, str], *, take_over: bool, fresh: bool
@@ -117,26 +175,15 @@ class Checkpoint:
         if not take_over:
             self._check_alone(found)
         self._close_former(found)
-        self._enter(identity, fresh=fresh)
+        self._enter(identity, found, fresh=fresh)
 
-    def _check_server(self) -> None:
-        """Refuse a server that may delete the marker."""
-        info = {}
-        with suppress(_response_error()):
-            info = parse_info(self._call("INFO"))
-        self._run = info.get("run_id", "").encode()
-        policy = info.get("maxmemory_policy", "")
-        if info.get("maxmemory", "0") != "0" and policy.startswith("allkeys"):
-            raise CheckpointError(
-                f"the server at {self._server} may delete the checkpoint when its memory is full "
-                f"(maxmemory-policy {policy}); set noeviction, or one of the volatile policies"
-            )
-
-    def _enter(self, identity: dict[str, str], *, fresh: bool) -> None:
+    def _enter(self, identity: Mapping[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
         """Write down who loads what, unless another loader did so since WATCH."""
-        fields = {
+        generation = token_hex(4) if fresh else found.get("generation", "")
+        self.markers.begin(generation)
+        fields: dict[str, Any] = {
             "owner": self._token, "loader": f"{socket.gethostname()}, process {os.getpid()}",
-            "run": self._run, "clients": "",
+            "clients": self._clients(()), "generation": generation,
         }  # fmt: skip
         if fresh:
             fields |= identity
@@ -146,48 +193,81 @@ class Checkpoint:
             ("SET", self._lease, self._token, "PX", LEASE_MS),
         ]
         if fresh:
-            commands = [("DEL", self._hash), *commands, ("SET", self.marker, 0)]
+            commands = [("DEL", self._hash), *commands]
+            if not self.markers.several:
+                commands.append(("SET", self.markers.keys[0], 0))
         if not self._transaction(*commands):
             raise CheckpointError(
                 f"another loader has just begun checkpoint {self.name!r}; wait until it has ended"
             )
         self._unused = fresh
 
-    def _close_former(self, found: dict[str, str]) -> None:
+    def _close_former(self, found: Mapping[str, str]) -> None:
         """Close the connections of the loader before; what they have sent and not run is lost."""
-        if self._is_of_another_server(found):
-            return
-        for number in found.get("clients", "").split():
-            try:
-                self._call("CLIENT", "KILL", "ID", number)
-            except _response_error() as error:
-                raise CheckpointError(
-                    f"can't close the connections of the loader before, which may still have "
-                    f"commands under way: {error} (allow it with ACL SETUSER ... +client|kill, or "
-                    f"end them: CLIENT KILL ID {number})"
-                ) from error
+        for link, numbers in self._former(found):
+            for number in numbers:
+                try:
+                    link.call("CLIENT", "KILL", "ID", number)
+                except response_error() as error:
+                    self._wait_for_end(link, number, error)
 
-    def _is_of_another_server(self, found: dict[str, str]) -> bool:
-        """Return whether the server was started since, or is another one, as far as is known."""
-        run = found.get("run", "").encode()
-        return bool(run and self._run) and run != self._run
+    def _wait_for_end(self, link: Link, number: int, error: Exception) -> None:
+        """Wait until a connection that we may not close has ended.
 
-    def register(self, numbers: Sequence[int]) -> None:
-        """Write down the connections of the load, before anything is sent.
-
-        Args:
-            numbers: the CLIENT ID of each.
+        That of a loader that has died does, after the server has run all that came over it.
 
         Raises:
-            CheckpointError: another loader has taken over.
+            CheckpointError: it does not, or we may not know whether it does.
         """
-        with self._server.explained():
-            if not self._as_owner(("HSET", self._hash, "clients", " ".join(map(str, numbers)))):
+        until = time.monotonic() + min(self._timeout or GONE_S, GONE_S)
+        while (lives := link.lives([number])) and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        if lives is not False:
+            raise CheckpointError(
+                "can't close the connections of the loader before, which may still have commands "
+                f"under way: {error} (allow it with ACL SETUSER ... +client|kill, end that "
+                f"loader, or end them: CLIENT KILL ID {number})"
+            ) from error
+
+    def _former(self, found: Mapping[str, str]) -> Iterator[tuple[Link, list[int]]]:
+        """Yield the connections of the loader before, by server, unless that was started since."""
+        assert self._links is not None
+        for address, run, numbers in json.loads(found.get("clients") or "[]"):
+            for link in self._links.at(address):
+                if not (run and link.run) or run == link.run:
+                    yield link, numbers
+
+    def register(self, connections: Sequence[tuple[str, int]]) -> None:
+        """Write down the connections of the load, and our own, before anything is sent.
+
+        Args:
+            connections: the address of a node, empty for the one server, and the CLIENT ID.
+
+        Raises:
+            CheckpointError: another loader has taken over, or the cluster has changed.
+        """
+        clients = self._clients(connections)
+        with self._home.explained():
+            if not self._as_owner(("HSET", self._hash, "clients", clients)):
                 raise self._taken_over()
         self._unused = False
 
+    def _clients(self, connections: Sequence[tuple[str, int]]) -> str:
+        """Return the connections of the load, and our own, as text."""
+        assert self._links is not None
+        numbers = {link.address: [link.number] for link in self._links.all}
+        for address, number in connections:
+            if address not in numbers:
+                raise CheckpointError(
+                    f"the node at {address} has just become a primary; resume the load"
+                )
+            numbers[address].append(number)
+        return json.dumps(
+            [(link.address, link.run, numbers[link.address]) for link in self._links.all]
+        )
+
     def renew(self, row: int | None) -> None:
-        """Renew the lease. Does nothing if the connection is lost: the load's own is, too.
+        """Renew the lease. Does nothing if the connection is lost.
 
         Args:
             row: also set the marker to it; None if the load does.
@@ -196,44 +276,71 @@ class Checkpoint:
             CheckpointError: another loader has taken over.
         """
         commands: list[tuple[Any, ...]] = [("SET", self._lease, self._token, "PX", LEASE_MS)]
-        if row is not None:
-            commands.append(("SET", self.marker, row))
-        with suppress(TransportError), self._server.explained():
+        if row is not None and not self.markers.several:
+            commands.append(("SET", self.markers.keys[0], row))
+        with suppress(TransportError), self._home.explained():
             if not self._as_owner(*commands):
                 raise self._taken_over()
+            if row is not None and self.markers.several and not self.markers.level(row):
+                self._look_again()
+                self.markers.level(row)
 
     def finish(self, report: Report, rows: int) -> None:
         """Write down that all was loaded, and the totals.
 
         Raises:
-            CheckpointError: another loader has taken over.
-            TransportError: the server can't be reached.
+            CheckpointError: another loader has taken over, or a server was started again.
+            TransportError: a server can't be reached.
         """
         totals = {
             "rows": rows, "commands": report.commands, "failed": report.failed,
         }  # fmt: skip
-        with self._server.explained():
+        if self.of_slots:
+            self._look_again()
+        with self._home.explained():
             try:
                 self._finish(totals, rows)
-            except _connection_error():
+            except connection_error():
                 # A server with a ``timeout`` closes it between two renewals of the lease.
-                if not self._run:
+                if not self._home.run or self.of_slots:
                     raise
+                assert self._links is not None
+                self._links.reconnect_home()
                 self._finish(totals, rows)
+
+    def _look_again(self) -> None:
+        """Connect to the cluster as it is now.
+
+        Raises:
+            CheckpointError: a node was started again, or replaced, and may lack rows.
+        """
+        assert self._links is not None
+        self._links.close()
+        self._links = links = Links(self._server, self._timeout, self._hash)
+        self.markers.links = links
+        others = [link for link in links.all if link.run not in self._runs]
+        if others:
+            raise self._restarted(others[0].server)
 
     def _finish(self, totals: dict[str, int], rows: int) -> None:
         # After a restart some of the rows may be gone.
-        if self._run and self._run_id() != self._run:
-            raise CheckpointError(
-                f"the server at {self._server} was started again before the end of the load was "
-                f"written down; resume checkpoint {self.name!r}"
-            )
-        seconds, _ = self._call("TIME")
-        words = ("ended", seconds, "totals", json.dumps(totals), "clients", "")
-        if not self._as_owner(
-            ("SET", self.marker, rows), ("HSET", self._hash, *words), ("DEL", self._lease)
-        ):
+        if self._home.run not in self._runs or self._home.restarted():
+            raise self._restarted(self._server)
+        seconds, _ = self._home.call("TIME")
+        commands: list[tuple[Any, ...]] = [
+            ("HSET", self._hash, "ended", seconds, "totals", json.dumps(totals), "clients", ""),
+            ("DEL", self._lease),
+        ]
+        if not self.markers.several:
+            commands.append(("SET", self.markers.keys[0], rows))
+        if not self._as_owner(*commands):
             raise self._taken_over()
+
+    def _restarted(self, server: Server) -> CheckpointError:
+        return CheckpointError(
+            f"the server at {server} was started again, or is another one, before the end of the "
+            f"load was written down; resume checkpoint {self.name!r}"
+        )
 
     def _taken_over(self) -> CheckpointError:
         return CheckpointError(
@@ -241,49 +348,40 @@ class Checkpoint:
         )
 
     def close(self) -> None:
-        """Give up the lease if it is ours, and close the connection.
+        """Give up the lease if it is ours, and close the connections.
 
         If nothing was sent, for example because of a mistake in the template, nothing is left.
         """
-        if self._connection is not None:
-            left = [self._hash, self.marker] if self._unused else []
+        if self._links is not None:
+            left = [self._hash] if self._unused else []
+            if self._unused and not self.markers.several:
+                left += self.markers.keys
             with suppress(Exception):
                 self._as_owner(("DEL", self._lease, *left))
-            self._connection.disconnect()
-            self._connection = None
+            self._links.close()
+            self._links = None
 
     # Reading what is there.
 
-    def _run_id(self) -> bytes:
-        """Return the ID of the server's process; empty if the user may not know it."""
-        with suppress(_response_error()):
-            return parse_info(self._call("INFO")).get("run_id", "").encode()
-        return b""
-
     def _state(self) -> dict[str, str]:
-        flat = [part.decode(errors="replace") for part in self._call("HGETALL", self._hash)]
+        flat = [part.decode(errors="replace") for part in self._home.call("HGETALL", self._hash)]
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
-    def _done(self, found: dict[str, str], marker: bytes | None) -> Done:
-        """Return what was done, by the hash and the marker."""
-        if not found or marker is None:
+    def _done(self, found: Mapping[str, str]) -> Done:
+        """Return what was done, by the hash; the markers are not read yet."""
+        if not found or not (self.markers.several or self._has_marker()):
             what = "marker" if found else "description"
+            marker = "" if self.markers.several else f" {self.markers.keys[0].decode()}"
             raise CheckpointError(
                 f"the {what} of checkpoint {self.name!r} is gone, so it is unknown which rows were "
-                f"loaded: look at the data, and delete the rest of it (DEL {self._hash.decode()} "
-                f"{self.marker.decode()})"
+                f"loaded: look at the data, and delete the rest of it (DEL {self._hash.decode()}"
+                f"{marker})"
             )
-        return Done(self._row(marker), found.get("ended", ""))
+        self.markers.begin(found.get("generation", ""))
+        totals = json.loads(found.get("totals") or "{}")
+        return Done(self._nothing, found.get("ended", ""), int(totals.get("rows", 0)))
 
-    def _row(self, marker: bytes | None) -> int:
-        try:
-            return int(marker or b"")
-        except ValueError:
-            raise CheckpointError(
-                f"the marker of checkpoint {self.name!r} is not a number: {self.marker.decode()}"
-            ) from None
-
-    def _check_same(self, identity: dict[str, str], found: dict[str, str]) -> None:
+    def _check_same(self, identity: Mapping[str, str], found: Mapping[str, str]) -> None:
         """Refuse to go on with another source, template or options."""
         for name, value in identity.items():
             if found.get(name) != value:
@@ -292,9 +390,9 @@ class Checkpoint:
                     f"is {value!r} (use another name for another load)"
                 )
 
-    def _check_alone(self, found: dict[str, str]) -> None:
+    def _check_alone(self, found: Mapping[str, str]) -> None:
         """Refuse to begin while another loader is at work."""
-        if not self._is_of_another_server(found) and self._is_alive(found):
+        if self._is_alive(found):
             raise CheckpointError(
                 Message(
                     f"another loader is at work on checkpoint {self.name!r} "
@@ -303,13 +401,12 @@ class Checkpoint:
                 )
             )
 
-    def _is_alive(self, found: dict[str, str]) -> bool:
+    def _is_alive(self, found: Mapping[str, str]) -> bool:
         """Return whether the loader before has connections, or else a lease."""
-        numbers = found.get("clients", "").split()
-        if numbers:
-            with suppress(_response_error()):
-                return bool(self._call("CLIENT", "LIST", "ID", *numbers))
-        return bool(self._call("EXISTS", self._lease))
+        known = [link.lives(numbers) for link, numbers in self._former(found)]
+        if None not in known:
+            return any(known)
+        return bool(self._home.call("EXISTS", self._lease))
 
     def _exists(self, done: Done) -> Message:
         where = f"is at row {done.rows:,}" if not done.ended else f"has ended, {done.rows:,} rows"
@@ -321,45 +418,17 @@ class Checkpoint:
             " begins anew",
         )
 
+    # As the owner.
+
     def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
         """Run commands together, unless another loader has taken over; return whether they ran."""
-        _, owner = self._together(("WATCH", self._hash), ("HGET", self._hash, "owner"))
+        home = self._home
+        _, owner = home.together(("WATCH", self._hash), ("HGET", self._hash, "owner"))
         if owner == self._token:
             return self._transaction(*commands)
-        self._call("UNWATCH")
+        home.call("UNWATCH")
         return False
 
     def _transaction(self, *commands: tuple[Any, ...]) -> bool:
         """Run commands together, unless what is watched has changed; return whether they ran."""
-        return self._together(("MULTI",), *commands, ("EXEC",))[-1] is not None
-
-    def _together(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """Send commands at once, and return their replies; raise the first error among them."""
-        connection = self._connection
-        connection.send_packed_command(connection.pack_commands(commands))
-        replies: list[Any] = []
-        for _ in commands:
-            try:
-                replies.append(connection.read_response())
-            except _response_error() as error:
-                replies.append(error)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
-
-    def _call(self, *words: Any) -> Any:
-        self._connection.send_command(*words)
-        return self._connection.read_response()
-
-
-def _response_error() -> type[Exception]:
-    import redis
-
-    return redis.ResponseError
-
-
-def _connection_error() -> type[Exception]:
-    import redis
-
-    return redis.ConnectionError
+        return self._home.together(("MULTI",), *commands, ("EXEC",))[-1] is not None

@@ -1,0 +1,216 @@
+"""A checkpoint's own connections: to the server of a load, or to all primaries of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ...outcome.errors import TransportError
+from ...resp.slots import Rules
+from ...resp.values import pack
+from ...server.answers import parse_info
+from ...server.settings import Server
+
+__all__ = ["Link", "Links", "connection_error", "response_error"]
+
+# The longest wait for a reply, and for a node that is no primary any more.
+MOST_S = 5.0
+FORMER_S = 1.0
+# How many commands to send before their replies are read.
+PORTION = 2000
+
+
+class Link:
+    """A connection of a checkpoint.
+
+    Args:
+        server: where to.
+        connection: a redis-py connection.
+        address: of the node of a cluster; empty for the one server.
+
+    Attributes:
+        number: its CLIENT ID.
+        run: of the server's process; empty if the user may not know it.
+        policy: what the server does when its memory is full; empty if it has no limit.
+    """
+
+    def __init__(self, server: Server, connection: Any, address: str) -> None:
+        self.server = server
+        self.address = address
+        self._connection = connection
+        self.number = int(self.call("CLIENT", "ID"))
+        info = self._info()
+        self.run = info.get("run_id", "")
+        self.policy = info.get("maxmemory_policy", "") if info.get("maxmemory", "0") != "0" else ""
+
+    def _info(self) -> dict[str, str]:
+        with suppress(response_error()):
+            return parse_info(self.call("INFO"))
+        return {}
+
+    def restarted(self) -> bool:
+        """Return whether the server's process is another one than at first, as far as is known."""
+        return bool(self.run) and self._info().get("run_id") != self.run
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn errors of redis-py into a TransportError that says what to do."""
+        with self.server.explained():
+            yield
+
+    def call(self, *words: Any) -> Any:
+        """Run a command."""
+        self._connection.send_command(*words)
+        return self._connection.read_response()
+
+    def together(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """Send commands at once, and return their replies; raise the first error among them."""
+        replies = self.replies(commands)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    def replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send commands, and return their replies, errors too."""
+        connection, found = self._connection, list[Any]()
+        for first in range(0, len(commands), PORTION):
+            portion = commands[first : first + PORTION]
+            connection.send_packed_command([b"".join(pack(*words) for words in portion)])
+            for _ in portion:
+                try:
+                    found.append(connection.read_response())
+                except response_error() as error:
+                    found.append(error)
+        return found
+
+    def lives(self, numbers: Iterable[int]) -> bool | None:
+        """Return whether any of these connections exists; None if the user may not know."""
+        for number in numbers:
+            exists: bool | None
+            try:
+                exists = bool(self.call("CLIENT", "LIST", "ID", number))
+            except response_error():
+                exists = self._is_there(number)
+            if exists or exists is None:
+                return exists
+        return False
+
+    def _is_there(self, number: int) -> bool | None:
+        """Return what ``lives()`` does, for a user without the right to CLIENT LIST.
+
+        A connection that is not there can't be named by CLIENT TRACKING.
+        """
+        try:
+            self.call("CLIENT", "TRACKING", "ON", "REDIRECT", number)
+        except response_error() as error:
+            return False if "does not exist" in str(error) else None
+        self.call("CLIENT", "TRACKING", "OFF")
+        return True
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.disconnect()
+
+
+class Links:
+    """The connections of a checkpoint.
+
+    Args:
+        server: of the load.
+        timeout: seconds to connect, and for each read; at most 5 are waited.
+        key: whose node is ``home``.
+
+    Attributes:
+        home: the connection to the server that has the checkpoint's description.
+        topology: of a cluster; None for one server.
+
+    Raises:
+        TransportError: a server can't be reached or used.
+    """
+
+    def __init__(self, server: Server, timeout: float | None, key: bytes) -> None:
+        self.server = server
+        self._timeout = min(timeout or MOST_S, MOST_S)
+        opened, self.topology = server.open_primaries(self._timeout)
+        self.all: list[Link] = []
+        try:
+            for node, connection in opened:
+                with node.explained():
+                    self.all.append(Link(node, connection, self._address(node)))
+        except BaseException:
+            for _, connection in opened:
+                connection.disconnect()
+            raise
+        self.home = self.all[0] if self.topology is None else self.link_of(slot_of(key))
+
+    def _address(self, server: Server) -> str:
+        return "" if self.topology is None else address_of(server)
+
+    def link_of(self, slot: int) -> Link:
+        """Return the connection to the node that has a slot.
+
+        Raises:
+            TransportError: no node serves it.
+        """
+        assert self.topology is not None
+        self.topology.node_of(slot, str(self.server))
+        return self.all[self.topology.slots[slot]]
+
+    def reconnect_home(self) -> None:
+        """Replace the connection to the server that has the description, which was lost."""
+        at = self.all.index(self.home)
+        self.home.close()
+        server = self.home.server
+        self.all[at] = self.home = Link(server, server.connect(self._timeout), self.home.address)
+
+    def at(self, address: str) -> Iterator[Link]:
+        """Yield the connection to an address, if there is a server.
+
+        One that is no primary now gets a new connection.
+        """
+        found = [link for link in self.all if link.address == address]
+        if found:
+            yield found[0]
+            return
+        host, _, port = address.rpartition(":")
+        if self.topology is None or not port.isdigit():
+            return
+        [server] = self.server.nodes_of([(host, int(port))], 1)
+        with suppress(TransportError):
+            connection = server.connect(min(self._timeout, FORMER_S))
+            try:
+                with server.explained():
+                    yield Link(server, connection, address)
+            finally:
+                connection.disconnect()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in self.all:
+            link.close()
+
+
+def address_of(server: Server) -> str:
+    """Return the host and port of a node."""
+    return f"{server.settings.get('host')}:{server.settings.get('port')}"
+
+
+def slot_of(key: bytes) -> int:
+    """Return the slot of a key."""
+    return Rules().slot(pack("GET", key))
+
+
+def response_error() -> type[Exception]:
+    """Return redis-py's class, which is imported when it is needed."""
+    import redis
+
+    return redis.ResponseError
+
+
+def connection_error() -> type[Exception]:
+    """Return redis-py's class, which is imported when it is needed."""
+    import redis
+
+    return redis.ConnectionError

@@ -1,0 +1,109 @@
+"""The markers of a checkpoint: keys that say how many rows have run, of all, or of each part."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ...outcome.errors import CheckpointError, TransportError
+from ...resp.slots import tags
+from .links import Link, Links
+
+__all__ = ["Markers"]
+
+
+class Markers:
+    """The markers of a checkpoint.
+
+    One is enough for commands of one connection, since they run in order. Each connection has one
+    if there are several, and each slot of a cluster, where it lies beside its data: so it is moved,
+    persisted, copied and lost together with them.
+
+    Args:
+        name: of the checkpoint.
+        hash_key: the key of its description.
+        links: to all servers.
+        connections: of the load.
+        batched: whether transactions set the markers, which are then those of their commands.
+    """
+
+    def __init__(
+        self, name: str, hash_key: bytes, links: Links, connections: int, *, batched: bool
+    ) -> None:
+        self.kind = "one"
+        self.keys = [hash_key + b":row"]
+        if links.topology is not None:
+            self.kind = "of slots"
+            self.keys = [b"fastresp:{%s}:%s:row" % (tag, name.encode()) for tag in tags()]
+        elif batched and connections > 1:
+            self.kind = f"of {connections} connections"
+            self.keys = [b"%s:row:%d" % (hash_key, number) for number in range(connections)]
+        # Written before each number, so that markers of a load that was forgotten are not counted.
+        self.prefix = b""
+        self.links = links
+        self._name = name
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several; each is then made when it is first set."""
+        return len(self.keys) > 1
+
+    def begin(self, generation: str) -> None:
+        """Count only the markers of this generation."""
+        self.prefix = f"{generation}:".encode() if self.several else b""
+
+    def read(self) -> array[int]:
+        """Return for each marker how many rows have run.
+
+        Raises:
+            CheckpointError: one is no such number.
+            TransportError: a server does not answer.
+        """
+        rows = array("q", bytes(8 * len(self.keys)))
+        for link, numbers in self._by_link():
+            with link.explained():
+                values = link.together(*[("GET", self.keys[number]) for number in numbers])
+            for number, value in zip(numbers, values, strict=True):
+                rows[number] = self._row(number, value)
+        return rows
+
+    def _row(self, number: int, value: bytes | None) -> int:
+        if self.several and (value is None or not value.startswith(self.prefix)):
+            return 0  # nothing of the load has run there
+        try:
+            return int((value or b"")[len(self.prefix) :])
+        except ValueError:
+            raise CheckpointError(
+                f"the marker of checkpoint {self._name!r} is not a number: "
+                f"{self.keys[number].decode()}"
+            ) from None
+
+    def level(self, row: int) -> bool:
+        """Set all markers to a row up to which all have run; return whether all could be set.
+
+        One that could not be set only makes a resumed load begin earlier.
+        """
+        value = self.prefix + str(row).encode()
+        failed = 0
+        for link, numbers in self._by_link():
+            failed += 1
+            with suppress(TransportError), link.explained():
+                found = link.replies([("SET", self.keys[number], value) for number in numbers])
+                failed -= not any(isinstance(reply, Exception) for reply in found)
+        return not failed
+
+    def _by_link(self) -> Sequence[tuple[Link, list[int]]]:
+        """Return the markers at each server."""
+        topology = self.links.topology
+        if topology is None:
+            return [(self.links.home, [*range(len(self.keys))])]
+        found: list[list[int]] = [[] for _ in topology.nodes]
+        for slot, node in enumerate(topology.slots):
+            if node < 0:
+                raise TransportError(
+                    f"can't read checkpoint {self._name!r}: no node serves slot {slot:,} (check "
+                    "the cluster with redis-cli --cluster check)"
+                )
+            found[node].append(slot)
+        return list(zip(self.links.all, found, strict=True))

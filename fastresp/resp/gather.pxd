@@ -1,0 +1,36 @@
+from cpython.array cimport array
+
+from .batches cimport Batcher
+from .buffer cimport Buffer, Chunk
+from .out cimport Reference
+from .slots cimport LastRule, Rules
+
+
+# A command of a chunk.
+cdef struct Place:
+    const char *start
+    const char *end
+    const Reference *large              # its first large argument,
+    const Reference *stop               # and the one after the last
+    Py_ssize_t chunk                    # number of its chunk
+    Py_ssize_t index                    # in it
+    int marker                          # -1: it has run before
+
+
+cdef class Gatherer:
+    cdef Batcher batcher
+    cdef object merger
+    cdef array rows
+    cdef bint by_slot
+    cdef Rules rules
+    cdef LastRule last
+    cdef Buffer out
+    cdef list held
+    cdef Py_ssize_t size                # bytes held
+    cdef Py_ssize_t count               # commands held
+    cdef bint broken                    # commands may be lost, so none may follow them
+    cdef Py_ssize_t commands            # in chunks returned
+    cdef Py_ssize_t covered             # rows covered by these
+    cdef list order(self, list chunks)
+    cdef Py_ssize_t find(self, list chunks, Place *places) except -1
+    cdef Chunk copy(self, list chunks, const Place *ordered, Py_ssize_t begin, Py_ssize_t end)
