@@ -57,6 +57,9 @@ def failure(
         )
     elif "max number of clients" in words:
         hint = "close connections, or raise the server's maxclients"
+    elif isinstance(error, redis.exceptions.AskError):  # or MovedError
+        words = f"slot {error.slot_id} is, or is being moved, at {error.host}:{error.port}"
+        hint = "try again when no slots are moved"
     elif isinstance(error, redis.ResponseError):
         pass  # the server's own words are enough
     elif "connection_pool" in settings:

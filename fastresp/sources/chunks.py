@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +43,8 @@ MOST_MERGED = 1 << 40
 # number of lanes, and at least the second.
 ROUTED_BYTES = CHUNK_BYTES
 LEAST_ROUTED_BYTES = 1 << 16
+# Commands are gathered for at most this time.
+GATHERED_S = 1.0
 # With a rate limit, a merged command is sent at once: the limit for this many seconds.
 LIMITED_S = 0.01
 # Commands over any keys; not all servers accept MSETEX, and users may lack the right.
@@ -90,6 +93,7 @@ class Chunks:
         self._serializer: Serializer | None = None
         self._spreader: Spreader | None = None
         self._gatherer: Gatherer | None = None
+        self._flushed = time.monotonic()
         self.start_row = 0
         self.batcher: Batcher | None = None
         self.ran = array("q")
@@ -138,9 +142,14 @@ class Chunks:
         while self._more and not self._ready:
             self._make()
             router = self._router
-            if gatherer is not None and router is not None and (gatherer.full or router.paused):
+            if gatherer is not None and router is not None and self._gathered(gatherer, router):
                 self._flush(router)
         return self._give()
+
+    def _gathered(self, gatherer: Gatherer, router: Router) -> bool:
+        """Return whether what was gathered is to be sent: it is enough, or the source is slow."""
+        late = time.monotonic() - self._flushed > GATHERED_S
+        return gatherer.full or late or (router.paused and not self.is_columns)
 
     def _make(self) -> None:
         """Encode rows until a chunk is due, and cut it."""
@@ -285,6 +294,7 @@ class Chunks:
 
     def _flush(self, router: Router) -> None:
         """Take what the lanes have."""
+        self._flushed = time.monotonic()
         flushes: list[Callable[[], Iterable[Chunk]]] = [router.flush]
         gatherer = self._gatherer
         if gatherer is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import bisect
 
+from ..outcome.report import counted
 from ..resp.batches import BatchedChunk
 from .causes import NotMarked, NotRun
 from .resend import ResendingWindow
+from .retries import REFUSED
 from .window import Sending
 
 __all__ = ["BatchedWindow"]
@@ -69,18 +71,19 @@ class BatchedWindow(ResendingWindow):
         if not isinstance(chunk, BatchedChunk):
             return False
         number = bisect.bisect_left(chunk.execs, at)
-        first, last = self._rows(held, chunk, number)
+        rows, last = self._rows(held, chunk, number)
         text = words.decode(errors="replace")
+        advice = "wait until no slots are moved" if REFUSED.match(words) else "see to that"
         if nested > len(chunk.elements(at)):
             cause: Exception = NotMarked(
-                f"rows {first:,} to {last:,} ran, but the checkpoint could not be written: {text} "
+                f"{rows} ran, but the checkpoint could not be written: {text} "
                 f"(a resume would run them again, unless you set its marker to {last + 1})"
             )
             end = held.first_reply + at + 1
         elif not nested:
             cause = NotRun(
-                f"the server refused rows {first:,} to {last:,}, and ran none of them: {text} "
-                "(see to that, then resume the load)"
+                f"the server refused {rows}, and ran none of them: {text} ({advice}, then resume "
+                "the load)"
             )
             end = held.first_reply + (chunk.execs[number - 1] + 1 if number else 0)
         else:
@@ -91,10 +94,14 @@ class BatchedWindow(ResendingWindow):
         return True
 
     @staticmethod
-    def _rows(held: Sending, chunk: BatchedChunk, number: int) -> tuple[int, int]:
-        """Return the first and the last row of a transaction."""
+    def _rows(held: Sending, chunk: BatchedChunk, number: int) -> tuple[str, int]:
+        """Return the rows of a transaction, for messages, and the last of them."""
         parts = chunk.parts(chunk.execs[number])
-        return held.row(parts[0]), held.row(parts[-1])
+        first, last = held.row(parts[0]), held.row(parts[-1])
+        text = f"rows {first:,} to {last:,}"
+        if chunk.lane >= 0:  # there are others between them
+            text = f"{counted(len(parts), 'command')} of {text}"
+        return text, last
 
     def acknowledge(self, replies: int) -> None:
         if self.refused_at is not None:

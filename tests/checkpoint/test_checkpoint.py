@@ -44,6 +44,43 @@ def check_lists(client: redis.Redis, count: int = len(ROWS), keys: int = 10) -> 
 
 
 @pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize("connections", [2, 5])
+def test_several_connections(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, connections: int, mode: str
+) -> None:
+    """Each has a marker, as one may be ahead of the others."""
+    options: dict[str, Any] = {
+        "server": server.url, "checkpoint": NAME, "source_id": "numbers", "mode": mode,
+        "connections": connections, "resume": True,
+    }  # fmt: skip
+    rows, replies = [(number % 1_000, number) for number in range(20_000)], 0
+    for at in (1, 4_999, 12_345):
+        with pytest.raises(OSError, match="the source has failed") as caught:
+            insert_singly(failing(rows, at), PUSH, **options)
+        replies += caught.value.report.replies  # type: ignore[attr-defined]
+        assert replies == at
+    with pytest.raises(fastresp.CheckpointError, match=f"'of {connections} connections', and"):
+        insert_singly(iter(rows), PUSH, **(options | {"connections": 3}))
+    report = insert_singly(iter(rows), PUSH, **options)
+    assert (report.rows, report.replies) == (20_000 - 12_345, 20_000 - 12_345)
+    check_lists(client, keys=1_000)
+
+
+def test_several_connections_may_run_twice(server: LocalServer, client: redis.Redis) -> None:
+    """One marker is enough, and the number of connections may change."""
+    options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "numbers"}
+    for connections, at in ((3, 4_000), (1, 9_000), (7, 12_345)):
+        with pytest.raises(OSError, match="the source has failed"):
+            fastresp.mass_insert(
+                failing(ROWS, at), "SADD set:{0} {1}", connections=connections, resume=True,
+                **options,
+            )  # fmt: skip
+    fastresp.mass_insert(iter(ROWS), "SADD set:{0} {1}", connections=2, resume=True, **options)
+    assert marker(client) == len(ROWS)
+    assert sum(client.scard(f"set:{key}") for key in range(10)) == len(ROWS)
+
+
+@pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("at", [1, 4_999, 12_345])
 def test_goes_on_after_the_source_has_failed(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, at: int, mode: str

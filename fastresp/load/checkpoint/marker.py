@@ -133,7 +133,7 @@ class Checkpoint:
             CheckpointError: another load has the name.
             TransportError: the server can't be reached.
         """
-        identity = identity | {"markers": self.markers.kind}
+        identity = identity | {"kind of markers": self.markers.kind}
         with self._home.explained():
             self._home.call("WATCH", self._hash)
             found = self._state()
@@ -198,7 +198,8 @@ class Checkpoint:
                 commands.append(("SET", self.markers.keys[0], 0))
         if not self._transaction(*commands):
             raise CheckpointError(
-                f"another loader has just begun checkpoint {self.name!r}; wait until it has ended"
+                f"another loader has just begun or ended checkpoint {self.name!r}; look whether "
+                "it is still at work, and resume"
             )
         self._unused = fresh
 

@@ -1,0 +1,274 @@
+"""Checkpoints of loads into a cluster: each slot has a marker, beside its data."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+from cluster_events import Events
+from loads import Insert
+from local_cluster import LocalCluster
+from resumed_loads import NAME
+from server_programs import WHEEL_SERVERS, located, need
+
+import fastresp
+from fastresp.load import resuming
+from fastresp.resp.slots import SLOTS, tags
+
+PUSH = "RPUSH list:{0} {1}"
+COUNT = 60_000
+ROWS = [(number % 3_000, number) for number in range(COUNT)]
+LOADER = """
+import sys
+import fastresp
+url, template, keys, count, rate = sys.argv[1:]
+rows = [(i % int(keys), i) for i in range(int(count))]
+print(fastresp.mass_insert(rows, template, server=url, checkpoint="jobs", resume=True,
+                           rate_limit=float(rate) or None, timeout=10))
+"""
+
+
+def failing(rows: list[Any], at: int, pause: int = 0) -> Iterator[Any]:
+    """Yield rows until the source fails; what comes before a pause is sent after it."""
+    yield from rows[:pause]
+    if pause:
+        time.sleep(0.3)
+    yield from rows[pause:at]
+    raise OSError("the source has failed")
+
+
+def stored(client: Any, key: str) -> Any:
+    kind = client.type(key)
+    if kind == b"list":
+        return [int(item) for item in client.lrange(key, 0, -1)]
+    if kind == b"stream":
+        return [int(fields[b"n"]) for _, fields in client.xrange(key)]
+    if kind == b"hash":
+        return sorted(int(field) for field in client.hkeys(key))
+    return int(client.get(key) or 0)
+
+
+def check(client: Any, template: str = PUSH, keys: int = 3_000, count: int = COUNT) -> None:
+    """All rows ran once, those of a key in order."""
+    for key in range(keys):
+        numbers = [*range(key, count, keys)]
+        found = stored(client, template.split()[1].replace("{0}", str(key)))
+        assert found in (numbers, sum(numbers)), key
+
+
+def markers(client: Any, nodes: LocalCluster) -> dict[bytes, bytes]:
+    """Return all markers that were set."""
+    keys = [key for each in nodes.clients[:3] for key in each.scan_iter(f"fastresp:*:{NAME}:row")]
+    return {key: client.get(key) for key in keys}
+
+
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize("connections", [1, 2])
+def test_goes_on_after_the_source_has_failed(
+    insert_singly: Insert,
+    cluster: LocalCluster,
+    cluster_client: redis.RedisCluster,
+    mode: str,
+    connections: int,
+) -> None:
+    options: dict[str, Any] = {
+        "server": cluster.url, "checkpoint": NAME, "source_id": "numbers", "mode": mode,
+        "connections": connections, "resume": True,
+    }  # fmt: skip
+    replies = 0
+    for at in (1, 4_999, 12_345, 12_345, 45_000):
+        with pytest.raises(OSError, match="the source has failed") as caught:
+            insert_singly(failing(ROWS, at), PUSH, **options)
+        replies += caught.value.report.replies  # type: ignore[attr-defined]
+        assert replies == at
+    report = insert_singly(iter(ROWS), PUSH, **options)
+    assert (report.rows, report.replies) == (COUNT - 45_000, COUNT - 45_000)
+    check(cluster_client)
+    report = insert_singly(iter(ROWS), PUSH, **options)
+    assert (report.rows, report.commands, report.resumed_at) == (0, 0, COUNT)
+    check(cluster_client)
+
+
+@pytest.mark.parametrize("template", [PUSH, "HSET hash:{0} {1} x"])
+def test_all_markers_are_set_from_time_to_time(
+    cluster: LocalCluster,
+    cluster_client: redis.RedisCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    template: str,
+) -> None:
+    """So a resumed load need not begin with the first row, although some slots have no keys."""
+    monkeypatch.setattr(resuming, "LEVELLED_S", 0.0)
+    options: dict[str, Any] = {
+        "server": cluster.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
+    }  # fmt: skip
+    with pytest.raises(OSError, match="the source has failed"):
+        fastresp.mass_insert(failing(ROWS, 40_000, 25_000), template, **options)
+    monkeypatch.undo()
+    found = markers(cluster_client, cluster)
+    assert len(found) == SLOTS
+    reached = min(int(value.partition(b":")[2]) for value in found.values())
+    assert 0 < reached < 40_000
+    report = fastresp.mass_insert(iter(ROWS), template, **options)
+    assert report.resumed_at == reached
+    assert report.rows == COUNT - (40_000 if template == PUSH else reached)
+    check(cluster_client, template)
+
+
+def test_keys_of_markers() -> None:
+    """Each lies in its slot."""
+    from redis.crc import key_slot
+
+    for slot, tag in enumerate(tags()):
+        assert key_slot(b"fastresp:{%s}:x:row" % tag) == slot
+
+
+def test_another_begin(cluster: LocalCluster, cluster_client: redis.RedisCluster) -> None:
+    """Markers of the load that was forgotten are not counted."""
+    options: dict[str, Any] = {"server": cluster.url, "checkpoint": NAME}
+    fastresp.mass_insert(ROWS, PUSH, **options)
+    with pytest.raises(fastresp.CheckpointError, match="has ended, 60,000 rows"):
+        fastresp.mass_insert(ROWS, PUSH, **options)
+    for key in range(3_000):
+        cluster_client.delete(f"list:{key}")
+    report = fastresp.mass_insert(ROWS, PUSH, checkpoint_clear=True, **options)
+    assert report.rows == COUNT
+    check(cluster_client)
+
+
+def test_one_server_and_a_cluster(cluster: LocalCluster) -> None:
+    options: dict[str, Any] = {"server": cluster.url, "checkpoint": NAME}
+    fastresp.mass_insert(ROWS, PUSH, **options)
+    with redis.Redis.from_url(cluster.url) as client, suppress(redis.ResponseError):
+        client.get("x")
+    with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
+        client.hset(f"fastresp:{{{NAME}}}", "kind of markers", "one")
+    with pytest.raises(fastresp.CheckpointError, match="another kind of markers: 'one', and this"):
+        fastresp.mass_insert(ROWS, PUSH, resume=True, **options)
+
+
+class TestTwoLoaders:
+    def start(self, cluster: LocalCluster) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", LOADER, cluster.url, PUSH, "3000", str(COUNT), "20000"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def wait_for_rows(self, cluster: LocalCluster, loader: subprocess.Popen[str]) -> None:
+        while loader.poll() is None and sum(cluster.sizes()) < 5_000:
+            time.sleep(0.01)
+
+    def load(self, cluster: LocalCluster, **options: Any) -> fastresp.Report:
+        return fastresp.mass_insert(
+            ROWS, PUSH, server=cluster.url, checkpoint=NAME, resume=True, **options
+        )
+
+    def test_second_is_refused(
+        self, cluster: LocalCluster, cluster_client: redis.RedisCluster
+    ) -> None:
+        with self.start(cluster) as first:
+            self.wait_for_rows(cluster, first)
+            with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+                self.load(cluster)
+            printed, _ = first.communicate(timeout=60)
+        assert first.returncode == 0, printed
+        check(cluster_client)
+
+    def test_second_takes_over(
+        self, cluster: LocalCluster, cluster_client: redis.RedisCluster
+    ) -> None:
+        """The first is frozen; what it has sent, and was not run, never runs."""
+        with self.start(cluster) as first:
+            self.wait_for_rows(cluster, first)
+            first.send_signal(signal.SIGSTOP)
+            report = self.load(cluster, take_over=True)
+            first.send_signal(signal.SIGCONT)
+            printed, _ = first.communicate(timeout=60)
+        assert first.returncode != 0
+        assert "lost the connection" in printed or "has taken over" in printed
+        assert 0 < report.rows < COUNT
+        check(cluster_client)
+
+    def test_first_is_killed(
+        self, cluster: LocalCluster, cluster_client: redis.RedisCluster
+    ) -> None:
+        for _ in range(3):
+            with self.start(cluster) as loader:
+                self.wait_for_rows(cluster, loader)
+                loader.kill()
+        report = self.load(cluster)
+        assert 0 < report.rows < COUNT
+        check(cluster_client)
+
+
+def until_done(
+    cluster: LocalCluster, template: str, rows: list[Any], happenings: threading.Thread
+) -> int:
+    """Load, and resume, until all is loaded; return how many loads ended early."""
+    ended_early = 0
+    while True:
+        try:
+            fastresp.mass_insert(
+                rows, template, server=cluster.url_of(random.choice(cluster.ports)),
+                checkpoint=NAME, resume=True, timeout=10,
+                rate_limit=15_000 if happenings.is_alive() else None,
+            )  # fmt: skip
+        except (fastresp.TransportError, fastresp.CheckpointError):
+            ended_early += 1
+            time.sleep(0.1)
+        else:
+            return ended_early
+
+
+TEMPLATES = [
+    (PUSH, 50), (PUSH, 5_000), ("INCRBY sum:{0} {1}", 500), ("XADD stream:{0} * n {1}", 500),
+    ("HSET hash:{0} {1} x", 5_000),
+]  # fmt: skip
+
+
+def random_events(seed: int, template: str, keys: int, kinds: list[str]) -> None:
+    need("server")
+    program = located("valkey-9.1", WHEEL_SERVERS) if seed % 2 else None
+    rows = [(number % keys, number) for number in range(200_000)]
+    with LocalCluster(3, 1, program=program) as cluster:
+        name = template.split()[1].replace("{0}", "{}")
+        client = cluster.clients[0]
+        slots = [
+            client.execute_command("CLUSTER", "KEYSLOT", name.format(key)) for key in range(keys)
+        ]
+        events = Events(cluster, seed, slots)
+        events.random.shuffle(kinds)
+        happening: Callable[[], object] = lambda: [events._happen(kind) for kind in kinds]  # noqa: E731
+        happenings = threading.Thread(target=happening)
+        happenings.start()
+        try:
+            ended_early = until_done(cluster, template, rows, happenings)
+        finally:
+            happenings.join()
+        assert not events.failed
+        assert sorted(events.done) == sorted(kinds)
+        assert ended_early > 0
+        with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as everyone:
+            check(everyone, template, keys, len(rows))
+
+
+@pytest.mark.parametrize(("template", "keys"), TEMPLATES)
+def test_random_events(template: str, keys: int) -> None:
+    """Replicas that lag behind take over, slots are moved: every row runs exactly once."""
+    seed = TEMPLATES.index((template, keys))
+    random_events(seed, template, keys, ["move", "kill", "reshard", "freeze"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("template", "keys"), TEMPLATES)
+def test_many_random_events(template: str, keys: int) -> None:
+    seed = 10 + TEMPLATES.index((template, keys))
+    random_events(seed, template, keys, ["move", "kill", "reshard", "fail_over", "freeze"] * 3)
