@@ -13,6 +13,7 @@ from ..outcome.errors import CheckpointError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..resp.batches import Batcher
+from ..server.rehearsal import without_items
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
 from ..sources.files.rejects import RejectsFile
@@ -91,8 +92,10 @@ class Resuming:
         if self._batched:
             markers = self._checkpoint.markers
             chunks.ran = self._done.ran
+            ask = partial(self._checkpoint.lacking, without_items(chunks.template))
+            lacking: dict[bytes, int] = {} if self.ended else (yield Blocking(ask))
             chunks.batcher = Batcher(
-                markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES
+                markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES, lacking
             )
 
     def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> Done:

@@ -16,7 +16,10 @@ cdef class Batcher:
     cdef bytes prefix
     cdef Py_ssize_t most_commands
     cdef Py_ssize_t most_bytes
+    cdef dict lacking
+    cdef Py_ssize_t few_words
     cpdef BatchedChunk batch(
         self, Chunk inner, list ends=*, list numbers=*, bint first=*
     )
+    cdef bint lacks(self, const char *command) except *
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1

@@ -26,6 +26,7 @@ class Batcher:
         most_commands: int,
         most_bytes: int,
         start_bytes: int,
+        lacking: dict[bytes, int] | None = ...,
     ) -> Self: ...
     def batch(
         self,

@@ -8,6 +8,7 @@ persisted. So the marker always says exactly which rows have run.
 import bisect
 
 from .buffer cimport append, append_bulk, end_command, put_with_large, rollback
+from .grammar cimport known_length_end
 from .merge cimport MergedChunk
 from .out cimport Reference, full_size, put_copy, put_digits
 from .slots cimport end_of
@@ -18,6 +19,8 @@ cdef enum:
 
 cdef bytes OPENS = b"*1\r\n$5\r\nMULTI\r\n"
 cdef bytes SETS = b"*3\r\n$3\r\nSET\r\n"
+# Its error reply gets the name of the command that it stands for: see BatchedWindow.
+cdef bytes FAILS = b"*3\r\n$4\r\nPING\r\n$1\r\n1\r\n$1\r\n2\r\n"
 cdef bytes CLOSES = b"*1\r\n$4\r\nEXEC\r\n"
 
 
@@ -85,17 +88,22 @@ cdef class Batcher:
         prefix: what is written before each number.
         most_commands: a transaction ends with the row that reaches this number of commands,
         most_bytes: or this size.
+        lacking: commands with too few arguments would make the server refuse their transaction: the
+            names in capitals, and the number of arguments of each that is too small. PING with too
+            many takes their place, which fails when it runs.
     """
 
     def __cinit__(
         self, list markers not None, bytes prefix not None, Py_ssize_t most_commands,
-        Py_ssize_t most_bytes, Py_ssize_t start_bytes,
+        Py_ssize_t most_bytes, Py_ssize_t start_bytes, dict lacking=None,
     ):
         if len(prefix) > MOST_PREFIX:
             raise ValueError(f"a prefix of {len(prefix)} bytes is too long")
         self.out = Buffer(start_bytes)
         self.markers, self.prefix = markers, prefix
         self.most_commands, self.most_bytes = most_commands, most_bytes
+        self.lacking = lacking or {}
+        self.few_words = max(self.lacking.values(), default=0)
 
     cpdef BatchedChunk batch(self, Chunk inner, list ends=None, list numbers=None, bint first=True):
         """Return a chunk of the transactions with the commands of one, which it keeps.
@@ -129,7 +137,10 @@ cdef class Batcher:
                 end_command(out, 0)
             own = large
             end = end_of(inner, i, &large, &extra)
-            put_with_large(out, inner.data, start, end, own, large)
+            if self.lacks(start):
+                append(out, FAILS, len(FAILS))
+            else:
+                put_with_large(out, inner.data, start, end, own, large)
             end_command(out, 0)
             start = end
             last = i if lasts is NULL else lasts[i] - 1
@@ -156,6 +167,18 @@ cdef class Batcher:
         chunk.execs, chunk.firsts = array("q", execs), array("q", firsts)
         chunk.waits = chunk.execs if len(waits) == len(execs) else array("q", waits)
         return chunk
+
+    cdef bint lacks(self, const char *command) except *:
+        """Return whether a command has too few arguments."""
+        cdef long long words, size
+        cdef const char *name
+        if not self.few_words:
+            return False
+        name = known_length_end(command + 1, &words)
+        if words > self.few_words:
+            return False
+        name = known_length_end(name + 1, &size)
+        return words <= self.lacking.get(name[:size].upper(), 0)
 
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
         """End a transaction, after which this many rows of a marker have run."""

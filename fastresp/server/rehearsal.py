@@ -22,6 +22,7 @@ __all__ = [
     "over_any_keys",
     "rehearsal_of",
     "rehearse",
+    "without_items",
 ]
 
 # Commands that change the connection, and so what later commands mean on it.
@@ -74,6 +75,18 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
             second = command[1] if len(command) > 1 else ()
             constant = not any(isinstance(part, Field) for part in second)
             found.append(Rehearsed(tuple(words), counted, constant))
+    return found
+
+
+def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
+    """Return the commands of a template as they are for a row that has no items for them."""
+    found = []
+    for command in () if template is None else template.commands:
+        several = [any(isinstance(part, Items | Pairs) for part in parts) for parts in command]
+        if any(several) and not any(isinstance(part, Field) for part in command[0]):
+            constants = [[part for part in parts if isinstance(part, bytes)] for parts in command]
+            words = zip(constants, several, strict=True)
+            found.append(tuple(b"".join(parts) or VALUE for parts, items in words if not items))
     return found
 
 

@@ -13,6 +13,8 @@ from .window import Sending
 
 __all__ = ["BatchedWindow"]
 
+FAILED = b"ERR wrong number of arguments for '%s' command"
+
 
 class BatchedWindow(ResendingWindow):
     """A window of transactions, each of which needs those before it with its marker to have run.
@@ -61,8 +63,17 @@ class BatchedWindow(ResendingWindow):
         return chunk.inner.parts(elements[nested - 1])
 
     def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
-        errors[:] = [each for each in errors if not self._note(*each)]
+        errors[:] = [self._named(*each) for each in errors if not self._note(*each)]
         super().sift(errors)
+
+    def _named(self, index: int, words: bytes, nested: int) -> tuple[int, bytes, int]:
+        """Put the name of a command into the error of a PING that stands for it: see Batcher."""
+        if nested and words == FAILED % b"ping":
+            held, at = self.locate(index)
+            parts = self.failing(index, nested)
+            name = held.command(at, parts[0]).split(b"\r\n", 3)[2] if parts else b"ping"
+            words = FAILED % name.lower()
+        return index, words, nested
 
     def _note(self, index: int, words: bytes, nested: int) -> bool:
         """Return whether an error ends the load; note the first."""

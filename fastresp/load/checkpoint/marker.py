@@ -156,6 +156,20 @@ class Checkpoint:
             done.ran = self.markers.read()
             return done
 
+    def lacking(self, commands: Sequence[tuple[bytes, ...]]) -> dict[bytes, int]:
+        """Return which commands have too few arguments to be queued, and how many these are.
+
+        Nothing of them runs: they are queued and dropped, as for other loads before they begin.
+        """
+        found: dict[bytes, int] = {}
+        for words in commands:
+            with self._home.explained():
+                replies = self._home.replies([("MULTI",), words, ("DISCARD",)])
+            if "wrong number of arguments" in str(replies[1]):
+                name = words[0].upper()
+                found[name] = max(len(words), found.get(name, 0))
+        return found
+
     @property
     def _nothing(self) -> array[int]:
         return array("q", bytes(8 * len(self.markers.keys)))
