@@ -226,6 +226,7 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
             yield from resuming.claiming()
             if resuming.ended:
                 return resuming.report
+            policy.keeps = resuming.keeps
             yield from open_source(chunks)
         except CancelledError as cancellation:
             nothing = Report("socket")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from ..encode.chunk_writer import CHUNK_BYTES
 from ..outcome.errors import CheckpointError
@@ -24,6 +24,7 @@ from .checkpoint.identity import identity
 from .checkpoint.kinds import may_run_twice
 from .checkpoint.links import address_of
 from .checkpoint.marker import Checkpoint, Done
+from .checkpoint.markers import has_run
 from .command_names import command_names
 
 __all__ = ["Resuming"]
@@ -66,7 +67,7 @@ class Resuming:
 
     def __exit__(self, *error: object) -> None:
         if self._checkpoint is not None:
-            self._checkpoint.close()
+            self._checkpoint.close(self._seen)
 
     def claiming(self) -> Steps[None]:
         """Become the only loader of the checkpoint, and find out where to begin.
@@ -134,6 +135,16 @@ class Resuming:
         report.ended_before = f"{ended:%Y-%m-%d %H:%M} UTC"
         return report
 
+    @property
+    def keeps(self) -> Callable[[dict[str, Any]], bool] | None:
+        """Returns whether a reject of an earlier load stays, as its row does not run again."""
+        if not self._done.going_on:
+            return None
+        checkpoint, rows = self._checkpoint, self._done.rows
+        if checkpoint is None or not self._batched:
+            return lambda fields: int(fields["row"]) < rows
+        return partial(has_run, checkpoint.markers, self._done.ran)
+
     def prepare(self, carrier: Transport) -> None:
         """Let a transport begin at the row."""
         self._carrier = carrier
@@ -141,6 +152,8 @@ class Resuming:
             assert carrier.lanes is not None
             carrier.lanes.begin_at(self._done.rows, batched=self._batched)
             carrier.so_far.resumed_at = self._done.rows
+            if self._batched:
+                carrier.so_far.errors_unknown = self._done.unseen
 
     def registering(self) -> Steps[None]:
         """Write down the connections, before anything is sent.
@@ -176,17 +189,29 @@ class Resuming:
         """Write down that all rows so far have run, as all is answered."""
         assert self._checkpoint is not None
         self._noted = self._renewed = time.monotonic()
-        yield Blocking(partial(self._checkpoint.renew, self._chunks.writer.rows))
+        rows = self._chunks.writer.rows
+        yield Blocking(partial(self._checkpoint.renew, rows, rows))
 
     def renewing(self) -> Steps[None]:
         """Renew the lease, and write down the row, from time to time."""
         if self._checkpoint is None:
             return
-        alone = not self._batched and self._one_lane
+        alone = self._one_lane
         if time.monotonic() - self._renewed < (NOTED_S if alone else RENEWED_S):
             return
         self._renewed = time.monotonic()
-        yield Blocking(partial(self._checkpoint.renew, self._row if alone else None))
+        row = self._row if alone else None
+        yield Blocking(partial(self._checkpoint.renew, None if self._batched else row, row))
+
+    @property
+    def _seen(self) -> int | None:
+        """Up to which row replies were seen, at the end of the load; None if that is unknown."""
+        if self._carrier is None or self._carrier.lanes is None:
+            return None
+        if self._one_lane:
+            return self._row
+        report = self._carrier.report
+        return None if report.in_doubt or report.unsent else self._chunks.writer.rows
 
     @property
     def _row(self) -> int:
@@ -208,7 +233,7 @@ class Resuming:
         report = self._carrier.report
         if report.stopped or report.in_doubt or report.unsent:
             row = self._row if not self._batched and self._one_lane else None
-            yield Blocking(partial(self._checkpoint.renew, row))
+            yield Blocking(partial(self._checkpoint.renew, row, self._seen))
             return
         rows = self._chunks.writer.rows
         if rows < self._done.rows:

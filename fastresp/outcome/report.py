@@ -51,6 +51,8 @@ class Report:
         waited_for: seconds for which the load waited for nodes of a cluster, by node: each has a
             share of what may be in flight.
         resumed_at: rows that were loaded before, under the same checkpoint.
+        errors_unknown: the first of the rows that ran before without their replies being seen, so
+            that no report counts their errors, and the row after the last; None if there are none.
         ended_before: when all was loaded before, so that nothing was sent; else empty.
         stopped: why the load was stopped early; empty if it was not.
         bytes_sent: bytes of RESP sent.
@@ -72,6 +74,7 @@ class Report:
     rows_in_doubt: list[int] = field(default_factory=list)
     waited_for: dict[str, float] = field(default_factory=dict)
     resumed_at: int = 0
+    errors_unknown: tuple[int, int] | None = None
     ended_before: str = ""
     stopped: str = ""
     bytes_sent: int = 0
@@ -141,6 +144,12 @@ class Report:
             verb = "was" if self.resumed_at == 1 else "were"
             before = f"{counted(self.resumed_at, 'row')} {verb} loaded before"
             lines.append(f"{before}{self.ended_before and f', until {self.ended_before}'}")
+        if self.errors_unknown is not None:
+            first_row, end = self.errors_unknown
+            lines.append(
+                f"rows {first_row:,} to {end - 1:,} ran, but not all replies were seen: which of "
+                "them failed is unknown"
+            )
         if self.in_doubt:
             first = f", first of row {min(self.rows_in_doubt):,}" if self.rows_in_doubt else ""
             lines[1] += (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO, Any, Self, TypeAlias
@@ -30,6 +31,8 @@ KEPT_BYTES = 8 << 20
 SMALL_BYTES = 1 << 16
 # A percentage of fewer replies means nothing. Source: DataStax dsbulk also waits for 100.
 PERCENT_SAMPLE = 100
+# Commands whose reply may contain errors of others.
+SCRIPTS = (b"EVAL", b"EVALSHA", b"FCALL")
 # The most rows in doubt that a report lists.
 MOST_IN_DOUBT = 1_000_000
 
@@ -68,6 +71,8 @@ class ErrorPolicy:
             self._most = 0
         self._rejects = rejects
         self._place = place
+        # Which rejects of an earlier load stay in the file, if this one goes on with it.
+        self.keeps: Callable[[dict[str, Any]], bool] | None = None
         self._file: IO[bytes] | None = None
         self._lines: list[str] = []  # rejects still to be written
         self._kept_bytes = 0
@@ -82,7 +87,9 @@ class ErrorPolicy:
 
     def __enter__(self) -> Self:
         if isinstance(self._rejects, (str, os.PathLike)):
-            self._file = _open_rejects(self._rejects)
+            if self.keeps is not None and os.path.isfile(self._rejects):
+                cut_back(self._rejects, self.keeps)
+            self._file = _open_rejects(self._rejects, more=self.keeps is not None)
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -234,7 +241,7 @@ class ErrorPolicy:
                 file=file,
                 row_in_file=row_in_file,
                 arguments=arguments(held.command(at, part)) if wanted else None,
-                nested=nested > 0,
+                nested=nested > 0 and not (window.batched and is_whole(held.command(at, part))),
                 node=window.node,
             )
 
@@ -288,7 +295,47 @@ def _for_json(word: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(word).decode()}
 
 
-def _open_rejects(path: str | os.PathLike[str]) -> IO[bytes]:
+def is_whole(command: bytes) -> bool:
+    """Return whether a command in one of our transactions has failed as a whole: no script."""
+    return command.split(b"\r\n", 3)[2].upper() not in SCRIPTS
+
+
+def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], bool]) -> None:
+    """Remove the rejects from a file that are to be written again, and a line that is not whole.
+
+    Raises:
+        OSError: the file can't be replaced.
+    """
+    beside = f"{os.fspath(path)}.{os.getpid()}.tmp"
+    with needed_for(f"can't cut {os.fspath(path)!r} back to the checkpoint"):
+        try:
+            with open(path, "rb") as old, open(beside, "wb") as new:
+                new.writelines(line for line in old if _stays(line, keeps))
+                new.flush()
+                os.fsync(new.fileno())
+            shutil.copymode(path, beside)
+            os.replace(beside, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(beside)
+            raise
+
+
+def _stays(line: bytes, keeps: Callable[[dict[str, Any]], bool]) -> bool:
+    """Return whether a line of rejects stays; what was not written by us does."""
+    if not line.endswith(b"\n"):
+        return False
+    try:
+        fields = json.loads(line)
+        return not isinstance(fields, dict) or keeps(fields)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return True
+
+
+def _open_rejects(path: str | os.PathLike[str], *, more: bool = False) -> IO[bytes]:
+    if more:
+        with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
+            return open(path, "ab", buffering=0)
     if os.path.isfile(path) and os.path.getsize(path):
         raise FileExistsError(
             f"{os.fspath(path)} already exists, and may hold the rejects of an earlier load; move "

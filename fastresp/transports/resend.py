@@ -50,7 +50,6 @@ class ResendingWindow(Window):
 
     kind = Counted
     # What transactions that write down the row need: see BatchedWindow.
-    batched = False
     refused_at: tuple[Exception, int] | None = None
 
     def __init__(self, resending: Resending | None, most_bytes: int = WINDOW_BYTES) -> None:

@@ -163,6 +163,8 @@ class Window:
 
     # The node of a cluster that its commands go to, for messages.
     node: str | None = None
+    # Whether the commands are in transactions that write down the row: see BatchedWindow.
+    batched = False
     # The class that wraps a chunk.
     kind: type[Sending] = Sending
 

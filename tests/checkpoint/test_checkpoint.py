@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import redis
 from loads import Insert
 from local_cluster import free_port
 from pyarrow import parquet
-from resumed_loads import MARKER, NAME
+from resumed_loads import MARKER, NAME, Loads
 
 import fastresp
 from fastresp.load.checkpoint.kinds import may_run_twice
@@ -317,6 +318,73 @@ def test_time_without_its_command_may_not_run_twice() -> None:
     template = fastresp.Template("HSET {k} a {v}; EXPIRE {k} {t}")
     assert not may_run_twice(template, "skip")
     assert may_run_twice(template, "empty")
+
+
+class TestErrors:
+    """Errors of rows that ran are reported once, also if the load was resumed."""
+
+    def rows(self) -> list[Any]:
+        return [("wrong" if number % 100 == 7 else number % 10, number) for number in range(9_000)]
+
+    @pytest.mark.parametrize("connections", [1, 3])
+    def test_rejects_go_on(
+        self, server: LocalServer, client: redis.Redis, tmp_path: Path, connections: int
+    ) -> None:
+        client.set("list:wrong", "no list")
+        path = tmp_path / "rejects.jsonl"
+        options: dict[str, Any] = {
+            "server": server.url, "checkpoint": NAME, "source_id": "numbers", "rejects": path,
+            "connections": connections, "on_error": "collect",
+        }  # fmt: skip
+        with pytest.raises(OSError, match="the source has failed"):
+            fastresp.mass_insert(failing(self.rows(), 5_000), PUSH, **options)
+        assert len(path.read_text().splitlines()) == 50
+        # As if the server had lost the last rows, and the loader was killed as it wrote a line.
+        for key in client.scan_iter("fastresp:*:row*"):
+            value = client.get(key)
+            assert isinstance(value, bytes)
+            generation, _, _ = value.rpartition(b":")
+            client.set(key, generation + b":3000" if generation else 3_000)
+        with path.open("a") as file:
+            file.write('{"command": 5')
+        report = fastresp.mass_insert(iter(self.rows()), PUSH, resume=True, **options)
+        assert (report.resumed_at, report.failed) == (3_000, 60)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [line["row"] for line in lines] == [*range(7, 9_000, 100)]
+        client.delete("list:wrong")
+        again = fastresp.mass_insert(fastresp.read_rejects(path), server=server.url)
+        assert (again.commands, client.llen("list:wrong")) == (90, 90)
+
+    def test_file_that_is_there_before_the_first_load(
+        self, server: LocalServer, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "rejects.jsonl"
+        path.write_text("something\n")
+        with pytest.raises(FileExistsError):
+            fastresp.mass_insert(
+                self.rows(), PUSH, server=server.url, checkpoint=NAME, resume=True, rejects=path
+            )
+        assert path.read_text() == "something\n"
+
+    def test_replies_that_nobody_saw(self, server: LocalServer, client: redis.Redis) -> None:
+        options: dict[str, Any] = {
+            "server": server.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
+        }  # fmt: skip
+        with pytest.raises(OSError, match="the source has failed"):
+            fastresp.mass_insert(failing(ROWS, 5_000), PUSH, **options)
+        assert client.hget(f"fastresp:{{{NAME}}}", "seen") == b"5000"
+        # As if the loader had died before it read them.
+        client.hset(f"fastresp:{{{NAME}}}", "seen", 4_000)
+        report = fastresp.mass_insert(iter(ROWS), PUSH, **options)
+        assert report.errors_unknown == (4_000, 5_000)
+        assert "rows 4,000 to 4,999 ran, but not all replies were seen" in str(report)
+        report = fastresp.mass_insert(iter(ROWS), PUSH, **options)
+        assert report.errors_unknown is None
+
+    def test_loader_that_was_killed(self, server: LocalServer, client: redis.Redis) -> None:
+        loads = Loads(server, PUSH, 1, 1)
+        loads.run(Loads.kill_loader)
+        assert "ran, but not all replies were seen" in loads.printed
 
 
 class TestRefused:

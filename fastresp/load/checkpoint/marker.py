@@ -37,11 +37,15 @@ class Done:
 
     Attributes:
         ran: for each marker how many rows have run.
+        seen: up to which row the replies were seen.
+        going_on: whether a load before had begun.
         ended: when all had run, in seconds since 1970; empty if they have not.
         total: how many rows there were then.
     """
 
     ran: array[int] = field(default_factory=lambda: array("q", [0]))
+    seen: int = 0
+    going_on: bool = False
     ended: str = ""
     total: int = 0
 
@@ -49,6 +53,12 @@ class Done:
     def rows(self) -> int:
         """Up to which row all have run."""
         return self.total if self.ended else min(self.ran)
+
+    @property
+    def unseen(self) -> tuple[int, int] | None:
+        """The rows, from the first to the end, that ran without all their replies being seen."""
+        end = max(self.ran)
+        return (self.seen, end) if end > self.seen and not self.ended else None
 
 
 class Checkpoint:
@@ -281,11 +291,12 @@ class Checkpoint:
             [(link.address, link.run, numbers[link.address]) for link in self._links.all]
         )
 
-    def renew(self, row: int | None) -> None:
+    def renew(self, row: int | None, seen: int | None = None) -> None:
         """Renew the lease. Does nothing if the connection is lost.
 
         Args:
-            row: also set the marker to it; None if the load does.
+            row: also set the markers to it; None if the load does.
+            seen: up to which row replies were seen; None if that is unknown.
 
         Raises:
             CheckpointError: another loader has taken over.
@@ -293,6 +304,8 @@ class Checkpoint:
         commands: list[tuple[Any, ...]] = [("SET", self._lease, self._token, "PX", LEASE_MS)]
         if row is not None and not self.markers.several:
             commands.append(("SET", self.markers.keys[0], row))
+        if seen is not None:
+            commands.append(("HSET", self._hash, "seen", seen))
         with suppress(TransportError), self._home.explained():
             if not self._as_owner(*commands):
                 raise self._taken_over()
@@ -362,17 +375,23 @@ class Checkpoint:
             f"another loader has taken over checkpoint {self.name!r}, or it was deleted"
         )
 
-    def close(self) -> None:
+    def close(self, seen: int | None = None) -> None:
         """Give up the lease if it is ours, and close the connections.
 
         If nothing was sent, for example because of a mistake in the template, nothing is left.
+
+        Args:
+            seen: as for ``renew()``.
         """
         if self._links is not None:
             left = [self._hash] if self._unused else []
             if self._unused and not self.markers.several:
                 left += self.markers.keys
+            commands: list[tuple[Any, ...]] = [("DEL", self._lease, *left)]
+            if seen is not None and not left:
+                commands.append(("HSET", self._hash, "seen", seen))
             with suppress(Exception):
-                self._as_owner(("DEL", self._lease, *left))
+                self._as_owner(*commands)
             self._links.close()
             self._links = None
 
@@ -394,7 +413,13 @@ class Checkpoint:
             )
         self.markers.begin(found.get("generation", ""))
         totals = json.loads(found.get("totals") or "{}")
-        return Done(self._nothing, found.get("ended", ""), int(totals.get("rows", 0)))
+        return Done(
+            self._nothing,
+            seen=int(found.get("seen", 0)),
+            going_on=True,
+            ended=found.get("ended", ""),
+            total=int(totals.get("rows", 0)),
+        )
 
     def _check_same(self, identity: Mapping[str, str], found: Mapping[str, str]) -> None:
         """Refuse to go on with another source, template or options."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from ...outcome.errors import CheckpointError, TransportError
-from ...resp.slots import tags
+from ...resp.slots import UNKNOWN, Rules, tags
+from ...resp.values import pack
+from ...sources.files.rejects import argument_of
 from .links import Link, Links
 
-__all__ = ["Markers"]
+__all__ = ["Markers", "has_run"]
 
 
 class Markers:
@@ -107,3 +110,23 @@ class Markers:
                 )
             found[node].append(slot)
         return list(zip(self.links.all, found, strict=True))
+
+
+def has_run(markers: Markers, ran: array[int], fields: dict[str, Any]) -> bool:
+    """Return whether a failed command is of a row that does not run again.
+
+    Args:
+        ran: for each marker how many rows have run.
+        fields: of a reject.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is none.
+    """
+    number = 0
+    if markers.several:
+        words = [argument_of(each) for each in fields["arguments"]]
+        slot = Rules().slot(pack(*words))
+        if slot == UNKNOWN and len(words) > 1:
+            slot = Rules().slot(pack("GET", words[1]))
+        number = max(slot, 0) % len(markers.keys)
+    return int(fields["row"]) < ran[number]

@@ -12,7 +12,7 @@ from typing import Any
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 
-__all__ = ["RejectsFile", "read_rejects"]
+__all__ = ["RejectsFile", "argument_of", "read_rejects"]
 
 
 def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> RejectsFile:
@@ -112,10 +112,15 @@ def _name(command: list[str | bytes]) -> str:
 def _command(arguments: object) -> list[str | bytes]:
     if not isinstance(arguments, list) or not arguments:
         raise ValueError
-    return [_argument(each) for each in arguments]
+    return [argument_of(each) for each in arguments]
 
 
-def _argument(value: object) -> str | bytes:
+def argument_of(value: object) -> str | bytes:
+    """Return an argument of a reject.
+
+    Raises:
+        ValueError: it is none.
+    """
     if isinstance(value, dict) and list(value) == ["base64"]:
         return base64.b64decode(value["base64"], validate=True)
     if isinstance(value, str):
