@@ -10,7 +10,7 @@ from cpython.array cimport array, clone
 from libc.stdlib cimport calloc, free, malloc
 
 from .buffer cimport end_command, put_with_large, rollback
-from .slots cimport SLOTS, Walk, end_of, slot_of_all
+from .slots cimport Walk, end_of, slot_of_all
 
 cdef enum:
     # So much is gathered, and no more commands.
@@ -142,7 +142,7 @@ cdef class Gatherer:
 
     cdef Py_ssize_t find(self, list chunks, Place *places) except -1:
         """Find the commands that have not run before, and their markers; return how many."""
-        cdef Py_ssize_t number, i, extra, found = 0
+        cdef Py_ssize_t number, i, extra, found = 0, markers = len(self.rows)
         cdef Chunk chunk
         cdef const Reference *large
         cdef const char *start
@@ -164,8 +164,8 @@ cdef class Gatherer:
                 if self.by_slot:
                     walk.p, walk.large = place.start, place.large
                     marker = slot_of_all(&walk, &self.last)
-                    if not 0 <= marker < SLOTS:
-                        raise AssertionError(f"a command of slot {marker} was gathered")
+                if not 0 <= marker < markers:
+                    raise AssertionError(f"a command without a marker ({marker}) was gathered")
                 place.marker = marker
                 if chunk.rows.data.as_longlongs[i] >= self.rows.data.as_longlongs[marker]:
                     found += 1

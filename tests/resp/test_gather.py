@@ -1,0 +1,161 @@
+"""Commands of lanes are put into transactions by marker: none is lost, twice, or out of order."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastresp import Template, Writer, pack
+from fastresp.resp.batches import BatchedChunk, Batcher
+from fastresp.resp.gather import Gatherer
+from fastresp.resp.merge import Merger
+from fastresp.resp.route import Router
+from fastresp.resp.slots import SLOTS, Rules, tags
+from fastresp.resp.split import CommandSplitter, arguments
+
+Words = tuple[bytes, ...]
+LARGE = b"v" * 600_000
+PREFIX = b"g:"
+
+
+class Transaction(NamedTuple):
+    """One that was made: its lane, the commands between MULTI and EXEC, and what follows them."""
+
+    lane: int
+    commands: list[Words]
+    marker: Words
+    rows: list[int]
+    waits: bool
+
+
+def transactions(chunk: BatchedChunk) -> list[Transaction]:
+    """Return the transactions of a chunk, from its bytes and from its marks."""
+    split = CommandSplitter().feed(b"".join(bytes(piece) for piece in chunk.pieces()))
+    assert split is not None
+    words = [arguments(split.command(at, at)) for at in range(len(split.ends))]
+    assert [*split.ends] == [*chunk.ends]
+    found, begin = [], 0
+    for at in chunk.execs:
+        assert (words[begin], words[at]) == ((b"MULTI",), (b"EXEC",))
+        parts = chunk.parts(at)
+        assert [chunk.rows[part] for part in parts] == sorted(chunk.rows[part] for part in parts)
+        assert len(chunk.elements(at)) == at - begin - 2
+        rows = [chunk.rows[part] for part in parts]
+        found.append(
+            Transaction(
+                chunk.lane, words[begin + 1 : at - 1], words[at - 1], rows, at in chunk.waits
+            )
+        )
+        begin = at + 1
+    assert begin == len(words)
+    assert chunk.covered(len(words)) == chunk.commands
+    return found
+
+
+def gathered(
+    rows: Sequence[tuple[bytes, bytes]], ran: array[int], lanes: int, *, cluster: bool,
+    merges: bool = False, start_row: int = 0, flush_every: int = 10**9, most: int = 5,
+) -> list[list[Transaction]]:  # fmt: skip
+    """Return the transactions of rows, as often as all that was gathered is flushed."""
+    keys = [b"{%s}" % tag for tag in tags()] if cluster else [b"m%d" % n for n in range(lanes)]
+    batcher = Batcher(keys, PREFIX, most, 1 << 16, 1000)
+    gatherer = Gatherer(
+        batcher, ran, rules=Rules() if cluster else None,
+        merger=Merger(1000, 65536, by_slot=cluster) if merges else None, start_row=start_row,
+    )  # fmt: skip
+    of_slots = [slot * lanes // SLOTS for slot in range(SLOTS)] if cluster else None
+    router = Router(lanes, 300, 0, of_slots=of_slots, start_row=start_row)
+    writer = Writer(Template("RPUSH {0} {1}"), chunk_bytes=500, chunk_seconds=60)
+    writer.start_at(start_row)
+    found, made, count = [], 0, 0
+    for chunk in writer.chunks(rows[start_row:]):
+        for routed in router.route(chunk):
+            gatherer.add(routed)
+            count += 1
+            if count % flush_every == 0:
+                found.append(gatherer.flush())
+    for routed in router.flush():
+        gatherer.add(routed)
+    found.append(gatherer.flush())
+    total = 0
+    for chunk in (each for flushed in found for each in flushed):
+        assert chunk.first_command == made
+        made += chunk.commands
+        assert chunk.rows_after(chunk.commands) >= total
+        total = chunk.rows_after(chunk.commands)
+    return [[each for chunk in flushed for each in transactions(chunk)] for flushed in found]
+
+
+KEYS = st.sampled_from([b"a", b"b", b"{a}c", b"key", b"k" * 30, b"x1", b"x2"])
+VALUES = st.sampled_from([b"", b"1", b"v" * 60, b"x" * 3000, LARGE])
+
+
+@pytest.mark.parametrize("merges", [False, True])
+@pytest.mark.parametrize("cluster", [False, True])
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=60), lanes=st.integers(1, 5),
+    start_row=st.integers(0, 3), ahead=st.lists(st.integers(0, 60), min_size=7, max_size=7),
+    flush_every=st.integers(1, 20),
+)  # fmt: skip
+def test_each_row_once(
+    rows: list[tuple[bytes, bytes]], lanes: int, start_row: int, ahead: list[int],
+    flush_every: int, cluster: bool, merges: bool,
+) -> None:  # fmt: skip
+    """Those that have not run by their marker, in order for each marker, which says so."""
+    start_row = min(start_row, len(rows) - 1)
+    number_of = [Rules().slot(pack("GET", key)) if cluster else 0 for key, _ in rows]
+    if not cluster:
+        number_of = [Rules().slot(pack("GET", key)) % lanes for key, _ in rows]
+    ran = array("q", [start_row] * (SLOTS if cluster else lanes))
+    for number, row in zip(dict.fromkeys(number_of), ahead, strict=False):
+        ran[number] = max(row, start_row)
+    found: dict[int, list[tuple[int, Words]]] = {}
+    keys = {b"{%s}" % tag: slot for slot, tag in enumerate(tags())}
+    for flushed in gathered(
+        rows, ran, lanes, cluster=cluster, merges=merges, start_row=start_row,
+        flush_every=flush_every,
+    ):  # fmt: skip
+        last: dict[int, int] = {}  # the marker of the last transaction of each lane
+        for each in flushed:
+            name, key, value = each.marker
+            number = keys[key] if cluster else int(key[1:])
+            assert (name, value) == (b"SET", PREFIX + b"%d" % (each.rows[-1] + 1))
+            # It waits if it may follow one with the same marker.
+            assert each.waits == (last.get(each.lane) in (None, number))
+            last[each.lane] = number
+            items = [(key, item) for _, key, *items in each.commands for item in items]
+            found.setdefault(number, []).extend(zip(each.rows, items, strict=True))
+    expected: dict[int, list[tuple[int, Words]]] = {}
+    for row, (number, words) in enumerate(zip(number_of, rows, strict=True)):
+        if row >= ran[number]:
+            expected.setdefault(number, []).append((row, words))
+    assert found == expected
+
+
+def test_many_of_one_slot() -> None:
+    """They go in several chunks, of which each goes on with the marker of the one before."""
+    rows = [(b"a", b"v" * 5_000)] * 300
+    [flushed] = gathered(rows, array("q", bytes(8 * SLOTS)), 1, cluster=True, most=7)
+    assert [row for each in flushed for row in each.rows] == [*range(300)]
+    assert all(each.waits for each in flushed)
+
+
+def test_nothing_follows_what_was_lost() -> None:
+    """After a failure no marker can pass over commands."""
+    batcher = Batcher([b"m"], PREFIX, 5, 1 << 16, 1000)
+    gatherer = Gatherer(batcher, array("q", [0]))
+    [chunk] = Writer(Template("RPUSH {0} {1}")).chunks([(b"a", b"b")])
+    [lost] = Writer(Template("RPUSH {0} {1}")).chunks([(b"a", b"b")])
+    gatherer.add(lost)  # it is of no lane
+    with pytest.raises(AssertionError, match="without a marker"):
+        gatherer.flush()
+    router = Router(1, 1, 0)
+    for routed in router.route(chunk):
+        gatherer.add(routed)
+    assert gatherer.flush() == []
