@@ -3,27 +3,34 @@
 1,000,000 rows of an Arrow table are loaded into an empty server on a unix socket, without a
 checkpoint and with one, in turn. A value is wall time; the server's CPU time is beside it.
 
-- INCRBY, RPUSH, HSETNX: with a checkpoint in transactions of about 500 commands, which set the
+- INCRBY, RPUSH, HSETNX: with a checkpoint in transactions of about 2,000 commands, which set the
   marker as well;
-- HSET: may run twice, so the commands are sent as always, and the marker is set once a second.
+- HSET: may run twice, so the commands are sent as always, and the marker is set once a second;
+- the same into a cluster of three nodes, where each transaction has keys of one slot.
 
-    python bench/checkpoint.py -o checkpoint.json   # about 2 minutes
+    python bench/checkpoint.py -o checkpoint.json   # about 4 minutes
     python bench/checkpoint.py --rows 100000 --rounds 1
 """
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 import psutil
 import pyarrow as pa
 import redis
 from results import Result
-from turns import arguments, finish, measure, show
+from turns import Contender, arguments, finish, measure, show
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
+
+from local_cluster import LocalCluster
 
 ROWS = 1_000_000
 KEYS = 10_000
@@ -47,18 +54,36 @@ def load(table: pa.Table, template: str, url: str, *, kept: bool) -> None:
 
 def compare(rows: int, rounds: int) -> list[Result]:
     """Load in rounds; return two rows for each template."""
-    made = []
     table = pa.table({"id": range(rows), "key": [number % KEYS for number in range(rows)]})
     with LocalServer() as server, redis.Redis.from_url(server.url) as client:
-        for name, template in TEMPLATES.items():
-            without, with_it = (
-                Result("checkpoint", f"{name}{words}", "", rows) for words in ("", ", checkpoint")
-            )
-            run = partial(load, table, template, server.url)
-            contenders = [(without, partial(run, kept=False)), (with_it, partial(run, kept=True))]
-            process = psutil.Process(server.process.pid)
-            measure(contenders, rounds, process, between=client.flushall)
-            made += [without, with_it]
+        process = psutil.Process(server.process.pid)
+        made = in_turn(table, "", server.url, rounds, [process], client.flushall)
+    with LocalCluster(3) as cluster:
+        processes = [psutil.Process(node.process.pid) for node in cluster.nodes]
+        return made + in_turn(
+            table, " into a cluster", cluster.url, rounds, processes, cluster.empty
+        )
+
+
+def in_turn(
+    table: pa.Table,
+    where: str,
+    url: str,
+    rounds: int,
+    servers: list[psutil.Process],
+    between: Contender,
+) -> list[Result]:
+    """Load each template with and without a checkpoint."""
+    made = []
+    for name, template in TEMPLATES.items():
+        without, with_it = (
+            Result("checkpoint", f"{name}{where}{words}", "", table.num_rows)
+            for words in ("", ", checkpoint")
+        )
+        run = partial(load, table, template, url)
+        contenders = [(without, partial(run, kept=False)), (with_it, partial(run, kept=True))]
+        measure(contenders, rounds, servers, between=between)
+        made += [without, with_it]
     return made
 
 

@@ -35,6 +35,7 @@ __all__ = [
 
 # What is timed; if it returns a float, that is the time, measured by itself.
 Contender: TypeAlias = Callable[[], object]
+Servers: TypeAlias = psutil.Process | Sequence[psutil.Process] | None
 
 
 def arguments(
@@ -69,15 +70,16 @@ def arguments(
     return parser, parsed
 
 
-def cpu_seconds(server: psutil.Process | None) -> tuple[float, float]:
-    """Return the CPU time so far of a server's main thread, and of this process and its children.
+def cpu_seconds(server: Servers) -> tuple[float, float]:
+    """Return the CPU time so far of servers' main threads, and of this process and its children.
 
     Only children that have ended count.
     """
     own, children = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     used = [resource.getrusage(process) for process in (own, children)]
     clients = sum(each.ru_utime + each.ru_stime for each in used)
-    return (0.0 if server is None else server_seconds(server)), clients
+    servers = [server] if isinstance(server, psutil.Process) else server or ()
+    return sum(map(server_seconds, servers)), clients
 
 
 def server_seconds(server: psutil.Process) -> float:
@@ -101,7 +103,7 @@ def timed(run: Contender) -> float:
 def take(
     result: Result,
     run: Contender,
-    server: psutil.Process | None = None,
+    server: Servers = None,
     keep: bool = True,
     **details: Any,
 ) -> float:
@@ -126,7 +128,7 @@ def take(
 def measure(
     contenders: Sequence[tuple[Result, Contender]],
     rounds: int,
-    server: psutil.Process | None = None,
+    server: Servers = None,
     between: Contender = lambda: None,
     after: Callable[[Result], object] = lambda result: None,
 ) -> None:
@@ -135,7 +137,7 @@ def measure(
     Args:
         contenders: with the results to add to; one whose result has a reason is left out.
         rounds: how many values each result gets.
-        server: the server whose CPU time is noted as well.
+        server: the server, or the nodes of a cluster, whose CPU time is noted as well.
         between: called before each contender, untimed.
         after: called after each contender with its result, untimed, to check what it did.
     """

@@ -3,7 +3,7 @@
 
 In a cluster a transaction has keys of one slot, so each slot has a marker. Neighbouring commands
 seldom have the same slot, and a transaction of one command would cost four times as much as the
-command: so many are gathered before they are put in order.
+command: so these are gathered first.
 """
 
 from cpython.array cimport array, clone
