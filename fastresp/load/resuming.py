@@ -120,7 +120,8 @@ class Resuming:
         elif "MULTI" in (command_names(chunks.data, chunks.template) or ()):
             refused = "MULTI and EXEC; leave them out: each row runs as a whole anyway"
         elif options.mode == "serialize":
-            refused = "serialised loads"
+            words = " is not for serialised loads; if one ends early, load all again with "
+            raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
         elif options.retry not in (None, "never"):
             refused = "retry; resume the load instead"
         if refused:

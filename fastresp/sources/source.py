@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol, TypeAlias
 
 from ..encode.chunk_writer import CHUNK_BYTES
@@ -17,7 +17,7 @@ from ..encode.template import (
     TemplateLike,
     as_template,
 )
-from ..outcome.errors import EncodeError, TemplateError
+from ..outcome.errors import CheckpointError, EncodeError, TemplateError
 from ..resp.buffer import Chunk
 from ..server.options import Options
 from .files import Table, read
@@ -58,6 +58,9 @@ class ArrowHolding(Protocol):
 
     def __arrow_c_array__(self, requested_schema: Any = None, /) -> Any: ...
 
+
+# Instead of a row.
+MISSING = object()
 
 Data: TypeAlias = Iterable[Any] | ArrowStreaming | ArrowHolding | RespFile | str | os.PathLike[str]
 
@@ -129,7 +132,8 @@ def encoding(
     _check(data)
     writer = row_writer(template, options)
     writer.start_at(start_row)
-    return writer, islice(data, start_row, None) if start_row else iter(data)
+    rows = iter(data)
+    return writer, chain(_skipping(rows, start_row), rows) if start_row else rows
 
 
 def row_writer(template: TemplateLike, options: Options) -> Writer:
@@ -171,6 +175,20 @@ def _no_default(data: Any) -> str:
         "without them; cast the columns that need it, or pass rows, as returned by "
         "to_dict('records') of pandas, to_dicts() of polars or to_pylist() of pyarrow"
     )
+
+
+def _skipping(rows: Iterator[Any], count: int) -> Iterator[Any]:
+    """Read rows that were loaded before; yield nothing.
+
+    Raises:
+        CheckpointError: there are fewer.
+    """
+    if next(islice(rows, count - 1, None), MISSING) is MISSING:
+        raise CheckpointError(
+            f"the source has fewer than {count:,} rows, which were loaded before: it is "
+            "another source (use another name for another load)"
+        )
+    yield from ()
 
 
 def _columns(

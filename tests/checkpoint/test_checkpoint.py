@@ -176,7 +176,10 @@ def test_source_that_is_shorter_than_the_marker(server: LocalServer, client: red
         fastresp.mass_insert(failing([{"a": 1}] * 10, 10), "RPUSH list {a}", **options)
     with pytest.raises(fastresp.CheckpointError, match="has 3 rows, but 10 were loaded before"):
         fastresp.mass_insert(pa.table({"a": [1] * 3}), "RPUSH list {a}", resume=True, **options)
+    with pytest.raises(fastresp.CheckpointError, match="has fewer than 10 rows, which were loaded"):
+        fastresp.mass_insert(iter([{"a": 1}] * 3), "RPUSH list {a}", resume=True, **options)
     assert marker(client) == 10
+    assert client.llen("list") == 10
 
 
 def test_server_closes_idle_connections(
