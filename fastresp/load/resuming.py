@@ -20,10 +20,11 @@ from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
 from ..transports.base import Transport
 from ..transports.driver import Blocking, Steps
+from .checkpoint.done import Done
 from .checkpoint.identity import identity
 from .checkpoint.kinds import may_run_twice
 from .checkpoint.links import address_of
-from .checkpoint.marker import Checkpoint, Done
+from .checkpoint.marker import Checkpoint
 from .checkpoint.markers import has_run
 from .command_names import command_names
 

@@ -68,7 +68,7 @@ class TestTwoLoaders:
             while client.get(MARKER) in (None, b"0"):
                 time.sleep(0.01)
             first.kill()
-        assert client.exists(f"fastresp:{{{NAME}}}:lease")
+        assert float(client.hget(f"fastresp:{{{NAME}}}", "lease") or 0) > time.time()
         assert self.load(loads).resumed_at > 0
         loads.check()
 
@@ -112,7 +112,7 @@ class TestTwoLoaders:
             first.finish(fastresp.Report("socket"), 7)
         first.close()
         assert client.get(MARKER) == b"0"
-        assert client.exists(f"fastresp:{{{NAME}}}:lease")
+        assert float(client.hget(f"fastresp:{{{NAME}}}", "lease") or 0) > time.time()
         assert not client.hexists(f"fastresp:{{{NAME}}}", "ended")
         second.close()
 
@@ -156,6 +156,29 @@ class TestTwoLoaders:
         finally:
             loads.server.url = url
             client.execute_command("ACL", "DELUSER", "some")
+
+    def test_without_the_right_to_see_it(self, loads: Loads, client: redis.Redis) -> None:
+        """Its lease tells that it is alive."""
+        client.execute_command(
+            "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|list",
+            "-client|tracking",
+        )  # fmt: skip
+        with loads.process(RATE) as first:
+            while client.get(MARKER) in (None, b"0"):
+                time.sleep(0.01)
+            url = loads.server.url
+            loads.server.url += "?username=some&password=secret"
+            with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+                self.load(loads)
+            assert first.poll() is None
+            first.kill()
+        with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+            self.load(loads)
+        client.hset(f"fastresp:{{{NAME}}}", "lease", 0)  # as after 30 seconds
+        self.load(loads)
+        loads.server.url = url
+        client.execute_command("ACL", "DELUSER", "some")
+        loads.check()
 
     @pytest.mark.parametrize("rights", [["-client|kill"], ["-@dangerous"], ["-@admin", "-info"]])
     def test_without_the_right_to_kill(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
 
@@ -17,55 +15,25 @@ from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
 from ...server.settings import Server
-from .links import Link, Links, connection_error, response_error
+from .done import Done
+from .former import are_alive, close_all
+from .links import Link, Links, connection_error
 from .markers import Markers
 
-__all__ = ["Checkpoint", "Done"]
+__all__ = ["Checkpoint"]
 
-# A loader that is alive renews its lease more often than this.
-LEASE_MS = 30_000
-# How long the connections of a dead loader may stay, if we may not close them.
-GONE_S = 10.0
-LOOK_S = 0.05
+# A loader that is alive renews its lease more often than this many seconds.
+LEASE_S = 30
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 MOST_NAME = 200
-
-
-@dataclass
-class Done:
-    """What the loads under a name have done so far.
-
-    Attributes:
-        ran: for each marker how many rows have run.
-        seen: up to which row the replies were seen.
-        going_on: whether a load before had begun.
-        ended: when all had run, in seconds since 1970; empty if they have not.
-        total: how many rows there were then.
-    """
-
-    ran: array[int] = field(default_factory=lambda: array("q", [0]))
-    seen: int = 0
-    going_on: bool = False
-    ended: str = ""
-    total: int = 0
-
-    @property
-    def rows(self) -> int:
-        """Up to which row all have run."""
-        return self.total if self.ended else min(self.ran)
-
-    @property
-    def unseen(self) -> tuple[int, int] | None:
-        """The rows, from the first to the end, that ran without all their replies being seen."""
-        end = max(self.ran)
-        return (self.seen, end) if end > self.seen and not self.ended else None
 
 
 class Checkpoint:
     """The checkpoint of a load under a name.
 
     ``fastresp:{NAME}`` is a hash: what is loaded, by whom, and the numbers of its connections.
-    ``fastresp:{NAME}:lease`` exists while a loader is alive. See Markers for the others.
+    The lease is in it, too: a key that expires would cost the server 2% for each command, if it has
+    no others. See Markers for the other keys.
 
     Args:
         server: where the load goes.
@@ -84,7 +52,6 @@ class Checkpoint:
         self._server = server
         self._timeout = timeout
         self._hash = f"fastresp:{{{name}}}".encode()
-        self._lease = self._hash + b":lease"
         self._token = token_hex(16).encode()
         self._links: Links | None = None
         self.markers: Markers
@@ -198,7 +165,8 @@ class Checkpoint:
         """
         if not take_over:
             self._check_alone(found)
-        self._close_former(found)
+        assert self._links is not None
+        close_all(self._links, found.get("clients", ""), self._timeout)
         self._enter(identity, found, fresh=fresh)
 
     def _enter(self, identity: Mapping[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
@@ -207,15 +175,12 @@ class Checkpoint:
         self.markers.begin(generation)
         fields: dict[str, Any] = {
             "owner": self._token, "loader": f"{socket.gethostname()}, process {os.getpid()}",
-            "clients": self._clients(()), "generation": generation,
+            "clients": self._clients(()), "generation": generation, "lease": self._lease(),
         }  # fmt: skip
         if fresh:
             fields |= identity
         words = [part for item in fields.items() for part in item]
-        commands: list[tuple[Any, ...]] = [
-            ("HSET", self._hash, *words),
-            ("SET", self._lease, self._token, "PX", LEASE_MS),
-        ]
+        commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
         if fresh:
             commands = [("DEL", self._hash), *commands]
             if not self.markers.several:
@@ -226,41 +191,6 @@ class Checkpoint:
                 "it is still at work, and resume"
             )
         self._unused = fresh
-
-    def _close_former(self, found: Mapping[str, str]) -> None:
-        """Close the connections of the loader before; what they have sent and not run is lost."""
-        for link, numbers in self._former(found):
-            for number in numbers:
-                try:
-                    link.call("CLIENT", "KILL", "ID", number)
-                except response_error() as error:
-                    self._wait_for_end(link, number, error)
-
-    def _wait_for_end(self, link: Link, number: int, error: Exception) -> None:
-        """Wait until a connection that we may not close has ended.
-
-        That of a loader that has died does, after the server has run all that came over it.
-
-        Raises:
-            CheckpointError: it does not, or we may not know whether it does.
-        """
-        until = time.monotonic() + min(self._timeout or GONE_S, GONE_S)
-        while (lives := link.lives([number])) and time.monotonic() < until:
-            time.sleep(LOOK_S)
-        if lives is not False:
-            raise CheckpointError(
-                "can't close the connections of the loader before, which may still have commands "
-                f"under way: {error} (allow it with ACL SETUSER ... +client|kill, end that "
-                f"loader, or end them: CLIENT KILL ID {number})"
-            ) from error
-
-    def _former(self, found: Mapping[str, str]) -> Iterator[tuple[Link, list[int]]]:
-        """Yield the connections of the loader before, by server, unless that was started since."""
-        assert self._links is not None
-        for address, run, numbers in json.loads(found.get("clients") or "[]"):
-            for link in self._links.at(address):
-                if not (run and link.run) or run == link.run:
-                    yield link, numbers
 
     def register(self, connections: Sequence[tuple[str, int]]) -> None:
         """Write down the connections of the load, and our own, before anything is sent.
@@ -301,12 +231,13 @@ class Checkpoint:
         Raises:
             CheckpointError: another loader has taken over.
         """
-        commands: list[tuple[Any, ...]] = [("SET", self._lease, self._token, "PX", LEASE_MS)]
-        if row is not None and not self.markers.several:
-            commands.append(("SET", self.markers.keys[0], row))
-        if seen is not None:
-            commands.append(("HSET", self._hash, "seen", seen))
         with suppress(TransportError), self._home.explained():
+            words: list[Any] = ["lease", self._lease()]
+            if seen is not None:
+                words += ["seen", seen]
+            commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
+            if row is not None and not self.markers.several:
+                commands.append(("SET", self.markers.keys[0], row))
             if not self._as_owner(*commands):
                 raise self._taken_over()
             if row is not None and self.markers.several and not self.markers.level(row):
@@ -354,10 +285,9 @@ class Checkpoint:
         # After a restart some of the rows may be gone.
         if self._home.run not in self._runs or self._home.restarted():
             raise self._restarted(self._server)
-        seconds, _ = self._home.call("TIME")
+        words = {"ended": self._now(), "totals": json.dumps(totals), "clients": "", "lease": 0}
         commands: list[tuple[Any, ...]] = [
-            ("HSET", self._hash, "ended", seconds, "totals", json.dumps(totals), "clients", ""),
-            ("DEL", self._lease),
+            ("HSET", self._hash, *(part for item in words.items() for part in item))
         ]
         if not self.markers.several:
             commands.append(("SET", self.markers.keys[0], rows))
@@ -384,14 +314,13 @@ class Checkpoint:
             seen: as for ``renew()``.
         """
         if self._links is not None:
-            left = [self._hash] if self._unused else []
-            if self._unused and not self.markers.several:
-                left += self.markers.keys
-            commands: list[tuple[Any, ...]] = [("DEL", self._lease, *left)]
-            if seen is not None and not left:
-                commands.append(("HSET", self._hash, "seen", seen))
+            words = ("lease", 0) if seen is None else ("lease", 0, "seen", seen)
+            command: tuple[Any, ...] = ("HSET", self._hash, *words)
+            if self._unused:
+                left = () if self.markers.several else self.markers.keys
+                command = ("DEL", self._hash, *left)
             with suppress(Exception):
-                self._as_owner(*commands)
+                self._as_owner(command)
             self._links.close()
             self._links = None
 
@@ -432,7 +361,11 @@ class Checkpoint:
 
     def _check_alone(self, found: Mapping[str, str]) -> None:
         """Refuse to begin while another loader is at work."""
-        if self._is_alive(found):
+        assert self._links is not None
+        alive = are_alive(self._links, found.get("clients", ""))
+        if alive is None:
+            alive = int(found.get("lease", 0)) > self._now()
+        if alive:
             raise CheckpointError(
                 Message(
                     f"another loader is at work on checkpoint {self.name!r} "
@@ -441,12 +374,13 @@ class Checkpoint:
                 )
             )
 
-    def _is_alive(self, found: Mapping[str, str]) -> bool:
-        """Return whether the loader before has connections, or else a lease."""
-        known = [link.lives(numbers) for link, numbers in self._former(found)]
-        if None not in known:
-            return any(known)
-        return bool(self._home.call("EXISTS", self._lease))
+    def _now(self) -> int:
+        """Return the server's time in seconds since 1970."""
+        return int(self._home.call("TIME")[0])
+
+    def _lease(self) -> int:
+        """Return until when another loader takes us for alive, if it can't see our connections."""
+        return self._now() + LEASE_S
 
     def _exists(self, done: Done) -> Message:
         where = f"is at row {done.rows:,}" if not done.ended else f"has ended, {done.rows:,} rows"

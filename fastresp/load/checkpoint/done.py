@@ -1,0 +1,38 @@
+"""What the loads under a name have done so far."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+__all__ = ["Done"]
+
+
+@dataclass
+class Done:
+    """What the loads under a name have done so far.
+
+    Attributes:
+        ran: for each marker how many rows have run.
+        seen: up to which row the replies were seen.
+        going_on: whether a load before had begun.
+        ended: when all had run, in seconds since 1970; empty if they have not.
+        total: how many rows there were then.
+    """
+
+    ran: array[int] = field(default_factory=lambda: array("q", [0]))
+    seen: int = 0
+    going_on: bool = False
+    ended: str = ""
+    total: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Up to which row all have run."""
+        return self.total if self.ended else min(self.ran)
+
+    @property
+    def unseen(self) -> tuple[int, int] | None:
+        """The rows, from the first to the end, that ran without all their replies being seen."""
+        end = max(self.ran)
+        return (self.seen, end) if end > self.seen and not self.ended else None

@@ -1,0 +1,69 @@
+"""The connections of the loader that had a checkpoint before: whether they live, and their end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+from ...outcome.errors import CheckpointError
+from .links import Link, Links, response_error
+
+__all__ = ["are_alive", "close_all"]
+
+# How long the connections of a dead loader may stay, if we may not close them.
+GONE_S = 10.0
+LOOK_S = 0.05
+
+
+def are_alive(links: Links, clients: str) -> bool | None:
+    """Return whether one of the connections exists; None if the user may not know.
+
+    Args:
+        links: our connections.
+        clients: JSON: for each server its address, its run ID, and the CLIENT IDs.
+    """
+    known = [link.lives(numbers) for link, numbers in _by_link(links, clients)]
+    return None if None in known else any(known)
+
+
+def close_all(links: Links, clients: str, timeout: float | None) -> None:
+    """Close the connections; what came over them and was not run is lost.
+
+    Args:
+        links, clients: as for ``are_alive()``.
+        timeout: seconds to wait for the end of one that we may not close; at most 10.
+
+    Raises:
+        CheckpointError: one that we may not close does not end.
+    """
+    for link, numbers in _by_link(links, clients):
+        for number in numbers:
+            try:
+                link.call("CLIENT", "KILL", "ID", number)
+            except response_error() as error:
+                _wait_for_end(link, number, error, min(timeout or GONE_S, GONE_S))
+
+
+def _wait_for_end(link: Link, number: int, error: Exception, seconds: float) -> None:
+    """Wait until a connection that we may not close has ended.
+
+    That of a loader that has died does, after the server has run all that came over it.
+    """
+    until = time.monotonic() + seconds
+    while (lives := link.lives([number])) and time.monotonic() < until:
+        time.sleep(LOOK_S)
+    if lives is not False:
+        raise CheckpointError(
+            "can't close the connections of the loader before, which may still have commands "
+            f"under way: {error} (allow it with ACL SETUSER ... +client|kill, end that "
+            f"loader, or end them: CLIENT KILL ID {number})"
+        ) from error
+
+
+def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int]]]:
+    """Yield the connections by server, but for those of a server that was started since."""
+    for address, run, numbers in json.loads(clients or "[]"):
+        for link in links.at(address):
+            if not (run and link.run) or run == link.run:
+                yield link, numbers
