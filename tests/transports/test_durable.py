@@ -147,13 +147,16 @@ class TestRefused:
 
     @pytest.mark.parametrize("name", ["redis-server", "redis-6.2"])
     def test_server_without_it(self, name: str) -> None:
-        with LocalServer(*AOF, "always", program=located(name, WHEEL_SERVERS)) as server:
-            with redis.Redis.from_url(server.url) as client:
-                if client.info("server")["redis_version"] >= "7.2":
-                    pytest.skip("this one has WAITAOF")
-                with pytest.raises(fastresp.TransportError, match="use Redis 7.2 or later"):
-                    insert_sync(range(10), PUSH, server=server.url, durable="fsync")
-                assert client.dbsize() == 0
+        program = located(name, WHEEL_SERVERS)
+        with (
+            LocalServer(*AOF, "always", program=program) as server,
+            redis.Redis.from_url(server.url) as client,
+        ):
+            if client.info("server")["redis_version"] >= "7.2":
+                pytest.skip("this one has WAITAOF")
+            with pytest.raises(fastresp.TransportError, match=r"use Redis 7\.2 or later"):
+                insert_sync(range(10), PUSH, server=server.url, durable="fsync")
+            assert client.dbsize() == 0
 
     def test_user_without_the_right(self, start: Start) -> None:
         server = start(*AOF, "always")
