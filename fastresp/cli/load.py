@@ -18,7 +18,7 @@ from ..encode.template import Template
 from ..load.command_info import deleting
 from ..load.command_names import command_names
 from ..load.mass_insert import mass_insert
-from ..load.verifying.unverifiable import check_names
+from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
@@ -333,6 +333,7 @@ def _run(
             template = template_for(data, texts)
             if how.verify:
                 check_names(command_names(data, template), template)
+                check_template(template)
             if how.dry_run:
                 from ..load.dry_run import dry_run
                 from .dry_run import show_dry_run

@@ -32,8 +32,19 @@ from .verdict import (
 from .watch import Use, use_since_start, watch_server
 
 __all__ = [
-    "Announce", "CLUSTER_PLAN", "PLAN", "WATCH_CLUSTER_PLAN", "WATCH_PLAN", "Cluster",
-    "Diagnosis", "Measured", "Use", "Verdict", "diagnose", "doctor", "watch",
+    "CLUSTER_PLAN",
+    "PLAN",
+    "WATCH_CLUSTER_PLAN",
+    "WATCH_PLAN",
+    "Announce",
+    "Cluster",
+    "Diagnosis",
+    "Measured",
+    "Use",
+    "Verdict",
+    "diagnose",
+    "doctor",
+    "watch",
 ]  # fmt: skip
 
 WATCH_PLAN = """\

@@ -16,8 +16,15 @@ from .units import Piece, PlainChunk, Unit
 from .window import Position, Sending
 
 __all__ = [
-    "LATER", "LOST", "Lost", "REPEATS", "Repeated", "Retries", "portions",
-    "ranges", "repeated",
+    "LATER",
+    "LOST",
+    "REPEATS",
+    "Lost",
+    "Repeated",
+    "Retries",
+    "portions",
+    "ranges",
+    "repeated",
 ]  # fmt: skip
 
 # MOVED: another node has the slot. ASK: the key is there already, as its slot is being moved.

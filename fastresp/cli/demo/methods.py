@@ -29,13 +29,13 @@ from .generators import GENERATORS, chunks
 __all__ = [
     "FASTRESP",
     "READY_FILE",
+    "Announce",
+    "Client",
     "Comparison",
     "Methods",
     "PlainCli",
-    "Announce",
-    "Client",
-    "Workbench",
     "Timing",
+    "Workbench",
     "debug_options",
 ]
 
