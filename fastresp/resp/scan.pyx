@@ -106,6 +106,8 @@ cdef class ReplyScanner(Incoming):
         cdef long long n
         cdef uint32_t ok
         cdef Form form
+        # Only read_line() looks for a number that was asked for.
+        cdef bint asked = self.asked >= self.replies
         memcpy(&ok, b"+OK\r", 4)
         while p < end:
             if self.missing:
@@ -120,11 +122,9 @@ cdef class ReplyScanner(Incoming):
                     p += 5
                 if p == end:
                     break
-            if p[0] == c':':
+            if p[0] == c':' and not asked:
                 after = integer_end(p + 1, end)
                 if after is not NULL:
-                    if self.replies == self.asked:
-                        self.keep_number(p[1:after - p - 2])
                     self.complete()
                     p = after
                     continue
