@@ -32,19 +32,8 @@ from .verdict import (
 from .watch import Use, use_since_start, watch_server
 
 __all__ = [
-    "CLUSTER_PLAN",
-    "PLAN",
-    "WATCH_CLUSTER_PLAN",
-    "WATCH_PLAN",
-    "Announce",
-    "Cluster",
-    "Diagnosis",
-    "Measured",
-    "Use",
-    "Verdict",
-    "diagnose",
-    "doctor",
-    "watch",
+    "Announce", "CLUSTER_PLAN", "PLAN", "WATCH_CLUSTER_PLAN", "WATCH_PLAN", "Cluster",
+    "Diagnosis", "Measured", "Use", "Verdict", "diagnose", "doctor", "watch",
 ]  # fmt: skip
 
 WATCH_PLAN = """\

@@ -27,7 +27,7 @@ from .link import (
 )
 from .may_write import SMALL_BYTES, WRITES, WRITING_S, is_full, no_writing
 
-__all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Announce", "Measured", "measure"]
+__all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Announce", "measure"]
 
 Announce: TypeAlias = Callable[[str], None]
 T = TypeVar("T")

@@ -8,11 +8,11 @@ from typing import Any
 
 __all__ = [
     "DEFAULT",
-    "LEAVE_OUT_OR_EMPTY",
-    "SKIP_OR_EMPTY",
     "Hint",
     "InPython",
+    "LEAVE_OUT_OR_EMPTY",
     "Message",
+    "SKIP_OR_EMPTY",
     "above_zero",
     "message_of",
     "message_with_file",

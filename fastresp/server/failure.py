@@ -10,7 +10,7 @@ from typing import Any
 from ..outcome.errors import TransportError, TransportTimeout
 from .descriptors import ADVICE, are_exhausted
 
-__all__ = ["asking_refused", "failure"]
+__all__ = ["failure", "asking_refused"]
 
 # A server that refuses a connection sends its error as soon as the connection is open.
 GREETING_TIMEOUT_S = 0.2

@@ -19,7 +19,7 @@ from .causes import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_lo
 from .stream import Sink, Stream, Wait
 from .window import Window
 
-__all__ = ["Connection", "LostConnection"]
+__all__ = ["LostConnection", "Connection"]
 
 # How often to read replies while there is something to send: waking for each small write of the
 # server would cost more than everything else. A unix socket buffers 7 ms of replies.

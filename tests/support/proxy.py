@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, Self
 
-__all__ = ["DOWN", "FAITHFUL", "KINDS", "LYING", "UP", "Fault", "Proxy"]
+__all__ = ["FAITHFUL", "KINDS", "LYING", "UP", "DOWN", "Fault", "Proxy"]
 
 UP, DOWN = "up", "down"
 # These pass only what was sent, in order: counting replies can't go wrong.

@@ -29,13 +29,13 @@ from .generators import GENERATORS, chunks
 __all__ = [
     "FASTRESP",
     "READY_FILE",
-    "Announce",
-    "Client",
     "Comparison",
     "Methods",
     "PlainCli",
-    "Timing",
+    "Announce",
+    "Client",
     "Workbench",
+    "Timing",
     "debug_options",
 ]
 

@@ -4,4 +4,4 @@ from .paths import SUFFIXES, Format
 from .read_source import read
 from .table import Table
 
-__all__ = ["SUFFIXES", "Format", "Table", "read"]
+__all__ = ["Format", "SUFFIXES", "Table", "read"]

@@ -9,7 +9,7 @@ from typing import IO, Any, Literal, TypeAlias
 
 from ...outcome.messages import Hint, Message
 
-__all__ = ["FORMATS", "SUFFIXES", "Format", "Path", "Source", "exists", "files_of", "format_of"]
+__all__ = ["FORMATS", "Format", "Path", "SUFFIXES", "Source", "exists", "files_of", "format_of"]
 
 Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
