@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .data import Results
 from .measures import Measured
 
-__all__ = ["Goal"]
+__all__ = ["Goal", "amount"]
 
 
 @dataclass(frozen=True)
@@ -33,3 +33,21 @@ class Goal:
     unit: str = "x"
     at_most: bool = False
     operations: int = 0
+
+    @property
+    def wanted(self) -> str:
+        """The bound as text; a dash without one."""
+        if self.bound is None:
+            return "-"
+        return f"{'≤' if self.at_most else '≥'} {self.bound:g}{_unit(self.unit)}"
+
+
+def amount(number: float, unit: str) -> str:
+    """Format a figure with its unit."""
+    # Near 1 the third decimal can decide.
+    digits = 3 if number < 2 else 2 if number < 10 else 1 if number < 100 else 0
+    return f"{number:.{digits}f}{_unit(unit)}"
+
+
+def _unit(unit: str) -> str:
+    return unit if unit == "x" else f" {unit}"

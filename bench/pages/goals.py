@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .data import NotMeasured, Results
 from .goal import Goal
-from .goals_of_loads import checkpoint_goals, scale_goals
+from .goals_of_loads import CHECKPOINTS, VERIFIED, scale_goals
 from .measures import (
     Measured,
     by_rdb_file,
@@ -20,7 +20,10 @@ from .measures import (
     peak,
 )
 
-__all__ = ["GOALS", "HELD", "Goal", "Verdict", "judge"]
+__all__ = ["GOALS", "HELD", "MARKS", "Goal", "Verdict", "judge"]
+
+# How the cells of verdicts are marked.
+MARKS = {"reached": "reached", "missed": "missed", "not measured": "open", "no goal": ""}
 
 
 @dataclass(frozen=True)
@@ -282,7 +285,8 @@ GOALS: tuple[Goal, ...] = (
         for what, bound in (("fastresp --help", 7.5), ("fastresp load, one row", 12.5))
     ),
     *lists_goals(),
-    *checkpoint_goals(),
+    *CHECKPOINTS.values(),
+    *VERIFIED.values(),
     *scale_goals(),
     Goal(
         "Users",

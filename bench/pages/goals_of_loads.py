@@ -1,4 +1,4 @@
-"""The goals for checkpoints, and for large loads."""
+"""The goals for checkpoints, verifications, and large loads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from .data import Results
 from .goal import Goal
 from .measures import (
     Measured,
+    beside_load,
     cost_of_more,
     cpu_ratio,
     growth,
@@ -16,24 +17,46 @@ from .measures import (
     whole_cluster,
 )
 
-__all__ = ["checkpoint_goals", "scale_goals"]
+__all__ = ["CHECKPOINTS", "SLOTS", "VERIFIED", "scale_goals"]
 
 
-def checkpoint_goals() -> list[Goal]:
-    """Return goals for the server's CPU time."""
-    wanted = {"INCRBY": 1.15, "RPUSH": 1.10, "HSETNX": 1.10, "HSET": 1.01}
-    return [
-        Goal(
-            "Checkpoints",
-            f"{name} with a checkpoint, server's CPU time",
-            "checkpoint",
-            cpu_ratio("checkpoint", f"{name}, checkpoint", name),
-            bound,
-            at_most=True,
-            operations=1_000_000,
-        )
-        for name, bound in wanted.items()
-    ]
+# By the name of their row.
+CHECKPOINTS = {
+    f"{name}, checkpoint": Goal(
+        "Checkpoints",
+        f"{name} with a checkpoint, server's CPU time",
+        "checkpoint",
+        cpu_ratio("checkpoint", f"{name}, checkpoint", name),
+        bound,
+        at_most=True,
+        operations=1_000_000,
+    )
+    for name, bound in {"INCRBY": 1.15, "RPUSH": 1.10, "HSETNX": 1.10, "HSET": 1.01}.items()
+}
+VERIFIED = {
+    f"{name}, verify": Goal(
+        "Verification",
+        f"{name} from columns, rate / rate of the load",
+        "verify",
+        beside_load("verify", f"verify {name}", "verify", "load"),
+        0.5,
+        operations=1_000_000,
+    )
+    for name in ("SET", "SET EX", "HSET", "SADD", "ZADD", "RPUSH")
+}
+SLOTS = {
+    f"{kind}, 8 bytes, 3 nodes": Goal(
+        "Scale",
+        f"what the slots of 3 nodes cost an encoder, SET of 8 bytes from {kind}",
+        "scale",
+        more_time(f"{kind}, 8 bytes, 3 nodes", f"{kind}, 8 bytes, without slots"),
+        12,
+        "ns",
+        at_most=True,
+        operations=1,
+    )
+    for kind in ("rows", "columns")
+}
 
 
 def scale_goals() -> list[Goal]:
@@ -47,11 +70,6 @@ def scale_goals() -> list[Goal]:
         )
         for kind in kinds
     ]
-    for kind in kinds:
-        row = f"{kind}, 8 bytes, "
-        slots = more_time(f"{row}3 nodes", f"{row}without slots")
-        what = f"what the slots of 3 nodes cost an encoder, SET of 8 bytes from {kind}"
-        wanted.append((what, slots, 12, "ns", 1))
     cost = "CPU time per command, 100,000,000 commands against 1,000,000"
     memory = "greatest memory, 100,000,000 commands less 1,000,000"
     wanted.append((cost, cost_of_more(more, few), 1.05, "x", 1))
@@ -72,4 +90,5 @@ def scale_goals() -> list[Goal]:
         Goal(area, what, "scale", measure, bound, unit, at_most=True, operations=operations)
         for what, measure, bound, unit, operations in wanted
     ]
-    return [*most, *sinks]
+    clusters, others = most[: len(kinds)], most[len(kinds) :]
+    return [*clusters, *SLOTS.values(), *others, *sinks]

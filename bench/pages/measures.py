@@ -12,6 +12,7 @@ from .data import NotMeasured, Results
 
 __all__ = [
     "Measured",
+    "beside_load",
     "by_rdb_file",
     "by_server_cpu",
     "client_cpu",
@@ -84,6 +85,16 @@ def longer(file: str, table: str, ours: str, other: str) -> Callable[[Results], 
     return lambda results: quotient(
         results.find(file, ours, table=table), results.find(file, other, table=table)
     )
+
+
+def beside_load(file: str, table: str, ours: str, load: str) -> Callable[[Results], Measured]:
+    """Return what computes our rate / that of the load of the same rows."""
+
+    def measure(results: Results) -> Measured:
+        rows = [results.find(file, name, table=table) for name in (load, ours)]
+        return replace(quotient(*rows), operations=rows[1].operations)
+
+    return measure
 
 
 def peak(file: str, row: str, detail: str = "") -> Callable[[Results], Measured]:

@@ -7,7 +7,9 @@ from statistics import median
 
 from results import Result
 
+from .beside import beside
 from .data import Group, Results, Section
+from .goals_of_loads import CHECKPOINTS
 from .plots import bars
 from .tables import (
     TURNS,
@@ -17,6 +19,7 @@ from .tables import (
     median_time,
     speed,
 )
+from .verification import VERIFICATION
 
 __all__ = ["PARTS", "row_named"]
 
@@ -209,7 +212,10 @@ PARTS = Group(
         Section(
             "The cost of a checkpoint",
             ("checkpoint",),
-            listing("checkpoint", ["checkpoint"], [*TURNS], parser=False),
+            listing(
+                "checkpoint", ["checkpoint"],
+                [*TURNS, beside("server CPU / without", CHECKPOINTS)], parser=False,
+            ),
             bars(
                 "The cost of a checkpoint", "checkpoint", ("checkpoint",), axis="rows per second",
                 value=speed, server=True,
@@ -218,6 +224,7 @@ PARTS = Group(
             "transactions of about 2,000 commands. In a cluster, here of three nodes on one "
             "machine, each has keys of one slot.",
         ),
+        VERIFICATION,
         Section(
             "Start of the command line",
             ("load",),

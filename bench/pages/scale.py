@@ -6,7 +6,9 @@ from statistics import median
 
 from results import Result
 
+from .beside import beside
 from .data import Group, Section
+from .goals_of_loads import SLOTS
 from .plots import bars
 from .tables import TURNS, Column, listing, median_time, speed
 
@@ -47,7 +49,9 @@ SCALE = Group(
             "The cost of key slots",
             ("scale",),
             listing(
-                "scale slots", ["scale"], [_each("CPU ns", "client_cpu")], parser=False
+                "scale slots", ["scale"],
+                [_each("CPU ns", "client_cpu"), beside("more than without slots", SLOTS)],
+                parser=False,
             ),
             about="Encoding SETs of 8 and 129 bytes, without sending them: as for one server, and "
             "each command into the chunk of its node.",

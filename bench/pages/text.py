@@ -18,9 +18,11 @@ from .data import (
     Table,
     clean,
 )
+from .goal import amount
 from .goals import (
     GOALS,
     HELD,
+    MARKS,
     Verdict,
     judge,
 )
@@ -211,9 +213,6 @@ def summary(judged: list[Verdict]) -> str:
     return said + more if counts.total() < len(judged) else said
 
 
-MARKS = {"reached": "reached", "missed": "missed", "not measured": "open", "no goal": ""}
-
-
 def held_table() -> Table:
     """Return the goals that are not figures, and the test that checks each."""
     return Table(("goal", "test"), [Row((what, f"`{test}`")) for what, test in HELD], 2)
@@ -224,9 +223,7 @@ def goals_table(judged: list[Verdict]) -> Table:
     rows = []
     for verdict in judged:
         goal, mark = verdict.goal, MARKS[verdict.word]
-        sign = "≤" if goal.at_most else "≥"
-        wanted = "-" if goal.bound is None else f"{sign} {goal.bound:g}{_unit(goal.unit)}"
-        cells = [Cell(verdict.word, mark), Cell(wanted)]
+        cells = [Cell(verdict.word, mark), Cell(goal.wanted)]
         if verdict.measured:
             cells += _measured(verdict.measured, goal.unit)
         rows.append(Row((f"{goal.area}: {goal.what}",), tuple(cells), reason=verdict.reason))
@@ -234,17 +231,7 @@ def goals_table(judged: list[Verdict]) -> Table:
 
 
 def _measured(measured: Measured, unit: str) -> list[Cell]:
-    low, high = (_amount(each, unit) for each in (measured.low, measured.high))
+    low, high = (amount(each, unit) for each in (measured.low, measured.high))
     if low == high:
-        return [Cell(_amount(measured.figure, unit)), Cell("one value")]
-    return [Cell(_amount(measured.figure, unit)), Cell(f"{low} to {high}")]
-
-
-def _amount(number: float, unit: str) -> str:
-    # Near 1 the third decimal can decide.
-    digits = 3 if number < 2 else 2 if number < 10 else 1 if number < 100 else 0
-    return f"{number:.{digits}f}{_unit(unit)}"
-
-
-def _unit(unit: str) -> str:
-    return unit if unit == "x" else f" {unit}"
+        return [Cell(amount(measured.figure, unit)), Cell("one value")]
+    return [Cell(amount(measured.figure, unit)), Cell(f"{low} to {high}")]

@@ -18,7 +18,7 @@ from ..encode.template import Template
 from ..load.command_info import deleting
 from ..load.command_names import command_names
 from ..load.mass_insert import mass_insert
-from ..load.verifying.unverifiable import check_names
+from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
@@ -51,6 +51,7 @@ Mode: TypeAlias = Literal["commands", "merge", "serialize"]
 Exists: TypeAlias = Literal["error", "replace", "skip"]
 OnError: TypeAlias = Literal["collect", "stop"]
 Retry: TypeAlias = Literal["never", "idempotent", "always"]
+Durable: TypeAlias = Literal["acknowledged", "fsync"] | int
 
 STDOUT = Path("-")
 # The template that sends a reject's command, for rejects that are loaded as JSON lines.
@@ -77,6 +78,7 @@ class How:
     max_payload_bytes: int | None
     retry_in_doubt: Retry | None
     wait_replicas: int
+    durable: Durable
     dry_run: bool
     yes: bool
     as_json: bool
@@ -119,6 +121,7 @@ class How:
 @options.retry
 @options.retry_in_doubt
 @options.wait_replicas
+@options.durable
 @options.verify
 @options.checkpoint
 @options.resume
@@ -139,6 +142,7 @@ def load(
     max_payload_bytes: int | None,
     retry_in_doubt: Retry | None,
     wait_replicas: int,
+    durable: Durable,
     checkpoint: str | None,
     resume: bool,
     take_over: bool,
@@ -193,7 +197,7 @@ def load(
     how = How(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
-        retry_in_doubt, wait_replicas, dry_run, yes, as_json, verify,
+        retry_in_doubt, wait_replicas, durable, dry_run, yes, as_json, verify,
         checkpoint, resume, take_over, checkpoint_clear,
     )  # fmt: skip
     text = TextOptions(
@@ -238,6 +242,7 @@ def load(
 @options.rejects
 @options.retry_in_doubt
 @options.wait_replicas
+@options.durable
 @options.dry_run
 @options.yes
 @options.as_json
@@ -252,6 +257,7 @@ def send(
     max_payload_bytes: int | None,
     retry_in_doubt: Retry | None,
     wait_replicas: int,
+    durable: Durable,
     skip_truncated: bool,
     on_error: OnError,
     max_errors: str | None,
@@ -274,7 +280,7 @@ def send(
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
-        retry_in_doubt, wait_replicas, dry_run, yes, as_json,
+        retry_in_doubt, wait_replicas, durable, dry_run, yes, as_json,
     )  # fmt: skip
     data = opened(
         source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
@@ -327,6 +333,7 @@ def _run(
             template = template_for(data, texts)
             if how.verify:
                 check_names(command_names(data, template), template)
+                check_template(template)
             if how.dry_run:
                 from ..load.dry_run import dry_run
                 from .dry_run import show_dry_run
@@ -371,6 +378,7 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         max_payload_bytes=how.max_payload_bytes,
         retry=how.retry_in_doubt,
         wait_replicas=how.wait_replicas,
+        durable=how.durable,
         checkpoint=how.checkpoint,
         resume=how.resume,
         take_over=how.take_over,
@@ -393,7 +401,7 @@ def _check_options(how: How) -> None:
         connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit, mode=how.mode,
         merge_items=how.merge_items, merge_bytes=how.merge_bytes, exists=how.exists,
         max_payload_bytes=how.max_payload_bytes, retry=how.retry_in_doubt,
-        wait_replicas=how.wait_replicas, checkpoint=how.checkpoint,
+        wait_replicas=how.wait_replicas, durable=how.durable, checkpoint=how.checkpoint,
     )  # fmt: skip
     try:
         Server(how.server, nodes=True)

@@ -168,7 +168,23 @@ wait_replicas = option(
     type=click.IntRange(min=0),
     default=0,
     section=SERVER,
-    help="Count commands as acknowledged when N replicas have them.",
+    help="The same as --durable N.",
+)
+
+
+def durability(text: str) -> str | int:
+    """Return a word, or a number of replicas; the load checks them."""
+    return int(text) if text.isdecimal() else text
+
+
+durable = option(
+    "--durable",
+    metavar="D",
+    type=durability,
+    default="acknowledged",
+    section=SERVER,
+    help="Count commands when they are acknowledged, on disk (fsync), or at N replicas (a number).",
+    show_default=True,
 )
 checkpoint = option(
     "--checkpoint",

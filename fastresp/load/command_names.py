@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..encode.template import Template
 from ..outcome.messages import Hint, Message
 from ..server.answers import Answers
-from ..server.options import Options
+from ..server.options import ACKNOWLEDGED, Options
 from ..server.rehearsal import OF_A_CONNECTION
 from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
@@ -46,8 +46,9 @@ def check_connection_state(
         ValueError: there is such a command, or the names of the commands depend on the data.
     """
     option = Hint("retry", options.retry)
-    if options.wait_replicas:
-        option = Hint("wait_replicas", options.wait_replicas)
+    if options.durability != ACKNOWLEDGED:
+        name = "wait_replicas" if options.wait_replicas else "durable"
+        option = Hint(name, options.durability)
     elif options.retry in (None, "never"):
         return
     if answers is not None and answers.topology is not None:

@@ -17,7 +17,7 @@ from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited, is_own, own
-from ..server.options import MaxErrors, Options, Progress, Rejects
+from ..server.options import FSYNC, MaxErrors, Options, Progress, Rejects
 from ..server.rehearsal import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.blocking import write_all
@@ -71,6 +71,7 @@ def mass_insert(
     max_payload_bytes: int | None = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
     wait_replicas: int = 0,
+    durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
     checkpoint: str | None = None,
     resume: bool = False,
     take_over: bool = False,
@@ -142,8 +143,12 @@ def mass_insert(
             ``"always"``. The others are in doubt, and the load goes on. None for ``"idempotent"``
             in a cluster; for one server, a lost connection ends the load unless this is given. A
             server or its successor is waited for up to ``timeout`` seconds.
-        wait_replicas: count commands as acknowledged only when this many replicas have them (WAIT),
-            so that they survive a failover.
+        wait_replicas: the same as a number for ``durable``.
+        durable: when commands count as acknowledged: ``"acknowledged"``, when the server has
+            answered; ``"fsync"``, when it has also synced its append-only file (WAITAOF: Redis 7.2
+            and later, Valkey), so that they survive a crash; or a number, when this many replicas
+            have them (WAIT), so that they survive a failover. The report counts them as
+            ``durable``; what is not confirmed is in doubt. A checkpoint waits for it, too.
         checkpoint: a name under which the server keeps how far the load has come, so that it can go
             on there after any failure: no row is lost, and none runs twice. Commands that may run
             twice, such as SET or HSET, may be sent again; all others are sent in transactions. For
@@ -201,6 +206,7 @@ def mass_insert(
         max_payload_bytes=max_payload_bytes,
         retry=retry,
         wait_replicas=wait_replicas,
+        durable=durable,
         checkpoint=checkpoint,
         resume=resume,
         take_over=take_over,
@@ -234,6 +240,7 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
             raise
         with reporting(options.progress, data) as show, policy:
             server = as_server(options.server, template, nodes=True)
+            server.fsync = options.durability == FSYNC
             if options.mode == "merge":
                 server.wishes = partial(over_any_keys, template)
             elif options.mode == "serialize":

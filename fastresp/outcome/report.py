@@ -37,6 +37,9 @@ class Report:
         commands: whole commands sent. One that was sent again after NOSCRIPT or MOVED counts once.
         replies: commands whose reply is known to have arrived, including error replies. A merged
             command's reply counts for each command in it.
+        durable: commands among the replies that are on disk, or at replicas, as ``durable=`` or
+            ``wait_replicas=`` asks; a reply counts only when that is confirmed. None if neither was
+            given: the server has only said that it ran them.
         failed: commands answered with an error, or with a reply that contains one, such as EXEC's.
         errors: the first 100 errors.
         errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors inside
@@ -65,6 +68,7 @@ class Report:
     rows: int = 0
     commands: int = 0
     replies: int = 0
+    durable: int | None = None
     failed: int = 0
     errors: list[CommandError] = field(default_factory=list)
     errors_by_code: dict[str, int] = field(default_factory=dict)
@@ -140,6 +144,8 @@ class Report:
             f"{self.commands_per_second:,.0f} commands/s, {size_text(self.bytes_per_second)}/s",
             f"{counted(self.replies, 'reply', 'replies')}, {counted(self.failed, 'error')}",
         ]
+        if self.durable is not None:
+            lines[1] += f", {counted(self.durable, 'command')} durable"
         if self.resumed_at or self.ended_before:
             verb = "was" if self.resumed_at == 1 else "were"
             before = f"{counted(self.resumed_at, 'row')} {verb} loaded before"

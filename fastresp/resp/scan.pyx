@@ -25,6 +25,11 @@ from .grammar cimport (
 from .incoming cimport Incoming
 
 
+# How much of a number is kept: it need not fit into anything.
+cdef enum:
+    NUMBER_BYTES = 18
+
+
 cdef struct Frame:
     long long left      # elements of an aggregate that have not arrived
     long long size      # all of them
@@ -47,9 +52,13 @@ cdef class ReplyScanner(Incoming):
         errors: a list of ``(index of the reply, text, element)``; the caller empties it. The last
             is 0 for the reply itself, else the number of the array's element that it is in, from 1.
         offset: bytes parsed so far.
+        asked: index of a reply of which the first number is kept; -1 for none.
+        answer: that index and the number; None before.
     """
 
     cdef readonly Py_ssize_t replies
+    cdef public Py_ssize_t asked
+    cdef readonly object answer
     cdef readonly Py_ssize_t failed
     cdef readonly list errors
     cdef long long missing      # bytes of the payload and its CRLF that have not arrived
@@ -65,6 +74,7 @@ cdef class ReplyScanner(Incoming):
         self.what = "RESP replies"
         self.errors = []
         self.head = bytearray()
+        self.asked = -1
 
     def __dealloc__(self):
         free(self.frames)
@@ -96,6 +106,8 @@ cdef class ReplyScanner(Incoming):
         cdef long long n
         cdef uint32_t ok
         cdef Form form
+        # Only read_line() looks for a number that was asked for.
+        cdef bint asked = self.asked >= self.replies
         memcpy(&ok, b"+OK\r", 4)
         while p < end:
             if self.missing:
@@ -110,7 +122,7 @@ cdef class ReplyScanner(Incoming):
                     p += 5
                 if p == end:
                     break
-            if p[0] == c':':
+            if p[0] == c':' and not asked:
                 after = integer_end(p + 1, end)
                 if after is not NULL:
                     self.complete()
@@ -148,6 +160,8 @@ cdef class ReplyScanner(Incoming):
         elif form_of(self.kind) == VALUE:
             if not is_value(self.kind, self.text, self.text_end):
                 self.refuse()
+            if self.kind == c':' and self.replies == self.asked:
+                self.keep_number(self.text[:self.text_end - self.text])
             self.complete()
         elif length_end(self.text, self.text_end + 2, &n) is NULL:
             self.refuse()
@@ -257,6 +271,12 @@ cdef class ReplyScanner(Incoming):
         self.nested += 1
         if self.nested > 1 + self.most // NESTED_ERROR_BYTES:
             raise self.too_large(self.offset)
+        return 0
+
+    cdef int keep_number(self, bytes text) except -1:
+        """Keep the number of the reply that was asked for, or the first one of its elements."""
+        if self.answer is None or self.answer[0] != self.replies:
+            self.answer = self.replies, int(text[:NUMBER_BYTES])
         return 0
 
     cdef int refuse(self) except -1:

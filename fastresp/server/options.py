@@ -12,7 +12,10 @@ from ..outcome.messages import Hint, Message, above_zero
 from ..outcome.report import Report
 from .settings import Server, ServerLike
 
-__all__ = ["MaxErrors", "Nulls", "Options", "Progress", "Rejects", "check_rate", "check_timeout"]
+__all__ = [
+    "ACKNOWLEDGED", "FSYNC", "MaxErrors", "Nulls", "Options", "Progress", "Rejects", "check_rate",
+    "check_timeout",
+]  # fmt: skip
 
 # Each needs memory here and in the server, and more than the server has threads gain nothing.
 MOST_CONNECTIONS = 64
@@ -25,6 +28,7 @@ MODES = {
 }
 EXISTS = ("error", "replace", "skip")
 RETRIES = ("never", "idempotent", "always")
+ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
 # A key whose value is larger is begun with RESTORE and continued with commands.
 PAYLOAD_BYTES = 32 << 20
 
@@ -60,6 +64,7 @@ class Options:
     max_payload_bytes: int | None = None
     retry: str | None = None
     wait_replicas: int = 0
+    durable: str | int = ACKNOWLEDGED
     checkpoint: str | None = None
     resume: bool = False
     take_over: bool = False
@@ -77,10 +82,25 @@ class Options:
         if self.retry is not None and self.retry not in RETRIES:
             words = f" must be 'never', 'idempotent' or 'always', not {self.retry!r}"
             raise ValueError(Message(Hint("retry"), words))
-        replicas = self.wait_replicas
+        self._check_durability()
+
+    @property
+    def durability(self) -> str | int:
+        """When commands count as acknowledged: "acknowledged", "fsync", or a number of replicas."""
+        return self.wait_replicas or self.durable
+
+    def _check_durability(self) -> None:
+        replicas, durable = self.wait_replicas, self.durable
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
             words = f" must be a number of 0 or more, not {replicas!r}"
             raise ValueError(Message(Hint("wait_replicas"), words))
+        number = isinstance(durable, int) and not isinstance(durable, bool) and durable >= 1
+        if durable not in DURABILITIES and not number:
+            words = f" must be 'acknowledged', 'fsync' or a number of replicas, not {durable!r}"
+            raise ValueError(Message(Hint("durable"), words))
+        if replicas and durable not in (ACKNOWLEDGED, replicas):
+            both = Message(Hint("wait_replicas", ...), " and ", Hint("durable", ...))
+            raise ValueError(Message(both, " ask for different things; use ", Hint("durable")))
 
     def _check_mode(self) -> None:
         if self.mode not in MODES:

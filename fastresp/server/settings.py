@@ -26,6 +26,7 @@ from .cluster import Redirect, Remap, Topology, redirect_of
 from .descriptors import needed_for
 from .failure import failure
 from .forks import own
+from .fsync import check_fsync
 from .opening import Opening
 from .rehearsal import rehearsal_of
 from .url_or_client import ServerLike, pool_of
@@ -94,6 +95,8 @@ class Server:
         self.rehearsal = rehearsal_of(template)
         # Commands to try, whose refusal is no error.
         self.wishes: Wishes | None = None
+        # Whether it must sync what it runs to its append-only file.
+        self.fsync = False
         # Whether to ask for the settings that limit compact encodings.
         self.limits = False
         self.scripts = {} if template is None else template.scripts
@@ -221,7 +224,7 @@ class Server:
                 if self.slot is not None:
                     nodes = [answers.topology.node_of(self.slot, str(self))]
                 return self._open_nodes(self.nodes_of(nodes, count), each, opening), answers
-            self._load_scripts(first)
+            self._prepare(first)
             if count == 1:
                 return [first], answers
             more = opening.several(count - 1, lambda: self._another(each, opening))
@@ -314,15 +317,18 @@ class Server:
             at = next(left)
             connection = servers[at]._another(timeout, opening)
             if at == 0 or servers[at] is not servers[at - 1]:
-                servers[at]._load_scripts(connection)
+                servers[at]._prepare(connection)
             return at, connection
 
         made = opening.several(len(servers), open_one)
         return [connection for _, connection in sorted(made, key=itemgetter(0))]
 
-    def _load_scripts(self, connection: Any) -> None:
-        if self.scripts:
+    def _prepare(self, connection: Any) -> None:
+        """Do what the first connection to a server does for all of them."""
+        if self.scripts or self.fsync:
             with self._explained():
+                if self.fsync:
+                    check_fsync(connection, str(self))
                 load_scripts(connection, str(self), self.scripts)
                 check_surplus(connection, str(self))
 

@@ -26,8 +26,9 @@ class BatchedWindow(ResendingWindow):
     batched = True
     # Why the load can't go on, and the reply from which on nothing is acknowledged.
     refused_at = None
-    # How many replies were errors that are no command's.
+    # How many replies were errors, or had some, that are no command's; the last with others.
     _noted = 0
+    _with_others = -1
     # How many replies have come; replicas may not have all of these commands yet.
     _came = 0
 
@@ -63,8 +64,16 @@ class BatchedWindow(ResendingWindow):
         return chunk.inner.parts(elements[nested - 1])
 
     def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
-        errors[:] = [self._named(*each) for each in errors if not self._note(*each)]
+        errors[:] = [self._named(*each) for each in errors if not self._is_noted(*each)]
         super().sift(errors)
+
+    def _is_noted(self, index: int, words: bytes, nested: int) -> bool:
+        """Return what ``_note()`` does; count a reply that has no other errors."""
+        if not self._note(index, words, nested):
+            self._with_others = index
+            return False
+        self._noted += index != self._with_others
+        return True
 
     def _named(self, index: int, words: bytes, nested: int) -> tuple[int, bytes, int]:
         """Put the name of a command into the error of a PING that stands for it: see Batcher."""
@@ -99,7 +108,6 @@ class BatchedWindow(ResendingWindow):
             end = held.first_reply + (chunk.execs[number - 1] + 1 if number else 0)
         else:
             return False
-        self._noted += not nested
         if self.refused_at is None:
             self.refused_at = cause, end
         return True

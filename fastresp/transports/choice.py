@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message
-from ..server.options import Options
+from ..server.options import ACKNOWLEDGED, Options
 from ..server.programs import find_program
 from ..server.settings import Server
 from ..server.url_or_client import is_cluster
@@ -76,8 +76,8 @@ def beyond_any_cli(
         return "redis-cli --pipe can't limit its rate"
     if options.retry not in (None, "never"):
         return "redis-cli --pipe can't connect again"
-    if options.wait_replicas:
-        return "redis-cli --pipe can't wait for replicas"
+    if options.durability != ACKNOWLEDGED:
+        return "redis-cli --pipe can't wait until commands are durable"
     if options.checkpoint is not None:
         return "redis-cli --pipe can't keep a checkpoint"
     if options.mode == "serialize":

@@ -101,9 +101,8 @@ class Lane(Connection):
         # Replaced as a whole, as in ResendingWindow.
         self._counted = (-1, 0), 0, 0
         self._skips = options.exists == "skip"
-        if options.wait_replicas:
-            noun = "replica has" if options.wait_replicas == 1 else "replicas have"
-            self.likely = f"fewer than {options.wait_replicas} {noun} the commands (WAIT), or "
+        if window.confirmation is not None:
+            self.likely = window.confirmation.likely
         self.sink = self._scanner
 
     @property
@@ -179,8 +178,10 @@ class Lane(Connection):
             self._take_last_words(scanner.replies - sent)
         if scanner.errors:
             window.sift(scanner.errors)
+        if scanner.answer is not None:
+            window.confirmed_by(*scanner.answer)
         if window.unconfirmed and self.stream is not None and self.stream.lost is None:
-            self.stream.give_up(OSError(f"it can't wait for its replicas: {window.unconfirmed}"))
+            self.stream.give_up(OSError(window.unconfirmed))
         if window.refused_at is not None and self.stream is not None and self.stream.lost is None:
             self.stream.give_up(window.refused_at[0])
         if scanner.errors:
@@ -192,6 +193,9 @@ class Lane(Connection):
         window.acknowledge(min(scanner.replies, sent))
         if self.end is None:
             window.resend()
+            window.confirm_rest()
+        # Nothing is sent between this and the next call.
+        scanner.asked = -1 if window.question is None else window.question[0]
         if self.failed:
             self._load.judge()
 

@@ -11,10 +11,11 @@ from ..outcome.errors import ProtocolError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
-from ..server.options import Options
+from ..server.options import ACKNOWLEDGED, Options
 from ..server.settings import Server
 from .batches import BatchedWindow
 from .causes import NotMarked, NotRun
+from .confirming import confirmation_of
 from .connection import LostConnection
 from .driver import Steps
 from .error_policy import ErrorPolicy
@@ -89,7 +90,7 @@ class Lanes:
     def _lane(self, server: Server) -> Lane:
         kind = BatchedWindow if self.batched else ResendingWindow
         window = kind(self._resending, self._window_bytes)
-        window.replicas = self._options.wait_replicas
+        window.confirmation = confirmation_of(self._options.durability)
         window.redirect = server.redirect
         return Lane(self, server, self._options, window)
 
@@ -240,6 +241,8 @@ class Lanes:
         if self.retries:
             report.commands += self.retries.sent
             report.unsent += self.retries.unsent
+        if self._options.durability != ACKNOWLEDGED:
+            report.durable = report.replies
         report.failed = sum(lane.failed for lane in self.lanes)
         report.existing = sum(lane.existing for lane in self.lanes)
         if self.running:

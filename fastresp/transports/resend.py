@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -12,17 +11,9 @@ from typing import Any
 
 from ..resp.buffer import Chunk
 from ..server.cluster import Redirect, redirect_of
+from .confirming import Confirmation
 from .resent import Counted, Refused, Resending, Resent
-from .retries import (
-    LATER,
-    LOST,
-    Lost,
-    Repeated,
-    Retries,
-    portions,
-    repeated,
-    waiting_for,
-)
+from .retries import LATER, LOST, Lost, Repeated, Retries, portions, repeated
 from .units import Piece, Unit, apart, keys_in, replaces, transaction_at, unit_of, units_of
 from .window import WINDOW_BYTES, Position, Sending, Window
 
@@ -80,14 +71,15 @@ class ResendingWindow(Window):
         self._received = 0
         # Whether the command that the source waits for will be sent again.
         self._fence_aside = False
-        # How many replicas must have the commands before these count as acknowledged.
-        self.replicas = 0
+        # What must confirm that commands are durable before these count as acknowledged.
+        self.confirmation: Confirmation | None = None
         self.stopped = False
-        # Whether commands of ours were sent, WAIT or ASKING; the first error of one.
+        # Whether commands of ours were sent, such as WAIT or ASKING; the first error of one.
         self._has_own = False
         self.unconfirmed = ""
-        # The replies to WAIT that have not come; those before, and their commands, are confirmed.
-        self._waits: deque[tuple[int, int]] = deque()
+        # The reply that will confirm commands, and how many come before it; one at a time, as a
+        # server that syncs once a second would need a second for each. What is confirmed so far.
+        self.question: tuple[int, int] | None = None
         self._confirmed = 0, 0
         # Replies after these that need no confirmation: errors.
         self._settled: set[int] = set()
@@ -143,13 +135,37 @@ class ResendingWindow(Window):
             self._confirm()
 
     def _confirm(self) -> None:
-        """Let the server answer only when replicas have what came before."""
-        if self.replicas and self.last is not None:
-            held = Repeated(waiting_for(self.replicas), self.last, self.last.end)
+        """Ask the server to answer when what came before is durable, unless it was just asked."""
+        last = self.last
+        if self.confirmation is not None and self.question is None and last is not None:
+            held = Repeated([self.confirmation.piece], last, last.end)
             self._plain = False
-            self._waits.append((held.first_reply, held.first_command))
-            self._held.append(held)
             self._has_own = True
+            self._held.append(held)
+            # After an interruption before this, its reply confirms nothing.
+            self.question = held.first_reply, held.first_command
+
+    def confirm_rest(self) -> None:
+        """Do what ``_confirm()`` does for what is not asked about, once all is sent."""
+        if self.confirmation is None or self.unconfirmed or self.sending is not None:
+            return
+        if self.acknowledged < self.made:
+            self._confirm()
+
+    def confirmed_by(self, reply: int, number: int) -> None:
+        """Note the first number of a reply; it confirms commands if it is large enough."""
+        if self.confirmation is not None and self.question is not None:
+            if self.question[0] == reply and number < self.confirmation.least:
+                self._leave_unconfirmed(f"the reply was {number}")
+            elif self.question[0] == reply:
+                self._confirmed, self.question = (reply + 1, self.question[1]), None
+
+    def _leave_unconfirmed(self, words: str) -> None:
+        """Note why what came before a question, and after the last one, is not confirmed."""
+        self.question = None
+        if not self.unconfirmed:
+            fault = self.confirmation.fault if self.confirmation else "it refuses a command of ours"
+            self.unconfirmed = f"{fault}: {words}"
 
     @property
     def _lost(self) -> Lost | None:
@@ -227,7 +243,7 @@ class ResendingWindow(Window):
             if words.startswith(LATER):
                 self._later.add(begin)
         self._moved = index + 1, commands, replies + 1
-        if self.replicas:
+        if self.confirmation is not None:
             self._settled.update(held.first_reply + each for each in whole or (at,))
         return True
 
@@ -237,12 +253,10 @@ class ResendingWindow(Window):
             answered = (each for each in self._held if each.first_reply < replies)
             self._kept += [each for each in answered if id(each) not in known]
             self._received = replies
-        if self.replicas and not self.stopped:
-            while self._waits and self._waits[0][0] < replies:
-                first, commands = self._waits[0]
-                self._confirmed = first + 1, commands
-                self._waits.popleft()
-            replies = self._confirmed[0]
+        if self.confirmation is not None and not self.stopped:
+            if self.question is not None and self.question[0] < replies:
+                self._leave_unconfirmed("the reply was no number")
+            replies = min(replies, self._confirmed[0])
             if self._settled:
                 self._settled = {index for index in self._settled if index >= replies}
         super().acknowledge(replies)
@@ -253,7 +267,7 @@ class ResendingWindow(Window):
         if lost is not None:
             return lost.in_doubt
         doubtful = super().in_doubt
-        if self.replicas:
+        if self.confirmation is not None:
             doubtful = max(doubtful, self.sent_commands - self._confirmed[1])
         return doubtful
 
@@ -338,18 +352,17 @@ class ResendingWindow(Window):
         """Return whether an error reply answers a command of ours; note those that fail."""
         held, at = self.locate(index)
         if held.chunk.parts(at):
-            if self.replicas and not nested:
+            if self.confirmation is not None and not nested:
                 self._settled.add(index)
             return False
         seen, commands, replies = self._moved
         if index >= seen:
             self._moved = index + 1, commands, replies + 1
         if not self.unconfirmed:
-            # What came before this WAIT, and after the last one, is not confirmed.
-            self._waits = deque(each for each in self._waits if each[0] < index)
-            self.unconfirmed = words.decode(errors="replace")
+            text = words.decode(errors="replace")
+            self._leave_unconfirmed(text)
             if self.retries is not None and NO_ASKING.match(words):
-                self.retries.denied = self.unconfirmed
+                self.retries.denied = text
         return True
 
     def overtaken(self) -> bool:
@@ -362,7 +375,7 @@ class ResendingWindow(Window):
         """
         kept, redirects, failed = self._kept, self._redirects, self._failed
         # What is not confirmed is in doubt if the connection was lost, and else all is.
-        received = self._confirmed[0] if self.replicas else self._received
+        received = self._received if self.confirmation is None else self._confirmed[0]
         self._kept, self._redirects, self._failed = [], set(), set()
         moved: dict[bytes, list[int]] = {}
         for held in kept:

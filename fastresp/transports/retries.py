@@ -11,14 +11,20 @@ from ..outcome.errors import TransportError
 from ..outcome.report import Report, counted
 from ..resp.buffer import Chunk
 from ..resp.repeatable import may_repeat
-from ..resp.values import pack
 from ..server.failure import asking_refused
 from .units import Piece, PlainChunk, Unit
 from .window import Position, Sending
 
 __all__ = [
-    "LATER", "LOST", "Lost", "REPEATS", "Repeated", "Retries", "portions",
-    "ranges", "repeated", "waiting_for",
+    "LATER",
+    "LOST",
+    "REPEATS",
+    "Lost",
+    "Repeated",
+    "Retries",
+    "portions",
+    "ranges",
+    "repeated",
 ]  # fmt: skip
 
 # MOVED: another node has the slot. ASK: the key is there already, as its slot is being moved.
@@ -122,11 +128,6 @@ def portions(
             portion, size = [], 0
     if portion:
         yield portion
-
-
-def waiting_for(replicas: int) -> list[Piece]:
-    """Return WAIT, which is answered when this many replicas have all that came before."""
-    return [Piece(pack("WAIT", replicas, 0), ())]
 
 
 class Retries:

@@ -346,6 +346,7 @@ cdef class Comparison(Incoming):
         cdef Statement *s = &self.source.statement
         cdef double now = time() * 1000, ends = s.time
         cdef Item item
+        cdef bint over
         item.name, item.name_size, item.wanted, item.command = NULL, 0, NULL, ask.command
         self.values += not self.full
         if self.watch.watching and not self.again:
@@ -357,10 +358,14 @@ cdef class Comparison(Incoming):
         if not is_absolute(s.clock):
             # If it is unknown when the load was, no time is late.
             ends = s.time + (self.since * 1000 if self.since >= 0 else now)
+        over = s.time <= 0 or ends <= now and (is_absolute(s.clock) or self.since >= 0)
+        if over and found == -2:
+            self.watch.erase(s.key, s.key_size, False)
+        # If it is there, a later row may have made it again.
+        if over:
+            self.watch.expire(s.key, s.key_size)
         if found == -2:
-            if s.time <= 0 or ends <= now and (is_absolute(s.clock) or self.since >= 0):
-                return self.watch.erase(s.key, s.key_size, False)
-            return self.differ("missing", &item, 0, found, 0)
+            return 0 if over else self.differ("missing", &item, 0, found, 0)
         if is_absolute(s.clock):
             if found == s.time:
                 return 0
@@ -422,6 +427,8 @@ cdef class Comparison(Incoming):
             name, wanted = s.verb.name[:s.verb.size], s.time
         elif item.name is not NULL:
             name = item.name[:item.name_size]
+        if kind == "missing" and self.watch.may_have_expired(key, key_size):
+            return 0
         self.watch.note(key, key_size)
         self.full = self.kept.add(
             kind, self.asks.chunk.rows[item.command], key[:key_size], group_of(s.form), name,

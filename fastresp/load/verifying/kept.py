@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeAlias
+
+from .documents import Place, place_in, with_part
+from .values import same_document
 
 __all__ = ["Candidate", "Kept", "settled"]
 
 # What a candidate is about: a key, what kind of name it has in the key, and the name.
 Slot: TypeAlias = tuple[bytes, str, bytes | int | None]
 
+# The groups of items that a key has a number of.
+COUNTED = ("field", "member", "score")
 # Memory for each candidate besides its texts.
 CANDIDATE_BYTES = 1000
 # The most memory for all of them, whatever their number.
@@ -32,6 +38,8 @@ class Candidate:
         wanted: what the source says; None if nothing must be there.
         found: what the server said.
         size: of what was found, if it is a text, in bytes.
+        rest: of a document, what was found, but parts that later rows write as they say; empty if
+            that is unknown; None if no row does.
     """
 
     kind: str
@@ -42,6 +50,7 @@ class Candidate:
     wanted: Any
     found: Any
     size: int
+    rest: bytes | None = None
 
     @property
     def slot(self) -> Slot:
@@ -49,7 +58,7 @@ class Candidate:
 
     @property
     def memory(self) -> int:
-        texts = (self.key, self.name, self.wanted, self.found)
+        texts = (self.key, self.name, self.wanted, self.found, self.rest)
         return CANDIDATE_BYTES + sum(len(each) for each in texts if isinstance(each, bytes))
 
     def statement(self) -> tuple[bytes | str | int, ...]:
@@ -100,6 +109,8 @@ class Kept:
         self._open: dict[bytes, tuple[bytes, int, int]] = {}
         # How many of these were too many to be candidates.
         self.left_out = 0
+        # How many documents could not be compared, since later rows write unknown parts of them.
+        self.unknown = 0
 
     def __len__(self) -> int:
         return len(self._found)
@@ -119,6 +130,14 @@ class Kept:
         self._bytes += candidate.memory
         return len(self._found) >= self._most or self._bytes >= self._most_bytes
 
+    def _replace(self, slot: Slot, candidate: Candidate | None) -> None:
+        """Put a candidate in the place of another one; None drops that."""
+        if candidate is None:
+            self._drop(slot)
+            return
+        self._bytes += candidate.memory - self._found[slot].memory
+        self._found[slot] = candidate
+
     def overwrite(self, key: bytes, group: str, name: bytes | None, makes: bool) -> None:
         """Forget what differs in a value that a later row writes.
 
@@ -129,14 +148,37 @@ class Kept:
         if slots is None:
             return
         gone: list[Slot] = [(key, group, name)]
-        if group == "document":  # it is not known which documents a path is part of
-            gone = [slot for slot in slots if slot[1] == group]
         if makes:
             gone.append((key, "value", None))  # so it must not be gone
         elif group != "time":
             self._thinned.add(key)
         for slot in gone:
             self._drop(slot)
+
+    def change(self, key: bytes, path: bytes, part: bytes) -> None:
+        """Follow what a later row writes to a part of a document: the rest must be as before."""
+        self.overwrite(key, "document", path, makes=True)
+        place = place_in(path)
+        for slot in [slot for slot in self._of_keys.get(key, ()) if slot[1] == "document"]:
+            before = self._found[slot]
+            own = place_in(before.name)
+            try:
+                if own is None or place is None:
+                    raise ValueError("the place of the part is unknown")
+                if own[: len(place)] == place:
+                    self._drop(slot)
+                elif place[: len(own)] == own:
+                    self._replace(slot, with_later(before, place[len(own) :], part))
+            except ValueError:
+                self._drop(slot)
+                self.unknown += 1
+
+    def remake(self, key: bytes) -> None:
+        """Forget what is missing in a key that may have expired before a later row made it."""
+        for slot in [*self._of_keys.get(key, ())]:
+            each = self._found[slot]
+            if each.kind == "missing" or (each.group == "time" and each.found < 0):
+                self._drop(slot)
 
     def erase(self, key: bytes, keeps_time: bool) -> None:
         """Forget what differs in a key that a later row overwrites."""
@@ -200,6 +242,27 @@ class Kept:
         return sorted([*self, *counts], key=lambda each: each.row) if counts else [*self]
 
 
+def with_later(before: Candidate, place: Place, part: bytes) -> Candidate | None:
+    """Return a document that differs as it must be after a later row has written a part of it.
+
+    Returns:
+        None if nothing differs any more, but the part perhaps, which has its own candidate.
+
+    Raises:
+        ValueError: it is unknown what the row did to it.
+    """
+    wanted = with_part(before.wanted, place, part)
+    if before.kind != "value":
+        return replace(before, wanted=wanted)
+    if before.size > len(before.found):
+        return replace(before, wanted=wanted, rest=b"")
+    whole = place_in(before.name) == ()
+    found = before.found if before.rest is None else before.rest
+    # A path is answered by a list of what it finds.
+    rest = with_part(found, place if whole else (0, *place), part)
+    return None if same_document(wanted, rest, whole) else replace(before, wanted=wanted, rest=rest)
+
+
 def settled(first: list[Candidate], second: Kept) -> tuple[list[tuple[Candidate, bool]], int]:
     """Compare two looks.
 
@@ -210,13 +273,26 @@ def settled(first: list[Candidate], second: Kept) -> tuple[list[tuple[Candidate,
     Returns:
         What still differs, each with whether it changed in between; and how many do not any more.
     """
+    left = {each.row: each for each in second}
+    # Items that were not there when those of their key were counted, but are now.
+    back = Counter(
+        each.key for at, each in enumerate(first)
+        if each.kind == "missing" and each.group in COUNTED
+        and (at not in left or left[at].kind == "value")
+    )  # fmt: skip
     still = []
     for now in second:
         before = first[now.row]
+        if before.group == "count":
+            before = replace(before, wanted=before.wanted + back[before.key])
+            if now.found <= before.wanted:
+                continue
         if now.kind == "type":  # MGET finds nothing in such a key, and others do not say the type
             changed = before.kind not in ("type", "missing")
         else:
             same = now.found == before.found or before.group in ("time", "count")
             changed = not same or before.kind != now.kind
         still.append((replace(before, kind=now.kind, found=now.found, size=now.size), changed))
-    return still, len(first) - len(still)
+    # Of these, the first look did not know whether they differ.
+    unknown = sum(each.rest == b"" for at, each in enumerate(first) if at not in left)
+    return still, len(first) - len(still) - unknown

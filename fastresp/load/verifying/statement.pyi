@@ -1,1 +1,3 @@
 NAMES: frozenset[str]
+
+def can_be_verified(command: bytes) -> bool: ...

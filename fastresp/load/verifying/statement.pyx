@@ -51,6 +51,21 @@ NAMES = frozenset(
 )
 
 
+def can_be_verified(bytes command not None):
+    """Return whether what a command leaves is in its arguments.
+
+    Args:
+        command: RESP.
+    """
+    cdef LastVerb last
+    cdef Statement s
+    cdef Walk walk
+    last.size = -1
+    walk.base = walk.p = command
+    walk.large = walk.stop = NULL
+    return read_statement(&s, &walk, &last, False)
+
+
 cdef const Verb *find_verb(const char *name, long long size, LastVerb *last) noexcept nogil:
     cdef int i
     if size > LONGEST_NAME:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["same_document", "same_score"]
+__all__ = ["document_of", "same_document", "same_score"]
 
 # Whole numbers beyond these are stored as floats. Source: RedisJSON, serde_json's Number.
 LEAST_WHOLE, MOST_WHOLE = -(1 << 63), (1 << 64) - 1
@@ -34,7 +34,7 @@ def same_document(wanted: bytes, found: bytes, whole: bool) -> bool:
         whole: whether it is the whole document, and not a list of what a path finds.
     """
     try:
-        first, second = _document(wanted), _document(found)
+        first, second = document_of(wanted), document_of(found)
     except (ValueError, RecursionError):
         return False
     if whole:
@@ -42,7 +42,8 @@ def same_document(wanted: bytes, found: bytes, whole: bool) -> bool:
     return isinstance(second, list) and bool(second) and all(_same(first, each) for each in second)
 
 
-def _document(text: bytes) -> Any:
+def document_of(text: bytes) -> Any:
+    """Return a JSON text as Python objects, with numbers as RedisJSON stores them."""
     return json.loads(text, parse_int=_whole)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from ...encode.template import Template, TemplateLike, as_template
 from ...outcome.messages import Hint, Message
+from ...outcome.report import counted
 from ...server.options import Options
 from ...server.settings import ServerLike
 from ...sources.source import Data, as_source, naming_file, place_of
@@ -34,7 +35,7 @@ from .reading import (
 )
 from .repair import repairing
 from .report import Difference, VerifyReport
-from .unverifiable import check_names
+from .unverifiable import check_names, check_template
 
 __all__ = ["How", "Progress", "verify", "verifying"]
 
@@ -167,9 +168,10 @@ def verify(
 
         An exception during the comparison has the report so far as its ``report`` attribute.
 
-    Lists need 32 bytes of memory for each key, since the index of an item is counted. What is not
-    followed: that a key loses its time to live when rows remove all items and later ones add some,
-    and that a JSON.SET of a path leaves the rest of a document as an earlier row made it.
+    Lists need 32 bytes of memory for each key, since the index of an item is counted, and so do
+    keys that have expired. What is not followed: that a key loses its time to live when rows remove
+    all items and later ones add some. After a JSON.SET of a path that may name several places, the
+    rest of a document is not compared: ``stopped`` says so.
     """
     how = How(
         server=server,
@@ -227,6 +229,7 @@ def check_source(data: Any, template: Template | None, how: How) -> None:
     """
     names = command_names(data, template)
     check_names(names, template)
+    check_template(template)
     lists = sorted({"RPUSH", "LPUSH"}.intersection(names or ()))
     if how.repair and lists:
         words = f" can't be used with {lists[0]}: the items would be there twice; delete the lists "
@@ -339,6 +342,11 @@ class Verification:
                 "larger ",
                 Hint("max_differences", ...),
                 " reports more)",
+            )
+        if self._kept.unknown:
+            report.stopped = (
+                f"{counted(self._kept.unknown, 'document')} were not compared as a whole: later "
+                "rows write parts of them, and it is not known which (paths with a *, .. or ?)"
             )
         if self._comparison.full:
             report.stopped = Message(

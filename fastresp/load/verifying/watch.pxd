@@ -13,11 +13,15 @@ cdef class Watch:
     cdef Numbers keys
     # By key and item: 1 if it was found.
     cdef Numbers present
+    # By key: 1 if it may have expired, with all that rows have written to it since.
+    cdef Numbers expired
     cdef list found             # hashes of the items of the last read that were found
     cdef int note(self, const char *key, Py_ssize_t size) except -1
     cdef bint is_noted(self, const char *key, Py_ssize_t size) noexcept
     cdef int overwrite(self, const Statement *s, const Item *item) except -1
     cdef int erase(self, const char *key, Py_ssize_t size, bint keeps_time) except -1
+    cdef int expire(self, const char *key, Py_ssize_t size) except -1
+    cdef bint may_have_expired(self, const char *key, Py_ssize_t size) except -1
     cdef int find(self, const Item *item) except -1
     cdef int take_count(
         self, const Statement *s, long long n, long long known, long long row

@@ -53,7 +53,7 @@ cdef class Watch:
     def __cinit__(self, kept, bint exact):
         self.kept = kept
         self.exact = self.watching = exact
-        self.keys, self.present = Numbers(), Numbers()
+        self.keys, self.present, self.expired = Numbers(), Numbers(), Numbers()
         self.found = []
         self.noted = <unsigned char *>calloc(NOTED_BITS // 8, 1)
         if self.noted is NULL:
@@ -80,18 +80,42 @@ cdef class Watch:
             return self.erase(item.name, item.name_size, item.keeps_time)
         if s.form == TEXT or s.form == DOCUMENT and s.time == 0:
             return self.erase(s.key, s.key_size, item.keeps_time)
-        if self.is_noted(s.key, s.key_size):
+        if not self.is_noted(s.key, s.key_size):
+            return 0
+        if s.form == DOCUMENT:
+            self.kept.change(
+                s.key[:s.key_size], item.name[:item.name_size], item.wanted[:item.wanted_size]
+            )
+        else:
             name = None if s.form == LIFE or is_list(s.form) else item.name[:item.name_size]
             self.kept.overwrite(
                 s.key[:s.key_size], group_of(s.form), name, item.wanted is not NULL
             )
+        if self.may_have_expired(s.key, s.key_size):
+            if s.form == LIFE:
+                self.expired.find(hashed(s.key, s.key_size)).number = 0
+            elif item.wanted is not NULL:
+                self.kept.remake(s.key[:s.key_size])
         return 0
+
+    cdef int expire(self, const char *key, Py_ssize_t size) except -1:
+        """Note that a key may have expired, with what later rows wrote to it."""
+        self.expired.find(hashed(key, size)).number = 1
+        return self.note(key, size)
+
+    cdef bint may_have_expired(self, const char *key, Py_ssize_t size) except -1:
+        """Return whether what is missing in a key may have expired."""
+        if not len(self.expired) or not self.is_noted(key, size):
+            return False
+        return self.expired.find(hashed(key, size)).number != 0
 
     cdef int erase(self, const char *key, Py_ssize_t size, bint keeps_time) except -1:
         """Forget the differences of a key that is overwritten as a whole."""
         cdef Entry *entry
         if self.is_noted(key, size):
             self.kept.erase(key[:size], keeps_time)
+        if not keeps_time and self.may_have_expired(key, size):
+            self.expired.find(hashed(key, size)).number = 0
         if self.exact:
             entry = self.keys.find(hashed(key, size))
             entry.number = (entry.number | 1) + 1

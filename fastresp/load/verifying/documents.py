@@ -1,0 +1,73 @@
+"""JSON documents of which later rows write a part."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, TypeAlias
+
+from .values import document_of
+
+__all__ = ["Place", "place_in", "with_part"]
+
+# Where a part is in a document: names of fields, and indexes of elements.
+Place: TypeAlias = tuple[str | int, ...]
+
+# A step of a path to one place: .name, [0], ["name"] or ['name'].
+STEP = re.compile(
+    r"""\.(?P<name>[^\W\d][\w-]*) | \[(?P<index>\d{1,9})\] | \["(?P<double>[^"\\]*)"\] """
+    r"""| \['(?P<single>[^'\\]*)'\]""",
+    re.VERBOSE,
+)
+
+
+def place_in(path: bytes) -> Place | None:
+    """Return the place that a path of JSON.SET names; None if it may name several, or another."""
+    try:
+        text = path.decode()
+    except UnicodeDecodeError:
+        return None
+    if text in ("$", "."):
+        return ()
+    text = text[1:] if text.startswith("$") else text
+    text = text if text.startswith((".", "[")) else f".{text}"
+    steps: list[str | int] = []
+    at = 0
+    while at < len(text):
+        found = STEP.match(text, at)
+        if found is None:
+            return None
+        name = found.lastgroup
+        steps.append(int(found["index"]) if name == "index" else found[name or 0])
+        at = found.end()
+    return tuple(steps)
+
+
+def with_part(document: bytes, place: Place, part: bytes) -> bytes:
+    """Return a document after JSON.SET of a part.
+
+    Raises:
+        ValueError: one is no JSON, or the document has nothing that the part could be in.
+    """
+    try:
+        whole, value = document_of(document), document_of(part)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    *outer, last = place
+    parent: Any = whole
+    for step in outer:
+        parent = _at(parent, step)
+    known = isinstance(parent, dict) and isinstance(last, str)
+    if not known and not (isinstance(parent, list) and last in range(len(parent))):
+        raise ValueError("there is no such place")
+    parent[last] = value
+    return json.dumps(whole).encode()
+
+
+def _at(parent: Any, step: str | int) -> Any:
+    """Return a part of a value; None if it has no such part."""
+    if isinstance(parent, dict):
+        return parent.get(step) if isinstance(step, str) else None
+    if isinstance(parent, list) and isinstance(step, int) and step < len(parent):
+        return parent[step]
+    return None
