@@ -6,6 +6,7 @@ import bisect
 
 from ..outcome.report import counted
 from ..resp.batches import BatchedChunk
+from ..resp.split import arguments
 from .causes import NotMarked, NotRun
 from .resend import ResendingWindow
 from .retries import REFUSED
@@ -91,13 +92,13 @@ class BatchedWindow(ResendingWindow):
         if not isinstance(chunk, BatchedChunk):
             return False
         number = bisect.bisect_left(chunk.execs, at)
-        rows, last = self._rows(held, chunk, number)
+        rows = self._rows(held, chunk, number)
         text = words.decode(errors="replace")
         advice = "wait until no slots are moved" if REFUSED.match(words) else "see to that"
         if nested > len(chunk.elements(at)):
             cause: Exception = NotMarked(
                 f"{rows} ran, but the checkpoint could not be written: {text} "
-                f"(a resume would run them again, unless you set its marker to {last + 1})"
+                f"(a resume would run them again, unless you run {self._marking(chunk, at)})"
             )
             end = held.first_reply + at + 1
         elif not nested:
@@ -113,14 +114,20 @@ class BatchedWindow(ResendingWindow):
         return True
 
     @staticmethod
-    def _rows(held: Sending, chunk: BatchedChunk, number: int) -> tuple[str, int]:
-        """Return the rows of a transaction, for messages, and the last of them."""
+    def _marking(chunk: BatchedChunk, at: int) -> str:
+        """Return the command before EXEC, which sets the marker."""
+        words = arguments(bytes(chunk.piece(chunk.ends[at - 2], chunk.ends[at - 1])))
+        return b" ".join(words).decode(errors="replace")
+
+    @staticmethod
+    def _rows(held: Sending, chunk: BatchedChunk, number: int) -> str:
+        """Return the rows of a transaction, for messages."""
         parts = chunk.parts(chunk.execs[number])
         first, last = held.row(parts[0]), held.row(parts[-1])
         text = f"rows {first:,} to {last:,}"
         if chunk.lane >= 0:  # there are others between them
             text = f"{counted(len(parts), 'command')} of {text}"
-        return text, last
+        return text
 
     def acknowledge(self, replies: int) -> None:
         if self.refused_at is not None:

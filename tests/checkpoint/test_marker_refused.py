@@ -53,7 +53,7 @@ def test_between_its_command_and_exec(
     assert first <= 2_000 <= last < COUNT - 1
     words = f"rows {first:,} to {last:,} ran, but the checkpoint could not be written: NOPERM"
     assert words in str(caught.value)
-    assert f"unless you set its marker to {last + 1})" in str(caught.value)
+    assert f"unless you run SET {MARKER} {last + 1})" in str(caught.value)
     report = caught.value.report
     assert report is not None
     assert (report.rows, report.replies) == (last + 1, 3 * (last + 1))
