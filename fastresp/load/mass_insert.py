@@ -311,7 +311,7 @@ def _levelling(
         yield from carrier.writing(chunk)
     yield from _following(chunks, carrier, show, end=True)
     yield from carrier.finishing()
-    if not carrier.so_far.stopped:
+    if not (carrier.so_far.stopped or chunks.refused):
         yield from resuming.levelling()
 
 

@@ -40,7 +40,7 @@ BATCHED_BYTES = 2 * CHUNK_BYTES
 NOTED_S = 1.0
 RENEWED_S = 5.0
 # How often all is waited for, so that the row can be written down where there are several markers.
-LEVELLED_S = 10.0
+LEVELLED_S = 20.0
 
 
 class Resuming:
@@ -119,7 +119,7 @@ class Resuming:
         elif chunks.template is None or isinstance(chunks.data, RespFile | RejectsFile):
             refused = "loads of whole commands; it needs a template"
         elif "MULTI" in (command_names(chunks.data, chunks.template) or ()):
-            refused = "MULTI and EXEC; leave them out: each row runs as a whole anyway"
+            refused = "MULTI and EXEC; leave them out: it makes transactions itself"
         elif options.mode == "serialize":
             words = " is not for serialised loads; if one ends early, load all again with "
             raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
@@ -212,8 +212,7 @@ class Resuming:
             return None
         if self._one_lane:
             return self._row
-        report = self._carrier.report
-        return None if report.in_doubt or report.unsent else self._chunks.writer.rows
+        return None if self._carrier.report.in_doubt else self._chunks.writer.rows
 
     @property
     def _row(self) -> int:

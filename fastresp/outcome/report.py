@@ -153,8 +153,8 @@ class Report:
         if self.errors_unknown is not None:
             first_row, end = self.errors_unknown
             lines.append(
-                f"rows {first_row:,} to {end - 1:,} ran, but not all replies were seen: which of "
-                "them failed is unknown"
+                f"of the rows from {first_row:,} to {end - 1:,} some ran before, and their replies "
+                "were not seen: which of them failed is unknown"
             )
         if self.in_doubt:
             first = f", first of row {min(self.rows_in_doubt):,}" if self.rows_in_doubt else ""

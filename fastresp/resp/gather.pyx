@@ -104,7 +104,7 @@ cdef class Gatherer:
         cdef Place *ordered = NULL
         cdef Py_ssize_t *starts = NULL
         cdef list found = [], ends = [], numbers = []
-        cdef bint first = True, ending
+        cdef bint first = True, ending, cut
         for chunk in chunks:
             count += len((<Chunk>chunk).ends)
         places = <Place *>malloc(count * sizeof(Place))
@@ -125,10 +125,15 @@ cdef class Gatherer:
             for i in range(left):
                 size += ordered[i].end - ordered[i].start
                 ending = i + 1 == left or ordered[i + 1].marker != ordered[i].marker
-                if ending or size >= PIECE_BYTES:
+                # The rest of a row must be in the same transaction.
+                cut = size >= PIECE_BYTES and (
+                    ending
+                    or row_of(chunks, &ordered[i + 1]) != row_of(chunks, &ordered[i])
+                )
+                if ending or cut:
                     ends.append(i + 1 - begin)
                     numbers.append(ordered[i].marker)
-                if i + 1 == left or size >= PIECE_BYTES:
+                if i + 1 == left or cut:
                     chunk = self.copy(chunks, ordered, begin, i + 1)
                     found.append((chunk, ends, numbers, first))
                     # What follows may have the marker of the last one.
@@ -192,6 +197,11 @@ cdef class Gatherer:
         made = out.take()
         made.places, made.done, made.lane = places, done, chunk.lane
         return made
+
+
+cdef long long row_of(list chunks, const Place *place):
+    """Return the row of a command."""
+    return (<Chunk>chunks[place.chunk]).rows.data.as_longlongs[place.index]
 
 
 cdef Py_ssize_t rows_of(Chunk chunk, Py_ssize_t index) noexcept:

@@ -33,6 +33,7 @@ cdef class Router:
     cdef bint plain                     # whether each row made one command so far
     cdef readonly bint paused
     cdef Py_ssize_t start_row
+    cdef bint for_all
     cdef Py_ssize_t commands            # in chunks
     cdef Py_ssize_t rows                # covered by these
     cdef Py_ssize_t row                 # the last one read

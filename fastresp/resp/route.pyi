@@ -21,6 +21,7 @@ class Router:
         keyless: int = ...,
         rules: Rules | None = ...,
         start_row: int = ...,
+        for_all: bool = ...,
     ) -> Router: ...
     @property
     def paused(self) -> bool: ...

@@ -61,6 +61,7 @@ cdef class Router:
             connection only; -1 to refuse them.
         rules: where commands have their keys.
         start_row: the first row that is read.
+        for_all: whether some commands without a key may go to all nodes.
 
     Attributes:
         paused: whether the source may pause, as nothing was kept back of the last chunk.
@@ -69,6 +70,7 @@ cdef class Router:
     def __cinit__(
         self, int lanes, Py_ssize_t most_bytes, Py_ssize_t full_bytes, merger=None, *,
         of_slots=None, int keyless=-1, Rules rules=None, Py_ssize_t start_row=0,
+        bint for_all=True,
     ):
         self.shares, self.mergers = [], []
         self.merger = merger
@@ -84,6 +86,7 @@ cdef class Router:
         self.rules = Rules() if rules is None else rules
         self.rules.start(&self.last)
         self.transaction = -1
+        self.for_all = for_all
         self.start_row = self.rows = start_row
         self.row = start_row - 1
         self.plain = True
@@ -369,7 +372,7 @@ cdef class Router:
         if slot == NO_KEY and bounds == NOTHING:
             lane = self.keyless
         if lane < 0:
-            if strict and slot == NO_KEY and self.is_for_all(start):
+            if strict and slot == NO_KEY and self.for_all and self.is_for_all(start):
                 return ALL
             if strict:
                 return self.refuse(chunk, &start, index, slot)

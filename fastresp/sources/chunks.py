@@ -233,10 +233,20 @@ class Chunks:
                 )
                 make = None
             self._router = router(
-                self.options, answers, make, self.start_row, in_order=self.in_order
+                self.options,
+                answers,
+                make,
+                self.start_row,
+                in_order=self.in_order,
+                for_all=self.batcher is None,
             )
         elif self.options.mode == "merge":
             self._merger = merger(self.options, answers)
+
+    @property
+    def refused(self) -> bool:
+        """Whether a row can't be sent, so that none is made from it on."""
+        return self._router is not None and self._router.failed
 
     def close(self) -> None:
         """Release the source, even while another thread opens it."""
@@ -329,6 +339,7 @@ def router(
     start_row: int,
     *,
     in_order: bool = False,
+    for_all: bool = True,
 ) -> Router:
     """Return what distributes commands over the connections, or those to each node of a cluster.
 
@@ -346,8 +357,9 @@ def router(
         return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
     size = max(ROUTED_BYTES // lanes, LEAST_ROUTED_BYTES)
     return Router(
-        lanes, size, CHUNK_BYTES // 2, make, of_slots=of_slots, rules=rules, start_row=start_row
-    )
+        lanes, size, CHUNK_BYTES // 2, make, of_slots=of_slots, rules=rules,
+        start_row=start_row, for_all=for_all,
+    )  # fmt: skip
 
 
 def merger(options: Options, answers: Answers | None) -> Merger:

@@ -97,7 +97,8 @@ class SocketTransport(Transport):
             )
             self._nodes = Nodes(self.server, options, self.answers, self.lanes, self.retries)
         if options.checkpoint is not None:
-            self.numbers = [_number_of(connection) for connection in connections]
+            name = f"fastresp:{options.checkpoint}"  # as its own connections have
+            self.numbers = [_number_of(connection, name) for connection in connections]
         self.lanes.attach(connections, servers, self.retries)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
@@ -150,7 +151,9 @@ class SocketTransport(Transport):
             raise
 
 
-def _number_of(connection: Any) -> int:
+def _number_of(connection: Any, name: str) -> int:
+    connection.send_command("CLIENT", "SETNAME", name)
+    connection.read_response()
     connection.send_command("CLIENT", "ID")
     return int(connection.read_response())
 

@@ -39,9 +39,9 @@ def test_between_its_command_and_exec(
     harmless = ("ACL", "SETUSER", "loader", "+@all", "on")
     rows = [
         (
-            number, *(("ACL", "SETUSER", "loader", *RIGHTS) if number == 2_000 else harmless),
+            number, *(("ACL", "SETUSER", "loader", *RIGHTS) if number == 2_100 else harmless),
             # A key of another type.
-            "" if wrong and number == 2_001 else "of",
+            "" if wrong and number == 2_101 else "of",
         )
         for number in range(COUNT)
     ]  # fmt: skip
@@ -50,7 +50,7 @@ def test_between_its_command_and_exec(
     stored = [int(item) for item in client.lrange("list", 0, -1)]
     first, last = int(client.get(MARKER) or b""), len(stored) - 1
     assert stored == [*range(last + 1)]
-    assert first <= 2_000 <= last < COUNT - 1
+    assert first <= 2_100 <= last < COUNT - 1
     words = f"rows {first:,} to {last:,} ran, but the checkpoint could not be written: NOPERM"
     assert words in str(caught.value)
     assert f"unless you run SET {MARKER} {last + 1})" in str(caught.value)

@@ -23,7 +23,9 @@ def are_alive(links: Links, clients: str) -> bool | None:
         links: our connections.
         clients: JSON: for each server its address, its run ID, and the CLIENT IDs.
     """
-    known = [link.lives(numbers) for link, numbers in _by_link(links, clients)]
+    known = [
+        link.lives(numbers, named=not sure) for link, numbers, sure in _by_link(links, clients)
+    ]
     return None if None in known else any(known)
 
 
@@ -37,33 +39,49 @@ def close_all(links: Links, clients: str, timeout: float | None) -> None:
     Raises:
         CheckpointError: one that we may not close does not end.
     """
-    for link, numbers in _by_link(links, clients):
-        for number in numbers:
-            try:
-                link.call("CLIENT", "KILL", "ID", number)
-            except response_error() as error:
-                _wait_for_end(link, number, error, min(timeout or GONE_S, GONE_S))
+    for link, numbers, sure in _by_link(links, clients):
+        with link.explained():
+            for number in numbers:
+                # After a restart that we may not know of, others have these numbers.
+                lives = link.lives([number], named=not sure)
+                error = "it is unknown whose they are"
+                try:
+                    if lives:
+                        link.call("CLIENT", "KILL", "ID", number)
+                        lives = False
+                except response_error() as refusal:
+                    error = str(refusal)
+                if lives is False:
+                    continue
+                _wait_for_end(link, number, sure, error, min(timeout or GONE_S, GONE_S))
 
 
-def _wait_for_end(link: Link, number: int, error: Exception, seconds: float) -> None:
+def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: float) -> None:
     """Wait until a connection that we may not close has ended.
 
     That of a loader that has died does, after the server has run all that came over it.
     """
     until = time.monotonic() + seconds
-    while (lives := link.lives([number])) and time.monotonic() < until:
+    while (lives := link.lives([number], named=not sure)) is not False:
+        if time.monotonic() >= until:
+            break
         time.sleep(LOOK_S)
     if lives is not False:
         raise CheckpointError(
             "can't close the connections of the loader before, which may still have commands "
-            f"under way: {error} (allow it with ACL SETUSER ... +client|kill, end that "
-            f"loader, or end them: CLIENT KILL ID {number})"
-        ) from error
+            f"under way: {error} (allow it with ACL SETUSER ... +client|kill +client|list +info, "
+            f"end that loader, or end them: CLIENT KILL ID {number})"
+        )
 
 
-def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int]]]:
-    """Yield the connections by server, but for those of a server that was started since."""
+def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool]]:
+    """Yield the connections by server, and whether it is surely still the same process.
+
+    Those of a server that was started since are left out. So are those of a node that is no primary
+    and can't be reached: what it may still run is not kept, as another one has its slots.
+    """
     for address, run, numbers in json.loads(clients or "[]"):
         for link in links.at(address):
-            if not (run and link.run) or run == link.run:
-                yield link, numbers
+            sure = bool(run and link.run)
+            if not sure or run == link.run:
+                yield link, numbers, sure

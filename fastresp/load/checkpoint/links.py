@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ...outcome.errors import TransportError
+from ...outcome.errors import CheckpointError, TransportError
 from ...resp.slots import Rules
 from ...resp.values import pack
 from ...server.answers import parse_info
 from ...server.settings import Server
 
-__all__ = ["Link", "Links", "connection_error", "response_error"]
+__all__ = ["Link", "Links", "address_of", "connection_error", "name_of", "response_error"]
 
 # The longest wait for a reply, and for a node that is no primary any more.
 MOST_S = 5.0
@@ -24,10 +24,13 @@ PORTION = 2000
 class Link:
     """A connection of a checkpoint.
 
+    It is never opened again by itself: while it lives, so does the server's process.
+
     Args:
         server: where to.
         connection: a redis-py connection.
         address: of the node of a cluster; empty for the one server.
+        name: to give it, so that it can be told from those of others.
 
     Attributes:
         number: its CLIENT ID.
@@ -35,23 +38,23 @@ class Link:
         policy: what the server does when its memory is full; empty if it has no limit.
     """
 
-    def __init__(self, server: Server, connection: Any, address: str) -> None:
+    def __init__(self, server: Server, connection: Any, address: str, name: str) -> None:
         self.server = server
         self.address = address
+        self.name = name
         self._connection = connection
+        self._lost = False
         self.number = int(self.call("CLIENT", "ID"))
-        info = self._info()
+        self.call("CLIENT", "SETNAME", name)
+        info = self.info()
         self.run = info.get("run_id", "")
         self.policy = info.get("maxmemory_policy", "") if info.get("maxmemory", "0") != "0" else ""
 
-    def _info(self) -> dict[str, str]:
+    def info(self) -> dict[str, str]:
+        """Return what INFO says; nothing if the user may not run it."""
         with suppress(response_error()):
             return parse_info(self.call("INFO"))
         return {}
-
-    def restarted(self) -> bool:
-        """Return whether the server's process is another one than at first, as far as is known."""
-        return bool(self.run) and self._info().get("run_id") != self.run
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -59,10 +62,24 @@ class Link:
         with self.server.explained():
             yield
 
+    @contextmanager
+    def _once(self) -> Iterator[None]:
+        """Use the connection; after an error, do not let redis-py open it again."""
+        if self._lost:
+            raise connection_error()("the connection was lost")
+        self._lost = True
+        try:
+            yield
+        except response_error():
+            self._lost = False
+            raise
+        self._lost = False
+
     def call(self, *words: Any) -> Any:
         """Run a command."""
-        self._connection.send_command(*words)
-        return self._connection.read_response()
+        with self._once():
+            self._connection.send_command(*words)
+            return self._connection.read_response()
 
     def together(self, *commands: tuple[Any, ...]) -> list[Any]:
         """Send commands at once, and return their replies; raise the first error among them."""
@@ -75,24 +92,31 @@ class Link:
     def replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send commands, and return their replies, errors too."""
         connection, found = self._connection, list[Any]()
-        for first in range(0, len(commands), PORTION):
-            portion = commands[first : first + PORTION]
-            connection.send_packed_command([b"".join(pack(*words) for words in portion)])
-            for _ in portion:
-                try:
-                    found.append(connection.read_response())
-                except response_error() as error:
-                    found.append(error)
+        with self._once():
+            for first in range(0, len(commands), PORTION):
+                portion = commands[first : first + PORTION]
+                connection.send_packed_command([b"".join(pack(*words) for words in portion)])
+                for _ in portion:
+                    try:
+                        found.append(connection.read_response())
+                    except response_error() as error:
+                        found.append(error)
         return found
 
-    def lives(self, numbers: Iterable[int]) -> bool | None:
-        """Return whether any of these connections exists; None if the user may not know."""
+    def lives(self, numbers: Iterable[int], *, named: bool = False) -> bool | None:
+        """Return whether any of these connections exists; None if the user may not know.
+
+        Args:
+            named: whether it must also have our name, as the numbers may be those of others.
+        """
         for number in numbers:
             exists: bool | None
             try:
-                exists = bool(self.call("CLIENT", "LIST", "ID", number))
+                found = self.call("CLIENT", "LIST", "ID", number)
+                exists = bool(found) and (not named or b" name=%s " % self.name.encode() in found)
             except response_error():
                 exists = self._is_there(number)
+                exists = None if named and exists else exists  # it may be that of another
             if exists or exists is None:
                 return exists
         return False
@@ -121,6 +145,7 @@ class Links:
         server: of the load.
         timeout: seconds to connect, and for each read; at most 5 are waited.
         key: whose node is ``home``.
+        name: of the connections.
 
     Attributes:
         home: the connection to the server that has the checkpoint's description.
@@ -130,15 +155,16 @@ class Links:
         TransportError: a server can't be reached or used.
     """
 
-    def __init__(self, server: Server, timeout: float | None, key: bytes) -> None:
+    def __init__(self, server: Server, timeout: float | None, key: bytes, name: str) -> None:
         self.server = server
+        self.name = name
         self._timeout = min(timeout or MOST_S, MOST_S)
         opened, self.topology = server.open_primaries(self._timeout)
         self.all: list[Link] = []
         try:
             for node, connection in opened:
                 with node.explained():
-                    self.all.append(Link(node, connection, self._address(node)))
+                    self.all.append(Link(node, connection, self._address(node), name))
         except BaseException:
             for _, connection in opened:
                 connection.disconnect()
@@ -158,12 +184,34 @@ class Links:
         self.topology.node_of(slot, str(self.server))
         return self.all[self.topology.slots[slot]]
 
-    def reconnect_home(self) -> None:
-        """Replace the connection to the server that has the description, which was lost."""
-        at = self.all.index(self.home)
-        self.home.close()
-        server = self.home.server
-        self.all[at] = self.home = Link(server, server.connect(self._timeout), self.home.address)
+    def check(self) -> None:
+        """Check that each server's process is still the same, after any pause.
+
+        A server with a ``timeout`` closes connections that are idle: these are opened again.
+
+        Raises:
+            CheckpointError: a server was started again, as far as is known.
+            TransportError: it can't be reached.
+        """
+        for at, link in enumerate(self.all):
+            with link.explained():
+                try:
+                    link.call("PING")
+                    continue
+                except connection_error():
+                    if not link.run:
+                        raise
+                link.close()
+                again = Link(
+                    link.server, link.server.connect(self._timeout), link.address, self.name
+                )
+            if again.run != link.run:
+                raise CheckpointError(
+                    f"the server at {link.server} was started again; resume the load"
+                )
+            self.all[at] = again
+            if self.home is link:
+                self.home = again
 
     def at(self, address: str) -> Iterator[Link]:
         """Yield the connection to an address, if there is a server.
@@ -182,7 +230,7 @@ class Links:
             connection = server.connect(min(self._timeout, FORMER_S))
             try:
                 with server.explained():
-                    yield Link(server, connection, address)
+                    yield Link(server, connection, address, self.name)
             finally:
                 connection.disconnect()
 
@@ -214,3 +262,8 @@ def connection_error() -> type[Exception]:
     import redis
 
     return redis.ConnectionError
+
+
+def name_of(checkpoint: str) -> str:
+    """Return the name of the connections of a load."""
+    return f"fastresp:{checkpoint}"

@@ -17,7 +17,8 @@ from ...outcome.report import Report
 from ...server.settings import Server
 from .done import Done
 from .former import are_alive, close_all
-from .links import Link, Links, connection_error
+from .half import remove_halves
+from .links import Link, Links, name_of
 from .markers import Markers
 
 __all__ = ["Checkpoint"]
@@ -55,10 +56,14 @@ class Checkpoint:
         self._token = token_hex(16).encode()
         self._links: Links | None = None
         self.markers: Markers
+        self._connections: Sequence[tuple[str, int]] = ()
         # The servers' processes at the beginning.
         self._runs: frozenset[str] = frozenset()
         # Whether nothing was there before, and nothing was sent yet.
         self._unused = False
+
+    def _connect(self) -> Links:
+        return Links(self._server, self._timeout, self._hash, name_of(self.name))
 
     @property
     def _home(self) -> Link:
@@ -81,7 +86,7 @@ class Checkpoint:
             CheckpointError: a server can't keep a checkpoint.
             TransportError: one can't be reached.
         """
-        self._links = links = Links(self._server, self._timeout, self._hash)
+        self._links = links = self._connect()
         self._runs = frozenset(link.run for link in links.all)
         self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
         for link in links.all:
@@ -114,7 +119,7 @@ class Checkpoint:
         with self._home.explained():
             self._home.call("WATCH", self._hash)
             found = self._state()
-            if not found and not self._has_marker():
+            if not found and not self.markers.exist():
                 self._enter(identity, {}, fresh=True)
                 return Done(self._nothing)
             if clear:
@@ -127,8 +132,12 @@ class Checkpoint:
                 raise CheckpointError(self._exists(done))
             self._check_same(identity, found)
             if done.ended:
-                self._home.call("UNWATCH")
-                return done
+                # A server may have lost its last seconds since.
+                done.ran = self.markers.read()
+                if min(done.ran) >= done.total:
+                    self._home.call("UNWATCH")
+                    return done
+                done.ended = ""
             self._replace(identity, found, take_over=take_over, fresh=False)
             done.ran = self.markers.read()
             return done
@@ -151,10 +160,6 @@ class Checkpoint:
     def _nothing(self) -> array[int]:
         return array("q", bytes(8 * len(self.markers.keys)))
 
-    def _has_marker(self) -> bool:
-        """Return whether the one marker is there; several are of a generation, if at all."""
-        return not self.markers.several and self._home.call("EXISTS", self.markers.keys[0]) == 1
-
     def _replace(
         self, identity: dict[str, str], found: dict[str, str], *, take_over: bool, fresh: bool
     ) -> None:
@@ -167,6 +172,7 @@ class Checkpoint:
             self._check_alone(found)
         assert self._links is not None
         close_all(self._links, found.get("clients", ""), self._timeout)
+        remove_halves(self._links, found.get("clients", ""))
         self._enter(identity, found, fresh=fresh)
 
     def _enter(self, identity: Mapping[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
@@ -201,11 +207,32 @@ class Checkpoint:
         Raises:
             CheckpointError: another loader has taken over, or the cluster has changed.
         """
-        clients = self._clients(connections)
+        assert self._links is not None
+        self._connections = connections
+        self._links.check()
+        self._check_places(connections)
         with self._home.explained():
-            if not self._as_owner(("HSET", self._hash, "clients", clients)):
-                raise self._taken_over()
+            self._write_clients()
         self._unused = False
+
+    def _write_clients(self) -> None:
+        clients = self._clients(self._connections)
+        if not self._as_owner(("HSET", self._hash, "clients", clients)):
+            raise self._taken_over()
+
+    def _check_places(self, connections: Sequence[tuple[str, int]]) -> None:
+        """Check that the load is connected to the servers whose markers were read.
+
+        Raises:
+            CheckpointError: it is not, for example after a failover.
+        """
+        assert self._links is not None
+        for link in self._links.all:
+            numbers = [number for address, number in connections if address == link.address]
+            with link.explained():
+                elsewhere = [number for number in numbers if link.lives([number]) is False]
+            if elsewhere:
+                raise CheckpointError(f"the server at {link.server} was replaced; resume the load")
 
     def _clients(self, connections: Sequence[tuple[str, int]]) -> str:
         """Return the connections of the load, and our own, as text."""
@@ -241,8 +268,8 @@ class Checkpoint:
             if not self._as_owner(*commands):
                 raise self._taken_over()
             if row is not None and self.markers.several and not self.markers.level(row):
-                self._look_again()
-                self.markers.level(row)
+                self._look_again()  # the next time all may be set
+                self._write_clients()
 
     def finish(self, report: Report, rows: int) -> None:
         """Write down that all was loaded, and the totals.
@@ -256,16 +283,11 @@ class Checkpoint:
         }  # fmt: skip
         if self.of_slots:
             self._look_again()
+        assert self._links is not None
+        # After a restart some of the rows may be gone.
+        self._links.check()
         with self._home.explained():
-            try:
-                self._finish(totals, rows)
-            except connection_error():
-                # A server with a ``timeout`` closes it between two renewals of the lease.
-                if not self._home.run or self.of_slots:
-                    raise
-                assert self._links is not None
-                self._links.reconnect_home()
-                self._finish(totals, rows)
+            self._finish(totals, rows)
 
     def _look_again(self) -> None:
         """Connect to the cluster as it is now.
@@ -274,17 +296,24 @@ class Checkpoint:
             CheckpointError: a node was started again, or replaced, and may lack rows.
         """
         assert self._links is not None
+        links = self._connect()
         self._links.close()
-        self._links = links = Links(self._server, self._timeout, self._hash)
-        self.markers.links = links
-        others = [link for link in links.all if link.run not in self._runs]
-        if others:
-            raise self._restarted(others[0].server)
+        self._links = self.markers.links = links
+        for link in links.all:
+            if link.run not in self._runs:
+                raise CheckpointError(
+                    f"the node at {link.server} has become a primary since the load began, or was "
+                    f"started again, and may lack rows; resume checkpoint {self.name!r}"
+                )
 
     def _finish(self, totals: dict[str, int], rows: int) -> None:
-        # After a restart some of the rows may be gone.
-        if self._home.run not in self._runs or self._home.restarted():
-            raise self._restarted(self._server)
+        if self.markers.several:
+            if not self._is_owner():
+                raise self._taken_over()
+            if not self.markers.level(rows):
+                raise CheckpointError(
+                    f"not all markers of checkpoint {self.name!r} could be set; resume the load"
+                )
         words = {"ended": self._now(), "totals": json.dumps(totals), "clients": "", "lease": 0}
         commands: list[tuple[Any, ...]] = [
             ("HSET", self._hash, *(part for item in words.items() for part in item))
@@ -293,12 +322,6 @@ class Checkpoint:
             commands.append(("SET", self.markers.keys[0], rows))
         if not self._as_owner(*commands):
             raise self._taken_over()
-
-    def _restarted(self, server: Server) -> CheckpointError:
-        return CheckpointError(
-            f"the server at {server} was started again, or is another one, before the end of the "
-            f"load was written down; resume checkpoint {self.name!r}"
-        )
 
     def _taken_over(self) -> CheckpointError:
         return CheckpointError(
@@ -332,13 +355,14 @@ class Checkpoint:
 
     def _done(self, found: Mapping[str, str]) -> Done:
         """Return what was done, by the hash; the markers are not read yet."""
-        if not found or not (self.markers.several or self._has_marker()):
+        if not found or not (self.markers.several or self.markers.exist()):
             what = "marker" if found else "description"
-            marker = "" if self.markers.several else f" {self.markers.keys[0].decode()}"
             raise CheckpointError(
-                f"the {what} of checkpoint {self.name!r} is gone, so it is unknown which rows were "
-                f"loaded: look at the data, and delete the rest of it (DEL {self._hash.decode()}"
-                f"{marker})"
+                Message(
+                    f"the {what} of checkpoint {self.name!r} is gone, so it is unknown which rows "
+                    "were loaded: look at the data, and begin anew with ",
+                    Hint("checkpoint_clear", True),
+                )
             )
         self.markers.begin(found.get("generation", ""))
         totals = json.loads(found.get("totals") or "{}")
@@ -396,12 +420,15 @@ class Checkpoint:
 
     def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
         """Run commands together, unless another loader has taken over; return whether they ran."""
-        home = self._home
-        _, owner = home.together(("WATCH", self._hash), ("HGET", self._hash, "owner"))
-        if owner == self._token:
+        if self._is_owner():
             return self._transaction(*commands)
-        home.call("UNWATCH")
+        self._home.call("UNWATCH")
         return False
+
+    def _is_owner(self) -> bool:
+        """Return whether no other loader has taken over; watch whether one does."""
+        _, owner = self._home.together(("WATCH", self._hash), ("HGET", self._hash, "owner"))
+        return bool(owner == self._token)
 
     def _transaction(self, *commands: tuple[Any, ...]) -> bool:
         """Run commands together, unless what is watched has changed; return whether they ran."""

@@ -44,6 +44,7 @@ class Markers:
             self.keys = [b"%s:row:%d" % (hash_key, number) for number in range(connections)]
         # Written before each number, so that markers of a load that was forgotten are not counted.
         self.prefix = b""
+        self._ran = array("q", bytes(8 * len(self.keys)))
         self.links = links
         self._name = name
 
@@ -69,7 +70,16 @@ class Markers:
                 values = link.together(*[("GET", self.keys[number]) for number in numbers])
             for number, value in zip(numbers, values, strict=True):
                 rows[number] = self._row(number, value)
+        self._ran = rows
         return rows
+
+    def exist(self) -> bool:
+        """Return whether there is a marker, of any generation."""
+        for link, numbers in self._by_link():
+            with link.explained():
+                if any(link.together(*[("EXISTS", self.keys[number]) for number in numbers])):
+                    return True
+        return False
 
     def _row(self, number: int, value: bytes | None) -> int:
         if self.several and (value is None or not value.startswith(self.prefix)):
@@ -85,14 +95,17 @@ class Markers:
     def level(self, row: int) -> bool:
         """Set all markers to a row up to which all have run; return whether all could be set.
 
-        One that could not be set only makes a resumed load begin earlier.
+        One that could not be set only makes a resumed load begin earlier. One that was further
+        already, when the load began, stays there.
         """
-        value = self.prefix + str(row).encode()
+        values = [self.prefix + str(max(row, ran)).encode() for ran in self._ran]
         failed = 0
         for link, numbers in self._by_link():
             failed += 1
             with suppress(TransportError), link.explained():
-                found = link.replies([("SET", self.keys[number], value) for number in numbers])
+                found = link.replies(
+                    [("SET", self.keys[number], values[number]) for number in numbers]
+                )
                 failed -= not any(isinstance(reply, Exception) for reply in found)
         return not failed
 

@@ -1,0 +1,51 @@
+"""Remove half a transaction from the append-only file of a server that has crashed.
+
+A crash may cut the last transaction in the file. The server does not run that half when it starts,
+but leaves it in the file, if the cut is within a command; when it starts once more, it runs the
+half together with the next transaction. So rows would run twice. Found with Redis 6.2 to 8.2 and
+Valkey 8.1, not with Valkey 9.1. Writing the file anew removes the half.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+
+from .links import Link, Links, response_error
+
+__all__ = ["remove_halves"]
+
+LOOK_S = 0.05
+UNDER_WAY = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
+# The first version of Valkey that cuts the file before the transaction.
+VALKEY = 9, 1
+
+
+def remove_halves(links: Links, clients: str) -> None:
+    """Let each server that was started since the loader before write its append-only file anew.
+
+    Without the right to BGREWRITEAOF nothing is done.
+
+    Args:
+        links: our connections.
+        clients: as for ``former.are_alive()``.
+    """
+    former = {run for _, run, _ in json.loads(clients or "[]")}
+    for link in links.all:
+        if clients and link.run and link.run not in former:
+            with link.explained():
+                _rewrite(link)
+
+
+def _rewrite(link: Link) -> None:
+    """Write the append-only file anew, if there is one, and wait until it is written."""
+    info = link.info()
+    version = tuple(int(part) for part in info.get("valkey_version", "0.0").split(".")[:2])
+    if info.get("aof_enabled") != "1" or version >= VALKEY:
+        return
+    # If one is under way already, this is an error, and that one will do.
+    with suppress(response_error()):
+        link.call("BGREWRITEAOF")
+    while "1" in map(link.info().get, UNDER_WAY):
+        time.sleep(LOOK_S)
