@@ -39,10 +39,10 @@ print(fastresp.mass_insert(rows, template, server=url, checkpoint="jobs", resume
 
 def failing(rows: list[Any], at: int, pause: int = 0) -> Iterator[Any]:
     """Yield rows until the source fails; what comes before a pause is sent after it."""
-    yield from rows[:pause]
-    if pause:
-        time.sleep(0.3)
-    yield from rows[pause:at]
+    for number, row in enumerate(rows[:at]):
+        if pause <= number < pause + 3 and pause:
+            time.sleep(0.2)
+        yield row
     raise OSError("the source has failed")
 
 

@@ -46,7 +46,7 @@ def close_all(links: Links, clients: str, timeout: float | None) -> None:
                 lives = link.lives([number], named=not sure)
                 error = "it is unknown whose they are"
                 try:
-                    if lives:
+                    if lives or (sure and lives is None):
                         link.call("CLIENT", "KILL", "ID", number)
                         lives = False
                 except response_error() as refusal:
