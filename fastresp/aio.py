@@ -21,6 +21,7 @@ from .replies.fetch_hashes import BATCH_ROWS, Keys
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
 from .replies.key_pattern import Found
 from .server.options import MaxErrors, Options, Progress, Rejects
+from .server.rate import RateLimit
 from .server.settings import Server, ServerLike
 from .sources.async_chunks import AsyncChunks
 from .sources.chunks import Chunks
@@ -43,7 +44,7 @@ async def mass_insert(
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
-    rate_limit: float | None = None,
+    rate_limit: RateLimit = None,
     connections: int = 1,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,

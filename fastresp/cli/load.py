@@ -67,7 +67,7 @@ class How:
     on_error: OnError
     max_errors: str | None
     rejects: Path | None
-    rate_limit: float | None
+    rate_limit: str | None
     connections: int
     timeout: float | None
     mode: Mode
@@ -158,7 +158,7 @@ def load(
     max_errors: str | None,
     rejects: Path | None,
     retry: bool,
-    rate_limit: float | None,
+    rate_limit: str | None,
     connections: int,
     limit: int | None,
     skip_truncated: bool,
@@ -256,7 +256,7 @@ def send(
     on_error: OnError,
     max_errors: str | None,
     rejects: Path | None,
-    rate_limit: float | None,
+    rate_limit: str | None,
     connections: int,
     limit: int | None,
     timeout: float,

@@ -238,10 +238,9 @@ merge_bytes = option(
 )
 rate_limit = option(
     "--rate-limit",
-    metavar="N",
-    type=float,
+    metavar="N|50MB",
     section=SERVER,
-    help="Send at most N commands per second.",
+    help="Send at most N commands, or bytes such as 50MB or 800KB, per second.",
 )
 connections = option(
     "--connections",

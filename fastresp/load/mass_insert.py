@@ -18,6 +18,7 @@ from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited, is_own, own
 from ..server.options import MaxErrors, Options, Progress, Rejects
+from ..server.rate import RateLimit
 from ..server.rehearsal import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.blocking import write_all
@@ -58,7 +59,7 @@ def mass_insert(
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
-    rate_limit: float | None = None,
+    rate_limit: RateLimit = None,
     connections: int = 1,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
@@ -106,7 +107,8 @@ def mass_insert(
             the replies such as ``"1%"`` (checked from the 100th reply on).
         rejects: where failed commands go as they happen: the path of a JSON lines file, which
             ``read_rejects()`` reads back, or a callable that is called with each CommandError.
-        rate_limit: send at most this many commands per second.
+        rate_limit: send at most this many commands per second; or, as a text such as ``"50MB"``,
+            ``"800KB"`` or ``"64MiB"``, bytes per second. For all connections together.
         connections: number of connections, 1 to 64. With more than one, the socket is used, and
             only the commands of a key stay in order; if a command has several, its first key
             counts. This helps if one connection is the limit: high latency, or a server with

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from ..outcome.errors import CommandError
 from ..outcome.messages import Hint, Message, above_zero
 from ..outcome.report import Report
+from .rate import Rate, RateLimit
 from .settings import Server, ServerLike
 
-__all__ = ["MaxErrors", "Nulls", "Options", "Progress", "Rejects", "check_rate", "check_timeout"]
+__all__ = ["MaxErrors", "Nulls", "Options", "Progress", "Rejects", "check_timeout"]
 
 # Each needs memory here and in the server, and more than the server has threads gain nothing.
 MOST_CONNECTIONS = 64
@@ -47,7 +49,7 @@ class Options:
     on_error: str = "raise"
     max_errors: MaxErrors = None
     rejects: Rejects = None
-    rate_limit: float | None = None
+    rate_limit: RateLimit = None
     connections: int = 1
     nulls: Nulls = "error"
     timeout: float | None = 30.0
@@ -68,7 +70,7 @@ class Options:
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)
-        check_rate(self.rate_limit)
+        Rate.of(self.rate_limit)
         count = self.connections
         if not isinstance(count, int) or not 1 <= count <= MOST_CONNECTIONS:
             words = f" must be a number from 1 to {MOST_CONNECTIONS}, not {count!r}"
@@ -81,6 +83,11 @@ class Options:
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
             words = f" must be a number of 0 or more, not {replicas!r}"
             raise ValueError(Message(Hint("wait_replicas"), words))
+
+    @cached_property
+    def rate(self) -> Rate | None:
+        """The rate limit."""
+        return Rate.of(self.rate_limit)
 
     def _check_mode(self) -> None:
         if self.mode not in MODES:
@@ -115,13 +122,3 @@ def check_timeout(seconds: float | None) -> None:
     """
     if seconds is not None and not seconds > 0:
         raise ValueError(above_zero("timeout", "seconds", seconds))
-
-
-def check_rate(limit: float | None) -> None:
-    """Check a rate limit.
-
-    Raises:
-        ValueError: it is neither a finite number above 0 nor None.
-    """
-    if limit is not None and not 0 < limit < float("inf"):
-        raise ValueError(above_zero("rate_limit", "commands per second", limit))
