@@ -20,7 +20,7 @@ from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
 from .replies.key_pattern import Found
-from .server.options import MaxErrors, Options, Progress, Rejects
+from .server.options import MaxErrors, Metrics, Options, Progress, Rejects
 from .server.rate import RateLimit
 from .server.settings import Server, ServerLike
 from .sources.async_chunks import AsyncChunks
@@ -62,6 +62,7 @@ async def mass_insert(
     take_over: bool = False,
     checkpoint_clear: bool = False,
     source_id: str | None = None,
+    metrics: Metrics = None,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -104,6 +105,7 @@ async def mass_insert(
         take_over=take_over,
         checkpoint_clear=checkpoint_clear,
         source_id=source_id,
+        metrics=metrics,
     )
     return await run(loading(_chunks(data, template, options), _over_a_socket))
 

@@ -85,6 +85,7 @@ class How:
     resume: bool = False
     take_over: bool = False
     checkpoint_clear: bool = False
+    metrics: Path | None = None
 
 
 @command("load")
@@ -124,6 +125,7 @@ class How:
 @options.resume
 @options.take_over
 @options.checkpoint_clear
+@options.metrics
 @options.dry_run
 @options.yes
 @options.as_json
@@ -167,6 +169,7 @@ def load(
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    metrics: Path | None,
 ) -> None:
     """Load a file into a server: one or more commands per row.
 
@@ -194,7 +197,7 @@ def load(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
         retry_in_doubt, wait_replicas, dry_run, yes, as_json, verify,
-        checkpoint, resume, take_over, checkpoint_clear,
+        checkpoint, resume, take_over, checkpoint_clear, metrics=metrics,
     )  # fmt: skip
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
@@ -238,6 +241,7 @@ def load(
 @options.rejects
 @options.retry_in_doubt
 @options.wait_replicas
+@options.metrics
 @options.dry_run
 @options.yes
 @options.as_json
@@ -263,6 +267,7 @@ def send(
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    metrics: Path | None,
 ) -> None:
     """Send a RESP file, such as one written by fastresp pack.
 
@@ -274,7 +279,7 @@ def send(
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
-        retry_in_doubt, wait_replicas, dry_run, yes, as_json,
+        retry_in_doubt, wait_replicas, dry_run, yes, as_json, metrics=metrics,
     )  # fmt: skip
     data = opened(
         source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
@@ -375,6 +380,7 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         resume=how.resume,
         take_over=how.take_over,
         checkpoint_clear=how.checkpoint_clear,
+        metrics=how.metrics,
         progress=sys.stderr.isatty() and not how.as_json,
     )
 

@@ -319,5 +319,11 @@ repair = option(
 )
 verify = option("--verify", is_flag=True, help="Compare the server with the source at the end.")
 dry_run = option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+metrics = option(
+    "--metrics",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Replace FILE once a second by counters of the load, in the OpenMetrics format.",
+)
 yes = option("--yes", "-y", is_flag=True, help="Don't ask before commands that delete data.")
 as_json = option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")

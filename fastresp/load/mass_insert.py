@@ -17,7 +17,7 @@ from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited, is_own, own
-from ..server.options import MaxErrors, Options, Progress, Rejects
+from ..server.options import MaxErrors, Metrics, Options, Progress, Rejects
 from ..server.rate import RateLimit
 from ..server.rehearsal import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
@@ -41,8 +41,10 @@ from ..transports.driver import Asking, Steps, next_chunk, open_source, run
 from ..transports.error_policy import ErrorPolicy
 from ..transports.resend import Resending
 from .command_names import check_connection_state, check_spread, command_names
+from .observers import observers
 from .progress import reporting
 from .resuming import Resuming
+from .watching import Watch
 
 __all__ = ["dump", "loading", "mass_insert"]
 
@@ -77,6 +79,7 @@ def mass_insert(
     take_over: bool = False,
     checkpoint_clear: bool = False,
     source_id: str | None = None,
+    metrics: Metrics = None,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -155,6 +158,9 @@ def mass_insert(
         checkpoint_clear: forget the checkpoint, and begin with the first row.
         source_id: for a source that can be read only once: what it is, such as a date. You promise
             that it yields the same rows in the same order.
+        metrics: the path of a file that is replaced once a second, and at the end, or a callable
+            that is called with its text: counters and gauges of the load in the OpenMetrics format.
+            Needs ``pip install 'fastresp[metrics]'``.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
@@ -176,7 +182,8 @@ def mass_insert(
         TransportTimeout: no progress for ``timeout`` seconds.
         TypeError: the data is not an iterable of rows, or is columns and ``default`` was given.
         SourceError: the source of the columns failed.
-        OSError: the rejects file can't be opened (nothing was sent) or written.
+        OSError: the rejects file can't be opened (nothing was sent) or written, or the file of
+            metrics can't be written (nothing was sent; if it happens later, that is only logged).
 
         KeyboardInterrupt and the source's exceptions propagate unchanged, after the commands
         before them were loaded. An exception during the load has the report so far as its
@@ -208,6 +215,7 @@ def mass_insert(
         take_over=take_over,
         checkpoint_clear=checkpoint_clear,
         source_id=source_id,
+        metrics=metrics,
     )
     return run(loading(Chunks(as_source(data), as_template(template), options), choose))
 
@@ -219,9 +227,16 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
         chunks: the source; closed at the end.
         choose: returns the transport.
     """
+    with closing(chunks):
+        watch = Watch(observers(chunks))
+        return (yield from watch.over(_loading(chunks, choose, watch)))
+
+
+def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
+    """Do what ``loading()`` does, while it is watched."""
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
-    with closing(chunks), Resuming(chunks) as resuming:
+    with Resuming(chunks) as resuming:
         try:
             # This may read a whole RESP file.
             yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
@@ -241,6 +256,7 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
                 server.limits = True
                 server.rehearsal = [*server.rehearsal, RESTORE]
             carrier = choose(options, server, policy, resending_of(template))
+            watch.carrier = carrier
             resuming.prepare(carrier)
             if template is not None:
                 carrier.transactions = "MULTI" in (command_names(data, template) or ("MULTI",))

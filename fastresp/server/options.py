@@ -14,7 +14,7 @@ from ..outcome.report import Report
 from .rate import Rate, RateLimit
 from .settings import Server, ServerLike
 
-__all__ = ["MaxErrors", "Nulls", "Options", "Progress", "Rejects", "check_timeout"]
+__all__ = ["MaxErrors", "Metrics", "Nulls", "Options", "Progress", "Rejects", "check_timeout"]
 
 # Each needs memory here and in the server, and more than the server has threads gain nothing.
 MOST_CONNECTIONS = 64
@@ -33,6 +33,7 @@ PAYLOAD_BYTES = 32 << 20
 MaxErrors: TypeAlias = int | str | None
 Nulls: TypeAlias = Literal["error", "skip", "empty"]
 Progress: TypeAlias = bool | Callable[[Report], object] | None
+Metrics: TypeAlias = str | os.PathLike[str] | Callable[[str], object] | None
 Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
 
 
@@ -54,6 +55,7 @@ class Options:
     nulls: Nulls = "error"
     timeout: float | None = 30.0
     progress: Progress = None
+    metrics: Metrics = None
     default: Callable[[Any], Any] | None = None
     mode: str = "commands"
     merge_items: int | None = None
