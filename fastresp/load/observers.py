@@ -1,6 +1,9 @@
-"""What looks at a load: its metrics, and a progress display that is not called for each chunk."""
+"""What looks at a load: metrics, a span, and progress that is not called for each chunk."""
 
 from __future__ import annotations
+
+import sys
+from typing import Any
 
 from ..sources.chunks import Chunks
 from .watching import Observer
@@ -22,4 +25,10 @@ def observers(chunks: Chunks) -> list[Observer]:
         from .metrics import Metrics
 
         found.append(Metrics(options))
+    # A program that has configured spans has imported this (and so has redis-py, if it is installed).
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    if trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        from .tracing import Span
+
+        found.append(Span(trace, chunks.template, options))
     return found
