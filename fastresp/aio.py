@@ -63,6 +63,7 @@ async def mass_insert(
     checkpoint_clear: bool = False,
     source_id: str | None = None,
     metrics: Metrics = None,
+    import_source: bool = False,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -106,6 +107,7 @@ async def mass_insert(
         checkpoint_clear=checkpoint_clear,
         source_id=source_id,
         metrics=metrics,
+        import_source=import_source,
     )
     return await run(loading(_chunks(data, template, options), _over_a_socket))
 

@@ -86,6 +86,7 @@ class How:
     take_over: bool = False
     checkpoint_clear: bool = False
     metrics: Path | None = None
+    import_source: bool = False
 
 
 @command("load")
@@ -120,6 +121,7 @@ class How:
 @options.retry
 @options.retry_in_doubt
 @options.wait_replicas
+@options.import_source
 @options.verify
 @options.checkpoint
 @options.resume
@@ -170,6 +172,7 @@ def load(
     yes: bool,
     as_json: bool,
     metrics: Path | None,
+    import_source: bool,
 ) -> None:
     """Load a file into a server: one or more commands per row.
 
@@ -198,6 +201,7 @@ def load(
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
         retry_in_doubt, wait_replicas, dry_run, yes, as_json, verify,
         checkpoint, resume, take_over, checkpoint_clear, metrics=metrics,
+        import_source=import_source,
     )  # fmt: skip
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
@@ -241,6 +245,7 @@ def load(
 @options.rejects
 @options.retry_in_doubt
 @options.wait_replicas
+@options.import_source
 @options.metrics
 @options.dry_run
 @options.yes
@@ -268,6 +273,7 @@ def send(
     yes: bool,
     as_json: bool,
     metrics: Path | None,
+    import_source: bool,
 ) -> None:
     """Send a RESP file, such as one written by fastresp pack.
 
@@ -280,6 +286,7 @@ def send(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
         retry_in_doubt, wait_replicas, dry_run, yes, as_json, metrics=metrics,
+        import_source=import_source,
     )  # fmt: skip
     data = opened(
         source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
@@ -381,6 +388,7 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         take_over=how.take_over,
         checkpoint_clear=how.checkpoint_clear,
         metrics=how.metrics,
+        import_source=how.import_source,
         progress=sys.stderr.isatty() and not how.as_json,
     )
 
@@ -400,6 +408,7 @@ def _check_options(how: How) -> None:
         merge_items=how.merge_items, merge_bytes=how.merge_bytes, exists=how.exists,
         max_payload_bytes=how.max_payload_bytes, retry=how.retry_in_doubt,
         wait_replicas=how.wait_replicas, checkpoint=how.checkpoint,
+        import_source=how.import_source,
     )  # fmt: skip
     try:
         Server(how.server, nodes=True)

@@ -242,6 +242,12 @@ rate_limit = option(
     section=SERVER,
     help="Send at most N commands, or bytes such as 50MB or 800KB, per second.",
 )
+import_source = option(
+    "--import-source",
+    is_flag=True,
+    section=SERVER,
+    help="Find keys that have expired: CLIENT IMPORT-SOURCE of Valkey 8.1, in import mode.",
+)
 connections = option(
     "--connections",
     metavar="N",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from typing import IO, Any, Literal, TypeAlias
@@ -15,18 +14,14 @@ from ..encode.payload.creating import check_creating
 from ..encode.script import resending_of
 from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.report import Report
-from ..resp.buffer import Chunk
-from ..server.forks import Inherited, is_own, own
 from ..server.options import MaxErrors, Metrics, Options, Progress, Rejects
 from ..server.rate import RateLimit
 from ..server.rehearsal import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
-from ..sources.blocking import write_all
 from ..sources.chunks import Chunks
 from ..sources.files.input import check_not_read
 from ..sources.source import (
     Data,
-    Encoder,
     as_source,
     encoding,
     files_of,
@@ -43,6 +38,7 @@ from ..transports.resend import Resending
 from .command_names import check_connection_state, check_spread, command_names
 from .observers import observers
 from .progress import reporting
+from .resp_file import write_chunk, write_whole
 from .resuming import Resuming
 from .watching import Watch
 
@@ -80,6 +76,7 @@ def mass_insert(
     checkpoint_clear: bool = False,
     source_id: str | None = None,
     metrics: Metrics = None,
+    import_source: bool = False,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -161,6 +158,9 @@ def mass_insert(
         metrics: the path of a file that is replaced once a second, and at the end, or a callable
             that is called with its text: counters and gauges of the load in the OpenMetrics format.
             Needs ``pip install 'fastresp[metrics]'``.
+        import_source: for a copy of a server that is still written to: keys that have expired are
+            there for this load until the import ends (CLIENT IMPORT-SOURCE). Needs Valkey 8.1 with
+            ``import-mode yes``.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
@@ -216,6 +216,7 @@ def mass_insert(
         checkpoint_clear=checkpoint_clear,
         source_id=source_id,
         metrics=metrics,
+        import_source=import_source,
     )
     return run(loading(Chunks(as_source(data), as_template(template), options), choose))
 
@@ -250,6 +251,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
             raise
         with reporting(options.progress, data) as show, policy:
             server = as_server(options.server, template, nodes=True)
+            server.import_source = options.import_source
             if options.mode == "merge":
                 server.wishes = partial(over_any_keys, template)
             elif options.mode == "serialize":
@@ -400,12 +402,12 @@ def dump(
             write_rdb(writer, source, file, rdb_version)
         elif isinstance(file, (str, os.PathLike)):
             with open(file, "wb", buffering=0) as opened:
-                _dump_whole(writer, source, opened)
+                write_whole(writer, source, opened)
         elif isinstance(file, io.TextIOBase):
             raise TypeError("RESP is binary: open the file with mode 'wb'")
         else:
             for chunk in writer.chunks(source):
-                _write_chunk(file, chunk)
+                write_chunk(file, chunk)
     return writer.commands
 
 
@@ -422,28 +424,3 @@ def _check_rdb(template: Template | None, file: object, format: str, rdb_version
         )
     check_version(rdb_version)
     check_creating(template, file=True)
-
-
-def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
-    """Write to a file that we opened; after an error, cut it to the last whole command."""
-    commands = size = 0
-    own(file, io.FileIO.close)
-    try:
-        for chunk in writer.chunks(source):
-            if not is_own(file):
-                raise OSError(str(Inherited("file")))
-            _write_chunk(file, chunk)
-            commands, size = chunk.first_command + chunk.commands, size + len(chunk)
-    except BaseException:
-        if is_own(file) and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.truncate(size)
-            file.seek(size)
-            rest = writer.take()
-            if rest is not None and rest.first_command == commands:
-                _write_chunk(file, rest)
-        raise
-
-
-def _write_chunk(file: Any, chunk: Chunk) -> None:
-    for piece in chunk.pieces():
-        write_all(file, piece)

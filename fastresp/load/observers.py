@@ -25,7 +25,7 @@ def observers(chunks: Chunks) -> list[Observer]:
         from .metrics import Metrics
 
         found.append(Metrics(options))
-    # A program that has configured spans has imported this (and so has redis-py, if it is installed).
+    # A program that has configured spans has imported this; so has redis-py, if it is installed.
     trace: Any = sys.modules.get("opentelemetry.trace")
     if trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         from .tracing import Span

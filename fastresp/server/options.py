@@ -56,6 +56,7 @@ class Options:
     timeout: float | None = 30.0
     progress: Progress = None
     metrics: Metrics = None
+    import_source: bool = False
     default: Callable[[Any], Any] | None = None
     mode: str = "commands"
     merge_items: int | None = None

@@ -78,6 +78,8 @@ def beyond_any_cli(
         return "redis-cli --pipe can't wait for replicas"
     if options.checkpoint is not None:
         return "redis-cli --pipe can't keep a checkpoint"
+    if options.import_source:
+        return "redis-cli --pipe can't mark its connection as that of an import"
     if options.mode == "serialize":
         return "redis-cli --pipe can't tell which key an error belongs to"
     return ""
