@@ -25,7 +25,7 @@ from ..outcome.messages import message_of, message_with_file
 from ..outcome.report import Report
 from ..transports.error_policy import error_fields
 from .exit_codes import CommonOptions, Ended, Exit, counted, say
-from .interruption import end_in_order
+from .interruption import end_in_order, terminated
 from .messages import in_options
 
 __all__ = ["Ending", "ending", "standard_output"]
@@ -124,7 +124,7 @@ WRONG_PATH = (
 def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
     match error:
         case KeyboardInterrupt() | click.Abort():
-            return Exit.INTERRUPTED
+            return Exit.TERMINATED if terminated() else Exit.INTERRUPTED
         case TransportError():
             return Exit.LOST
         case TemplateError():
@@ -142,7 +142,7 @@ def _words(error: BaseException) -> str:
     """Return an error message for an exception."""
     match error:
         case KeyboardInterrupt() | click.Abort():
-            return "interrupted"
+            return "terminated" if terminated() else "interrupted"
         case TransportError():
             message: str = error.args[0]  # the report is printed anyway
             return message

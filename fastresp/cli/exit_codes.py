@@ -23,6 +23,7 @@ class Exit(IntEnum):
     INTERRUPTED = 4
     ADVICE = 5  # of fastresp doctor
     USAGE = 64  # EX_USAGE of sysexits.h
+    TERMINATED = 143  # as a shell says of a process that SIGTERM has ended
 
 
 MEANINGS = {
@@ -33,6 +34,7 @@ MEANINGS = {
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",
     Exit.ADVICE: "fastresp doctor has advice (1: it found a problem)",
     Exit.USAGE: "wrong usage: an option, the template, a missing file",
+    Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",
 }
 # A server's words are untrusted: escape sequences would command the terminal. Shown as \x1b.
 CONTROL_CHARACTERS = {

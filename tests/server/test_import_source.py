@@ -19,6 +19,7 @@ from fastresp.server.local_server import LocalServer
 
 INCR = "INCRBY {0} {1}"
 IMPORT_MODE = ("--import-mode", "yes")
+REFUSED = ("--user", "default", "on", "nopass", "~*", "+@all", "-client|import-source")
 
 
 def expiring(client: redis.Redis) -> Iterator[tuple[str, int]]:
@@ -111,9 +112,7 @@ def test_cluster() -> None:
         ("redis-server", (), "needs Valkey 8.1 or later, or leave out import_source"),
         ("redis-8.2", (), "needs Valkey 8.1 or later"),
         ("valkey-8.1", (), "not in import mode .*; run CONFIG SET import-mode yes"),
-        ("valkey-8.1", 
-         (*IMPORT_MODE, "--user", *"default on nopass ~* +@all -client|import-source".split()),
-         r"ACL SETUSER ... \+client|import-source"),
+        ("valkey-8.1", (*IMPORT_MODE, *REFUSED), r"ACL SETUSER ... \+client\|import-source"),
     ],
 )  # fmt: skip
 def test_refused(insert_singly: Insert, server_name: str, options: Any, words: str) -> None:
