@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from typing import NoReturn
@@ -43,9 +44,14 @@ CONTROL_CHARACTERS = {
 
 
 class CommonOptions:
-    """Options before the name of the command."""
+    """Options before the name of the command, and where lines for people go instead.
+
+    Attributes:
+        log: called with a text, and whether it is about a failure; None for standard error.
+    """
 
     traceback = False
+    log: Callable[[str, bool], object] | None = None
 
 
 class Ended(SystemExit):
@@ -56,6 +62,9 @@ class Ended(SystemExit):
 
 def say(text: str, *, failed: bool = False) -> None:
     """Print a line for people, on stderr; stdout is for programs."""
+    if CommonOptions.log is not None:
+        CommonOptions.log(text, failed)
+        return
     if sys.stderr is None:
         return
     prefix = "fastresp: " if failed else ""

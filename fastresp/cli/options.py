@@ -325,6 +325,14 @@ repair = option(
 )
 verify = option("--verify", is_flag=True, help="Compare the server with the source at the end.")
 dry_run = option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+log = option(
+    "--log",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    metavar="F",
+    help="text, with a progress bar on a terminal, or json: log lines on stderr.",
+    show_default=True,
+)
 metrics = option(
     "--metrics",
     metavar="FILE",
