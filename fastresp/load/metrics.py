@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -75,21 +76,26 @@ class Metrics(Observer):
             self._replace(self._text(watch))
 
     def look(self, watch: Watch) -> Callable[[], object] | None:
-        text = self._text(watch)
-        if self._function is None:
-            return partial(self._write, text)
-        self._write(text)
+        with self._warning():
+            text = self._text(watch)
+            if self._function is None:
+                return partial(self._replace_or_warn, text)
+            self._function(text)
         return None
 
     def end(self, watch: Watch) -> None:
-        self._write(self._text(watch))
+        with self._warning():
+            (self._function or self._replace)(self._text(watch))
 
-    def _write(self, text: str) -> None:
+    def _replace_or_warn(self, text: str) -> None:
+        with self._warning():
+            self._replace(text)
+
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
+        """Log the first exception, and go on after each."""
         try:
-            if self._function is not None:
-                self._function(text)
-            else:
-                self._replace(text)
+            yield
         except Exception as error:
             if not self._warned:
                 self._warned = True

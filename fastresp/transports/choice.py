@@ -38,7 +38,7 @@ def choose(
             beyond = "redis-cli --pipe can't load a whole cluster"
         if beyond:
             raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
-        return RedisCli(server, timeout=timeout, rate=options.rate)
+        return RedisCli(server, timeout=timeout, rate_limit=options.rate_limit)
     answers = None
     program = find_program("cli", "FASTRESP_CLI", wheels=False)
     if transport == "socket":
@@ -56,7 +56,7 @@ def choose(
         answers = server.ask(timeout)
         beyond = beyond_redis_cli(program, server, answers)
     if not beyond:
-        return RedisCli(server, timeout=timeout, answers=answers, rate=options.rate)
+        return RedisCli(server, timeout=timeout, answers=answers, rate_limit=options.rate_limit)
     return SocketTransport(options, server=server, policy=policy, resending=resending).because(
         beyond
     )

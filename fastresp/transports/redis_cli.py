@@ -24,7 +24,7 @@ from ..server.descriptors import needed_for
 from ..server.forks import Inherited, own
 from ..server.options import check_timeout
 from ..server.programs import end_group, need_program
-from ..server.rate import Rate
+from ..server.rate import Rate, RateLimit
 from ..server.settings import Server, ServerLike
 from .base import Transport
 from .causes import LIKELY_CAUSES, idle_cause, with_second_look
@@ -67,7 +67,7 @@ class RedisCli(Transport):
         timeout: seconds without progress after which to kill the process and raise; None waits
             for ever.
         answers: the result of a check of the server that was just made; None to check it.
-        rate: the rate limit; None for no limit.
+        rate_limit: commands per second, or bytes such as "50MB"; None for no limit.
 
     Raises:
         TransportError: the server or redis-cli can't be used, or was lost.
@@ -80,12 +80,13 @@ class RedisCli(Transport):
         *,
         timeout: float | None = 30.0,
         answers: Answers | None = None,
-        rate: Rate | None = None,
+        rate_limit: RateLimit = None,
     ) -> None:
         super().__init__(server)
         self.answers = answers
         check_timeout(timeout)
         self.timeout = timeout
+        rate = Rate.of(rate_limit)
         self._pace = None if rate is None else Pace(rate)
         self._stopped = False
         self._report = Report("redis-cli")

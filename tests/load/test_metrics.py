@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -225,6 +227,55 @@ def test_command_line(server: LocalServer, tmp_path: Path) -> None:
 
 
 def test_without_the_package(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "prometheus_client.metrics_core", None)
+    monkeypatch.setitem(sys.modules, "prometheus_client.metrics_core", None)
     with pytest.raises(ImportError, match=r"metrics needs .* pip install 'fastresp\[metrics\]'"):
         fastresp.mass_insert([(1, 1)], SET, server=server.url, metrics=print)
+
+
+FULL = """
+import logging, resource, sys, fastresp
+url, path, when = sys.argv[1:]
+def limit():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+if when == "before":
+    limit()
+def source():
+    limit()
+    yield from ((i, i) for i in range(100))
+print(fastresp.mass_insert(source(), "SET {0} {1}", server=url, metrics=path).replies)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "later"])
+def test_full_disk(server: LocalServer, client: redis.Redis, tmp_path: Path, when: str) -> None:
+    """No byte more can be written: before the load an error, later a warning."""
+    path = tmp_path / "x.prom"
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, server.url, str(path), when],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    if when == "before":
+        assert done.stderr.endswith(f"File too large; no file was written: '{path}'\n")
+        assert (done.stdout, client.dbsize(), list(tmp_path.iterdir())) == ("", 0, [])
+    else:
+        assert (done.stdout, client.dbsize()) == ("100\n", 100)
+        assert done.stderr.startswith("the metrics could not be written, and the load goes on")
+        assert values(path.read_text())["ended"] == 0  # the old file, whole
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_cancelled(server: LocalServer) -> None:
+    texts: list[str] = []
+
+    async def source() -> AsyncIterator[tuple[int, int]]:
+        yield 1, 1
+        await asyncio.sleep(100)
+
+    async def cancelled() -> None:
+        loading = fastresp.aio.mass_insert(source(), SET, server=server.url, metrics=texts.append)
+        await asyncio.wait_for(loading, 1.5)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(cancelled())
+    found = values(texts[-1])
+    assert (found["commands_total"], found["stopped"], found["ended"]) == (1, 1, 1)

@@ -94,3 +94,24 @@ def test_slow_is_not_a_timeout(
     rows = [(i, "") for i in range(count)]
     report = insert_singly(rows, "GET {0}", server=server.url, rate_limit=limit, timeout=0.2)
     assert report.replies == count
+
+
+def test_tls(tls: Callable[..., str]) -> None:
+    began = time.monotonic()
+    report = fastresp.mass_insert(
+        ((i, "x" * 50_000) for i in range(10)), SET, server=tls(), rate_limit="1MB"
+    )
+    assert report.replies == 10
+    assert time.monotonic() - began > 0.45
+
+
+@pytest.mark.parametrize("template", [SET, "APPEND {0} {1}"])
+def test_checkpoint(server: LocalServer, client: redis.Redis, template: str) -> None:
+    began = time.monotonic()
+    rows = [(i, "x" * 100) for i in range(5000)]
+    report = fastresp.mass_insert(
+        rows, template, server=server.url, rate_limit="1MB", checkpoint="jobs", resume=True
+    )
+    assert report.replies == 5000
+    assert time.monotonic() - began > 0.9 * report.bytes_sent / 1_000_000
+    assert client.strlen("4999") == 100
