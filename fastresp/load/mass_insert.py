@@ -228,16 +228,22 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
         chunks: the source; closed at the end.
         choose: returns the transport.
     """
-    with closing(chunks):
-        watch = Watch(observers(chunks))
-        return (yield from watch.over(_loading(chunks, choose, watch)))
+    try:
+        looking = observers(chunks)
+    except BaseException:
+        chunks.close()
+        raise
+    watch = Watch(looking)
+    steps = _loading(chunks, choose, watch)
+    return watch.over(steps) if looking else steps
 
 
 def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
     """Do what ``loading()`` does, while it is watched."""
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
-    with Resuming(chunks) as resuming:
+    with closing(chunks), Resuming(chunks) as resuming:
+        watch.begin()
         try:
             # This may read a whole RESP file.
             yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)

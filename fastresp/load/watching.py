@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
 from ..outcome.report import Report
 from ..server.forks import is_own, own
@@ -12,8 +11,6 @@ from ..transports.base import Transport
 from ..transports.driver import Asking, Blocking, Steps, Wanted
 
 __all__ = ["Observer", "Watch"]
-
-T = TypeVar("T")
 
 
 class Observer:
@@ -53,7 +50,7 @@ class Watch:
         self.error: BaseException | None = None
         self.ended = False
         self._observers = observers
-        self._when = [0.0] * len(observers)
+        self._begun: list[tuple[Observer, float]] = []  # and when each looked last
         self._report: Report | None = None
         own(self)
 
@@ -64,60 +61,54 @@ class Watch:
             return self.carrier.report
         return self._report or Report("")
 
-    def over(self, steps: Steps[Report]) -> Steps[Report]:
-        """Run the steps of a load, and have it looked at whenever it waits, and at the end."""
-        if not self._observers:
-            return (yield from steps)
-        begun: list[Observer] = []
-        try:
-            for observer in self._observers:
-                observer.begin(self)
-                begun.append(observer)
-            self._when = [time.monotonic() + each.every_s for each in self._observers]
-            self._report = yield from self._looking(steps)
-            return self._report
-        except BaseException as error:
-            self.error = error
-            found = getattr(error, "report", None)
-            if isinstance(found, Report) and self.carrier is not None:
-                self._report = found
-            raise
-        finally:
-            steps.close()
-            self.ended = True
-            for observer in begun:
-                if is_own(self):
-                    observer.end(self)
-            self.error = None  # its traceback would keep this object alive
+    def begin(self) -> None:
+        """Have the observers begin; raises what they raise."""
+        for observer in self._observers:
+            observer.begin(self)
+            self._begun.append((observer, time.monotonic()))
 
-    def _looking(self, steps: Steps[T]) -> Steps[T]:
-        """Do what ``yield from`` does, and look before each wait."""
+    def over(self, steps: Steps[Report]) -> Steps[Report]:
+        """Run the steps of a load, and have it looked at before each wait, and at the end.
+
+        It does what ``yield from`` does, except that a GeneratorExit, which a source may raise, is
+        raised in the steps like any other exception: they still send what came before.
+        """
         answer: object = None
         error: BaseException | None = None
         try:
             while True:
-                try:
-                    wanted = steps.send(answer) if error is None else steps.throw(error)
-                except StopIteration as end:
-                    return end.value  # type: ignore[no-any-return]
+                wanted = steps.send(answer) if error is None else steps.throw(error)
                 answer = error = None
                 try:
                     for work in self._due():
                         yield Blocking(work)
                     answer = yield self._meanwhile(wanted)
-                except GeneratorExit:
-                    raise
                 except BaseException as caught:
                     error = caught
+        except StopIteration as end:
+            self._report = end.value
+            return end.value  # type: ignore[no-any-return]
+        except BaseException as raised:
+            self.error = raised
+            found = getattr(raised, "report", None)
+            if isinstance(found, Report) and self.carrier is not None:
+                self._report = found
+            raise
         finally:
             error = None  # its traceback would keep this frame, and so the data, alive
+            steps.close()
+            self.ended = True
+            for observer, _ in self._begun:
+                if is_own(self):
+                    observer.end(self)
+            self.error = None
 
     def _due(self) -> Iterator[Callable[[], object]]:
         """Have those look whose time has come; yield what they have to do that may block."""
         now = time.monotonic()
-        for number, observer in enumerate(self._observers):
-            if now >= self._when[number] and is_own(self):
-                self._when[number] = now + observer.every_s
+        for number, (observer, last) in enumerate(self._begun):
+            if now >= last + observer.every_s and is_own(self):
+                self._begun[number] = observer, now
                 work = observer.look(self)
                 if work is not None:
                     yield work

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 from command_line import HSET, run
-from loads import Insert
+from loads import Insert, insert_sync
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import fastresp
@@ -138,15 +138,17 @@ def test_checkpoint(insert_singly: Insert, server: LocalServer, tmp_path: Path, 
     assert 'load="jobs"' in path.read_text()
 
 
-def test_interrupted(insert_singly: Insert, server: LocalServer, client: redis.Redis) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, RuntimeError])
+def test_interrupted(server: LocalServer, client: redis.Redis, error: type[BaseException]) -> None:
+    """What came before is sent, as without metrics."""
     texts: list[str] = []
 
     def source() -> Iterator[tuple[int, int]]:
         yield from ((i, i) for i in range(500))
-        raise KeyboardInterrupt
+        raise error
 
-    with pytest.raises(KeyboardInterrupt) as caught:
-        insert_singly(source(), SET, server=server.url, metrics=texts.append)
+    with pytest.raises(error) as caught:
+        insert_sync(source(), SET, server=server.url, metrics=texts.append)
     check(values(texts[-1]), caught.value.report)  # type: ignore[attr-defined]
     assert values(texts[-1])["stopped"] == 1
     assert values(texts[-1])["replies_total"] == client.dbsize() == 500
