@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from .encode.script import Script
     from .encode.template import Template
     from .lists import ListBuffer, Pushed
-    from .load.mass_insert import dump, mass_insert
+    from .load.dump import dump
+    from .load.mass_insert import mass_insert
     from .load.verifying.report import Difference, VerifyReport
     from .load.verifying.verify import verify
     from .outcome.errors import (
@@ -89,7 +90,8 @@ MODULES = {
     "encode.script": "Script",
     "encode.template": "Template",
     "lists": "ListBuffer Pushed",
-    "load.mass_insert": "dump mass_insert",
+    "load.dump": "dump",
+    "load.mass_insert": "mass_insert",
     "load.verifying.report": "Difference VerifyReport",
     "load.verifying.verify": "verify",
     "outcome.errors": "CheckpointError CommandError DecodeError EncodeError FastrespError "

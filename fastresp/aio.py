@@ -20,7 +20,8 @@ from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
 from .replies.key_pattern import Found
-from .server.options import MaxErrors, Options, Progress, Rejects
+from .server.options import MaxErrors, Metrics, Options, Progress, Rejects
+from .server.rate import RateLimit
 from .server.settings import Server, ServerLike
 from .sources.async_chunks import AsyncChunks
 from .sources.chunks import Chunks
@@ -43,7 +44,7 @@ async def mass_insert(
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
-    rate_limit: float | None = None,
+    rate_limit: RateLimit = None,
     connections: int = 1,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
@@ -62,6 +63,8 @@ async def mass_insert(
     take_over: bool = False,
     checkpoint_clear: bool = False,
     source_id: str | None = None,
+    metrics: Metrics = None,
+    import_source: bool = False,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -105,6 +108,8 @@ async def mass_insert(
         take_over=take_over,
         checkpoint_clear=checkpoint_clear,
         source_id=source_id,
+        metrics=metrics,
+        import_source=import_source,
     )
     return await run(loading(_chunks(data, template, options), _over_a_socket))
 

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -25,8 +25,11 @@ from ..outcome.messages import message_of, message_with_file
 from ..outcome.report import Report
 from ..transports.error_policy import error_fields
 from .exit_codes import CommonOptions, Ended, Exit, counted, say
-from .interruption import end_in_order
+from .interruption import end_in_order, terminated
 from .messages import in_options
+
+if TYPE_CHECKING:
+    from .json_log import JsonLog
 
 __all__ = ["Ending", "ending", "standard_output"]
 
@@ -40,10 +43,14 @@ class Ending:
         verified: the report of a verification.
         bad_rows: number of rows skipped; None unless --bad-rows skips them.
         json_file: where to print JSON; None for stdout.
+        log: logs the end, instead of printing it.
+        traceback: of the exception that ended the command, for the log.
     """
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, log: JsonLog | None = None) -> None:
         self.as_json = as_json
+        self.log = log
+        self.traceback = ""
         self.report: Report | None = None
         self.fields: dict[str, Any] | None = None
         self.verified: VerifyReport | None = None
@@ -61,12 +68,15 @@ class Ending:
     def end(self, code: Exit, error: str = "") -> NoReturn:
         """Print the report and the error; exit with a code."""
         error = in_options(error)
-        if self.as_json:
+        if self.as_json or self.log is not None:
             fields = _report_fields(self.report) if self.fields is None else self.fields
             if self.bad_rows is not None:
                 fields = fields | {"bad_rows": self.bad_rows}
-            text = json.dumps(fields | {"exit_code": int(code), "error": error or None})
-            print(text, file=self.json_file)
+            fields = fields | {"exit_code": int(code), "error": error or None}
+            if self.log is not None:
+                self.log.ended(fields, self.traceback)
+            if self.as_json:
+                print(json.dumps(fields), file=self.json_file)
         else:
             for report in (self.report, self.verified):
                 if report is not None:
@@ -88,9 +98,9 @@ class Ending:
 
 
 @contextmanager
-def ending(*, as_json: bool = False) -> Iterator[Ending]:
+def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[Ending]:
     """Turn the end of a command, by success or any exception, into output and an exit code."""
-    end = Ending(as_json)
+    end = Ending(as_json, log)
     try:
         with end_in_order():
             yield end
@@ -104,7 +114,9 @@ def ending(*, as_json: bool = False) -> Iterator[Ending]:
         if CommonOptions.traceback:
             import traceback
 
-            traceback.print_exception(error)
+            if log is None:
+                traceback.print_exception(error)
+            end.traceback = "".join(traceback.format_exception(error))
         if end.verified is None:
             end.report = getattr(error, "report", None) or end.report
         end.end(_code(error, end.verified or end.report), _words(error))
@@ -124,7 +136,7 @@ WRONG_PATH = (
 def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
     match error:
         case KeyboardInterrupt() | click.Abort():
-            return Exit.INTERRUPTED
+            return Exit.TERMINATED if terminated() else Exit.INTERRUPTED
         case TransportError():
             return Exit.LOST
         case TemplateError():
@@ -142,7 +154,7 @@ def _words(error: BaseException) -> str:
     """Return an error message for an exception."""
     match error:
         case KeyboardInterrupt() | click.Abort():
-            return "interrupted"
+            return "terminated" if terminated() else "interrupted"
         case TransportError():
             message: str = error.args[0]  # the report is printed anyway
             return message

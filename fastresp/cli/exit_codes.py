@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from typing import NoReturn
@@ -23,6 +24,7 @@ class Exit(IntEnum):
     INTERRUPTED = 4
     ADVICE = 5  # of fastresp doctor
     USAGE = 64  # EX_USAGE of sysexits.h
+    TERMINATED = 143  # as a shell says of a process that SIGTERM has ended
 
 
 MEANINGS = {
@@ -33,6 +35,7 @@ MEANINGS = {
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",
     Exit.ADVICE: "fastresp doctor has advice (1: it found a problem)",
     Exit.USAGE: "wrong usage: an option, the template, a missing file",
+    Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",
 }
 # A server's words are untrusted: escape sequences would command the terminal. Shown as \x1b.
 CONTROL_CHARACTERS = {
@@ -41,9 +44,14 @@ CONTROL_CHARACTERS = {
 
 
 class CommonOptions:
-    """Options before the name of the command."""
+    """Options before the name of the command, and where lines for people go instead.
+
+    Attributes:
+        log: called with a text, and whether it is about a failure; None for standard error.
+    """
 
     traceback = False
+    log: Callable[[str, bool], object] | None = None
 
 
 class Ended(SystemExit):
@@ -54,6 +62,9 @@ class Ended(SystemExit):
 
 def say(text: str, *, failed: bool = False) -> None:
     """Print a line for people, on stderr; stdout is for programs."""
+    if CommonOptions.log is not None:
+        CommonOptions.log(text, failed)
+        return
     if sys.stderr is None:
         return
     prefix = "fastresp: " if failed else ""

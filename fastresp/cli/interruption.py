@@ -1,6 +1,8 @@
 """Ctrl-C and SIGTERM: exit at once until a command starts, then with a report.
 
 During imports and option parsing a KeyboardInterrupt would be swallowed or replaced by libraries.
+A second signal ends the wait for replies, and a third, or one while the report is printed, the
+process.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["end_at_once", "end_in_order"]
+__all__ = ["end_at_once", "end_in_order", "terminated"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-INTERRUPTED = 4  # Exit.INTERRUPTED, whose module is slow to import
+INTERRUPTED, TERMINATED = 4, 143  # those of Exit, whose module is slow to import
+# The signals that came.
+_came: list[int] = []
 
 
 def end_at_once() -> None:
@@ -34,15 +38,23 @@ def end_in_order() -> Iterator[None]:
     try:
         yield
     finally:
-        # Only the report is left to print.
+        # Only the report is left to print, to a reader that may never read it.
         for number in ours:
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, _end if _came else signal.SIG_IGN)
+
+
+def terminated() -> bool:
+    """Return whether SIGTERM has come, and not only Ctrl-C."""
+    return signal.SIGTERM in _came
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    os.write(2, b"fastresp: interrupted\n")
-    os._exit(INTERRUPTED)
+    _came.append(number)
+    if len(_came) == 1:  # else the output may be blocked
+        os.write(2, b"fastresp: terminated\n" if terminated() else b"fastresp: interrupted\n")
+    os._exit(TERMINATED if terminated() else INTERRUPTED)
 
 
 def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    _came.append(number)
     raise KeyboardInterrupt

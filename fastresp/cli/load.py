@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,6 @@ from ..server.options import Options
 from ..server.settings import Server
 from ..sources.blocking import write_all
 from ..sources.files import Format
-from ..sources.files.rejects import RejectsFile, read_rejects
 from ..sources.files.resp import RespFile
 from ..transports.choice import beyond_any_cli
 from ..transports.error_policy import ErrorPolicy, reject_line
@@ -34,12 +32,15 @@ from . import options
 from .command_line import command
 from .ending import Ending, ending, standard_output
 from .exit_codes import Exit
+from .json_log import JsonLog, json_log
 from .sources import (
     Nulls,
     TextOptions,
     check_templates,
     counted_bad_rows,
+    is_read_once,
     opened,
+    retried,
     template_for,
 )
 
@@ -68,7 +69,7 @@ class How:
     on_error: OnError
     max_errors: str | None
     rejects: Path | None
-    rate_limit: float | None
+    rate_limit: str | None
     connections: int
     timeout: float | None
     mode: Mode
@@ -87,6 +88,9 @@ class How:
     resume: bool = False
     take_over: bool = False
     checkpoint_clear: bool = False
+    metrics: Path | None = None
+    import_source: bool = False
+    log: str = "text"
 
 
 @command("load")
@@ -122,11 +126,14 @@ class How:
 @options.retry_in_doubt
 @options.wait_replicas
 @options.durable
+@options.import_source
 @options.verify
 @options.checkpoint
 @options.resume
 @options.take_over
 @options.checkpoint_clear
+@options.metrics
+@options.log
 @options.dry_run
 @options.yes
 @options.as_json
@@ -162,7 +169,7 @@ def load(
     max_errors: str | None,
     rejects: Path | None,
     retry: bool,
-    rate_limit: float | None,
+    rate_limit: str | None,
     connections: int,
     limit: int | None,
     skip_truncated: bool,
@@ -171,6 +178,9 @@ def load(
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    metrics: Path | None,
+    import_source: bool,
+    log: str,
 ) -> None:
     """Load a file into a server: one or more commands per row.
 
@@ -198,7 +208,8 @@ def load(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
         retry_in_doubt, wait_replicas, durable, dry_run, yes, as_json, verify,
-        checkpoint, resume, take_over, checkpoint_clear,
+        checkpoint, resume, take_over, checkpoint_clear, metrics=metrics,
+        import_source=import_source, log=log,
     )  # fmt: skip
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
@@ -211,7 +222,7 @@ def load(
             None if text == TextOptions() else text,
             skip_truncated or None,
         )
-        _run(_retried(source, beyond, limit), templates, how)
+        _run(retried(source, beyond, limit), templates, how)
         return
     open_again = partial(
         opened, source, sql=sql, sort_by=sort_by, format=format, limit=limit,
@@ -220,7 +231,7 @@ def load(
     if bad_rows != "error":
         bad_rows = "skip"  # a file was written by the load
     again = partial(open_again, text=replace(text, bad_rows=bad_rows))
-    _run(open_again(text=text), templates, how, None if _is_read_once(source) else again)
+    _run(open_again(text=text), templates, how, None if is_read_once(source) else again)
 
 
 @command("send")
@@ -243,6 +254,9 @@ def load(
 @options.retry_in_doubt
 @options.wait_replicas
 @options.durable
+@options.import_source
+@options.metrics
+@options.log
 @options.dry_run
 @options.yes
 @options.as_json
@@ -262,13 +276,16 @@ def send(
     on_error: OnError,
     max_errors: str | None,
     rejects: Path | None,
-    rate_limit: float | None,
+    rate_limit: str | None,
     connections: int,
     limit: int | None,
     timeout: float,
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    metrics: Path | None,
+    import_source: bool,
+    log: str,
 ) -> None:
     """Send a RESP file, such as one written by fastresp pack.
 
@@ -280,32 +297,13 @@ def send(
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
-        retry_in_doubt, wait_replicas, durable, dry_run, yes, as_json,
+        retry_in_doubt, wait_replicas, durable, dry_run, yes, as_json, metrics=metrics,
+        import_source=import_source, log=log,
     )  # fmt: skip
     data = opened(
         source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
     )
     _run(data, (), how)
-
-
-@contextmanager
-def _retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterator[RejectsFile]:
-    """Open the rejects of an earlier load as a source."""
-    if source == "-":
-        raise ValueError("--retry reads its source twice; give the path of a file")
-    if any(option is not None for option in beyond):
-        raise ValueError(
-            "--retry reads a file that --rejects wrote; leave out --sql, --sort-by, "
-            "--format, --skip-truncated and the options for text files"
-        )
-    yield read_rejects(source, limit=limit)
-
-
-def _is_read_once(source: str) -> bool:
-    """Return whether a source is a pipe, which is empty, or waits, when it is opened again."""
-    if source == "-":
-        return True
-    return os.path.exists(source) and not (os.path.isfile(source) or os.path.isdir(source))
 
 
 def _run(
@@ -315,7 +313,7 @@ def _run(
     again: Callable[[], AbstractContextManager[Any]] | None = None,
 ) -> None:
     """Load a source, and verify it by reading it ``again``."""
-    with ending(as_json=how.as_json) as end:
+    with json_log(how.log == "json") as log, ending(as_json=how.as_json, log=log) as end:
         # Mistakes on the command line are reported before a missing file or server.
         if how.verify and again is None:
             raise ValueError("--verify reads its source twice; give the path of a file to load")
@@ -346,7 +344,7 @@ def _run(
                 show_dry_run(found, asked, end)
             _ask_about_deleting(data, template, how, end)
             begun = time.time()
-            end.report = _loaded(data, template, how)
+            end.report = _loaded(data, template, how, log)
         if again is not None and how.verify and not end.report.stopped:
             from ..load.verifying.verify import How as Verification
             from .verify import verified
@@ -358,7 +356,10 @@ def _run(
                 verified(data, template_for(data, texts), how.nulls, comparing, end)
 
 
-def _loaded(data: Any, template: Template | None, how: How) -> Report:
+def _loaded(data: Any, template: Template | None, how: How, log: JsonLog | None) -> Report:
+    progress: Any = sys.stderr.isatty() and not how.as_json
+    if log is not None:
+        progress = log.of(data, how.server, mode=how.mode, checkpoint=how.checkpoint)
     return mass_insert(
         data,
         template,
@@ -383,7 +384,9 @@ def _loaded(data: Any, template: Template | None, how: How) -> Report:
         resume=how.resume,
         take_over=how.take_over,
         checkpoint_clear=how.checkpoint_clear,
-        progress=sys.stderr.isatty() and not how.as_json,
+        metrics=how.metrics,
+        import_source=how.import_source,
+        progress=progress,
     )
 
 
@@ -402,6 +405,7 @@ def _check_options(how: How) -> None:
         merge_items=how.merge_items, merge_bytes=how.merge_bytes, exists=how.exists,
         max_payload_bytes=how.max_payload_bytes, retry=how.retry_in_doubt,
         wait_replicas=how.wait_replicas, durable=how.durable, checkpoint=how.checkpoint,
+        import_source=how.import_source,
     )  # fmt: skip
     try:
         Server(how.server, nodes=True)
@@ -436,7 +440,7 @@ def _ask_about_deleting(data: Any, template: Template | None, how: How, end: End
     what = "" if how.yes else _deletes(data, template, how)
     if not what:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()) or how.as_json:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or how.as_json or end.log:
         end.end(Exit.USAGE, f"{what}; add --yes if that is what you want")
     if not click.confirm(f"{what}. Continue?", err=True):
         end.end(Exit.USAGE, "nothing was sent")

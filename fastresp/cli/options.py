@@ -254,10 +254,15 @@ merge_bytes = option(
 )
 rate_limit = option(
     "--rate-limit",
-    metavar="N",
-    type=float,
+    metavar="N|50MB",
     section=SERVER,
-    help="Send at most N commands per second.",
+    help="Send at most N commands, or bytes such as 50MB or 800KB, per second.",
+)
+import_source = option(
+    "--import-source",
+    is_flag=True,
+    section=SERVER,
+    help="Find keys that have expired: CLIENT IMPORT-SOURCE of Valkey 8.1, in import mode.",
 )
 connections = option(
     "--connections",
@@ -336,5 +341,19 @@ repair = option(
 )
 verify = option("--verify", is_flag=True, help="Compare the server with the source at the end.")
 dry_run = option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+log = option(
+    "--log",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    metavar="F",
+    help="text, with a progress bar on a terminal, or json: log lines on stderr.",
+    show_default=True,
+)
+metrics = option(
+    "--metrics",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Replace FILE once a second by counters of the load, in the OpenMetrics format.",
+)
 yes = option("--yes", "-y", is_flag=True, help="Don't ask before commands that delete data.")
 as_json = option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from ..load.mass_insert import dump
+from ..load.dump import dump
 from ..outcome.errors import ProtocolError
 from ..outcome.messages import message_of
 from ..sources.files import Format

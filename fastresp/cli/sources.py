@@ -12,7 +12,7 @@ from typing import IO, Any, Literal, TypeAlias
 
 from ..encode.template import Template
 from ..sources.files import Format, Table, read
-from ..sources.files.rejects import RejectsFile
+from ..sources.files.rejects import RejectsFile, read_rejects
 from ..sources.files.resp import RespFile
 from .ending import Ending
 
@@ -21,7 +21,9 @@ __all__ = [
     "TextOptions",
     "check_templates",
     "counted_bad_rows",
+    "is_read_once",
     "opened",
+    "retried",
     "standard_input",
     "template_for",
 ]
@@ -126,3 +128,23 @@ def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
     finally:
         if isinstance(data, Table) and data.skips_bad_rows:
             end.bad_rows = data.bad_rows
+
+
+@contextmanager
+def retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterator[RejectsFile]:
+    """Open the rejects of an earlier load as a source."""
+    if source == "-":
+        raise ValueError("--retry reads its source twice; give the path of a file")
+    if any(option is not None for option in beyond):
+        raise ValueError(
+            "--retry reads a file that --rejects wrote; leave out --sql, --sort-by, "
+            "--format, --skip-truncated and the options for text files"
+        )
+    yield read_rejects(source, limit=limit)
+
+
+def is_read_once(source: str) -> bool:
+    """Return whether a source is a pipe, which is empty, or waits, when it is opened again."""
+    if source == "-":
+        return True
+    return os.path.exists(source) and not (os.path.isfile(source) or os.path.isdir(source))

@@ -1,37 +1,25 @@
-"""``mass_insert()`` and ``dump()``: encode a source and send it, or write it to a file."""
+"""``mass_insert()``: encode a source, and send it."""
 
 from __future__ import annotations
 
-import io
-import os
-import stat
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import IO, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from ..encode.payload.creating import check_creating
 from ..encode.script import resending_of
-from ..encode.template import Template, TemplateLike, as_template
+from ..encode.template import TemplateLike, as_template
 from ..outcome.report import Report
-from ..resp.buffer import Chunk
-from ..server.forks import Inherited, is_own, own
-from ..server.options import FSYNC, MaxErrors, Options, Progress, Rejects
+from ..server.options import FSYNC, MaxErrors, Metrics, Options, Progress, Rejects
+from ..server.rate import RateLimit
 from ..server.rehearsal import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
-from ..sources.blocking import write_all
 from ..sources.chunks import Chunks
-from ..sources.files.input import check_not_read
 from ..sources.source import (
     Data,
-    Encoder,
     as_source,
-    encoding,
-    files_of,
-    naming_file,
     place_of,
-    released,
 )
 from ..transports.base import Transport, add_report
 from ..transports.choice import choose
@@ -40,10 +28,12 @@ from ..transports.driver import Asking, Steps, next_chunk, open_source, run
 from ..transports.error_policy import ErrorPolicy
 from ..transports.resend import Resending
 from .command_names import check_connection_state, check_spread, command_names
+from .observers import observers
 from .progress import reporting
 from .resuming import Resuming
+from .watching import Watch
 
-__all__ = ["dump", "loading", "mass_insert"]
+__all__ = ["loading", "mass_insert"]
 
 # Returns the transport for a load: see choose().
 Choose: TypeAlias = Callable[[Options, Server, ErrorPolicy, Resending | None], Transport]
@@ -58,7 +48,7 @@ def mass_insert(
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
     rejects: Rejects = None,
-    rate_limit: float | None = None,
+    rate_limit: RateLimit = None,
     connections: int = 1,
     nulls: Literal["error", "skip", "empty"] = "error",
     timeout: float | None = 30.0,
@@ -77,6 +67,8 @@ def mass_insert(
     take_over: bool = False,
     checkpoint_clear: bool = False,
     source_id: str | None = None,
+    metrics: Metrics = None,
+    import_source: bool = False,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -107,7 +99,8 @@ def mass_insert(
             the replies such as ``"1%"`` (checked from the 100th reply on).
         rejects: where failed commands go as they happen: the path of a JSON lines file, which
             ``read_rejects()`` reads back, or a callable that is called with each CommandError.
-        rate_limit: send at most this many commands per second.
+        rate_limit: send at most this many commands per second; or, as a text such as ``"50MB"``,
+            ``"800KB"`` or ``"64MiB"``, bytes per second. For all connections together.
         connections: number of connections, 1 to 64. With more than one, the socket is used, and
             only the commands of a key stay in order; if a command has several, its first key
             counts. This helps if one connection is the limit: high latency, or a server with
@@ -158,6 +151,12 @@ def mass_insert(
         checkpoint_clear: forget the checkpoint, and begin with the first row.
         source_id: for a source that can be read only once: what it is, such as a date. You promise
             that it yields the same rows in the same order.
+        metrics: the path of a file that is replaced once a second, and at the end, or a callable
+            that is called with its text: counters and gauges of the load in the OpenMetrics format.
+            Needs ``pip install 'fastresp[metrics]'``.
+        import_source: for a copy of a server that is still written to: keys that have expired are
+            there for this load until the import ends (CLIENT IMPORT-SOURCE). Needs Valkey 8.1 with
+            ``import-mode yes``.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
@@ -179,7 +178,8 @@ def mass_insert(
         TransportTimeout: no progress for ``timeout`` seconds.
         TypeError: the data is not an iterable of rows, or is columns and ``default`` was given.
         SourceError: the source of the columns failed.
-        OSError: the rejects file can't be opened (nothing was sent) or written.
+        OSError: the rejects file can't be opened (nothing was sent) or written, or the file of
+            metrics can't be written (nothing was sent; if it happens later, that is only logged).
 
         KeyboardInterrupt and the source's exceptions propagate unchanged, after the commands
         before them were loaded. An exception during the load has the report so far as its
@@ -212,6 +212,8 @@ def mass_insert(
         take_over=take_over,
         checkpoint_clear=checkpoint_clear,
         source_id=source_id,
+        metrics=metrics,
+        import_source=import_source,
     )
     return run(loading(Chunks(as_source(data), as_template(template), options), choose))
 
@@ -223,9 +225,22 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
         chunks: the source; closed at the end.
         choose: returns the transport.
     """
+    try:
+        looking = observers(chunks)
+    except BaseException:
+        chunks.close()
+        raise
+    watch = Watch(looking)
+    steps = _loading(chunks, choose, watch)
+    return watch.over(steps) if looking else steps
+
+
+def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
+    """Do what ``loading()`` does, while it is watched."""
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
     with closing(chunks), Resuming(chunks) as resuming:
+        watch.begin()
         try:
             # This may read a whole RESP file.
             yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
@@ -241,12 +256,14 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
         with reporting(options.progress, data) as show, policy:
             server = as_server(options.server, template, nodes=True)
             server.fsync = options.durability == FSYNC
+            server.import_source = options.import_source
             if options.mode == "merge":
                 server.wishes = partial(over_any_keys, template)
             elif options.mode == "serialize":
                 server.limits = True
                 server.rehearsal = [*server.rehearsal, RESTORE]
             carrier = choose(options, server, policy, resending_of(template))
+            watch.carrier = carrier
             resuming.prepare(carrier)
             if template is not None:
                 carrier.transactions = "MULTI" in (command_names(data, template) or ("MULTI",))
@@ -348,109 +365,3 @@ def _following_at_the_end(chunks: Chunks, carrier: Transport) -> Steps[None]:
     """After an exception of the source, do what ``_following()`` does for all that was sent."""
     chunks.forget()
     yield from _following(chunks, carrier, end=True)
-
-
-def dump(
-    data: Data,
-    template: TemplateLike,
-    file: str | os.PathLike[str] | IO[bytes],
-    *,
-    nulls: Literal["error", "skip", "empty"] = "error",
-    default: Callable[[Any], Any] | None = None,
-    format: Literal["resp", "rdb"] = "resp",  # noqa: A002
-    rdb_version: Literal[9, 10, 11] = 10,
-) -> int:
-    """Write the RESP that mass_insert would send, or an RDB file of the keys it would make.
-
-    RESP is for ``redis-cli --pipe`` or a later load. Each command of a script is written as EVAL
-    with the whole script, so the script need not be loaded before the file is sent.
-
-    An RDB file is read by a server when it starts, or by the import of a managed service. It holds
-    whole keys: the strings, hashes, lists, sets and sorted sets that neighbouring SET, HSET, RPUSH,
-    LPUSH, SADD or ZADD commands of a key make. EX, PX, and a following EXPIRE or PEXPIRE of the key
-    count from the call. At each moment there is the old file or the whole new one at the path. The
-    commands of a key are held in memory, which is refused for more than 512 MiB of values.
-
-    Args:
-        data, template, nulls, default: as for ``mass_insert``.
-        file: a path, or for RESP a file object open for writing bytes. If an error occurs, the
-            file of RESP at a path is cut to the whole commands before it, and an RDB file is not
-            written.
-        format: ``"resp"`` or ``"rdb"``.
-        rdb_version: of the RDB file: 9 is read by Redis 6.2 and later, 10 by Redis 7.0 and later
-            and all versions of Valkey, 11 by Redis 7.2 and later and Valkey. Servers that read 11
-            store what they read from 10 as compactly, so 10 fits most servers.
-
-    Returns:
-        The number of commands written; in an RDB file, of those that made the keys.
-
-    Raises:
-        EncodeError, TemplateError: as ``mass_insert``; for an RDB file also if a command makes no
-            such value, or two rows that are no neighbours make the same key.
-        OSError: the file can't be written.
-        TypeError: an RDB file is not given as a path.
-        ValueError: the file is also the source; or an option is not one of its values.
-    """
-    template = as_template(template)
-    if format != "resp":
-        _check_rdb(template, file, format, rdb_version)
-    elif template is not None and template.scripts:
-        template = template.self_contained()
-    data = as_source(data)
-    if isinstance(file, (str, os.PathLike)):
-        check_not_read(file, files_of(data))
-    writer, source = encoding(data, template, Options(nulls=nulls, default=default))
-    with released(source), naming_file(data):
-        if isinstance(file, (str, os.PathLike)) and format == "rdb":
-            from .rdb_file import write_rdb
-
-            write_rdb(writer, source, file, rdb_version)
-        elif isinstance(file, (str, os.PathLike)):
-            with open(file, "wb", buffering=0) as opened:
-                _dump_whole(writer, source, opened)
-        elif isinstance(file, io.TextIOBase):
-            raise TypeError("RESP is binary: open the file with mode 'wb'")
-        else:
-            for chunk in writer.chunks(source):
-                _write_chunk(file, chunk)
-    return writer.commands
-
-
-def _check_rdb(template: Template | None, file: object, format: str, rdb_version: int) -> None:  # noqa: A002
-    """Refuse what can't be written as an RDB file, before it is opened."""
-    from .rdb_file import check_version
-
-    if format != "rdb":
-        raise ValueError(f"format must be 'resp' or 'rdb', not {format!r}")
-    if not isinstance(file, (str, os.PathLike)):
-        raise TypeError(
-            "an RDB file needs a path, where it appears when it is complete, not a "
-            f"{type(file).__name__}"
-        )
-    check_version(rdb_version)
-    check_creating(template, file=True)
-
-
-def _dump_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
-    """Write to a file that we opened; after an error, cut it to the last whole command."""
-    commands = size = 0
-    own(file, io.FileIO.close)
-    try:
-        for chunk in writer.chunks(source):
-            if not is_own(file):
-                raise OSError(str(Inherited("file")))
-            _write_chunk(file, chunk)
-            commands, size = chunk.first_command + chunk.commands, size + len(chunk)
-    except BaseException:
-        if is_own(file) and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.truncate(size)
-            file.seek(size)
-            rest = writer.take()
-            if rest is not None and rest.first_command == commands:
-                _write_chunk(file, rest)
-        raise
-
-
-def _write_chunk(file: Any, chunk: Chunk) -> None:
-    for piece in chunk.pieces():
-        write_all(file, piece)

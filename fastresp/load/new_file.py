@@ -26,11 +26,15 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def new_file(path: str | os.PathLike[str]) -> Iterator[Output]:
+def new_file(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[Output]:
     """Open a file that takes the place of ``path`` at the end, or is removed after an exception.
 
-    At each moment there is the old file or the whole new one at the path, also after a crash of the
-    machine. A symbolic link stays, and what it points to is replaced.
+    At each moment there is the old file or the whole new one at the path. A symbolic link stays,
+    and what it points to is replaced.
+
+    Args:
+        path: where the file will be.
+        durable: whether that holds after a crash of the machine, too, which costs two fsync().
 
     Raises:
         OSError: the file can't be created or written.
@@ -49,8 +53,9 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Output]:
                 os.fchmod(file.fileno(), mode)
         with file:
             yield Output(file, place)
-            with told(place):
-                os.fsync(file.fileno())
+            if durable:
+                with told(place):
+                    os.fsync(file.fileno())
         with told(place):
             os.replace(temporary, place)
     except BaseException:
@@ -58,7 +63,8 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Output]:
             with suppress(OSError):
                 os.unlink(temporary)
         raise
-    _sync_folder(folder)
+    if durable:
+        _sync_folder(folder)
 
 
 class Output:

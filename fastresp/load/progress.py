@@ -11,6 +11,7 @@ from typing import Any
 from ..outcome.report import Report, counted
 from ..server.forks import is_own, own
 from ..server.options import Progress
+from .watching import Observer
 
 __all__ = ["counting", "fraction_read", "known_rows", "reporting"]
 
@@ -28,7 +29,7 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
         data: the source. The share done and the time left are computed from the acknowledged rows
             and the source's ``rows`` or length, or else its ``fraction(rows)``.
     """
-    if not progress:
+    if not progress or isinstance(progress, Observer):
         yield None
     elif progress is not True:
         yield progress

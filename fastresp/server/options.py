@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from ..outcome.errors import CommandError
 from ..outcome.messages import Hint, Message, above_zero
 from ..outcome.report import Report
+from .rate import Rate, RateLimit
 from .settings import Server, ServerLike
 
 __all__ = [
-    "ACKNOWLEDGED", "FSYNC", "MaxErrors", "Nulls", "Options", "Progress", "Rejects", "check_rate",
+    "ACKNOWLEDGED", "FSYNC", "MaxErrors", "Metrics", "Nulls", "Options", "Progress", "Rejects",
     "check_timeout",
 ]  # fmt: skip
 
@@ -35,6 +37,7 @@ PAYLOAD_BYTES = 32 << 20
 MaxErrors: TypeAlias = int | str | None
 Nulls: TypeAlias = Literal["error", "skip", "empty"]
 Progress: TypeAlias = bool | Callable[[Report], object] | None
+Metrics: TypeAlias = str | os.PathLike[str] | Callable[[str], object] | None
 Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
 
 
@@ -51,11 +54,13 @@ class Options:
     on_error: str = "raise"
     max_errors: MaxErrors = None
     rejects: Rejects = None
-    rate_limit: float | None = None
+    rate_limit: RateLimit = None
     connections: int = 1
     nulls: Nulls = "error"
     timeout: float | None = 30.0
     progress: Progress = None
+    metrics: Metrics = None
+    import_source: bool = False
     default: Callable[[Any], Any] | None = None
     mode: str = "commands"
     merge_items: int | None = None
@@ -73,7 +78,7 @@ class Options:
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)
-        check_rate(self.rate_limit)
+        Rate.of(self.rate_limit)
         count = self.connections
         if not isinstance(count, int) or not 1 <= count <= MOST_CONNECTIONS:
             words = f" must be a number from 1 to {MOST_CONNECTIONS}, not {count!r}"
@@ -101,6 +106,11 @@ class Options:
         if replicas and durable not in (ACKNOWLEDGED, replicas):
             both = Message(Hint("wait_replicas", ...), " and ", Hint("durable", ...))
             raise ValueError(Message(both, " ask for different things; use ", Hint("durable")))
+
+    @cached_property
+    def rate(self) -> Rate | None:
+        """The rate limit."""
+        return Rate.of(self.rate_limit)
 
     def _check_mode(self) -> None:
         if self.mode not in MODES:
@@ -135,13 +145,3 @@ def check_timeout(seconds: float | None) -> None:
     """
     if seconds is not None and not seconds > 0:
         raise ValueError(above_zero("timeout", "seconds", seconds))
-
-
-def check_rate(limit: float | None) -> None:
-    """Check a rate limit.
-
-    Raises:
-        ValueError: it is neither a finite number above 0 nor None.
-    """
-    if limit is not None and not 0 < limit < float("inf"):
-        raise ValueError(above_zero("rate_limit", "commands per second", limit))

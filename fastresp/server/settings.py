@@ -27,6 +27,7 @@ from .descriptors import needed_for
 from .failure import failure
 from .forks import own
 from .fsync import check_fsync
+from .import_source import mark_import_source
 from .opening import Opening
 from .rehearsal import rehearsal_of
 from .url_or_client import ServerLike, pool_of
@@ -99,6 +100,8 @@ class Server:
         self.fsync = False
         # Whether to ask for the settings that limit compact encodings.
         self.limits = False
+        # Whether keys that have expired are there for our commands.
+        self.import_source = False
         self.scripts = {} if template is None else template.scripts
         pool = pool_of(server, nodes=nodes or follows)
         # From the address that a node of a cluster announces to that where it can be reached.
@@ -345,8 +348,13 @@ class Server:
         connection = self.connect(timeout, opening)
         with self._explained():
             check_alive(connection, str(self))
+            self._mark(connection)
             check_surplus(connection, str(self))
         return connection
+
+    def _mark(self, connection: Any) -> None:
+        if self.import_source:
+            mark_import_source(connection, str(self))
 
     def _open(self, timeout: float, opening: Opening) -> tuple[Any, Answers]:
         connection = self.connect(timeout, opening)
@@ -357,6 +365,7 @@ class Server:
                     connection, place, self.rehearsal, self.wishes, reading=self.reading,
                     limits=self.limits, nodes=self.nodes, remap=self.remap,
                 )  # fmt: skip
+                self._mark(connection)
                 check_surplus(connection, place)
             return connection, answers
         except BaseException:

@@ -365,8 +365,8 @@ def router(
 def merger(options: Options, answers: Answers | None) -> Merger:
     """Return what merges commands, as the options say and the server accepts."""
     items = options.merge_items or MERGE_ITEMS
-    if options.rate_limit is not None:
-        items = min(items, max(1, int(options.rate_limit * LIMITED_S)))
+    if options.rate is not None:
+        items = min(items, options.rate.commands_in(LIMITED_S) or items)
     lacking = OVER_ANY_KEYS if answers is None else answers.lacking
     by_slot = answers is not None and answers.cluster
     size = options.merge_bytes or MERGE_BYTES

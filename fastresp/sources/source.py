@@ -20,6 +20,7 @@ from ..encode.template import (
 from ..outcome.errors import CheckpointError, EncodeError, TemplateError
 from ..resp.buffer import Chunk
 from ..server.options import Options
+from ..server.rate import Rate
 from .files import Table, read
 from .files.reading import Wanted
 from .files.rejects import RejectsFile
@@ -43,8 +44,8 @@ __all__ = [
 
 # With a rate limit: a few rows, so that not every row is a chunk.
 LEAST_CHUNK_BYTES = 2048
-# With a rate limit: bytes of a chunk for each command per second, some hundredths of a second.
-LIMITED_BYTES = 5
+# With a rate limit: what a chunk has.
+LIMITED_S = 0.1
 
 
 class ArrowStreaming(Protocol):
@@ -126,7 +127,7 @@ def encoding(
     if isinstance(data, (RespFile, RejectsFile)) and template is not None:
         raise TypeError(f"{data.name} contains whole commands; leave out the template")
     if isinstance(data, RespFile):
-        return RespEncoder(data), data.blocks(_chunk_bytes(options.rate_limit))
+        return RespEncoder(data), data.blocks(_chunk_bytes(options.rate))
     if columns:
         return _columns(data, template, options, start_row)
     _check(data)
@@ -142,18 +143,18 @@ def row_writer(template: TemplateLike, options: Options) -> Writer:
         as_template(template),
         nulls=options.nulls,
         default=options.default,
-        chunk_bytes=_chunk_bytes(options.rate_limit),
+        chunk_bytes=_chunk_bytes(options.rate),
     )
 
 
-def _chunk_bytes(rate_limit: float | None) -> int:
+def _chunk_bytes(rate: Rate | None) -> int:
     """Return the size of a chunk; with a rate limit, that of a tenth of a second or less.
 
     A whole chunk is still sent after Ctrl-C, and progress is reported once per chunk.
     """
-    if rate_limit is None or not rate_limit < CHUNK_BYTES:
+    if rate is None:
         return CHUNK_BYTES
-    return min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, int(rate_limit * LIMITED_BYTES)))
+    return min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, rate.bytes_in(LIMITED_S)))
 
 
 def _check(data: Any) -> None:
@@ -212,7 +213,7 @@ def _columns(
     if isinstance(data, Table) and data.has_no_columns:
         stream.release_columns()
         return row_writer(template, options), iter(())
-    size = _chunk_bytes(options.rate_limit)
+    size = _chunk_bytes(options.rate)
     try:
         writer = ColumnWriter(template, stream, nulls=options.nulls, chunk_bytes=size)
         writer.start_at(start_row, first_row)

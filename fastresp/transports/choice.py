@@ -38,7 +38,7 @@ def choose(
             beyond = "redis-cli --pipe can't load a whole cluster"
         if beyond:
             raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
-        return RedisCli(server, timeout=timeout)
+        return RedisCli(server, timeout=timeout, rate_limit=options.rate_limit)
     answers = None
     program = find_program("cli", "FASTRESP_CLI", wheels=False)
     if transport == "socket":
@@ -56,7 +56,7 @@ def choose(
         answers = server.ask(timeout)
         beyond = beyond_redis_cli(program, server, answers)
     if not beyond:
-        return RedisCli(server, timeout=timeout, answers=answers)
+        return RedisCli(server, timeout=timeout, answers=answers, rate_limit=options.rate_limit)
     return SocketTransport(options, server=server, policy=policy, resending=resending).because(
         beyond
     )
@@ -72,14 +72,14 @@ def beyond_any_cli(
         return "redis-cli --pipe opens one connection only"
     if resending is not None:
         return "redis-cli --pipe can't resend a script that the server has forgotten"
-    if options.rate_limit is not None:
-        return "redis-cli --pipe can't limit its rate"
     if options.retry not in (None, "never"):
         return "redis-cli --pipe can't connect again"
     if options.durability != ACKNOWLEDGED:
         return "redis-cli --pipe can't wait until commands are durable"
     if options.checkpoint is not None:
         return "redis-cli --pipe can't keep a checkpoint"
+    if options.import_source:
+        return "redis-cli --pipe can't mark its connection as that of an import"
     if options.mode == "serialize":
         return "redis-cli --pipe can't tell which key an error belongs to"
     return ""

@@ -14,8 +14,10 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
+from ..server.rate import Rate
 from ..server.settings import Server
 from .causes import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_look
+from .pace import PORTION_S
 from .stream import Sink, Stream, Wait
 from .window import Window
 
@@ -26,15 +28,13 @@ __all__ = ["LostConnection", "Connection"]
 READ_EVERY_S = 0.003
 # How many bytes may wait to be sent while the next chunk is made: one chunk and some slack.
 AHEAD_BYTES = (1 << 20) + (1 << 17)
-# The same with a rate limit, in bytes per command per second.
-AHEAD_LIMITED = 5
+# The same with a rate limit, in seconds.
+AHEAD_LIMITED_S = 0.1
 # How many rounds of reads a lost connection still gets: at least 16 MiB, while the buffers between
 # two processes hold 6 MB.
 LAST_READS = 64
 # The longest wait between two checks of the deadline.
 TICK_S = 0.2
-# With a rate limit, commands are sent in portions of this length.
-PORTION_S = 0.01
 
 
 class Connection:
@@ -48,7 +48,7 @@ class Connection:
     Args:
         server: the server, for messages.
         timeout: seconds without progress after which to give up; None for never.
-        rate_limit: send at most this many commands per second; None for no limit.
+        rate: the rate limit, for all connections together; None for no limit.
         window: limits the commands in flight.
     """
 
@@ -64,12 +64,12 @@ class Connection:
         server: Server,
         *,
         timeout: float | None = 30.0,
-        rate_limit: float | None = None,
+        rate: Rate | None = None,
         window: Window | None = None,
     ) -> None:
         self.server = server
         self.timeout = timeout
-        self.rate_limit = rate_limit
+        self.rate = rate
         self.window = window or Window()
         self.stream: Stream | None = None
         self.started = self.moved = self.since = self.heard = time.monotonic()
@@ -136,9 +136,9 @@ class Connection:
         next to be encoded.
         """
         ahead = AHEAD_BYTES
-        if self.rate_limit is not None:
+        if self.rate is not None:
             # Encoded commands are still sent after a Ctrl-C, at that rate: keep them few.
-            ahead = min(ahead, int(self.rate_limit * AHEAD_LIMITED))
+            ahead = min(ahead, self.rate.bytes_in(AHEAD_LIMITED_S))
         return self.window.unsent_bytes <= ahead and self.window.has_room
 
     def add(self, chunk: Chunk) -> None:
@@ -211,7 +211,7 @@ class Connection:
         assert stream is not None
         if stream.full:
             wait = Wait(False, True, READ_EVERY_S)
-        elif self.rate_limit is not None and window.unsent and self.end is None:
+        elif self.rate is not None and window.unsent and self.end is None:
             wait = Wait(True, False, PORTION_S)
             if not window.in_doubt:
                 self.touch()
@@ -245,10 +245,14 @@ class Connection:
         end, room = self.end, self.room()
         if end is not None:
             room = end if room is None else min(end, room)
-        return stream.send(self.window, room)
+        return stream.send(self.window, room, self.room_bytes() if self.end is None else None)
 
     def room(self) -> int | None:
         """Return how many commands may be sent in total, within the limits of replies and rate."""
+        return None
+
+    def room_bytes(self) -> int | None:
+        """Return how many more bytes may be sent now; None for no limit."""
         return None
 
     def overdue(self) -> float | None:

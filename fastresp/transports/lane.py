@@ -11,13 +11,14 @@ from ..outcome.report import Report
 from ..resp.scan import ReplyScanner
 from ..server.options import Options
 from ..server.settings import Server
-from .connection import PORTION_S, Connection
+from .connection import Connection
 from .error_policy import ErrorPolicy
+from .pace import Pace
 from .resend import ResendingWindow
 from .retries import Retries
 from .window import Position
 
-__all__ = ["Lane", "Pace"]
+__all__ = ["Lane"]
 
 # How many error replies that answer no command to show.
 LAST_WORDS = 5
@@ -35,35 +36,10 @@ class Load(Protocol):
     @property
     def sent(self) -> int: ...
     @property
+    def sent_bytes(self) -> int: ...
+    @property
     def report(self) -> Report: ...
     def judge(self) -> None: ...
-
-
-class Pace:
-    """Computes how many commands a rate limit allows by now.
-
-    Args:
-        rate: commands per second.
-
-    Attributes:
-        start: when the first command may be sent.
-    """
-
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-        self.start = time.monotonic()
-
-    def allowed(self, sent: int) -> int:
-        """Return the total number of commands allowed by now.
-
-        After a slow source there is no burst to catch up.
-        """
-        allowed = 1 + int((time.monotonic() - self.start) * self.rate)
-        unused = allowed - sent - 1 - int(2 * PORTION_S * self.rate)
-        if unused > 0:
-            self.start += unused / self.rate
-            allowed -= unused
-        return allowed
 
 
 class Lane(Connection):
@@ -89,9 +65,7 @@ class Lane(Connection):
     def __init__(
         self, load: Load, server: Server, options: Options, window: ResendingWindow
     ) -> None:
-        super().__init__(
-            server, timeout=options.timeout, rate_limit=options.rate_limit, window=window
-        )
+        super().__init__(server, timeout=options.timeout, rate=options.rate, window=window)
         self._load = load
         self._scanner = ReplyScanner()
         # Error replies that answer no whole command.
@@ -149,7 +123,7 @@ class Lane(Connection):
         """Return how many commands may be sent in total, within the limits of replies and rate."""
         load = self._load
         # What follows a refused command has to reach the node before it changes its mind.
-        if load.pace is None or load.retries:
+        if load.pace is None or load.pace.in_bytes or load.retries:
             return None
         sent, window = load.sent, self.window
         allowed = load.pace.allowed(sent) - sent
@@ -157,6 +131,13 @@ class Lane(Connection):
             return window.sent
         # At least the next, which may stand for more commands than that.
         return max(window.within(window.sent_commands + allowed), window.sent + 1)
+
+    def room_bytes(self) -> int | None:
+        load = self._load
+        if load.pace is None or not load.pace.in_bytes or load.retries:
+            return None
+        sent = load.sent_bytes
+        return max(0, load.pace.allowed(sent) - sent)
 
     def overdue(self) -> float | None:
         """Return the timeout if it has passed, as for Connection; progress of others counts too.

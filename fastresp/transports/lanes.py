@@ -19,7 +19,8 @@ from .confirming import confirmation_of
 from .connection import LostConnection
 from .driver import Steps
 from .error_policy import ErrorPolicy
-from .lane import Lane, Pace
+from .lane import Lane
+from .pace import Pace
 from .resend import Resending, ResendingWindow
 from .retries import Retries
 from .units import Unit
@@ -47,7 +48,7 @@ class Lanes:
         server: the server of all connections.
         policy: how to handle error replies.
         options: the number of connections (each may hold 3 MB), the timeout in seconds, and the
-            rate limit for all connections together, in commands per second.
+            rate limit for all connections together.
         resending: which commands to resend if the server refuses them for now.
     """
 
@@ -66,7 +67,7 @@ class Lanes:
         self.batched = False  # whether the commands are in transactions that set a marker
         self.resumable = False  # whether a lost connection ends the load, which is then resumed
         self._make_lanes([server] * options.connections)
-        self.pace = None if options.rate_limit is None else Pace(options.rate_limit)
+        self.pace = None if options.rate is None else Pace(options.rate)
         self._started = 0.0
         self.routed = False
         self.retries: Retries | None = None
@@ -221,6 +222,11 @@ class Lanes:
     def sent(self) -> int:
         """Whole commands sent so far."""
         return sum(lane.window.sent_commands for lane in self.lanes)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes sent so far."""
+        return sum(lane.window.totals()[2] for lane in self.lanes)
 
     @property
     def made(self) -> int:

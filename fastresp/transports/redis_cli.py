@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
 import os
 import re
 import select
 import socket
 import subprocess
-import termios
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -27,18 +24,18 @@ from ..server.descriptors import needed_for
 from ..server.forks import Inherited, own
 from ..server.options import check_timeout
 from ..server.programs import end_group, need_program
+from ..server.rate import Rate, RateLimit
 from ..server.settings import Server, ServerLike
 from .base import Transport
 from .causes import LIKELY_CAUSES, idle_cause, with_second_look
 from .cli_options import beyond_redis_cli, cli_options
 from .driver import Blocking, Steps
+from .pace import PORTION_S, Pace
+from .pipes import BUFFER_BYTES, enlarge_pipe, unread
 from .window import Sending
 
 __all__ = ["RedisCli"]
 
-# The buffer size requested. The system may grant less: by default Linux allows 416 KiB for a socket
-# (twice net.core.wmem_max) and 1 MiB for a pipe (fs.pipe-max-size).
-BUFFER_BYTES = 1 << 20
 # How often a wait checks whether redis-cli has read some of its input.
 TICK_MS = 200
 # Kept of stdout, and of one line of stderr: a program other than redis-cli may never stop writing.
@@ -70,6 +67,7 @@ class RedisCli(Transport):
         timeout: seconds without progress after which to kill the process and raise; None waits
             for ever.
         answers: the result of a check of the server that was just made; None to check it.
+        rate_limit: commands per second, or bytes such as "50MB"; None for no limit.
 
     Raises:
         TransportError: the server or redis-cli can't be used, or was lost.
@@ -82,11 +80,15 @@ class RedisCli(Transport):
         *,
         timeout: float | None = 30.0,
         answers: Answers | None = None,
+        rate_limit: RateLimit = None,
     ) -> None:
         super().__init__(server)
         self.answers = answers
         check_timeout(timeout)
         self.timeout = timeout
+        rate = Rate.of(rate_limit)
+        self._pace = None if rate is None else Pace(rate)
+        self._stopped = False
         self._report = Report("redis-cli")
         self._sending: Sending | None = None
         self._stdout: list[bytes] = []
@@ -124,6 +126,13 @@ class RedisCli(Transport):
         if self._process is not None:
             report.seconds = time.monotonic() - self._started
         return report
+
+    @property
+    def limited(self) -> bool:
+        return self._pace is not None
+
+    def stop(self) -> None:
+        self._stopped = True
 
     def connecting(self) -> Steps[None]:
         yield Blocking(self._start)
@@ -193,7 +202,7 @@ class RedisCli(Transport):
         self._read_poll, self._write_poll = select.poll(), select.poll()
         self._write_poll.register(ours, select.POLLOUT)
         for fd in self._outputs:
-            _enlarge_pipe(fd)
+            enlarge_pipe(fd)
             self._read_poll.register(fd, select.POLLIN)
             self._write_poll.register(fd, select.POLLIN)
         self._started = self._moved = time.monotonic()
@@ -231,10 +240,16 @@ class RedisCli(Transport):
             raise TransportError(str(self._inherited), self.report)
         sending = self._sending
         while sending is not None and not sending.done:
+            if self._stopped and not sending.underway:
+                return
             end = self._wait_until_writable()
             # Write whole commands in one piece that fits, so that redis-cli never reads half a
             # command even if this process is killed. (A command larger than a piece is split.)
-            piece = sending.whole_piece(self._piece_bytes)
+            pace, most = self._pace, self._piece_bytes
+            piece = pace.piece(sending, most) if pace else sending.whole_piece(most)
+            if not piece:
+                self._read_outputs(dict(self._read_poll.poll(int(1000 * PORTION_S))))
+                continue
             try:
                 # One call in C writes and notes the size: no signal handler can run in between,
                 # so a Ctrl-C never makes us lose or repeat a byte.
@@ -321,7 +336,7 @@ class RedisCli(Transport):
         silent = time.monotonic() - self._moved
         enough = ECHO_S if self.timeout is None else min(ECHO_S, self.timeout / 2)
         refused = ECHO_REFUSED.match(self._last_error) is not None
-        return refused and silent >= enough and not _unsent(self._input)
+        return refused and silent >= enough and not unread(self._input)
 
     def _echo_is_refused(self) -> bool:
         """Return whether the server refuses ECHO, and redis-cli got no reply while we asked."""
@@ -336,7 +351,7 @@ class RedisCli(Transport):
     def _look_for_progress(self) -> None:
         """Note whether redis-cli has read some of its input; raise after ``timeout`` without."""
         assert self._input is not None
-        level = _unsent(self._input)
+        level = unread(self._input)
         if level != self._level:
             self._level, self._moved = level, time.monotonic()
         elif self.timeout is not None and time.monotonic() - self._moved > self.timeout:
@@ -433,17 +448,3 @@ class RedisCli(Transport):
         if any("invalid bulk length" in each for each in words):
             message += " (a value is larger than the server's proto-max-bulk-len)"
         return TransportError(with_second_look(message, self.server, self.timeout), report)
-
-
-def _enlarge_pipe(fd: int) -> None:
-    """Enlarge a pipe for redis-cli's output beyond 64 KiB, if the system allows it."""
-    with suppress(AttributeError, OSError):
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, BUFFER_BYTES)
-
-
-def _unsent(end: socket.socket) -> int:
-    """Bytes that the other end of a socket has not read yet, overhead included; 0 if unknown."""
-    count = array.array("i", [0])
-    with suppress(OSError):
-        fcntl.ioctl(end, termios.TIOCOUTQ, count)
-    return count[0]

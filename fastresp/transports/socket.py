@@ -76,7 +76,7 @@ class SocketTransport(Transport):
 
     @property
     def limited(self) -> bool:
-        return self.options.rate_limit is not None
+        return self.options.rate is not None
 
     def connecting(self) -> Steps[None]:
         options = self.options

@@ -152,8 +152,10 @@ class Stream:
             if len(got) == count:
                 raise EOFError("the server closed the connection")
 
-    def send(self, window: Window, most_replies: int | None = None) -> bool:
-        """Send from a window, up to what gets this many replies in all.
+    def send(
+        self, window: Window, most_replies: int | None = None, most_bytes: int | None = None
+    ) -> bool:
+        """Send from a window, up to what gets this many replies in all, and these bytes now.
 
         Returns:
             Whether anything was sent.
@@ -162,9 +164,11 @@ class Stream:
         self.full = False
         while not (self.lost or self.full):
             sending = window.sending
-            piece = self._pending or (sending and self._piece(sending, most_replies))
+            piece = self._pending or (sending and self._piece(sending, most_replies, most_bytes))
             if not piece:
                 break
+            if most_bytes is not None:
+                most_bytes = max(0, most_bytes - len(piece))
             try:
                 if self._tls:
                     self._send_tls(sending, piece)
@@ -181,10 +185,11 @@ class Stream:
                 self.lost = error
         return went
 
-    def _piece(self, sending: Sending, most_replies: int | None) -> memoryview:
-        if most_replies is not None:
-            most_replies -= sending.first_reply
-        return sending.piece(TLS_WRITE_BYTES if self._tls else WRITE_BYTES, most_replies)
+    def _piece(self, sending: Sending, replies: int | None, size: int | None) -> memoryview:
+        if replies is not None:
+            replies -= sending.first_reply
+        most = TLS_WRITE_BYTES if self._tls else WRITE_BYTES
+        return sending.piece(most if size is None else min(most, size), replies)
 
     def _send_tls(self, sending: Sending | None, piece: memoryview) -> None:
         self.sure = False

@@ -129,10 +129,16 @@ class Sending:
             end = min(end, self.chunk.ends[replies - 1] if replies > 0 else 0)
         return self.chunk.piece(at, max(end, at))
 
-    def whole_piece(self, most_bytes: int) -> memoryview:
-        """Return what to send next: the whole commands that fit, or a part of a larger one."""
+    def whole_piece(self, most_bytes: int, replies: int | None = None) -> memoryview:
+        """Return what to send next: the whole commands that fit, or a part of a larger one.
+
+        Args:
+            replies: send no more than what gets the first replies.
+        """
         at, ends = self.at, self.chunk.ends
         fitting = bisect.bisect_right(ends, at + most_bytes)
+        if replies is not None:
+            fitting = min(fitting, replies)
         end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + most_bytes
         return self.chunk.piece(at, end)
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 import redis
-from command_line import PROGRAM, invoke, run
+from command_line import ENDED, PROGRAM, invoke, run
 from doctor_cases import client_at_work, fill
 
 from fastresp.cli.exit_codes import Exit
@@ -204,8 +204,9 @@ def test_interrupted(start_server: Callable[..., LocalServer], number: int) -> N
     with at_work(server) as process:
         process.send_signal(number)
         _, words = process.communicate(timeout=30)
-    assert process.returncode == Exit.INTERRUPTED
-    assert b"interrupted" in words and b"Traceback" not in words
+    code, word = ENDED[signal.Signals(number)]
+    assert process.returncode == code
+    assert word.encode() in words and b"Traceback" not in words
     assert b"replies" not in words  # no report of a load
     with redis.Redis.from_url(server.url) as client:
         assert client.dbsize() == 0
@@ -250,7 +251,7 @@ def test_interrupted_before_the_first_reply(
     with late_replies(server, 0.05) as url, at_work(server, url) as process:
         process.send_signal(number)
         process.communicate(timeout=200)
-    assert process.returncode == Exit.INTERRUPTED
+    assert process.returncode == ENDED[signal.Signals(number)][0]
     with redis.Redis.from_url(server.url) as client:
         assert client.dbsize() == 0
 

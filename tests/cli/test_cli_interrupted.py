@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from command_line import PROGRAM, TRANSPORTS, Endless, wait_for_keys
+from command_line import ENDED, PROGRAM, TRANSPORTS, Endless, wait_for_keys
 
 from fastresp.cli.exit_codes import Exit
 
@@ -27,12 +28,13 @@ class TestInterruptions:
             wait_for_keys(server.url)
             process.process.send_signal(number)
             output, words = process.communicate(timeout=30)
-        assert (process.returncode, output) == (Exit.INTERRUPTED, "")
+        code, word = ENDED[number]
+        assert (process.returncode, output) == (code, "")
         assert "Traceback" not in words
         count = client.dbsize()
         assert words.startswith(f"{count:,} commands (")
         assert f"\n{count:,} replies, 0 errors\n" in words
-        assert words.endswith("fastresp: interrupted\n")
+        assert words.endswith(f"fastresp: {word}\n")
 
     def test_json(self, server, client) -> None:
         with Endless("send", "-", "--transport", "socket", "--json") as process:
@@ -88,23 +90,43 @@ class TestInterruptions:
             wait_for_keys(server.url, 1)
             process.send_signal(number)
             _, words = process.communicate(timeout=10)
-        assert process.returncode == Exit.INTERRUPTED
+        assert process.returncode == ENDED[number][0]
         assert words.startswith(f"{client.dbsize()} command")
 
-    def test_twice(self, server, client, start_server) -> None:
-        """The second Ctrl-C ends the wait; the report is still printed."""
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_twice(self, start_server, number: signal.Signals) -> None:
+        """The second signal ends the wait; the report is still printed."""
         server = start_server()
         with Endless("send", "-", "--server", server.url) as process:
             wait_for_keys(server.url)
             os.kill(server.process.pid, signal.SIGSTOP)
-            process.process.send_signal(signal.SIGINT)
+            process.process.send_signal(number)
             time.sleep(0.5)
-            process.process.send_signal(signal.SIGINT)
+            process.process.send_signal(number)
             _, words = process.communicate(timeout=10)
             os.kill(server.process.pid, signal.SIGCONT)
-        assert process.returncode == Exit.INTERRUPTED
+        code, word = ENDED[number]
+        assert process.returncode == code
         assert re.match(r"[\d,]+ commands \(", words)
-        assert words.endswith("fastresp: interrupted\n")
+        assert words.endswith(f"fastresp: {word}\n")
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_report_that_nobody_reads(self, server, resp, number: signal.Signals) -> None:
+        """After the first signal another one ends the process while it prints."""
+        path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
+        command = [*PROGRAM, "send", str(path), "--rate-limit", "0.5"]
+        reader, writer = os.pipe()
+        while select.select([], [writer], [], 0)[1]:
+            os.write(writer, b"x" * 4096)
+        with subprocess.Popen(command, stderr=writer, stdin=subprocess.DEVNULL) as process:
+            wait_for_keys(server.url, 1)
+            process.send_signal(number)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(2)
+            process.send_signal(number)
+            assert process.wait(10) == ENDED[number][0]
+        os.close(reader)
+        os.close(writer)
 
     def test_ignored(self, server, client, resp) -> None:
         """A signal that was ignored at the start, as by nohup, stays ignored."""

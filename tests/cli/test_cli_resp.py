@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import CSV, HSET, PROGRAM, run
+from command_line import CSV, ENDED, HSET, PROGRAM, run
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
@@ -142,8 +142,9 @@ class TestResp:
                 program.stdin.flush()
                 lines += 1000
             program.send_signal(number)
-            assert program.wait(60) == Exit.INTERRUPTED
-            assert program.stderr.read() == b"fastresp: interrupted\n"
+            code, word = ENDED[number]
+            assert program.wait(60) == code
+            assert program.stderr.read() == f"fastresp: {word}\n".encode()
         assert os.listdir(tmp_path) == ["dump.rdb"]
         assert path.read_bytes() == b"old"
 

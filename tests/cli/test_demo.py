@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_line import ENDED
 
 from fastresp.cli.demo.command import HOW
 from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, PIPELINE
@@ -195,7 +196,7 @@ class TestLoads:
         time.sleep(pause)
         process.send_signal(number)
         _, words = process.communicate(timeout=30)
-        assert process.returncode == 4
+        assert process.returncode == ENDED[number][0]
         assert words == "fastresp: stopped; the server and its folder are removed\n"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from command_line import PROGRAM, invoke, run
+from command_line import ENDED, PROGRAM, invoke, run
 from pyarrow import parquet
 
 import fastresp
@@ -188,8 +188,9 @@ def test_interrupted(
             time.sleep(0.005)
         os.kill(server.process.pid, signal.SIGSTOP)
         process.send_signal(number)
-        assert process.wait(20) == Exit.INTERRUPTED
-        assert process.stderr.read() == "fastresp: interrupted\n"
+        code, word = ENDED[number]
+        assert process.wait(20) == code
+        assert process.stderr.read() == f"fastresp: {word}\n"
     os.kill(server.process.pid, signal.SIGCONT)
     assert list(tmp_path.iterdir()) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,12 +17,19 @@ from click.testing import CliRunner, Result
 
 import fastresp
 from fastresp.cli.app import app
+from fastresp.cli.exit_codes import Exit
 
 PROGRAM = [str(Path(sys.executable).with_name("fastresp"))]
 if not Path(PROGRAM[0]).exists():
     PROGRAM = [sys.executable, "-m", "fastresp"]
 HSET = "HSET user:{id} {**}"
 CSV = "id,name,mail\n1,Ann,a@x\n2,Bo,b@x\n3,Zoë,z@x\n"
+# The exit code and the last word after a signal.
+ENDED = {
+    signal.SIGINT: (Exit.INTERRUPTED, "interrupted"),
+    signal.SIGHUP: (Exit.INTERRUPTED, "interrupted"),
+    signal.SIGTERM: (Exit.TERMINATED, "terminated"),
+}
 TRANSPORTS = pytest.mark.parametrize("transport", ["redis-cli", "socket"])
 
 

@@ -19,6 +19,7 @@ from ...outcome.errors import FastrespError
 from ..command_line import argument, command, option
 from ..ending import ending
 from ..exit_codes import Exit, counted, fail
+from ..interruption import terminated
 from .comparison import (
     BY_CLI,
     BY_COLUMNS,
@@ -193,4 +194,5 @@ def _failures_as_sentences() -> Iterator[None]:
                 raise
             raise FastrespError(f"{error}; check the free space in /tmp") from error
         except KeyboardInterrupt:
-            fail("stopped; the server and its folder are removed", Exit.INTERRUPTED)
+            code = Exit.TERMINATED if terminated() else Exit.INTERRUPTED
+            fail("stopped; the server and its folder are removed", code)

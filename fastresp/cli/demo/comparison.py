@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from ...encode.row_writer import Writer
 from ...encode.template import Template
-from ...load.mass_insert import dump, mass_insert
+from ...load.dump import dump
+from ...load.mass_insert import mass_insert
 from ...outcome.errors import FastrespError
 from .generators import PAYLOAD
 from .methods import (

@@ -1,0 +1,136 @@
+"""``--log json``: lines on standard error, one JSON object each, for containers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from ..load.progress import fraction_done, known_rows
+from ..load.watching import Observer, Watch
+from ..outcome.report import Report
+from ..server.settings import Server
+from .exit_codes import CommonOptions
+
+__all__ = ["JsonLog", "json_log"]
+
+LOGGER = logging.getLogger("fastresp")
+# Of the report, what could be long: the errors have lines of their own, and contain data.
+LEFT_OUT = ("errors", "rows_in_doubt")
+
+
+class JsonLog(Observer):
+    """Logs the start, the progress, the errors and the end of a load."""
+
+    every_s = 5.0
+
+    def __init__(self) -> None:
+        self._data: Any = None
+        self._facts: dict[str, Any] = {}
+        self._total: int | None = None
+        self._errors = 0  # those logged
+
+    def of(self, data: Any, server: str | None, **facts: Any) -> Self:
+        """Return itself, to look at a load of this source, of which the first line says facts."""
+        self._data = data
+        self._facts = {"server": str(Server(server, nodes=True)), **facts}
+        return self
+
+    def begin(self, watch: Watch) -> None:
+        from importlib.metadata import version
+
+        self._total = known_rows(self._data)
+        log("start", version=version("fastresp"), **self._facts, source_rows=self._total)
+
+    def look(self, watch: Watch) -> Callable[[], object] | None:
+        report = watch.report
+        self._log_errors(report)
+        part = fraction_done(self._data, self._total, report)
+        log(
+            "progress",
+            rows=report.rows,
+            commands=report.commands,
+            replies=report.replies,
+            failed=report.failed,
+            in_flight=report.in_doubt,
+            unsent=report.unsent,
+            bytes_sent=report.bytes_sent,
+            seconds=round(report.seconds, 3),
+            commands_per_second=round(report.commands_per_second),
+            bytes_per_second=round(report.bytes_per_second),
+            fraction=None if part is None else round(part, 4),
+        )
+        return None
+
+    def end(self, watch: Watch) -> None:
+        self._log_errors(watch.report)
+
+    def ended(self, fields: dict[str, Any], traceback: str) -> None:
+        """Log the end: the report, the exit code, and the error if there was one."""
+        kept = {name: value for name, value in fields.items() if name not in LEFT_OUT}
+        if traceback:
+            kept["traceback"] = traceback
+        log("end", logging.ERROR if fields["exit_code"] else logging.INFO, **kept)
+
+    def _log_errors(self, report: Report) -> None:
+        """Log the error replies that came since the last call; a report keeps the first 100."""
+        errors = report.errors[self._errors :]
+        self._errors += len(errors)
+        for error in errors:
+            where = {} if error.file is None else {"file": error.file, "row": error.row_in_file}
+            log(
+                "command_error", logging.WARNING, code=error.code, error=error.text,
+                **({"row": error.row} | where),
+            )  # fmt: skip
+
+
+def log(event: str, level: int = logging.INFO, **fields: Any) -> None:
+    """Log an event."""
+    LOGGER.log(level, event, extra={"fields": fields})
+
+
+@contextmanager
+def json_log(wanted: bool) -> Iterator[JsonLog | None]:
+    """Log as JSON what a command says, and what other packages log or warn of."""
+    if not wanted:
+        yield None
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root, level = logging.getLogger(), LOGGER.level
+    raises, logging.raiseExceptions = logging.raiseExceptions, False  # nobody may read it
+    root.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    CommonOptions.log = _say
+    try:
+        yield JsonLog()
+    finally:
+        CommonOptions.log = None
+        logging.captureWarnings(False)
+        LOGGER.setLevel(level)
+        root.removeHandler(handler)
+        logging.raiseExceptions = raises
+
+
+def _say(text: str, failed: bool) -> None:
+    log("message", logging.ERROR if failed else logging.INFO, message=text)
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as a JSON object in one line: time (RFC 3339), level, event, fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = getattr(record, "fields", None)
+        event = record.getMessage()
+        if fields is None:
+            event, fields = "message", {"logger": record.name, "message": event}
+        if record.exc_info:
+            fields = fields | {"traceback": self.formatException(record.exc_info)}
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        head = {"time": when.replace("+00:00", "Z"), "level": record.levelname.lower()}
+        return json.dumps(head | {"event": event} | fields, default=str)

@@ -1,0 +1,98 @@
+"""``dump()``: encode a source, and write it to a file."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from typing import IO, Any, Literal
+
+from ..encode.payload.creating import check_creating
+from ..encode.template import Template, TemplateLike, as_template
+from ..server.options import Options
+from ..sources.files.input import check_not_read
+from ..sources.source import Data, as_source, encoding, files_of, naming_file, released
+from .resp_file import write_chunk, write_whole
+
+__all__ = ["dump"]
+
+
+def dump(
+    data: Data,
+    template: TemplateLike,
+    file: str | os.PathLike[str] | IO[bytes],
+    *,
+    nulls: Literal["error", "skip", "empty"] = "error",
+    default: Callable[[Any], Any] | None = None,
+    format: Literal["resp", "rdb"] = "resp",  # noqa: A002
+    rdb_version: Literal[9, 10, 11] = 10,
+) -> int:
+    """Write the RESP that mass_insert would send, or an RDB file of the keys it would make.
+
+    RESP is for ``redis-cli --pipe`` or a later load. Each command of a script is written as EVAL
+    with the whole script, so the script need not be loaded before the file is sent.
+
+    An RDB file is read by a server when it starts, or by the import of a managed service. It holds
+    whole keys: the strings, hashes, lists, sets and sorted sets that neighbouring SET, HSET, RPUSH,
+    LPUSH, SADD or ZADD commands of a key make. EX, PX, and a following EXPIRE or PEXPIRE of the key
+    count from the call. At each moment there is the old file or the whole new one at the path. The
+    commands of a key are held in memory, which is refused for more than 512 MiB of values.
+
+    Args:
+        data, template, nulls, default: as for ``mass_insert``.
+        file: a path, or for RESP a file object open for writing bytes. If an error occurs, the
+            file of RESP at a path is cut to the whole commands before it, and an RDB file is not
+            written.
+        format: ``"resp"`` or ``"rdb"``.
+        rdb_version: of the RDB file: 9 is read by Redis 6.2 and later, 10 by Redis 7.0 and later
+            and all versions of Valkey, 11 by Redis 7.2 and later and Valkey. Servers that read 11
+            store what they read from 10 as compactly, so 10 fits most servers.
+
+    Returns:
+        The number of commands written; in an RDB file, of those that made the keys.
+
+    Raises:
+        EncodeError, TemplateError: as ``mass_insert``; for an RDB file also if a command makes no
+            such value, or two rows that are no neighbours make the same key.
+        OSError: the file can't be written.
+        TypeError: an RDB file is not given as a path.
+        ValueError: the file is also the source; or an option is not one of its values.
+    """
+    template = as_template(template)
+    if format != "resp":
+        _check_rdb(template, file, format, rdb_version)
+    elif template is not None and template.scripts:
+        template = template.self_contained()
+    data = as_source(data)
+    if isinstance(file, (str, os.PathLike)):
+        check_not_read(file, files_of(data))
+    writer, source = encoding(data, template, Options(nulls=nulls, default=default))
+    with released(source), naming_file(data):
+        if isinstance(file, (str, os.PathLike)) and format == "rdb":
+            from .rdb_file import write_rdb
+
+            write_rdb(writer, source, file, rdb_version)
+        elif isinstance(file, (str, os.PathLike)):
+            with open(file, "wb", buffering=0) as opened:
+                write_whole(writer, source, opened)
+        elif isinstance(file, io.TextIOBase):
+            raise TypeError("RESP is binary: open the file with mode 'wb'")
+        else:
+            for chunk in writer.chunks(source):
+                write_chunk(file, chunk)
+    return writer.commands
+
+
+def _check_rdb(template: Template | None, file: object, format: str, rdb_version: int) -> None:  # noqa: A002
+    """Refuse what can't be written as an RDB file, before it is opened."""
+    from .rdb_file import check_version
+
+    if format != "rdb":
+        raise ValueError(f"format must be 'resp' or 'rdb', not {format!r}")
+    if not isinstance(file, (str, os.PathLike)):
+        raise TypeError(
+            "an RDB file needs a path, where it appears when it is complete, not a "
+            f"{type(file).__name__}"
+        )
+    check_version(rdb_version)
+    check_creating(template, file=True)

@@ -1,0 +1,203 @@
+"""Metrics of a load, as OpenMetrics text: in a file, or passed to a callable."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..outcome.errors import LoadErrors
+from ..outcome.messages import Hint, Message
+from ..outcome.report import Report
+from ..server.options import Options
+from .new_file import new_file
+from .watching import Observer, Watch
+
+__all__ = ["Metrics"]
+
+# The package that writes the text, and the extra that installs it.
+PACKAGE, EXTRA = "prometheus_client", "fastresp[metrics]"
+
+
+class Metrics(Observer):
+    """Writes counters and gauges of a load once a second, and at its end.
+
+    After the load has begun, it goes on even if they can't be written: that is logged once, as a
+    warning of the logger ``fastresp``.
+
+    Args:
+        options: where to, and the name of the checkpoint.
+
+    Raises:
+        ImportError: the package that writes the text is not installed.
+        TypeError: there is no such target.
+    """
+
+    def __init__(self, options: Options) -> None:
+        target = options.metrics
+        self._file: str | os.PathLike[str] | None = None
+        self._function: Callable[[str], object] | None = None
+        name = options.checkpoint
+        if isinstance(target, str | os.PathLike):
+            self._file = target
+            name = name or Path(os.fsdecode(target)).stem
+        elif callable(target):
+            self._function = target
+        else:
+            words = f" must be a path or a callable, not a {type(target).__name__}"
+            raise TypeError(Message(Hint("metrics"), words))
+        try:
+            self._families: Any = import_module(f"{PACKAGE}.metrics_core")
+            self._generate: Any = import_module(f"{PACKAGE}.openmetrics.exposition").generate_latest
+        except ImportError as error:
+            words = f" needs {PACKAGE}, which is not installed: pip install '{EXTRA}'"
+            raise ImportError(Message(Hint("metrics"), words)) from error
+        # Two loads whose files one collector reads must differ in a label.
+        self._labels = {} if name is None else {"load": name}
+        self._checkpoint = options.checkpoint is not None
+        self._began = time.time()
+        self._warned = False
+        # What counters have reached: commands that are sent again must not set them back.
+        self._most: dict[tuple[str, str], float] = {}
+
+    def begin(self, watch: Watch) -> None:
+        """Write the file for the first time.
+
+        Raises:
+            OSError: that fails, for example because its folder is missing or the disk is full.
+            ValueError: there is something else than a file at the path.
+        """
+        if self._file is not None:
+            self._replace(self._text(watch))
+
+    def look(self, watch: Watch) -> Callable[[], object] | None:
+        with self._warning():
+            text = self._text(watch)
+            if self._function is None:
+                return partial(self._replace_or_warn, text)
+            self._function(text)
+        return None
+
+    def end(self, watch: Watch) -> None:
+        with self._warning():
+            (self._function or self._replace)(self._text(watch))
+
+    def _replace_or_warn(self, text: str) -> None:
+        with self._warning():
+            self._replace(text)
+
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
+        """Log the first exception, and go on after each."""
+        try:
+            yield
+        except Exception as error:
+            if not self._warned:
+                self._warned = True
+                import logging
+
+                words = "the metrics could not be written, and the load goes on: %s: %s"
+                logging.getLogger("fastresp").warning(words, type(error).__name__, error)
+
+    def _replace(self, text: str) -> None:
+        assert self._file is not None
+        with new_file(self._file, durable=False) as file:
+            file.add(text.encode(errors="replace"))
+
+    def _text(self, watch: Watch) -> str:
+        # The package asks a registry for what it writes; this one has nothing else.
+        registry = _Registry([*self._counters(watch.report), *self._gauges(watch)])
+        text: str = self._generate(registry).decode()
+        return text
+
+    def _counters(self, report: Report) -> Iterator[Any]:
+        counter = self._counter
+        yield counter("rows", "Source rows whose commands were sent.", report.rows)
+        yield counter("commands", "Commands sent.", report.commands)
+        yield counter("replies", "Commands that the server has answered.", report.replies)
+        yield counter("sent_bytes", "Bytes of RESP sent.", report.bytes_sent, unit="bytes")
+        yield counter("failed_commands", "Commands answered with an error.", report.failed)
+        codes = dict(report.errors_by_code)
+        yield counter("errors", "Errors in replies, by their first word.", codes, by="code")
+        if report.waited_for:
+            yield counter(
+                "node_waited_seconds", "Time for which the load waited for a node of a cluster.",
+                dict(report.waited_for), by="node", unit="seconds",
+            )  # fmt: skip
+
+    def _gauges(self, watch: Watch) -> Iterator[Any]:
+        report, gauge = watch.report, self._gauge
+        yield gauge("in_flight_commands", "Commands sent without a known reply.", report.in_doubt)
+        yield gauge("unsent_commands", "Commands encoded but not sent yet.", report.unsent)
+        yield gauge("connections", "Connections of the load.", report.connections)
+        nodes = _in_flight_by_node(watch)
+        if nodes:
+            words = "Commands sent to a node of a cluster without a known reply."
+            yield gauge("node_in_flight_commands", words, nodes, by="node")
+        row = _answered_row(watch) if self._checkpoint else None
+        if row is not None:
+            yield gauge("checkpoint_row", "Rows up to which all commands were answered.", row)
+        start, now = self._began, time.time()
+        yield gauge("start_time_seconds", "When the load began.", start, unit="seconds")
+        yield gauge("update_time_seconds", "When this was written.", now, unit="seconds")
+        failed = watch.error is not None and not isinstance(watch.error, LoadErrors)
+        yield gauge("ended", "1 if the load has ended.", int(watch.ended))
+        stopped = int(bool(report.stopped) or failed)
+        yield gauge("stopped", "1 if it has not loaded the whole source.", stopped)
+
+    def _counter(self, name: str, words: str, value: Any, *, by: str = "", unit: str = "") -> Any:
+        values = value if by else {"": value}
+        for each, now in values.items():
+            self._most[name, each] = max(now, self._most.get((name, each), 0))
+            values[each] = self._most[name, each]
+        return self._family("CounterMetricFamily", name, words, values, by, unit)
+
+    def _gauge(self, name: str, words: str, value: Any, *, by: str = "", unit: str = "") -> Any:
+        values = value if by else {"": value}
+        return self._family("GaugeMetricFamily", name, words, values, by, unit)
+
+    def _family(
+        self, kind: str, name: str, words: str, values: dict[str, float], by: str, unit: str
+    ) -> Any:
+        labels = [*self._labels, *([by] if by else [])]
+        family = getattr(self._families, kind)(f"fastresp_{name}", words, labels=labels, unit=unit)
+        for each, value in values.items():
+            family.add_metric([*self._labels.values(), *([each] if by else [])], value)
+        return family
+
+
+class _Registry:
+    """What prometheus_client writes; its own registry is global."""
+
+    def __init__(self, families: Iterable[Any]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Any]:
+        return self._families
+
+
+def _in_flight_by_node(watch: Watch) -> dict[str, int]:
+    """Return how many commands each node of a cluster has not answered; empty for one server."""
+    found: dict[str, int] = {}
+    lanes = watch.carrier.lanes if watch.carrier is not None else None
+    for lane in () if lanes is None else lanes.lanes:
+        if lane.window.node is not None:
+            node = str(lane.window.node)
+            found[node] = found.get(node, 0) + lane.window.in_doubt
+    return found
+
+
+def _answered_row(watch: Watch) -> int | None:
+    """Return up to which row all commands were answered; None if that is not known."""
+    before = watch.report.resumed_at
+    lanes = watch.carrier.lanes if watch.carrier is not None else None
+    if lanes is None:
+        return before
+    if len(lanes.lanes) != 1:
+        return None
+    return lanes.lanes[0].window.answered_row(before)

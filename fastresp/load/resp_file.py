@@ -1,0 +1,42 @@
+"""Write a file of RESP: whole commands, also after an error."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Iterable
+from typing import Any
+
+from ..resp.buffer import Chunk
+from ..server.forks import Inherited, is_own, own
+from ..sources.blocking import write_all
+from ..sources.source import Encoder
+
+__all__ = ["write_chunk", "write_whole"]
+
+
+def write_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
+    """Write to a file that we opened; after an error, cut it to the last whole command."""
+    commands = size = 0
+    own(file, io.FileIO.close)
+    try:
+        for chunk in writer.chunks(source):
+            if not is_own(file):
+                raise OSError(str(Inherited("file")))
+            write_chunk(file, chunk)
+            commands, size = chunk.first_command + chunk.commands, size + len(chunk)
+    except BaseException:
+        if is_own(file) and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.truncate(size)
+            file.seek(size)
+            rest = writer.take()
+            if rest is not None and rest.first_command == commands:
+                write_chunk(file, rest)
+        raise
+
+
+def write_chunk(file: Any, chunk: Chunk) -> None:
+    """Write a chunk to a file object for bytes."""
+    for piece in chunk.pieces():
+        write_all(file, piece)

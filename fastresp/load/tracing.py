@@ -1,0 +1,128 @@
+"""A load as a span of OpenTelemetry, with the attributes of its conventions for databases.
+
+See https://opentelemetry.io/docs/specs/semconv/database/redis/, version 1.33.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from ..encode.template import Template
+from ..outcome.errors import FastrespError, LoadErrors
+from ..outcome.report import Report, counted
+from ..server.options import Options
+from ..server.settings import as_server
+from .command_names import command_names
+from .watching import Observer, Watch
+
+__all__ = ["Span"]
+
+SCHEMA = "https://opentelemetry.io/schemas/1.33.0"
+
+
+class Span(Observer):
+    """One span for a load.
+
+    It has no values, no text of errors of a server or of other packages, and no URL: these could
+    contain data or passwords.
+
+    Args:
+        trace: the module ``opentelemetry.trace``.
+        template: of the load.
+        options: those of the load.
+    """
+
+    every_s = float("inf")
+
+    def __init__(self, trace: Any, template: Template | None, options: Options) -> None:
+        self._trace = trace
+        self._template = template
+        self._options = options
+        self._span: Any = None
+
+    def begin(self, watch: Watch) -> None:
+        """Start the span, as a child of the current one."""
+        with suppress(Exception):
+            # The names are not asked of a file of RESP, which would be read for it.
+            names = command_names(None, self._template) if self._template is not None else None
+            operation = f"PIPELINE {names[0]}" if names and len(names) == 1 else "PIPELINE"
+            place = _place(self._options)
+            tracer = self._trace.get_tracer("fastresp", schema_url=SCHEMA)
+            self._span = tracer.start_span(
+                f"{operation} {place.get('db.namespace', '')}".rstrip(),
+                kind=self._trace.SpanKind.CLIENT,
+                attributes={"db.system.name": "redis", "db.operation.name": operation, **place},
+            )
+
+    def end(self, watch: Watch) -> None:
+        span = self._span
+        if span is None:
+            return
+        with suppress(Exception):
+            if span.is_recording():
+                self._add_outcome(span, watch)
+        with suppress(Exception):
+            span.end()
+
+    def _add_outcome(self, span: Any, watch: Watch) -> None:
+        report, carrier, error = watch.report, watch.carrier, watch.error
+        if carrier is not None and carrier.answers is not None and carrier.answers.valkey:
+            span.set_attribute("db.system.name", "valkey")
+        span.set_attributes(_counts(report))
+        if report.stopped:
+            span.set_attribute("fastresp.stopped", report.stopped)
+        for code, count in report.errors_by_code.items():
+            row = next((each.row for each in report.errors if each.code == code), None)
+            where = {} if row is None else {"fastresp.first_row": row}
+            span.add_event(
+                "fastresp.errors",
+                {"db.response.status_code": code, "fastresp.count": count, **where},
+            )
+        words = _failure(report, error)
+        if words:
+            span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, words))
+            kind = next(iter(report.errors_by_code), "")
+            if kind:
+                span.set_attribute("db.response.status_code", kind)
+            if error is not None and not isinstance(error, LoadErrors):
+                kind = f"{type(error).__module__}.{type(error).__qualname__}"
+                span.add_event("exception", {"exception.type": kind, "exception.message": words})
+            span.set_attribute("error.type", kind or "_OTHER")
+
+
+def _place(options: Options) -> dict[str, str | int]:
+    """Return where the server is, without its credentials."""
+    settings = as_server(options.server, nodes=True).settings
+    place: dict[str, str | int] = {}
+    if settings.get("path"):
+        place["server.address"] = str(settings["path"])
+    elif "connection_pool" not in settings:  # of Sentinel
+        place["server.address"] = str(settings.get("host") or "localhost")
+        place["server.port"] = int(settings.get("port") or 6379)
+    return place | {"db.namespace": str(settings.get("db") or 0)}
+
+
+def _counts(report: Report) -> dict[str, str | int]:
+    """Return the numbers of a report as attributes."""
+    return {
+        "db.operation.batch.size": report.commands,
+        "fastresp.transport": report.transport,
+        "fastresp.connections": report.connections,
+        "fastresp.rows": report.rows,
+        "fastresp.resumed_at": report.resumed_at,
+        "fastresp.replies": report.replies,
+        "fastresp.failed": report.failed,
+        "fastresp.in_doubt": report.in_doubt,
+        "fastresp.unsent": report.unsent,
+        "fastresp.bytes_sent": report.bytes_sent,
+    }
+
+
+def _failure(report: Report, error: BaseException | None) -> str:
+    """Describe why the load has not done all that it should; empty if it has."""
+    if error is None or isinstance(error, LoadErrors):
+        return counted(report.failed, "command") + " failed" if report.failed else report.stopped
+    if isinstance(error, FastrespError):
+        return str(error.args[0] if error.args else error)
+    return type(error).__name__

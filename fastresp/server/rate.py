@@ -1,0 +1,78 @@
+"""Rate limits: commands or bytes per second."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from ..outcome.excerpts import shortened
+from ..outcome.messages import Hint, InPython, Message, above_zero
+
+__all__ = ["Rate", "RateLimit"]
+
+RateLimit: TypeAlias = float | str | None
+
+# A number, and for bytes a unit: decimal (kB, MB) or binary (KiB, MiB).
+LIMIT = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{0,15})?)\s*([kKmMgGtT]?)(i?)[bB](?:/s)?\s*")
+# Mb and Gb usually mean bits.
+BITS = re.compile(r"[KMGT]i?b")
+POWERS = ("", "k", "m", "g", "t")
+# What a command is taken to have where bytes per second are needed.
+COMMAND_BYTES = 50
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A rate limit.
+
+    Attributes:
+        per_second: the limit.
+        in_bytes: whether it counts bytes of RESP, and not commands.
+    """
+
+    per_second: float
+    in_bytes: bool = False
+
+    @classmethod
+    def of(cls, limit: RateLimit) -> Self | None:
+        """Return a limit as users write it: commands per second, or a text such as "50MB".
+
+        Raises:
+            ValueError: it is neither a finite number above 0, nor one with a unit of bytes.
+        """
+        if limit is None:
+            return None
+        number, in_bytes = _read(limit) if isinstance(limit, str) else (limit, False)
+        if not 0 < number < float("inf"):
+            raise ValueError(above_zero("rate_limit", "commands or bytes per second", limit))
+        return cls(number, in_bytes)
+
+    def commands_in(self, seconds: float) -> int | None:
+        """Return how many commands it allows in this time, at least 1; None if it counts bytes."""
+        return None if self.in_bytes else max(1, int(self.per_second * seconds))
+
+    def bytes_in(self, seconds: float) -> int:
+        """Return about how many bytes it allows in this time."""
+        each = 1 if self.in_bytes else COMMAND_BYTES
+        return int(min(self.per_second * each * seconds, 1 << 62))
+
+
+def _read(text: str) -> tuple[float, bool]:
+    """Return the number of a text, in commands or bytes, and whether it is bytes."""
+    with suppress(ValueError):
+        return float(text), False
+    found = LIMIT.fullmatch(text)
+    if found is None or BITS.search(text):
+        raise ValueError(
+            Message(
+                Hint("rate_limit"),
+                f" is {shortened(repr(text))}, but must be commands per second, such as 20000, or "
+                "bytes per second, such as ",
+                InPython("the text "),
+                "800KB, 50MB, 1.5GB or 64MiB",
+            )
+        )
+    number, unit, binary = found.groups()
+    return float(number) * (1024 if binary else 1000) ** POWERS.index(unit.lower()), True

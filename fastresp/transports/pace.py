@@ -1,0 +1,68 @@
+"""The pace of a load with a rate limit."""
+
+from __future__ import annotations
+
+import bisect
+import time
+
+from ..server.rate import Rate
+from .window import Sending
+
+__all__ = ["PORTION_S", "Pace"]
+
+# With a rate limit, data is sent in portions of this length.
+PORTION_S = 0.01
+
+
+class Pace:
+    """Computes how many commands or bytes a rate limit allows by now.
+
+    Args:
+        rate: the limit.
+
+    Attributes:
+        in_bytes: whether it counts bytes, and not commands.
+        start: when the first may be sent.
+    """
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate.per_second
+        self.in_bytes = rate.in_bytes
+        self.start = time.monotonic()
+
+    def allowed(self, sent: int) -> int:
+        """Return the total number allowed by now.
+
+        After a slow source there is no burst to catch up.
+        """
+        allowed = 1 + int((time.monotonic() - self.start) * self.rate)
+        unused = allowed - sent - 1 - int(2 * PORTION_S * self.rate)
+        if unused > 0:
+            self.start += unused / self.rate
+            allowed -= unused
+        return allowed
+
+    def piece(self, sending: Sending, most_bytes: int) -> memoryview:
+        """Return the whole commands of a chunk that may be sent now; empty if none may.
+
+        The next may be sent if anything is allowed: a larger one is followed by a longer pause. A
+        command that does not fit in ``most_bytes`` is sent in parts, without a pause.
+        """
+        whole = sending.whole
+        replies = whole + 1 if sending.underway else self._replies(sending)
+        if replies <= whole:
+            return memoryview(b"")
+        return sending.whole_piece(most_bytes, replies)
+
+    def _replies(self, sending: Sending) -> int:
+        """Return how many replies may be due for what is sent of a chunk by now."""
+        _, commands, size = sending.totals()
+        sent = size if self.in_bytes else commands
+        left = self.allowed(sent) - sent
+        if left <= 0:
+            return sending.whole
+        if self.in_bytes:
+            most = bisect.bisect_right(sending.chunk.ends, sending.at + left)
+        else:
+            most = sending.chunk.within(commands + left - sending.first_command)
+        return max(most, sending.whole + 1)
