@@ -158,7 +158,7 @@ class TestTwoLoaders:
             client.execute_command("ACL", "DELUSER", "some")
 
     def test_without_the_right_to_see_it(self, loads: Loads, client: redis.Redis) -> None:
-        """Its lease tells that it is alive."""
+        """By its lease it is alive."""
         client.execute_command(
             "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|list",
             "-client|tracking",
