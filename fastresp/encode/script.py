@@ -17,7 +17,9 @@ from .template import (
     part_of_command,
 )
 
-__all__ = ["ForgottenScripts", "Script", "is_forgotten", "resending_of", "script_of"]
+__all__ = [
+    "ForgottenScripts", "Script", "is_forgotten", "loading_of", "resending_of", "script_of",
+]  # fmt: skip
 
 # Longer than the code NOSCRIPT, which a script may return itself. Source: Redis 6.2 to 8.2,
 # Valkey 8.1 and 9.1.
@@ -100,6 +102,11 @@ class Script:
         part_of_command(arguments)
         text = f"EVALSHA {self.sha1} {len(found)} {keys} {arguments}".rstrip(BLANKS)
         return Template(text, scripts={self.sha1.encode(): self.text})
+
+
+def loading_of(scripts: Scripts) -> list[bytes]:
+    """Return the commands that load scripts, as RESP."""
+    return [pack("SCRIPT", "LOAD", text) for text in scripts.values()]
 
 
 def resending_of(template: Template | None) -> ForgottenScripts | None:

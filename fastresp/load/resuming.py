@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 from ..encode.chunk_writer import CHUNK_BYTES
+from ..encode.script import loading_of
 from ..outcome.errors import CheckpointError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
@@ -97,8 +98,9 @@ class Resuming:
             ask = partial(self._checkpoint.lacking, without_items(chunks.template))
             lacking: dict[bytes, int] = {} if self.ended else (yield Blocking(ask))
             chunks.batcher = Batcher(
-                markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES, lacking
-            )
+                markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES, lacking,
+                [] if chunks.template is None else loading_of(chunks.template.scripts),
+            )  # fmt: skip
 
     def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> Done:
         options = self._options

@@ -8,6 +8,7 @@ cdef class BatchedChunk(Chunk):
     cdef readonly array execs
     cdef readonly array waits
     cdef readonly array firsts
+    cdef readonly Py_ssize_t opening
 
 
 cdef class Batcher:
@@ -17,6 +18,7 @@ cdef class Batcher:
     cdef Py_ssize_t most_commands
     cdef Py_ssize_t most_bytes
     cdef dict lacking
+    cdef list opening
     cdef Py_ssize_t few_words
     cpdef BatchedChunk batch(
         self, Chunk inner, list ends=*, list numbers=*, bint first=*

@@ -15,6 +15,8 @@ class BatchedChunk(Chunk):
     def waits(self) -> array[int]: ...
     @property
     def firsts(self) -> array[int]: ...
+    @property
+    def opening(self) -> int: ...
     def elements(self, at: int) -> range: ...
 
 @disjoint_base
@@ -27,6 +29,7 @@ class Batcher:
         most_bytes: int,
         start_bytes: int,
         lacking: dict[bytes, int] | None = ...,
+        opening: list[bytes] | None = ...,
     ) -> Self: ...
     def batch(
         self,

@@ -36,6 +36,7 @@ cdef class BatchedChunk(Chunk):
             sets the same marker.
         firsts: array of int64, for each transaction its first reply in ``inner``; one more at the
             end.
+        opening: how many commands each begins with that are none of these.
     """
 
     @property
@@ -70,7 +71,7 @@ cdef class BatchedChunk(Chunk):
     def elements(self, at):
         """Return which replies of ``inner`` the elements of the reply to an EXEC are.
 
-        The reply has one element more: that to the marker.
+        The reply has more: those to the opening before them, and to the marker after them.
         """
         number = bisect.bisect_left(self.execs, at)
         return range(self.firsts[number], self.firsts[number + 1])
@@ -91,17 +92,20 @@ cdef class Batcher:
         lacking: commands with too few arguments would make the server refuse their transaction: the
             names in capitals, and the number of arguments of each that is too small. PING with too
             many takes their place, which fails when it runs.
+        opening: commands that each transaction begins with, such as SCRIPT LOAD: a script may be
+            forgotten at any time, and NOSCRIPT would not stop the rest of the transaction.
     """
 
     def __cinit__(
         self, list markers not None, bytes prefix not None, Py_ssize_t most_commands,
-        Py_ssize_t most_bytes, Py_ssize_t start_bytes, dict lacking=None,
+        Py_ssize_t most_bytes, Py_ssize_t start_bytes, dict lacking=None, list opening=None,
     ):
         if len(prefix) > MOST_PREFIX:
             raise ValueError(f"a prefix of {len(prefix)} bytes is too long")
         self.out = Buffer(start_bytes)
         self.markers, self.prefix = markers, prefix
         self.most_commands, self.most_bytes = most_commands, most_bytes
+        self.opening = opening or []
         self.lacking = lacking or {}
         self.few_words = max(self.lacking.values(), default=0)
 
@@ -135,6 +139,9 @@ cdef class Batcher:
                 begin = full_size(&out.out)
                 append(out, OPENS, len(OPENS))
                 end_command(out, 0)
+                for each in self.opening:
+                    append(out, each, len(<bytes>each))
+                    end_command(out, 0)
             own = large
             end = end_of(inner, i, &large, &extra)
             if self.lacks(start):
@@ -164,6 +171,7 @@ cdef class Batcher:
         out.take_as(chunk)
         chunk.inner, chunk.rows = inner, inner.rows
         chunk.first_command, chunk.lane = inner.first_command, inner.lane
+        chunk.opening = len(self.opening)
         chunk.execs, chunk.firsts = array("q", execs), array("q", firsts)
         chunk.waits = chunk.execs if len(waits) == len(execs) else array("q", waits)
         return chunk

@@ -59,10 +59,10 @@ class BatchedWindow(ResendingWindow):
         chunk = held.chunk
         if not nested or not isinstance(chunk, BatchedChunk):
             return super().failing(index, nested)
-        elements = chunk.elements(at)
-        if nested > len(elements):
+        elements, number = chunk.elements(at), nested - chunk.opening
+        if not 0 < number <= len(elements):
             return range(0)
-        return chunk.inner.parts(elements[nested - 1])
+        return chunk.inner.parts(elements[number - 1])
 
     def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
         errors[:] = [self._named(*each) for each in errors if not self._is_noted(*each)]
@@ -95,7 +95,7 @@ class BatchedWindow(ResendingWindow):
         rows = self._rows(held, chunk, number)
         text = words.decode(errors="replace")
         advice = "wait until no slots are moved" if REFUSED.match(words) else "see to that"
-        if nested > len(chunk.elements(at)):
+        if nested - chunk.opening > len(chunk.elements(at)):
             cause: Exception = NotMarked(
                 f"{rows} ran, but the checkpoint could not be written: {text} "
                 f"(a resume would run them again, unless you run {self._marking(chunk, at)})"

@@ -323,6 +323,33 @@ def test_time_without_its_command_may_not_run_twice() -> None:
     assert may_run_twice(template, "empty")
 
 
+def test_script_that_is_forgotten(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis
+) -> None:
+    """Each transaction loads it."""
+    script = fastresp.Script("return redis.call('RPUSH', KEYS[1], ARGV[1])")
+
+    def rows() -> Iterator[Any]:
+        for row in ROWS:
+            if row[1] % 3_000 == 2_000:
+                client.script_flush()
+            yield row
+
+    client.set("list:wrong", "no list")
+    report = insert_singly(
+        rows(), [script.command("list:{0}", "{1}"), "INCR rows"], server=server.url,
+        checkpoint=NAME, source_id="numbers",
+    )  # fmt: skip
+    assert (report.failed, report.commands) == (0, 2 * len(ROWS))
+    check_lists(client)
+    wrong = [("wrong", 1), (1, 2), ("wrong", 3)]
+    report = insert_singly(
+        wrong, script.command("list:{0}", "{1}"), server=server.url, checkpoint="other",
+        on_error="collect",
+    )  # fmt: skip
+    assert [error.row for error in report.errors] == [0, 2]
+
+
 class TestErrors:
     """Errors of rows that ran are reported once, also if the load was resumed."""
 
