@@ -238,7 +238,7 @@ class Chunks:
                 make,
                 self.start_row,
                 in_order=self.in_order,
-                for_all=self.batcher is None,
+                gathers=self.batcher is not None,
             )
         elif self.options.mode == "merge":
             self._merger = merger(self.options, answers)
@@ -339,7 +339,7 @@ def router(
     start_row: int,
     *,
     in_order: bool = False,
-    for_all: bool = True,
+    gathers: bool = False,
 ) -> Router:
     """Return what distributes commands over the connections, or those to each node of a cluster.
 
@@ -356,9 +356,11 @@ def router(
     if in_order:
         return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
     size = max(ROUTED_BYTES // lanes, LEAST_ROUTED_BYTES)
+    # A smaller chunk was cut because the source is slow, or may have been.
+    full = CHUNK_BYTES if gathers else CHUNK_BYTES // 2
     return Router(
-        lanes, size, CHUNK_BYTES // 2, make, of_slots=of_slots, rules=rules,
-        start_row=start_row, for_all=for_all,
+        lanes, size, full, make, of_slots=of_slots, rules=rules,
+        start_row=start_row, for_all=not gathers,
     )  # fmt: skip
 
 
