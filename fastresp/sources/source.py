@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from ..encode.chunk_writer import CHUNK_BYTES
@@ -134,7 +134,9 @@ def encoding(
     writer = row_writer(template, options)
     writer.start_at(start_row)
     rows = iter(data)
-    return writer, chain(_skipping(rows, start_row), rows) if start_row else rows
+    if start_row:
+        _skip(rows, start_row)
+    return writer, rows
 
 
 def row_writer(template: TemplateLike, options: Options) -> Writer:
@@ -178,8 +180,8 @@ def _no_default(data: Any) -> str:
     )
 
 
-def _skipping(rows: Iterator[Any], count: int) -> Iterator[Any]:
-    """Read rows that were loaded before; yield nothing.
+def _skip(rows: Iterator[Any], count: int) -> None:
+    """Read rows that were loaded before.
 
     Raises:
         CheckpointError: there are fewer.
@@ -189,7 +191,6 @@ def _skipping(rows: Iterator[Any], count: int) -> Iterator[Any]:
             f"the source has fewer than {count:,} rows, which were loaded before: it is "
             "another source (use another name for another load)"
         )
-    yield from ()
 
 
 def _columns(

@@ -94,6 +94,7 @@ class BatchedWindow(ResendingWindow):
         number = bisect.bisect_left(chunk.execs, at)
         rows = self._rows(held, chunk, number)
         text = words.decode(errors="replace")
+        where = "the server" if self.node is None else f"the node at {self.node}"
         advice = "wait until no slots are moved" if REFUSED.match(words) else "see to that"
         if nested - chunk.opening > len(chunk.elements(at)):
             cause: Exception = NotMarked(
@@ -103,7 +104,7 @@ class BatchedWindow(ResendingWindow):
             end = held.first_reply + at + 1
         elif not nested:
             cause = NotRun(
-                f"the server refused {rows}, and ran none of them: {text} ({advice}, then resume "
+                f"{where} refused {rows}, and ran none of them: {text} ({advice}, then resume "
                 "the load)"
             )
             end = held.first_reply + (chunk.execs[number - 1] + 1 if number else 0)

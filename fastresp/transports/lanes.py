@@ -120,7 +120,7 @@ class Lanes:
 
     def _prepare(self, lane: Lane, number: int) -> None:
         lane.window.lane, lane.window.retries = number, self.retries
-        if self.retries is not None and self.retries.cluster:
+        if (self.retries is not None and self.retries.cluster) or lane.server.announced:
             lane.window.node = str(lane.server)
 
     def extend(self, connections: Sequence[Any], servers: Sequence[Server]) -> None:

@@ -182,6 +182,7 @@ class Checkpoint:
         fields: dict[str, Any] = {
             "owner": self._token, "loader": f"{socket.gethostname()}, process {os.getpid()}",
             "clients": self._clients(()), "generation": generation, "lease": self._lease(),
+            "ended": "",
         }  # fmt: skip
         if fresh:
             fields |= identity
@@ -314,7 +315,7 @@ class Checkpoint:
                 raise CheckpointError(
                     f"not all markers of checkpoint {self.name!r} could be set; resume the load"
                 )
-        words = {"ended": self._now(), "totals": json.dumps(totals), "clients": "", "lease": 0}
+        words = {"ended": self._now(), "totals": json.dumps(totals), "lease": 0}
         commands: list[tuple[Any, ...]] = [
             ("HSET", self._hash, *(part for item in words.items() for part in item))
         ]
@@ -385,6 +386,8 @@ class Checkpoint:
 
     def _check_alone(self, found: Mapping[str, str]) -> None:
         """Refuse to begin while another loader is at work."""
+        if found.get("ended"):
+            return
         assert self._links is not None
         alive = are_alive(self._links, found.get("clients", ""))
         if alive is None:
