@@ -113,7 +113,7 @@ class TestTwoLoaders:
         first.close()
         assert client.get(MARKER) == b"0"
         assert float(client.hget(f"fastresp:{{{NAME}}}", "lease") or 0) > time.time()
-        assert not client.hexists(f"fastresp:{{{NAME}}}", "ended")
+        assert not client.hget(f"fastresp:{{{NAME}}}", "ended")
         second.close()
 
     def test_server_is_started_again_before_the_end(
