@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -108,19 +109,28 @@ def test_others_have_the_numbers(start_server: Start) -> None:
         *APPENDED, "--user", "u", "on", ">p", "~list:*", "~fastresp:*", *RIGHTS
     )  # fmt: skip
     url = server.url.replace("unix://", "unix://u:p@")
-    fail(url, 9_000)
-    with redis.Redis.from_url(server.url) as client:
-        highest = int(client.client_id())
+    with ExitStack() as stack:
+        connect(stack, server, 10)
+        fail(url, 9_000)
+        with redis.Redis.from_url(server.url) as client:
+            [[_, _, numbers]] = json.loads(client.hget(f"fastresp:{{{NAME}}}", "clients") or "")
     restart(server)
     with ExitStack() as stack:
-        others: dict[int, redis.Redis] = {}
-        while max(others, default=0) < highest:
-            other = redis.Redis.from_url(server.url, single_connection_client=True)
-            others[int(stack.enter_context(other).client_id())] = other
+        others = connect(stack, server, max(numbers))
+        assert others.keys() >= set(numbers)
         assert load(url).replies == COUNT - 9_000
-        listed = {int(each["id"]) for each in next(iter(others.values())).client_list()}
-        assert others.keys() <= listed
+        with redis.Redis.from_url(server.url) as client:
+            assert others.keys() <= {int(each["id"]) for each in client.client_list()}
     check(server)
+
+
+def connect(stack: ExitStack, server: LocalServer, highest: int) -> dict[int, redis.Redis]:
+    """Open connections until one has a CLIENT ID; return all by theirs."""
+    opened: dict[int, redis.Redis] = {}
+    while max(opened, default=0) < highest:
+        client = redis.Redis.from_url(server.url, single_connection_client=True)
+        opened[int(stack.enter_context(client).client_id())] = client
+    return opened
 
 
 @pytest.mark.parametrize("program", [None, *WHEEL_SERVERS])

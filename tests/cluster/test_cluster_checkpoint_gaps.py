@@ -113,8 +113,8 @@ def test_frozen_before_it_sets_the_markers(cluster: LocalCluster, levelled_s: fl
             first.send_signal(signal.SIGCONT)
         printed, _ = first.communicate(timeout=60)
     assert first.returncode != 0
-    assert "CheckpointError" in printed, printed
     assert markers(cluster) == before
+    assert "CheckpointError" in printed, printed
 
 
 def test_description_is_gone(cluster: LocalCluster, cluster_client: redis.RedisCluster) -> None:
