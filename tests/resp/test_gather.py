@@ -60,7 +60,7 @@ def transactions(chunk: BatchedChunk) -> list[Transaction]:
 def gathered(
     rows: Sequence[tuple[bytes, ...]], ran: array[int], lanes: int, *, cluster: bool,
     merges: bool = False, start_row: int = 0, flush_every: int = 10**9, most: int = 5,
-    template: str = "RPUSH {0} {1}",
+    template: str = "RPUSH {0} {1}", chunk_bytes: int = 500,
 ) -> list[list[Transaction]]:  # fmt: skip
     """Return the transactions of rows, as often as all that was gathered is flushed."""
     keys = [b"{%s}" % tag for tag in tags()] if cluster else [b"m%d" % n for n in range(lanes)]
@@ -71,7 +71,7 @@ def gathered(
     )  # fmt: skip
     of_slots = [slot * lanes // SLOTS for slot in range(SLOTS)] if cluster else None
     router = Router(lanes, 300, 0, of_slots=of_slots, start_row=start_row)
-    writer = Writer(Template(template), chunk_bytes=500, chunk_seconds=60)
+    writer = Writer(Template(template), chunk_bytes=chunk_bytes, chunk_seconds=60)
     writer.start_at(start_row)
     found, made, count = [], 0, 0
     for chunk in writer.chunks(rows[start_row:]):
@@ -175,7 +175,7 @@ def test_rows_of_two_commands(
     found: dict[int, list[tuple[int, bytes]]] = {}
     for flushed in gathered(
         rows, ran, lanes, cluster=cluster, merges=merges, most=most, flush_every=flush_every,
-        template="RPUSH {0} {2}; RPUSH {1} {2}",
+        template="RPUSH {0} {2}; RPUSH {1} {2}", chunk_bytes=1 << 20,
     ):  # fmt: skip
         for each in flushed:
             number = numbers[each.marker[1]] if cluster else int(each.marker[1][1:])
