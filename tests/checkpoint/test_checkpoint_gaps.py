@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
-from resumed_loads import NAME, check_lists, failing
+from resumed_loads import NAME, check_lists, failing, restart
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
@@ -22,10 +23,11 @@ ROWS = [(number % KEYS, number) for number in range(COUNT)]
 OPTIONS: dict[str, Any] = {"checkpoint": NAME, "source_id": "numbers", "resume": True}
 APPENDED = ("--appendonly", "yes", "--appendfsync", "always")
 # Those of the guide, without +info.
-RIGHTS = (
-    "+client|id +client|setname +client|kill +client|list +watch +unwatch +multi +exec +discard "
-    "+hset +hget +hgetall +set +get +del +exists +time +rpush"
-).split()
+RIGHTS = [
+    "+client|id", "+client|setname", "+client|kill", "+client|list", "+watch", "+unwatch", "+multi",
+    "+exec", "+discard", "+hset", "+hget", "+hgetall", "+set", "+get", "+del", "+exists", "+time",
+    "+rpush",
+]  # fmt: skip
 Start = Callable[..., LocalServer]
 
 
@@ -45,29 +47,13 @@ def check(server: LocalServer, count: int = COUNT) -> None:
         check_lists(client, KEYS, count)
 
 
-def restart(server: LocalServer) -> None:
-    """Kill the server, and start it again with what it had on disk."""
-    server.process.kill()
-    server.process.wait()
-    server.socket.unlink(missing_ok=True)
-    server.start()
-    wait_until_read(server)
-
-
-def wait_until_read(server: LocalServer) -> None:
-    """Wait until the server has read its data from disk."""
-    with redis.Redis.from_url(server.url) as client:
-        while client.info("persistence")["loading"]:
-            pass
-
-
 @pytest.mark.parametrize("connections", [1, 3])
 def test_description_is_gone(server: LocalServer, client: redis.Redis, connections: int) -> None:
     """Only the markers are still there."""
     fail(server.url, 9_000, connections=connections)
     client.delete(f"fastresp:{{{NAME}}}")
     with pytest.raises(
-        fastresp.CheckpointError, match="description of checkpoint .* is gone.*checkpoint_clear"
+        fastresp.CheckpointError, match=r"description of checkpoint .* is gone.*checkpoint_clear"
     ):
         load(server.url, connections=connections)
     check(server, 9_000)
@@ -138,23 +124,18 @@ def test_half_a_transaction_on_disk(cli: str, program: str | None) -> None:
     """A crash has cut the last one; the server adds the next one, and may run both together."""
     with LocalServer(*APPENDED, program=program and located(program, WHEEL_SERVERS)) as server:
         fail(server.url, 9_000)
-        cut_last_transaction(server)
+        restart(server, partial(add_half, server))
+        check(server, 9_000)
         assert load(server.url).replies == COUNT - 9_000
         restart(server)
         check(server)
 
 
-def cut_last_transaction(server: LocalServer) -> None:
-    """Kill the server, and start it with the beginning of a transaction of the load on its disk."""
-    server.process.kill()
-    server.process.wait()
-    server.socket.unlink(missing_ok=True)
+def add_half(server: LocalServer) -> None:
+    """Add the beginning of the last transaction to what is on disk."""
     place = server.folder
     [file] = [*place.glob("appendonlydir/*.incr.aof")] or [place / "appendonly.aof"]
     content = file.read_bytes()
     cut = content.rindex(b"list:")
     begin = content.rindex(b"*1\r\n$5\r\nMULTI\r\n", 0, cut)
     file.write_bytes(content + content[begin:cut])
-    server.start()
-    wait_until_read(server)
-    check(server, 9_000)

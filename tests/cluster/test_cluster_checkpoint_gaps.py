@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 from local_cluster import LocalCluster
-from resumed_loads import NAME, check_lists, failing
+from resumed_loads import NAME, check_lists, failing, restart
 from server_programs import need
 
 import fastresp
@@ -122,7 +122,7 @@ def test_description_is_gone(cluster: LocalCluster, cluster_client: redis.RedisC
     fail(cluster, 9_000)
     cluster_client.delete(f"fastresp:{{{NAME}}}")
     with pytest.raises(
-        fastresp.CheckpointError, match="description of checkpoint .* is gone.*checkpoint_clear"
+        fastresp.CheckpointError, match=r"description of checkpoint .* is gone.*checkpoint_clear"
     ):
         load(cluster)
     check_lists(cluster_client, KEYS, 9_000)
@@ -180,11 +180,10 @@ class TestNodeIsStartedAgain:
         client = nodes.client_of(f"fastresp:{{{NAME}}}")
         return (nodes.clients.index(client) + (not home)) % 3
 
-    def restart(self, nodes: LocalCluster, number: int) -> None:
-        node = nodes.nodes[number]
-        node.process.kill()
-        node.process.wait()
-        node.start()
+    def restart(
+        self, nodes: LocalCluster, number: int, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
+        restart(nodes.nodes[number], meanwhile)
         nodes.until(lambda client: nodes.state(client, "cluster_state") == "ok")
 
     def check(self, nodes: LocalCluster) -> None:
@@ -203,6 +202,26 @@ class TestNodeIsStartedAgain:
         assert 0 < report.replies < COUNT - 9_000
         self.check(nodes)
         assert load(nodes).rows == 0
+
+    def test_with_half_a_transaction_on_its_disk(self) -> None:
+        """The end was written down by another node; the rest of the rows is loaded again."""
+        need("server")
+        appended = ("--appendonly", "yes", "--appendfsync", "always")
+        with LocalCluster(2, options=lambda port: appended) as nodes:
+            home = nodes.clients.index(nodes.client_of(f"fastresp:{{{NAME}}}"))
+            other = 1 - home
+            place = nodes.nodes[other].folder
+
+            def cut() -> None:
+                [file] = [*place.glob("appendonlydir/*.incr.aof")] or [place / "appendonly.aof"]
+                content = file.read_bytes()
+                file.write_bytes(content[: content.rindex(b"list:")])
+
+            load(nodes)
+            self.restart(nodes, other, cut)
+            assert load(nodes).replies > 0
+            self.restart(nodes, other)
+            self.check(nodes)
 
     @pytest.mark.parametrize("home", [False, True])
     def test_after_its_markers_were_read(

@@ -14,7 +14,7 @@ import redis
 
 from fastresp.server.local_server import LocalServer
 
-__all__ = ["MARKER", "NAME", "Loads", "check_lists", "failing"]
+__all__ = ["MARKER", "NAME", "Loads", "check_lists", "failing", "restart"]
 
 NAME = "jobs"
 MARKER = f"fastresp:{{{NAME}}}:row"
@@ -47,6 +47,18 @@ def check_lists(client: Any, keys: int, count: int) -> None:
     for key in range(keys):
         stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
         assert stored == [*range(key, count, keys)], key
+
+
+def restart(server: LocalServer, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Kill a server, and start it again with what it has on disk; return when that is read."""
+    server.process.kill()
+    server.process.wait()
+    server.socket.unlink(missing_ok=True)
+    meanwhile()
+    server.start()
+    with redis.Redis.from_url(server.url) as client:
+        while client.info("persistence")["loading"]:
+            time.sleep(0.005)
 
 
 class Loads:
