@@ -16,7 +16,7 @@ import redis
 from loads import Insert
 from local_cluster import free_port
 from pyarrow import parquet
-from resumed_loads import MARKER, NAME, Loads
+from resumed_loads import MARKER, NAME, Loads, failing
 
 import fastresp
 from fastresp.load.checkpoint.kinds import may_run_twice
@@ -24,12 +24,6 @@ from fastresp.server.local_server import LocalServer
 
 PUSH = "RPUSH list:{0} {1}"
 ROWS = [(number % 10, number) for number in range(20_000)]
-
-
-def failing(rows: list[Any], at: int) -> Iterator[Any]:
-    """Yield rows until the source fails."""
-    yield from rows[:at]
-    raise OSError("the source has failed")
 
 
 def marker(client: redis.Redis) -> int:

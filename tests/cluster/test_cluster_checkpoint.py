@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ import redis
 from cluster_events import Events
 from loads import Insert
 from local_cluster import LocalCluster
-from resumed_loads import NAME
+from resumed_loads import NAME, failing
 from server_programs import WHEEL_SERVERS, located, need
 
 import fastresp
@@ -35,15 +35,6 @@ rows = [(i % int(keys), i) for i in range(int(count))]
 print(fastresp.mass_insert(rows, template, server=url, checkpoint="jobs", resume=True,
                            rate_limit=float(rate) or None, timeout=10))
 """
-
-
-def failing(rows: list[Any], at: int, pause: int = 0) -> Iterator[Any]:
-    """Yield rows until the source fails; what comes before a pause is sent after it."""
-    for number, row in enumerate(rows[:at]):
-        if pause <= number < pause + 3 and pause:
-            time.sleep(0.2)
-        yield row
-    raise OSError("the source has failed")
 
 
 def stored(client: Any, key: str) -> Any:

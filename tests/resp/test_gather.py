@@ -58,8 +58,9 @@ def transactions(chunk: BatchedChunk) -> list[Transaction]:
 
 
 def gathered(
-    rows: Sequence[tuple[bytes, bytes]], ran: array[int], lanes: int, *, cluster: bool,
+    rows: Sequence[tuple[bytes, ...]], ran: array[int], lanes: int, *, cluster: bool,
     merges: bool = False, start_row: int = 0, flush_every: int = 10**9, most: int = 5,
+    template: str = "RPUSH {0} {1}", chunk_bytes: int = 500,
 ) -> list[list[Transaction]]:  # fmt: skip
     """Return the transactions of rows, as often as all that was gathered is flushed."""
     keys = [b"{%s}" % tag for tag in tags()] if cluster else [b"m%d" % n for n in range(lanes)]
@@ -70,7 +71,7 @@ def gathered(
     )  # fmt: skip
     of_slots = [slot * lanes // SLOTS for slot in range(SLOTS)] if cluster else None
     router = Router(lanes, 300, 0, of_slots=of_slots, start_row=start_row)
-    writer = Writer(Template("RPUSH {0} {1}"), chunk_bytes=500, chunk_seconds=60)
+    writer = Writer(Template(template), chunk_bytes=chunk_bytes, chunk_seconds=60)
     writer.start_at(start_row)
     found, made, count = [], 0, 0
     for chunk in writer.chunks(rows[start_row:]):
@@ -144,6 +145,52 @@ def test_many_of_one_slot() -> None:
     [flushed] = gathered(rows, array("q", bytes(8 * SLOTS)), 1, cluster=True, most=7)
     assert [row for each in flushed for row in each.rows] == [*range(300)]
     assert all(each.waits for each in flushed)
+
+
+@pytest.mark.parametrize("merges", [False, True])
+@pytest.mark.parametrize("cluster", [False, True])
+@settings(deadline=None, max_examples=25)
+@given(
+    keys=st.lists(st.tuples(KEYS, KEYS), min_size=1, max_size=20), lanes=st.integers(1, 3),
+    size=st.sampled_from([1_001, 3_001, 60_001, 600_001]), most=st.sampled_from([1, 5, 2_000]),
+    flush_every=st.sampled_from([1, 2, 7, 10**9]),
+)  # fmt: skip
+def test_rows_of_two_commands(
+    keys: list[tuple[bytes, bytes]], lanes: int, size: int, most: int, flush_every: int,
+    cluster: bool, merges: bool,
+) -> None:  # fmt: skip
+    """No marker says that a row has run before both its commands of that marker are there."""
+    # More than two of the chunks that transactions are put into.
+    rows = [(*keys[row % len(keys)], b"%*d" % (size, row)) for row in range(1_200_000 // size + 1)]
+    number_of = {
+        key: Rules().slot(pack("GET", key)) % (SLOTS if cluster else lanes)
+        for key in {key for pair in keys for key in pair}
+    }
+    numbers = {b"{%s}" % tag: slot for slot, tag in enumerate(tags())}
+    expected: dict[int, list[tuple[int, bytes]]] = {}
+    for row, words in enumerate(rows):
+        for key in words[:2]:
+            expected.setdefault(number_of[key], []).append((row, key))
+    ran = array("q", bytes(8 * (SLOTS if cluster else lanes)))
+    found: dict[int, list[tuple[int, bytes]]] = {}
+    for flushed in gathered(
+        rows, ran, lanes, cluster=cluster, merges=merges, most=most, flush_every=flush_every,
+        template="RPUSH {0} {2}; RPUSH {1} {2}", chunk_bytes=1 << 20,
+    ):  # fmt: skip
+        for each in flushed:
+            number = numbers[each.marker[1]] if cluster else int(each.marker[1][1:])
+            there = found.setdefault(number, [])
+            for _, key, *items in each.commands:
+                there.extend((int(item), key) for item in items)
+            reached = int(each.marker[2].removeprefix(PREFIX))
+            assert sum(row < reached for row, _ in there) == sum(
+                row < reached for row, _ in expected[number]
+            )
+    for number, commands in expected.items():
+        for key in {key for _, key in commands}:
+            assert [row for row, each in found[number] if each == key] == [
+                row for row, each in commands if each == key
+            ]
 
 
 def test_nothing_follows_what_was_lost() -> None:

@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import redis
 
 from fastresp.server.local_server import LocalServer
 
-__all__ = ["NAME", "Loads"]
+__all__ = ["MARKER", "NAME", "Loads", "check_lists", "failing", "restart"]
 
 NAME = "jobs"
 MARKER = f"fastresp:{{{NAME}}}:row"
@@ -31,6 +31,34 @@ rows = [(i % {KEYS}, i) for i in range(int(count))]
 print(fastresp.mass_insert(rows, template, server=url, checkpoint="{NAME}", resume=True,
                            rate_limit=float(rate) or None, timeout=10))
 """
+
+
+def failing(rows: Sequence[Any], at: int, pause: int = 0) -> Iterator[Any]:
+    """Yield rows until the source fails; what comes before a pause is sent after it."""
+    for number, row in enumerate(rows[:at]):
+        if pause <= number < pause + 3 and pause:
+            time.sleep(0.2)
+        yield row
+    raise OSError("the source has failed")
+
+
+def check_lists(client: Any, keys: int, count: int) -> None:
+    """All rows (i % keys, i) ran once, those of a key in order."""
+    for key in range(keys):
+        stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
+        assert stored == [*range(key, count, keys)], key
+
+
+def restart(server: LocalServer, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Kill a server, and start it again with what it has on disk; return when that is read."""
+    server.process.kill()
+    server.process.wait()
+    server.socket.unlink(missing_ok=True)
+    meanwhile()
+    server.start()
+    with redis.Redis.from_url(server.url) as client:
+        while client.info("persistence")["loading"]:
+            time.sleep(0.005)
 
 
 class Loads:

@@ -12,7 +12,9 @@ from ...resp.values import pack
 from ...server.answers import parse_info
 from ...server.settings import Server
 
-__all__ = ["Link", "Links", "address_of", "connection_error", "name_of", "response_error"]
+__all__ = [
+    "Link", "Links", "address_of", "connection_error", "name_of", "redis_error", "response_error",
+]  # fmt: skip
 
 # The longest wait for a reply, and for a node that is no primary any more.
 MOST_S = 5.0
@@ -196,7 +198,7 @@ class Links:
         for at, link in enumerate(self.all):
             with link.explained():
                 try:
-                    link.call("PING")
+                    link.call("CLIENT", "ID")  # the user may lack the right to PING
                     continue
                 except connection_error():
                     if not link.run:
@@ -255,6 +257,13 @@ def response_error() -> type[Exception]:
     import redis
 
     return redis.ResponseError
+
+
+def redis_error() -> type[Exception]:
+    """Return the base of redis-py's classes, which is imported when it is needed."""
+    import redis
+
+    return redis.RedisError
 
 
 def connection_error() -> type[Exception]:

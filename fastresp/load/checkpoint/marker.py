@@ -284,6 +284,9 @@ class Checkpoint:
         }  # fmt: skip
         if self.of_slots:
             self._look_again()
+            # So that a loader which takes over now can close the new connections.
+            with self._home.explained():
+                self._write_clients()
         assert self._links is not None
         # After a restart some of the rows may be gone.
         self._links.check()
@@ -315,7 +318,10 @@ class Checkpoint:
                 raise CheckpointError(
                     f"not all markers of checkpoint {self.name!r} could be set; resume the load"
                 )
-        words = {"ended": self._now(), "totals": json.dumps(totals), "lease": 0}
+        assert self._links is not None
+        # Without numbers: who goes on, as a server has lost rows, can tell which one has crashed.
+        clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
+        words = {"ended": self._now(), "totals": json.dumps(totals), "clients": clients, "lease": 0}
         commands: list[tuple[Any, ...]] = [
             ("HSET", self._hash, *(part for item in words.items() for part in item))
         ]

@@ -11,7 +11,7 @@ from ...outcome.errors import CheckpointError, TransportError
 from ...resp.slots import UNKNOWN, Rules, tags
 from ...resp.values import pack
 from ...sources.files.rejects import argument_of
-from .links import Link, Links
+from .links import Link, Links, redis_error
 
 __all__ = ["Markers", "has_run"]
 
@@ -102,7 +102,7 @@ class Markers:
         failed = 0
         for link, numbers in self._by_link():
             failed += 1
-            with suppress(TransportError), link.explained():
+            with suppress(OSError, redis_error()):
                 found = link.replies(
                     [("SET", self.keys[number], values[number]) for number in numbers]
                 )

@@ -1,0 +1,141 @@
+"""Checkpoints on one server when something happens between two steps of a load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+from resumed_loads import NAME, check_lists, failing, restart
+from server_programs import WHEEL_SERVERS, located
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+from fastresp.sources.chunks import Chunks
+
+PUSH = "RPUSH list:{0} {1}"
+COUNT, KEYS = 12_000, 300
+ROWS = [(number % KEYS, number) for number in range(COUNT)]
+OPTIONS: dict[str, Any] = {"checkpoint": NAME, "source_id": "numbers", "resume": True}
+APPENDED = ("--appendonly", "yes", "--appendfsync", "always")
+# Those of the guide, without +info.
+RIGHTS = [
+    "+client|id", "+client|setname", "+client|kill", "+client|list", "+watch", "+unwatch", "+multi",
+    "+exec", "+discard", "+hset", "+hget", "+hgetall", "+set", "+get", "+del", "+exists", "+time",
+    "+rpush",
+]  # fmt: skip
+Start = Callable[..., LocalServer]
+
+
+def fail(url: str, at: int, **options: Any) -> None:
+    """Load up to a row; all before it has run."""
+    with pytest.raises(OSError, match="the source has failed"):
+        fastresp.mass_insert(failing(ROWS, at), PUSH, server=url, **(OPTIONS | options))
+
+
+def load(url: str, **options: Any) -> fastresp.Report:
+    """Load all that has not run."""
+    return fastresp.mass_insert(iter(ROWS), PUSH, server=url, **(OPTIONS | options))
+
+
+def check(server: LocalServer, count: int = COUNT) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        check_lists(client, KEYS, count)
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+def test_description_is_gone(server: LocalServer, client: redis.Redis, connections: int) -> None:
+    """Only the markers are still there."""
+    fail(server.url, 9_000, connections=connections)
+    client.delete(f"fastresp:{{{NAME}}}")
+    with pytest.raises(
+        fastresp.CheckpointError, match=r"description of checkpoint .* is gone.*checkpoint_clear"
+    ):
+        load(server.url, connections=connections)
+    check(server, 9_000)
+    client.delete(*[f"list:{key}" for key in range(KEYS)])
+    report = load(server.url, connections=connections, checkpoint_clear=True)
+    assert report.rows == COUNT
+    check(server)
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+def test_started_again_after_its_markers_were_read(
+    start_server: Start, monkeypatch: pytest.MonkeyPatch, connections: int
+) -> None:
+    """Nothing is sent, as the rows are not those that the markers say."""
+    server = start_server()
+    fail(server.url, 6_000, connections=connections)
+    with redis.Redis.from_url(server.url) as client:
+        client.save()
+    fail(server.url, 9_000, connections=connections)
+    before: Callable[[Chunks], Any] = Chunks.open
+
+    def open_late(chunks: Chunks) -> Any:
+        restart(server)
+        return before(chunks)
+
+    monkeypatch.setattr(Chunks, "open", open_late)
+    with pytest.raises(fastresp.CheckpointError, match="was started again"):
+        load(server.url, connections=connections)
+    monkeypatch.undo()
+    check(server, 6_000)
+    report = load(server.url, connections=connections)
+    assert report.replies == COUNT - 6_000
+    check(server)
+
+
+def test_others_have_the_numbers(start_server: Start) -> None:
+    """Without INFO a restart is not noticed; other clients now have the numbers of the first."""
+    server = start_server(
+        *APPENDED, "--user", "u", "on", ">p", "~list:*", "~fastresp:*", *RIGHTS
+    )  # fmt: skip
+    url = server.url.replace("unix://", "unix://u:p@")
+    with ExitStack() as stack:
+        connect(stack, server, 10)
+        fail(url, 9_000)
+        with redis.Redis.from_url(server.url) as client:
+            [[_, _, numbers]] = json.loads(client.hget(f"fastresp:{{{NAME}}}", "clients") or "")
+    restart(server)
+    with ExitStack() as stack:
+        others = connect(stack, server, max(numbers))
+        assert others.keys() >= set(numbers)
+        assert load(url).replies == COUNT - 9_000
+        with redis.Redis.from_url(server.url) as client:
+            assert others.keys() <= {int(each["id"]) for each in client.client_list()}
+    check(server)
+
+
+def connect(stack: ExitStack, server: LocalServer, highest: int) -> dict[int, redis.Redis]:
+    """Open connections until one has a CLIENT ID; return all by theirs."""
+    opened: dict[int, redis.Redis] = {}
+    while max(opened, default=0) < highest:
+        client = redis.Redis.from_url(server.url, single_connection_client=True)
+        opened[int(stack.enter_context(client).client_id())] = client
+    return opened
+
+
+@pytest.mark.parametrize("program", [None, *WHEEL_SERVERS])
+def test_half_a_transaction_on_disk(cli: str, program: str | None) -> None:
+    """A crash has cut the last one; the server adds the next one, and may run both together."""
+    with LocalServer(*APPENDED, program=program and located(program, WHEEL_SERVERS)) as server:
+        fail(server.url, 9_000)
+        restart(server, partial(add_half, server))
+        check(server, 9_000)
+        assert load(server.url).replies == COUNT - 9_000
+        restart(server)
+        check(server)
+
+
+def add_half(server: LocalServer) -> None:
+    """Add the beginning of the last transaction to what is on disk."""
+    place = server.folder
+    [file] = [*place.glob("appendonlydir/*.incr.aof")] or [place / "appendonly.aof"]
+    content = file.read_bytes()
+    cut = content.rindex(b"list:")
+    begin = content.rindex(b"*1\r\n$5\r\nMULTI\r\n", 0, cut)
+    file.write_bytes(content + content[begin:cut])

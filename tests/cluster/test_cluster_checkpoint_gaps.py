@@ -1,0 +1,249 @@
+"""Checkpoints of clusters when something happens between two steps of a load."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from local_cluster import LocalCluster
+from resumed_loads import NAME, check_lists, failing, restart
+from server_programs import need
+
+import fastresp
+from fastresp.load import resuming
+from fastresp.resp.slots import SLOTS
+from fastresp.sources.chunks import Chunks
+
+PUSH = "RPUSH list:{0} {1}"
+COUNT, KEYS = 12_000, 1_000
+ROWS = [(number % KEYS, number) for number in range(COUNT)]
+OPTIONS: dict[str, Any] = {"checkpoint": NAME, "source_id": "numbers", "resume": True}
+# It freezes itself when it is about to set all markers: at its first level, or at its end.
+FROZEN = f"""
+import os
+import signal
+import sys
+import time
+import fastresp
+from fastresp.load import resuming
+from fastresp.load.checkpoint import markers
+
+resuming.LEVELLED_S = float(sys.argv[2])
+level = markers.Markers.level
+
+def freeze(self, row):
+    markers.Markers.level = level
+    print("frozen", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return level(self, row)
+
+def rows():
+    for number in range({COUNT}):
+        if number % 500 == 0:
+            time.sleep(0.02)
+        yield number % {KEYS}, number
+
+markers.Markers.level = freeze
+fastresp.mass_insert(rows(), "{PUSH}", server=sys.argv[1], checkpoint="{NAME}",
+                     source_id="numbers", timeout=10)
+"""
+
+
+def markers(nodes: LocalCluster) -> dict[bytes, bytes]:
+    """Return all markers that were set."""
+    found: dict[bytes, bytes] = {}
+    for client in nodes.clients:
+        keys = [*client.scan_iter(f"fastresp:*:{NAME}:row", count=SLOTS)]
+        with client.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.get(key)
+            found.update(zip(keys, pipeline.execute(), strict=True))
+    return found
+
+
+def fail(nodes: LocalCluster, at: int, pause: int = 0, **options: Any) -> None:
+    """Load up to a row; all before it has run."""
+    with pytest.raises(OSError, match="the source has failed"):
+        fastresp.mass_insert(
+            failing(ROWS, at, pause), PUSH, server=nodes.url, **(OPTIONS | options)
+        )
+
+
+def load(nodes: LocalCluster, **options: Any) -> fastresp.Report:
+    """Load all that has not run."""
+    return fastresp.mass_insert(iter(ROWS), PUSH, server=nodes.url, **(OPTIONS | options))
+
+
+def test_level_sets_no_marker_back(
+    cluster: LocalCluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that has lost its data lets a load begin with the first row; others are further."""
+    fail(cluster, 9_000)
+    home = cluster.client_of(f"fastresp:{{{NAME}}}")
+    next(client for client in cluster.clients if client is not home).flushall()
+    monkeypatch.setattr(resuming, "LEVELLED_S", 0.0)
+    fail(cluster, 6_000, pause=3_000)
+    monkeypatch.undo()
+    rows = [int(value.partition(b":")[2]) for value in markers(cluster).values()]
+    assert len(rows) == SLOTS
+    assert 0 < min(rows) < 6_000
+    assert max(rows) == 9_000
+    load(cluster)
+    check_lists(cluster_client, KEYS, COUNT)
+
+
+@pytest.mark.parametrize("levelled_s", [0.1, 1_000])
+def test_frozen_before_it_sets_the_markers(cluster: LocalCluster, levelled_s: float) -> None:
+    """Another loader has begun anew meanwhile: the first leaves its markers alone."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FROZEN, cluster.url, str(levelled_s)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as first:  # fmt: skip
+        assert first.stdout is not None
+        assert first.stdout.readline() == "frozen\n"
+        try:
+            fail(cluster, 9_000, take_over=True, checkpoint_clear=True)
+            before = markers(cluster)
+        finally:
+            first.send_signal(signal.SIGCONT)
+        printed, _ = first.communicate(timeout=60)
+    assert first.returncode != 0
+    assert markers(cluster) == before
+    assert "CheckpointError" in printed, printed
+
+
+def test_description_is_gone(cluster: LocalCluster, cluster_client: redis.RedisCluster) -> None:
+    """As after the end of the one node that has it: the markers of the others are still there."""
+    fail(cluster, 9_000)
+    cluster_client.delete(f"fastresp:{{{NAME}}}")
+    with pytest.raises(
+        fastresp.CheckpointError, match=r"description of checkpoint .* is gone.*checkpoint_clear"
+    ):
+        load(cluster)
+    check_lists(cluster_client, KEYS, 9_000)
+    for key in range(KEYS):
+        cluster_client.delete(f"list:{key}")
+    assert load(cluster, checkpoint_clear=True).rows == COUNT
+    check_lists(cluster_client, KEYS, COUNT)
+
+
+def test_command_for_all_nodes(cluster: LocalCluster) -> None:
+    """It has no slot, so no marker."""
+    with pytest.raises(fastresp.FastrespError) as caught:
+        fastresp.mass_insert(
+            [("return 1",)], "SCRIPT LOAD {0}", server=cluster.url, checkpoint=NAME
+        )
+    assert "SCRIPT" in str(caught.value)
+    assert not cluster.clients[0].script_exists("e0e1f9fabfc9d4800c877a703b823ac0578ff8db")[0]
+
+
+def test_level_after_a_row_of_two_slots(
+    cluster: LocalCluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It and those after it were not sent, although the source has yielded them."""
+    template = "EVAL \"redis.call('RPUSH', KEYS[1], ARGV[1])\" 2 {0} {1} {2}"
+    rows = [(f"list:{key}", f"list:{key}", number) for key, number in ROWS]
+    options = OPTIONS | {"server": cluster.url}
+    broken = list(rows)
+    broken[6_000] = ("list:0", "list:1", 6_000)
+    monkeypatch.setattr(resuming, "LEVELLED_S", 0.0)
+    with pytest.raises(fastresp.FastrespError, match="slots"):
+        fastresp.mass_insert(iter(broken), template, **options)
+    monkeypatch.undo()
+    fastresp.mass_insert(iter(rows), template, **options)
+    check_lists(cluster_client, KEYS, COUNT)
+
+
+@pytest.fixture(scope="module")
+def killed() -> Iterator[LocalCluster]:
+    """A cluster whose nodes are killed."""
+    need("server")
+    with LocalCluster() as cluster:
+        yield cluster
+
+
+class TestNodeIsStartedAgain:
+    """One node loses what it got since it wrote its data to disk."""
+
+    @pytest.fixture
+    def nodes(self, killed: LocalCluster) -> LocalCluster:
+        killed.empty()
+        return killed
+
+    def node(self, nodes: LocalCluster, home: bool) -> int:
+        """Return the number of the node with the description, or of another one."""
+        client = nodes.client_of(f"fastresp:{{{NAME}}}")
+        return (nodes.clients.index(client) + (not home)) % 3
+
+    def restart(
+        self, nodes: LocalCluster, number: int, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
+        restart(nodes.nodes[number], meanwhile)
+        nodes.until(lambda client: nodes.state(client, "cluster_state") == "ok")
+
+    def check(self, nodes: LocalCluster) -> None:
+        with redis.RedisCluster("127.0.0.1", nodes.ports[0]) as client:
+            check_lists(client, KEYS, COUNT)
+
+    def test_after_the_end(self, nodes: LocalCluster) -> None:
+        """What is gone is loaded again, although the description says that all was loaded."""
+        other = self.node(nodes, home=False)
+        fail(nodes, 9_000)
+        nodes.clients[other].save()
+        load(nodes)
+        assert load(nodes).rows == 0
+        self.restart(nodes, other)
+        report = load(nodes)
+        assert 0 < report.replies < COUNT - 9_000
+        self.check(nodes)
+        assert load(nodes).rows == 0
+
+    def test_with_half_a_transaction_on_its_disk(self) -> None:
+        """The end was written down by another node; the rest of the rows is loaded again."""
+        need("server")
+        appended = ("--appendonly", "yes", "--appendfsync", "always")
+        with LocalCluster(2, options=lambda port: appended) as nodes:
+            home = nodes.clients.index(nodes.client_of(f"fastresp:{{{NAME}}}"))
+            other = 1 - home
+            place = nodes.nodes[other].folder
+
+            def cut() -> None:
+                [file] = [*place.glob("appendonlydir/*.incr.aof")] or [place / "appendonly.aof"]
+                content = file.read_bytes()
+                file.write_bytes(content[: content.rindex(b"list:")])
+
+            load(nodes)
+            self.restart(nodes, other, cut)
+            assert load(nodes).replies > 0
+            self.restart(nodes, other)
+            self.check(nodes)
+
+    @pytest.mark.parametrize("home", [False, True])
+    def test_after_its_markers_were_read(
+        self, nodes: LocalCluster, monkeypatch: pytest.MonkeyPatch, home: bool
+    ) -> None:
+        """Nothing is sent, as its rows are not those that the markers say."""
+        number = self.node(nodes, home=home)
+        fail(nodes, 6_000)
+        nodes.clients[number].save()
+        fail(nodes, 9_000)
+        before: Callable[[Chunks], Any] = Chunks.open
+
+        def open_late(chunks: Chunks) -> Any:
+            self.restart(nodes, number)
+            return before(chunks)
+
+        monkeypatch.setattr(Chunks, "open", open_late)
+        with pytest.raises(fastresp.CheckpointError, match="was started again"):
+            load(nodes)
+        monkeypatch.undo()
+        with redis.RedisCluster("127.0.0.1", nodes.ports[0]) as client:
+            lengths = [client.llen(f"list:{key}") for key in range(KEYS)]
+        assert sorted(set(lengths)) == [6, 9]
+        load(nodes)
+        self.check(nodes)
