@@ -12,6 +12,7 @@ import json
 import time
 from contextlib import suppress
 
+from ...outcome.errors import CheckpointError
 from .links import Link, Links, response_error
 
 __all__ = ["remove_halves"]
@@ -26,6 +27,10 @@ def remove_halves(links: Links, clients: str) -> None:
     """Let each server that was started since the loader before write its append-only file anew.
 
     Without the right to BGREWRITEAOF nothing is done.
+
+    Raises:
+        CheckpointError: a server could not.
+        TransportError: a server can't be reached.
 
     Args:
         links: our connections.
@@ -49,3 +54,9 @@ def _rewrite(link: Link) -> None:
         link.call("BGREWRITEAOF")
     while "1" in map(link.info().get, UNDER_WAY):
         time.sleep(LOOK_S)
+    if link.info().get("aof_last_bgrewrite_status") == "err":
+        raise CheckpointError(
+            f"the server at {link.server} could not write its append-only file anew, which may "
+            "have half a transaction in it since it was started again: look at its log and its "
+            "disk, then resume the load"
+        )
