@@ -40,7 +40,7 @@ def end_in_order() -> Iterator[None]:
     finally:
         # Only the report is left to print, to a reader that may never read it.
         for number in ours:
-            signal.signal(number, _end if _came else signal.SIG_IGN)
+            signal.signal(number, _end)
 
 
 def terminated() -> bool:

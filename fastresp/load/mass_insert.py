@@ -240,6 +240,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
     with closing(chunks), Resuming(chunks) as resuming:
+        watch.row = resuming.reached
         watch.begin()
         try:
             # This may read a whole RESP file.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from ..outcome.errors import LoadErrors
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..server.options import Options
+from ..sources.files.input import check_not_read
 from .new_file import new_file
 from .watching import Observer, Watch
 
 __all__ = ["Metrics"]
 
 # The package that writes the text, and the extra that installs it.
+# What their files begin with.
+BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")
 PACKAGE, EXTRA = "prometheus_client", "fastresp[metrics]"
 
 
@@ -32,24 +36,30 @@ class Metrics(Observer):
 
     Args:
         options: where to, and the name of the checkpoint.
+        sources: the files that are read.
 
     Raises:
         ImportError: the package that writes the text is not installed.
         TypeError: there is no such target.
+        ValueError: the file is also the source.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, sources: Sequence[str] = ()) -> None:
         target = options.metrics
+        self._sources, self._rejects = sources, options.rejects
         self._file: str | os.PathLike[str] | None = None
         self._function: Callable[[str], object] | None = None
         name = options.checkpoint
         if isinstance(target, str | os.PathLike):
             self._file = target
             name = name or Path(os.fsdecode(target)).stem
-        elif callable(target):
+            check_not_read(target, sources)
+        elif callable(target) and not iscoroutinefunction(target):
             self._function = target
         else:
             words = f" must be a path or a callable, not a {type(target).__name__}"
+            if callable(target):
+                words = " must be a path or a plain function, not an async one"
             raise TypeError(Message(Hint("metrics"), words))
         try:
             self._families: Any = import_module(f"{PACKAGE}.metrics_core")
@@ -59,7 +69,6 @@ class Metrics(Observer):
             raise ImportError(Message(Hint("metrics"), words)) from error
         # Two loads whose files one collector reads must differ in a label.
         self._labels = {} if name is None else {"load": name}
-        self._checkpoint = options.checkpoint is not None
         self._began = time.time()
         self._warned = False
         # What counters have reached: commands that are sent again must not set them back.
@@ -73,7 +82,22 @@ class Metrics(Observer):
             ValueError: there is something else than a file at the path.
         """
         if self._file is not None:
+            self._check_ours(self._file)
             self._replace(self._text(watch))
+
+    def _check_ours(self, path: str | os.PathLike[str]) -> None:
+        """Refuse to replace a file with anything else."""
+        rejects = self._rejects
+        same = isinstance(rejects, str | os.PathLike) and Path(rejects) == Path(os.fsdecode(path))
+        beginning = b""
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                beginning = file.read(len(BEGINNINGS[0]))
+        if same or (beginning and beginning not in BEGINNINGS):
+            raise FileExistsError(
+                f"{os.fspath(path)!r} is not a file of metrics, and would be replaced; move it, or "
+                "name another file"
+            )
 
     def look(self, watch: Watch) -> Callable[[], object] | None:
         with self._warning():
@@ -139,7 +163,7 @@ class Metrics(Observer):
         if nodes:
             words = "Commands sent to a node of a cluster without a known reply."
             yield gauge("node_in_flight_commands", words, nodes, by="node")
-        row = _answered_row(watch) if self._checkpoint else None
+        row = watch.row()
         if row is not None:
             yield gauge("checkpoint_row", "Rows up to which all commands were answered.", row)
         start, now = self._began, time.time()
@@ -190,14 +214,3 @@ def _in_flight_by_node(watch: Watch) -> dict[str, int]:
             node = str(lane.window.node)
             found[node] = found.get(node, 0) + lane.window.in_doubt
     return found
-
-
-def _answered_row(watch: Watch) -> int | None:
-    """Return up to which row all commands were answered; None if that is not known."""
-    before = watch.report.resumed_at
-    lanes = watch.carrier.lanes if watch.carrier is not None else None
-    if lanes is None:
-        return before
-    if len(lanes.lanes) != 1:
-        return None
-    return lanes.lanes[0].window.answered_row(before)

@@ -21,6 +21,7 @@ from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
 from ..transports.base import Transport
 from ..transports.driver import Blocking, Steps
+from ..transports.pace import PORTION_S
 from .checkpoint.done import Done
 from .checkpoint.identity import identity
 from .checkpoint.kinds import may_run_twice
@@ -62,6 +63,7 @@ class Resuming:
         self._batched = False
         self._done = Done()
         self._renewed = self._noted = time.monotonic()
+        self._levelled = 0  # up to which row all had run, when that was last known
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -70,6 +72,12 @@ class Resuming:
     def __exit__(self, *error: object) -> None:
         if self._checkpoint is not None:
             self._checkpoint.close(self._seen)
+
+    def reached(self) -> int | None:
+        """Return up to which row all have run, as far as is known; None before it is."""
+        if self._checkpoint is None or self._carrier is None:
+            return self._levelled if self.ended else None
+        return self._row if self._one_lane else self._levelled
 
     def claiming(self) -> Steps[None]:
         """Become the only loader of the checkpoint, and find out where to begin.
@@ -91,15 +99,17 @@ class Resuming:
         self._checkpoint = Checkpoint(server, options.checkpoint, options.timeout)
         self._done = yield Blocking(partial(self._claim, self._checkpoint, found))
         self.ended = bool(self._done.ended)
-        chunks.start_row = self._done.rows
+        chunks.start_row = self._levelled = self._done.rows
         if self._batched:
             markers = self._checkpoint.markers
             chunks.ran = self._done.ran
             ask = partial(self._checkpoint.lacking, without_items(chunks.template))
             lacking: dict[bytes, int] = {} if self.ended else (yield Blocking(ask))
+            # With a rate limit, what a moment allows: a transaction is sent as a whole.
+            moment = None if options.rate is None else options.rate.commands_in(PORTION_S)
             chunks.batcher = Batcher(
                 markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES, lacking,
-                [] if chunks.template is None else loading_of(chunks.template.scripts),
+                [] if chunks.template is None else loading_of(chunks.template.scripts), moment,
             )  # fmt: skip
 
     def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> Done:
@@ -195,6 +205,7 @@ class Resuming:
         self._noted = self._renewed = time.monotonic()
         rows = self._chunks.writer.rows
         yield Blocking(partial(self._checkpoint.renew, rows, rows))
+        self._levelled = rows
 
     def renewing(self) -> Steps[None]:
         """Renew the lease, and write down the row, from time to time."""
@@ -221,7 +232,10 @@ class Resuming:
         """The number of rows up to which all commands were answered."""
         assert self._carrier is not None and self._carrier.lanes is not None
         [lane] = self._carrier.lanes.lanes
-        return lane.window.answered_row(self._done.rows)
+        # When a load has stopped, it counts what is answered, but is not durable.
+        if not (self._carrier.so_far.stopped and lane.window.confirmation is not None):
+            self._levelled = lane.window.answered_row(self._done.rows)
+        return self._levelled
 
     def finishing(self) -> Steps[None]:
         """Write down that all was loaded, if it was.
@@ -245,3 +259,4 @@ class Resuming:
                 "another source (use another name for another load)"
             )
         yield Blocking(partial(self._checkpoint.finish, report, rows))
+        self._levelled = rows

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..encode.template import Template
-from ..outcome.errors import FastrespError, LoadErrors
+from ..outcome.errors import LoadErrors
 from ..outcome.report import Report, counted
 from ..server.options import Options
 from ..server.settings import as_server
@@ -18,14 +18,20 @@ from .watching import Observer, Watch
 
 __all__ = ["Span"]
 
+# Codes of error replies. Source: Redis 8.2, Valkey 9.1.
+CODES = frozenset((
+    "ASK", "BUSY", "BUSYGROUP", "BUSYKEY", "CLUSTERDOWN", "CROSSSLOT", "DENIED", "ERR", "EXECABORT",
+    "INPROG", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOGOODSLAVE", "NOGROUP",
+    "NOPERM", "NOPROTO", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "UNBLOCKED",
+    "UNKILLABLE", "WRONGPASS", "WRONGTYPE",
+))  # fmt: skip
 SCHEMA = "https://opentelemetry.io/schemas/1.33.0"
 
 
 class Span(Observer):
     """One span for a load.
 
-    It has no values, no text of errors of a server or of other packages, and no URL: these could
-    contain data or passwords.
+    It has no values, no text of errors, and no URL: these could contain data or passwords.
 
     Args:
         trace: the module ``opentelemetry.trace``.
@@ -77,18 +83,23 @@ class Span(Observer):
             where = {} if row is None else {"fastresp.first_row": row}
             span.add_event(
                 "fastresp.errors",
-                {"db.response.status_code": code, "fastresp.count": count, **where},
+                {"db.response.status_code": known(code), "fastresp.count": count, **where},
             )
         words = _failure(report, error)
         if words:
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, words))
-            kind = next(iter(report.errors_by_code), "")
+            kind = known(next(iter(report.errors_by_code), ""))
             if kind:
                 span.set_attribute("db.response.status_code", kind)
             if error is not None and not isinstance(error, LoadErrors):
                 kind = f"{type(error).__module__}.{type(error).__qualname__}"
-                span.add_event("exception", {"exception.type": kind, "exception.message": words})
+                span.add_event("exception", {"exception.type": kind})
             span.set_attribute("error.type", kind or "_OTHER")
+
+
+def known(code: str) -> str:
+    """Return the code of an error, but nothing that a script may have made up from data."""
+    return code if not code or code in CODES else "_OTHER"
 
 
 def _place(options: Options) -> dict[str, str | int]:
@@ -123,6 +134,4 @@ def _failure(report: Report, error: BaseException | None) -> str:
     """Describe why the load has not done all that it should; empty if it has."""
     if error is None or isinstance(error, LoadErrors):
         return counted(report.failed, "command") + " failed" if report.failed else report.stopped
-    if isinstance(error, FastrespError):
-        return str(error.args[0] if error.args else error)
     return type(error).__name__

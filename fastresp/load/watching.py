@@ -41,12 +41,14 @@ class Watch:
 
     Attributes:
         carrier: the transport, as soon as there is one.
+        row: returns up to which row a load with a checkpoint has come; None if that is not known.
         error: what ended the load, at its end; None if nothing did.
         ended: whether the load has ended.
     """
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self.carrier: Transport | None = None
+        self.row: Callable[[], int | None] = lambda: None
         self.error: BaseException | None = None
         self.ended = False
         self._observers = observers

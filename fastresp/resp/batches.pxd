@@ -17,6 +17,7 @@ cdef class Batcher:
     cdef bytes prefix
     cdef Py_ssize_t most_commands
     cdef Py_ssize_t most_bytes
+    cdef Py_ssize_t most_of_source
     cdef dict lacking
     cdef list opening
     cdef Py_ssize_t few_words

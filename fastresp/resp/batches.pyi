@@ -30,6 +30,7 @@ class Batcher:
         start_bytes: int,
         lacking: dict[bytes, int] | None = ...,
         opening: list[bytes] | None = ...,
+        most_of_source: int | None = ...,
     ) -> Self: ...
     def batch(
         self,

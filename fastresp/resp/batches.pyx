@@ -7,7 +7,7 @@ persisted. So the marker always says exactly which rows have run.
 
 import bisect
 
-from .buffer cimport append, append_bulk, end_command, put_with_large, rollback
+from .buffer cimport PY_SSIZE_T_MAX, append, append_bulk, end_command, put_with_large, rollback
 from .grammar cimport known_length_end
 from .merge cimport MergedChunk
 from .out cimport Reference, full_size, put_copy, put_digits
@@ -92,6 +92,8 @@ cdef class Batcher:
         lacking: commands with too few arguments would make the server refuse their transaction: the
             names in capitals, and the number of arguments of each that is too small. PING with too
             many takes their place, which fails when it runs.
+        most_of_source: a transaction also ends with the row that reaches this number of commands of
+            the source, of which several may be merged into one; None for no limit.
         opening: commands that each transaction begins with, such as SCRIPT LOAD: a script may be
             forgotten at any time, and NOSCRIPT would not stop the rest of the transaction.
     """
@@ -99,6 +101,7 @@ cdef class Batcher:
     def __cinit__(
         self, list markers not None, bytes prefix not None, Py_ssize_t most_commands,
         Py_ssize_t most_bytes, Py_ssize_t start_bytes, dict lacking=None, list opening=None,
+        most_of_source=None,
     ):
         if len(prefix) > MOST_PREFIX:
             raise ValueError(f"a prefix of {len(prefix)} bytes is too long")
@@ -106,6 +109,7 @@ cdef class Batcher:
         self.markers, self.prefix = markers, prefix
         self.most_commands, self.most_bytes = most_commands, most_bytes
         self.opening = opening or []
+        self.most_of_source = PY_SSIZE_T_MAX if most_of_source is None else most_of_source
         self.lacking = lacking or {}
         self.few_words = max(self.lacking.values(), default=0)
 
@@ -128,7 +132,8 @@ cdef class Batcher:
         cdef Py_ssize_t i, last, extra = 0, begun = 0, begin = 0, count = len(inner.ends)
         cdef Py_ssize_t commands = len(inner.rows), run = 0, run_end = commands
         cdef list execs = [], waits = [], firsts = [0]
-        cdef bint follows = first
+        cdef Py_ssize_t begun_at = 0
+        cdef bint follows = first, few
         rollback(out, 0)        # what a call that ran out of memory has left
         if isinstance(inner, MergedChunk):
             lasts = (<MergedChunk>inner).lasts.data.as_longlongs
@@ -154,7 +159,8 @@ cdef class Batcher:
             if last + 1 < run_end:
                 if rows[last + 1] == rows[last]:
                     continue
-                if i + 1 - begun < self.most_commands:
+                few = last + 1 - begun_at < self.most_of_source
+                if few and i + 1 - begun < self.most_commands:
                     if full_size(&out.out) - begin < self.most_bytes:
                         continue
             self.finish(0 if numbers is None else numbers[run], rows[last] + 1)
@@ -163,7 +169,7 @@ cdef class Batcher:
                 waits.append(out.commands - 1)
             follows = True
             firsts.append(i + 1)
-            begun = i + 1
+            begun, begun_at = i + 1, last + 1
             if last + 1 == run_end and last + 1 < commands:
                 run += 1
                 run_end = ends[run]

@@ -44,7 +44,7 @@ class Rate:
         """
         if limit is None:
             return None
-        number, in_bytes = _read(limit) if isinstance(limit, str) else (limit, False)
+        number, in_bytes = _read(limit) if isinstance(limit, str) else (float(limit), False)
         if not 0 < number < float("inf"):
             raise ValueError(above_zero("rate_limit", "commands or bytes per second", limit))
         return cls(number, in_bytes)

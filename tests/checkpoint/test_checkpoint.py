@@ -344,6 +344,20 @@ def test_script_that_is_forgotten(
     assert [error.row for error in report.errors] == [0, 2]
 
 
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize("connections", [1, 2])
+def test_rate_limit(server: LocalServer, client: redis.Redis, mode: str, connections: int) -> None:
+    """A transaction has no more commands than a hundredth of a second allows."""
+    client.config_resetstat()
+    report = fastresp.mass_insert(
+        ROWS, PUSH, server=server.url, checkpoint=NAME, rate_limit=20_000, mode=mode,
+        connections=connections,
+    )  # fmt: skip
+    assert report.replies == len(ROWS)
+    assert client.info("commandstats")["cmdstat_exec"]["calls"] >= len(ROWS) / 200
+    check_lists(client)
+
+
 class TestErrors:
     """Errors of rows that ran are reported once, also if the load was resumed."""
 

@@ -281,3 +281,34 @@ def test_cancelled(server: LocalServer) -> None:
         asyncio.run(cancelled())
     found = values(texts[-1])
     assert (found["commands_total"], found["stopped"], found["ended"]) == (1, 1, 1)
+
+
+def test_files_that_are_not_replaced(server: LocalServer, tmp_path: Path) -> None:
+    """Neither the source, nor the rejects, nor what is no file of metrics."""
+    source = tmp_path / "rows.csv"
+    source.write_text("id\n1\n")
+    other = tmp_path / "other.txt"
+    other.write_text("something")
+    rejects = tmp_path / "rejects.jsonl"
+    for path, options in ((source, {}), (other, {}), (rejects, {"rejects": rejects})):
+        with pytest.raises((ValueError, FileExistsError)):
+            fastresp.mass_insert(source, "SET {id} 1", server=server.url, metrics=path, **options)
+    assert (source.read_text(), other.read_text()) == ("id\n1\n", "something")
+    assert not rejects.exists()
+
+
+def test_async_function(server: LocalServer) -> None:
+    async def show(text: str) -> None:
+        raise AssertionError(text)
+
+    with pytest.raises(TypeError, match="not an async one"):
+        fastresp.mass_insert([(1, 1)], SET, server=server.url, metrics=show)
+
+
+def test_row_of_a_load_with_several_markers(server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / "load.prom"
+    rows = [(i % 10, i) for i in range(5000)]
+    fastresp.mass_insert(
+        rows, PUSH, server=server.url, checkpoint="jobs", connections=3, metrics=path
+    )
+    assert values(path.read_text())["checkpoint_row"] == 5000
