@@ -258,7 +258,7 @@ def test_random_events(template: str, keys: int) -> None:
     random_events(seed, template, keys, ["move", "kill", "reshard", "freeze"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("template", "keys"), TEMPLATES)
 def test_many_random_events(template: str, keys: int) -> None:
     seed = 10 + TEMPLATES.index((template, keys))
