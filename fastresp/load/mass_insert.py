@@ -145,7 +145,7 @@ def mass_insert(
         checkpoint: a name under which the server keeps how far the load has come, so that it can go
             on there after any failure: no row is lost, and none runs twice. Commands that may run
             twice, such as SET or HSET, may be sent again; all others are sent in transactions. For
-            one server, one connection, and a source that can be read again.
+            a template, and a source that can be read again.
         resume: go on where the checkpoint is, if there is one. Without it, there may be none.
         take_over: also if the loader of this name seems to be at work; it is then cut off.
         checkpoint_clear: forget the checkpoint, and begin with the first row.
@@ -153,6 +153,7 @@ def mass_insert(
             that it yields the same rows in the same order.
         metrics: the path of a file that is replaced once a second, and at the end, or a callable
             that is called with its text: counters and gauges of the load in the OpenMetrics format.
+            Another file than one of metrics is not replaced.
             Needs ``pip install 'fastresp[metrics]'``.
         import_source: for a copy of a server that is still written to: keys that have expired are
             there for this load until the import ends (CLIENT IMPORT-SOURCE). Needs Valkey 8.1 with

@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 from .buffer cimport put_with_large
 from .grammar cimport known_length_end
 from .out cimport Reference, full_size, put_copy
-from .share cimport Part, Share
+from .share cimport Part, Share, is_one_each
 from .slots cimport (
     END,
     MULTI,
@@ -446,13 +446,3 @@ cdef class Router:
                 return found
             walk.p = end_of(chunk, i, &large, &extra)
         return OPEN if self.strict else found
-
-
-cdef inline bint is_one_each(Chunk chunk, Py_ssize_t start_row) noexcept:
-    """Return whether each row from the first to the last makes one command."""
-    cdef long long *rows = chunk.rows.data.as_longlongs
-    cdef long long different = 0
-    cdef Py_ssize_t i, first = start_row + chunk.first_command
-    for i in range(len(chunk.rows)):
-        different |= rows[i] ^ (first + i)
-    return different == 0

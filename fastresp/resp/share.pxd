@@ -29,3 +29,13 @@ cdef class Share:
     cdef int widen(self) except -1
     cdef void accept(self, const Part *part) noexcept
     cdef Chunk take(self)
+
+
+cdef inline bint is_one_each(Chunk chunk, Py_ssize_t start_row) noexcept:
+    """Return whether each row from the first to the last makes one command."""
+    cdef long long *rows = chunk.rows.data.as_longlongs
+    cdef long long different = 0
+    cdef Py_ssize_t i, first = start_row + chunk.first_command
+    for i in range(len(chunk.rows)):
+        different |= rows[i] ^ (first + i)
+    return different == 0

@@ -15,9 +15,9 @@ from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
 from ...server.settings import Server
+from .append_only_file import remove_halves
 from .done import Done
 from .former import are_alive, close_all
-from .half import remove_halves
 from .links import Link, Links, name_of
 from .markers import Markers
 

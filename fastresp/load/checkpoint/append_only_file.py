@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
 
 from ...outcome.errors import CheckpointError
 from .links import Link, Links, response_error
@@ -18,6 +17,8 @@ from .links import Link, Links, response_error
 __all__ = ["remove_halves"]
 
 LOOK_S = 0.05
+# One is under way, and will do; or the user may not run it, or nobody may.
+HARMLESS = ("in progress", "permissions", "unknown command")
 UNDER_WAY = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
 # The first version of Valkey that cuts the file before the transaction.
 VALKEY = 9, 1
@@ -49,14 +50,20 @@ def _rewrite(link: Link) -> None:
     version = tuple(int(part) for part in info.get("valkey_version", "0.0").split(".")[:2])
     if info.get("aof_enabled") != "1" or version >= VALKEY:
         return
-    # If one is under way already, this is an error, and that one will do.
-    with suppress(response_error()):
+    try:
         link.call("BGREWRITEAOF")
+    except response_error() as error:
+        if not any(words in str(error) for words in HARMLESS):
+            raise _failed(link, f": {error}") from error
     while "1" in map(link.info().get, UNDER_WAY):
         time.sleep(LOOK_S)
     if link.info().get("aof_last_bgrewrite_status") == "err":
-        raise CheckpointError(
-            f"the server at {link.server} could not write its append-only file anew, which may "
-            "have half a transaction in it since it was started again: look at its log and its "
-            "disk, then resume the load"
-        )
+        raise _failed(link)
+
+
+def _failed(link: Link, words: str = "") -> CheckpointError:
+    return CheckpointError(
+        f"the server at {link.server} could not write its append-only file anew{words}; half a "
+        "transaction may be in it since the server was started again: look at its log and its "
+        "disk, then resume the load"
+    )
