@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +16,7 @@ from ..server.rate import RateLimit
 from ..server.rehearsal import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.chunks import Chunks
+from ..sources.pushed import Pushed
 from ..sources.source import (
     Data,
     as_source,
@@ -297,6 +298,8 @@ def _sending(
     resuming: Resuming,
 ) -> Steps[None]:
     """Send chunk after chunk until the source ends or the load is stopped."""
+    if isinstance(chunks.data, Pushed):
+        chunks.data.meanwhile = partial(_tending, carrier, resuming)
     while not carrier.so_far.stopped:
         try:
             chunk = yield from next_chunk(chunks, carrier.lanes)
@@ -317,6 +320,15 @@ def _sending(
             yield from _levelling(chunks, carrier, show, resuming)
         if show is not None:
             show(carrier.report)
+
+
+def _tending(carrier: Transport, resuming: Resuming) -> None:
+    """Send, receive, and renew the lease, while a source that others push pauses."""
+    # What is raised here is raised again when the load goes on; Arrow would lose its type.
+    with suppress(Exception):
+        assert carrier.lanes is not None
+        carrier.lanes.tend()
+        run(resuming.renewing())
 
 
 def _levelling(

@@ -145,7 +145,7 @@ class Resuming:
         """The report of a load that has nothing to do."""
         ended = datetime.fromtimestamp(int(self._done.ended), UTC)
         report = Report("socket", reason="all was loaded before")
-        report.resumed_at = self._done.rows
+        report.resumed_at, report.failed_before = self._done.rows, self._done.failed
         report.ended_before = f"{ended:%Y-%m-%d %H:%M} UTC"
         return report
 
@@ -166,6 +166,8 @@ class Resuming:
             assert carrier.lanes is not None
             carrier.lanes.begin_at(self._done.rows, batched=self._batched)
             carrier.so_far.resumed_at = self._done.rows
+            carrier.so_far.failed_before = self._done.failed
+            self._checkpoint.failed = lambda: self._done.failed + carrier.report.failed
             if self._batched:
                 carrier.so_far.errors_unknown = self._done.unseen
 

@@ -54,6 +54,7 @@ class Report:
         waited_for: seconds for which the load waited for nodes of a cluster, by node: each has a
             share of what may be in flight.
         resumed_at: rows that were loaded before, under the same checkpoint.
+        failed_before: commands that failed then, as far as their replies were seen.
         errors_unknown: the first of the rows that ran before without their replies being seen, so
             that no report counts their errors, and the row after the last; None if there are none.
         ended_before: when all was loaded before, so that nothing was sent; else empty.
@@ -78,6 +79,7 @@ class Report:
     rows_in_doubt: list[int] = field(default_factory=list)
     waited_for: dict[str, float] = field(default_factory=dict)
     resumed_at: int = 0
+    failed_before: int = 0
     errors_unknown: tuple[int, int] | None = None
     ended_before: str = ""
     stopped: str = ""
@@ -149,6 +151,8 @@ class Report:
         if self.resumed_at or self.ended_before:
             verb = "was" if self.resumed_at == 1 else "were"
             before = f"{counted(self.resumed_at, 'row')} {verb} loaded before"
+            if self.failed_before:
+                before += f" ({counted(self.failed_before, 'error')})"
             lines.append(f"{before}{self.ended_before and f', until {self.ended_before}'}")
         if self.errors_unknown is not None:
             first_row, end = self.errors_unknown

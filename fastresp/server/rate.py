@@ -49,6 +49,10 @@ class Rate:
             raise ValueError(above_zero("rate_limit", "commands or bytes per second", limit))
         return cls(number, in_bytes)
 
+    def shared_by(self, parts: int) -> str:
+        """Return the limit of each of several loads, as users write it."""
+        return f"{self.per_second / parts:f}{'B' if self.in_bytes else ''}"
+
     def commands_in(self, seconds: float) -> int | None:
         """Return how many commands it allows in this time, at least 1; None if it counts bytes."""
         return None if self.in_bytes else max(1, int(self.per_second * seconds))

@@ -58,7 +58,8 @@ def load(
         )  # fmt: skip
     finally:
         events.join()
-    assert not events.failed
+        if events.failed:
+            raise events.failed[0]
     assert sorted(events.done) == sorted(kinds)
     return report
 

@@ -95,15 +95,32 @@ class Events:
             assert time.monotonic() < deadline, "the cluster does not heal"
             time.sleep(0.02)
 
+    def _nodes(self, asked: int) -> dict[str, dict[str, Any]]:
+        nodes: dict[str, dict[str, Any]] = self.cluster.clients[asked].execute_command(
+            "CLUSTER", "NODES"
+        )
+        return nodes
+
+    def _epochs(self, asked: int) -> dict[str, str]:
+        """Return the epoch of each primary, as a node knows it.
+
+        A primary elects no replica whose epoch is older than the one that it knows of the slots.
+        """
+        nodes = self._nodes(asked)
+        return {name: node["epoch"] for name, node in nodes.items() if "master" in node["flags"]}
+
     def _whole(self) -> bool:
         try:
-            views = [self._masters(number) for number in range(len(self.cluster.ports))]
+            numbers = range(len(self.cluster.ports))
+            views = [self._masters(number) for number in numbers]
+            epochs = [self._epochs(number) for number in numbers]
             roles = [client.info("replication") for client in self.cluster.clients]
         except (redis.RedisError, ValueError):
             return False
         primaries = set(views[0])
         return (
             all(view == views[0] for view in views)
+            and all(epoch == epochs[0] for epoch in epochs)
             and sum(last + 1 - first for all_ in views[0].values() for first, last in all_) == SLOTS
             and all(
                 (role["role"] == "master") == (number in primaries)
@@ -145,8 +162,10 @@ class Events:
         node = self.cluster.nodes[number]
         node.process.kill()
         node.process.wait()
-        self._until_gone(number)
-        node.start()
+        try:
+            self._until_gone(number)
+        finally:
+            node.start()
 
     def freeze(self) -> None:
         """Stop a primary until a replica has taken over."""
@@ -204,5 +223,7 @@ class Events:
         other = (number + 1) % len(self.cluster.ports)
         deadline = time.monotonic() + READY_S
         while number in self._masters(other):
-            assert time.monotonic() < deadline, "no replica takes over"
+            if time.monotonic() > deadline:
+                log = self.cluster.nodes[other].log.read_text(errors="replace")[-3000:]
+                raise AssertionError(f"no replica takes over: {self._nodes(other)}\n{log}")
             time.sleep(0.02)

@@ -15,6 +15,7 @@ class Done:
     Attributes:
         ran: for each marker how many rows have run.
         seen: up to which row the replies were seen.
+        failed: commands among these that failed.
         going_on: whether a load before had begun.
         ended: when all had run, in seconds since 1970; empty if they have not.
         total: how many rows there were then.
@@ -22,6 +23,7 @@ class Done:
 
     ran: array[int] = field(default_factory=lambda: array("q", [0]))
     seen: int = 0
+    failed: int = 0
     going_on: bool = False
     ended: str = ""
     total: int = 0

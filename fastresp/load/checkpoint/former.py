@@ -4,16 +4,56 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from ...outcome.errors import CheckpointError
+from ...outcome.messages import Hint, Message
 from .links import Link, Links, response_error
 
-__all__ = ["are_alive", "close_all"]
+__all__ = ["AtWork", "check_alone", "close_all"]
 
 # How long the connections of a dead loader may stay, if we may not close them.
 GONE_S = 10.0
 LOOK_S = 0.05
+
+
+class AtWork(CheckpointError):
+    """Another loader is at work.
+
+    Attributes:
+        seconds: until its lease ends, if it does not renew it.
+    """
+
+    def __init__(self, message: str, seconds: int) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+def check_alone(links: Links, name: str, found: Mapping[str, str], now: Callable[[], int]) -> None:
+    """Refuse to begin while another loader is at work.
+
+    Args:
+        links: our connections.
+        name: of the checkpoint.
+        found: its description.
+        now: returns the server's time in seconds since 1970.
+
+    Raises:
+        AtWork: one is.
+    """
+    if found.get("ended"):
+        return
+    seconds = int(found.get("lease", 0)) - now()
+    alive = are_alive(links, found.get("clients", ""))
+    if alive or (alive is None and seconds > 0):
+        raise AtWork(
+            Message(
+                f"another loader is at work on checkpoint {name!r} ({found.get('loader')}): wait "
+                "until it has ended, or cut it off with ",
+                Hint("take_over", True),
+            ),
+            seconds,
+        )
 
 
 def are_alive(links: Links, clients: str) -> bool | None:

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any
@@ -17,11 +17,11 @@ from ...outcome.report import Report
 from ...server.settings import Server
 from .append_only_file import remove_halves
 from .done import Done
-from .former import are_alive, close_all
+from .former import check_alone, close_all
 from .links import Link, Links, name_of
 from .markers import Markers
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "check_name"]
 
 # A loader that is alive renews its lease more often than this many seconds.
 LEASE_S = 30
@@ -46,9 +46,7 @@ class Checkpoint:
     """
 
     def __init__(self, server: Server, name: str, timeout: float | None) -> None:
-        if not name or len(name) > MOST_NAME or not NAMES.issuperset(name):
-            words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"
-            raise CheckpointError(Message(Hint("checkpoint"), words))
+        check_name(name, "checkpoint")
         self.name = name
         self._server = server
         self._timeout = timeout
@@ -61,6 +59,8 @@ class Checkpoint:
         self._runs: frozenset[str] = frozenset()
         # Whether nothing was there before, and nothing was sent yet.
         self._unused = False
+        # Returns how many commands have failed, of the rows whose replies were seen.
+        self.failed: Callable[[], int] = int
 
     def _connect(self) -> Links:
         return Links(self._server, self._timeout, self._hash, name_of(self.name))
@@ -168,9 +168,9 @@ class Checkpoint:
         Its connections are closed first: whoever finds our name there need not know its numbers. It
         can't have written down others meanwhile, because of WATCH.
         """
-        if not take_over:
-            self._check_alone(found)
         assert self._links is not None
+        if not take_over:
+            check_alone(self._links, self.name, found, self._now)
         close_all(self._links, found.get("clients", ""), self._timeout)
         remove_halves(self._links, found.get("clients", ""))
         self._enter(identity, found, fresh=fresh)
@@ -262,7 +262,7 @@ class Checkpoint:
         with suppress(TransportError), self._home.explained():
             words: list[Any] = ["lease", self._lease()]
             if seen is not None:
-                words += ["seen", seen]
+                words += ["seen", seen, "failed", self.failed()]
             commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
             if row is not None and not self.markers.several:
                 commands.append(("SET", self.markers.keys[0], row))
@@ -280,7 +280,7 @@ class Checkpoint:
             TransportError: a server can't be reached.
         """
         totals = {
-            "rows": rows, "commands": report.commands, "failed": report.failed,
+            "rows": rows, "commands": report.commands, "failed": self.failed(),
         }  # fmt: skip
         if self.of_slots:
             self._look_again()
@@ -321,7 +321,10 @@ class Checkpoint:
         assert self._links is not None
         # Without numbers: who goes on, as a server has lost rows, can tell which one has crashed.
         clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
-        words = {"ended": self._now(), "totals": json.dumps(totals), "clients": clients, "lease": 0}
+        words = {
+            "ended": self._now(), "totals": json.dumps(totals), "clients": clients, "lease": 0,
+            "failed": self.failed(),
+        }  # fmt: skip
         commands: list[tuple[Any, ...]] = [
             ("HSET", self._hash, *(part for item in words.items() for part in item))
         ]
@@ -344,13 +347,28 @@ class Checkpoint:
             seen: as for ``renew()``.
         """
         if self._links is not None:
-            words = ("lease", 0) if seen is None else ("lease", 0, "seen", seen)
-            command: tuple[Any, ...] = ("HSET", self._hash, *words)
+            words = () if seen is None else ("seen", seen, "failed", self.failed())
+            command: tuple[Any, ...] = ("HSET", self._hash, "lease", 0, *words)
             if self._unused:
                 left = () if self.markers.several else self.markers.keys
                 command = ("DEL", self._hash, *left)
             with suppress(Exception):
                 self._as_owner(command)
+            self._links.close()
+            self._links = None
+
+    def delete(self) -> None:
+        """Delete the checkpoint, and close the connections.
+
+        Raises:
+            TransportError: a server can't be reached.
+        """
+        assert self._links is not None
+        try:
+            with self._home.explained():
+                self._home.call("DEL", self._hash)
+            self.markers.delete()
+        finally:
             self._links.close()
             self._links = None
 
@@ -376,6 +394,7 @@ class Checkpoint:
         return Done(
             self._nothing,
             seen=int(found.get("seen", 0)),
+            failed=int(found.get("failed", 0)),
             going_on=True,
             ended=found.get("ended", ""),
             total=int(totals.get("rows", 0)),
@@ -389,23 +408,6 @@ class Checkpoint:
                     f"checkpoint {self.name!r} is of another {name}: {found.get(name)!r}, and this "
                     f"is {value!r} (use another name for another load)"
                 )
-
-    def _check_alone(self, found: Mapping[str, str]) -> None:
-        """Refuse to begin while another loader is at work."""
-        if found.get("ended"):
-            return
-        assert self._links is not None
-        alive = are_alive(self._links, found.get("clients", ""))
-        if alive is None:
-            alive = int(found.get("lease", 0)) > self._now()
-        if alive:
-            raise CheckpointError(
-                Message(
-                    f"another loader is at work on checkpoint {self.name!r} "
-                    f"({found.get('loader')}): wait until it has ended, or cut it off with ",
-                    Hint("take_over", True),
-                )
-            )
 
     def _now(self) -> int:
         """Return the server's time in seconds since 1970."""
@@ -442,3 +444,17 @@ class Checkpoint:
     def _transaction(self, *commands: tuple[Any, ...]) -> bool:
         """Run commands together, unless what is watched has changed; return whether they ran."""
         return self._home.together(("MULTI",), *commands, ("EXEC",))[-1] is not None
+
+
+def check_name(name: str, option: str) -> None:
+    """Check the name of a checkpoint, or of a job.
+
+    Args:
+        option: that the user gave it as.
+
+    Raises:
+        CheckpointError: it has other characters than letters, digits, and ``-_.:``.
+    """
+    if not name or len(name) > MOST_NAME or not NAMES.issuperset(name):
+        words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"
+        raise CheckpointError(Message(Hint(option), words))

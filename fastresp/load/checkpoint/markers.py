@@ -109,6 +109,16 @@ class Markers:
                 failed -= not any(isinstance(reply, Exception) for reply in found)
         return not failed
 
+    def delete(self) -> None:
+        """Delete all markers.
+
+        Raises:
+            TransportError: a server can't be reached.
+        """
+        for link, numbers in self._by_link():
+            with link.explained():
+                link.together(*[("DEL", self.keys[number]) for number in numbers])
+
     def _by_link(self) -> Sequence[tuple[Link, list[int]]]:
         """Return the markers at each server."""
         topology = self.links.topology

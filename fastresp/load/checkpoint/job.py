@@ -1,0 +1,95 @@
+"""A job of several loads, each with a checkpoint of its own: what they have done, when all have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ...server.settings import as_server
+from ...server.url_or_client import ServerLike
+from .links import Link, Links, name_of
+from .marker import Checkpoint, check_name
+
+__all__ = ["Job", "Part"]
+
+
+class Part(NamedTuple):
+    """What the load of one task has done.
+
+    Attributes:
+        rows: the rows of its source.
+        failed: commands that failed, as far as their replies were seen.
+    """
+
+    rows: int
+    failed: int
+
+
+class Job:
+    """The hash ``fastresp:{NAME}:job``, which has a field for each task when the job has ended.
+
+    It takes the place of the checkpoints of the tasks. A task that still begins finds it.
+
+    Args:
+        server: where the loads go.
+        name: of the job.
+        timeout: seconds to connect, and to wait for each reply.
+    """
+
+    def __init__(self, server: ServerLike, name: str, timeout: float | None) -> None:
+        self.name = name
+        self._server = as_server(server, None, nodes=True)
+        self._timeout = timeout
+        self._hash = f"fastresp:{{{name}}}:job".encode()
+
+    def checkpoint(self, task: str) -> str:
+        """Return the name of a task's checkpoint."""
+        return f"{self.name}:{task}"
+
+    def check(self, task: str = "") -> None:
+        """Check the names of the job and of a task.
+
+        Raises:
+            CheckpointError: one has other characters than letters, digits, and ``-_.:``.
+        """
+        check_name(self.name, "exactly_once")
+        check_name(self.checkpoint(task), "task_id")
+
+    def part(self, task: str) -> Part | None:
+        """Return what a task of an ended job has done; None if the job has not ended.
+
+        Raises:
+            TransportError: the server can't be reached.
+        """
+        with self._home() as home:
+            found = home.call("HGET", self._hash, task)
+        return None if found is None else Part(*map(int, found.split()))
+
+    def end(self, parts: Mapping[str, Part], connections: int) -> None:
+        """Write down what the tasks have done, and delete their checkpoints.
+
+        Args:
+            connections: of each load.
+
+        Raises:
+            TransportError: the server can't be reached.
+        """
+        if not parts:
+            return
+        words = [word for task, part in parts.items() for word in (task, "{} {}".format(*part))]
+        with self._home() as home:
+            home.call("HSET", self._hash, *words)
+        for task in parts:
+            checkpoint = Checkpoint(self._server, self.checkpoint(task), self._timeout)
+            checkpoint.open(connections, batched=True)
+            checkpoint.delete()
+
+    @contextmanager
+    def _home(self) -> Iterator[Link]:
+        links = Links(self._server, self._timeout, self._hash, name_of(self.name))
+        try:
+            with links.home.explained():
+                yield links.home
+        finally:
+            links.close()

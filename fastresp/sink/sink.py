@@ -1,0 +1,191 @@
+"""``Sink``: what an engine sends to its tasks, so that they load their rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+from ..encode.template import Template, TemplateLike, as_template
+from ..load.checkpoint.job import Job, Part
+from ..load.checkpoint.kinds import may_run_twice
+from ..outcome.errors import CheckpointError
+from ..server.options import Options
+from ..server.settings import Server
+from .rejects import RejectsOfTask
+from .task import Task
+from .totals import Totals
+
+__all__ = ["Sink"]
+
+# What a task does itself, or can't do.
+NOT_FOR_TASKS = frozenset((
+    "checkpoint", "checkpoint_clear", "default", "metrics", "progress", "resume", "source_id",
+    "take_over", "transport",
+))  # fmt: skip
+OPTIONS = sorted({each.name for each in fields(Options)} - NOT_FOR_TASKS - {"server"})
+
+
+class Sink:
+    """Where the tasks of an engine load their rows. It can be pickled, and opens no connection.
+
+    Args:
+        server: a URL, as for ``mass_insert``, or None for the environment variable ``REDIS_URL`` of
+            each task. A client can't be sent to other machines.
+        template: as for ``mass_insert``.
+        exactly_once: the name of the job. Engines run a task again after a failure, and sometimes
+            twice at once: with this, each row is loaded once all the same. An attempt finds out
+            what those before have loaded, by the markers of a checkpoint for each task, and goes on
+            there. For that, a task must have the same rows in the same order each time. Without it,
+            only commands are accepted that may run twice, such as SET, HSET or SADD.
+        tasks: how many tasks load at the same time, to share ``rate_limit``.
+        rejects: a folder, or a URL of one that fsspec knows. Each attempt that has failed commands
+            writes a file ``TASK-ATTEMPT.jsonl``, for ``read_rejects()``.
+        options: all others of ``mass_insert`` that make sense for a task.
+
+    Raises:
+        CheckpointError: the commands may not run twice, and ``exactly_once`` is not given.
+        TemplateError, ValueError, TypeError: an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        server: str | None,
+        template: TemplateLike,
+        *,
+        exactly_once: str | None = None,
+        tasks: int | None = None,
+        rejects: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        if server is not None and not isinstance(server, str):
+            raise TypeError(
+                "server must be a URL or None (REDIS_URL), since tasks may run elsewhere, not "
+                f"{type(server).__name__}"
+            )
+        found = as_template(template)
+        if found is None:
+            raise TypeError("a sink needs a template, such as 'HSET user:{id} {**}'")
+        self.template: Template = found
+        self.exactly_once = exactly_once
+        self._rejects = None if rejects is None else os.fspath(rejects)
+        self._server = server
+        self._options = _checked(server, options)
+        Server(server, nodes=True)  # raises if the URL can't be read
+        self._check_attempts()
+        self._share(tasks)
+        if exactly_once is not None:
+            self._job(exactly_once).check()
+
+    def __repr__(self) -> str:
+        where = "REDIS_URL" if self._server is None else Server(self._server, nodes=True)
+        return f"<fastresp.sink.Sink of {self.template.text!r} to {where}>"
+
+    def _check_attempts(self) -> None:
+        """Refuse what a second attempt of a task would do twice, or could not do."""
+        options = self._options
+        again = may_run_twice(self.template, options.nulls)
+        if options.mode == "serialize":
+            again = options.exists == "replace"
+        if self.exactly_once is not None:
+            if options.mode == "serialize":
+                raise CheckpointError(
+                    "exactly_once is not for mode='serialize'; use exists='replace' instead"
+                )
+            if options.retry not in (None, "never"):
+                raise CheckpointError("exactly_once is not for retry; the engine tries again")
+        elif not again:
+            how = "exactly_once='NAME-OF-THE-JOB'"
+            if options.mode == "serialize":
+                how = "exists='replace'"
+            raise CheckpointError(
+                "an engine may run a task twice, and these commands would then change more than "
+                f"once: {self.template.text!r}; pass {how}"
+            )
+
+    def _share(self, tasks: int | None) -> None:
+        """Divide the rate limit between the tasks."""
+        rate = self._options.rate
+        if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
+            raise ValueError(f"tasks must be a number of 1 or more, not {tasks!r}")
+        if rate is None:
+            return
+        if tasks is None:
+            raise ValueError(
+                "rate_limit is for all tasks together: pass with tasks= how many run at the same "
+                "time"
+            )
+        self._options = replace(self._options, rate_limit=rate.shared_by(tasks))
+
+    def _job(self, name: str) -> Job:
+        return Job(self._server, name, self._options.timeout)
+
+    def open(self, task_id: int | str, attempt: int = 0) -> Task:
+        """Open a task. Nothing is sent before its first batch.
+
+        Args:
+            task_id: the number or name of the task, or of its partition: the same for each attempt.
+            attempt: its number, for the name of a file of rejects.
+
+        Raises:
+            CheckpointError: the name has other characters than letters, digits, and ``-_.:``.
+        """
+        number, options, job = str(task_id), self._options, None
+        if self.exactly_once is not None:
+            job = self._job(self.exactly_once)
+            job.check(number)
+            options = replace(
+                options, checkpoint=job.checkpoint(number), resume=True, source_id=f"task {number}"
+            )
+        rejects = None
+        if self._rejects is not None:
+            rejects = RejectsOfTask(self._rejects, f"{number}-{attempt}")
+            options = replace(options, rejects=rejects)
+        return Task(self.template, options, number, job, rejects)
+
+    def load(self, batches: Iterable[Any], task_id: int | str, attempt: int = 0) -> Totals:
+        """Open a task, write all its batches, and commit it; return what became of the rows.
+
+        Args:
+            batches, task_id, attempt: as for ``Task.write()`` and ``open()``.
+
+        Raises:
+            others: as ``Task.write()``, ``Task.commit()`` and ``open()``.
+        """
+        with self.open(task_id, attempt) as task:
+            for batch in batches:
+                task.write(batch)
+            return task.commit()
+
+    def finish(self, totals: Iterable[Totals]) -> Totals:
+        """End the job, when each task has committed; return the sum of their totals.
+
+        With ``exactly_once``, this replaces the tasks' checkpoints with one hash,
+        ``fastresp:{JOB}:job``, so that the job can't run a second time.
+
+        Args:
+            totals: what each task's ``commit()`` has returned.
+
+        Raises:
+            TransportError: the server can't be reached.
+        """
+        every = list(totals)
+        if self.exactly_once is not None:
+            parts = {each.task: Part(each.rows, each.failed) for each in every}
+            self._job(self.exactly_once).end(parts, self._options.connections)
+        return Totals.sum(every)
+
+
+def _checked(server: str | None, options: dict[str, Any]) -> Options:
+    """Return the options of a load.
+
+    Raises:
+        TypeError: one is unknown, or not for tasks.
+        ValueError: one is invalid.
+    """
+    for name in options:
+        if name not in OPTIONS:
+            what = "is not for tasks" if name in NOT_FOR_TASKS else "is unknown"
+            raise TypeError(f"the option {name} {what}; there are {', '.join(OPTIONS)}")
+    return Options(server=server, transport="socket", **options)

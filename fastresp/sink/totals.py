@@ -1,0 +1,84 @@
+"""What became of the rows of a task, or of all tasks of a job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Self
+
+from ..outcome.report import Report, counted, size_text
+
+__all__ = ["Totals"]
+
+
+@dataclass
+class Totals:
+    """What became of the rows of a task, or of all tasks of a job. It can be pickled.
+
+    Attributes:
+        task: the task; empty for several.
+        rows: rows that were loaded, by this attempt and those before.
+        rows_before: of these, the rows that attempts before had loaded (``exactly_once``).
+        commands: whole commands that this attempt sent.
+        failed: commands answered with an error, by this attempt and those before, as far as their
+            replies were seen.
+        errors_by_code: errors of this attempt by their code, such as ``{"WRONGTYPE": 5}``.
+        skipped: commands left out because of a null (``nulls="skip"``).
+        in_doubt: commands sent without a known reply.
+        bytes_sent: bytes of RESP sent.
+        seconds: wall time from the first byte sent to the last reply; of several tasks, the sum.
+    """
+
+    task: str = ""
+    rows: int = 0
+    rows_before: int = 0
+    commands: int = 0
+    failed: int = 0
+    errors_by_code: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    in_doubt: int = 0
+    bytes_sent: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, task: str, rows: int, report: Report) -> Self:
+        """Return what became of so many rows of a task, by the report of its load."""
+        return cls(
+            task=task,
+            rows=rows,
+            rows_before=report.resumed_at,
+            commands=report.commands,
+            failed=report.failed + report.failed_before,
+            errors_by_code=dict(report.errors_by_code),
+            skipped=report.skipped,
+            in_doubt=report.in_doubt,
+            bytes_sent=report.bytes_sent,
+            seconds=report.seconds,
+        )
+
+    @classmethod
+    def sum(cls, several: Iterable[Totals]) -> Self:
+        """Return the totals of several tasks."""
+        found = cls()
+        errors: Counter[str] = Counter()
+        for each in several:
+            for name in vars(cls()):
+                if name not in ("task", "errors_by_code"):
+                    setattr(found, name, getattr(found, name) + getattr(each, name))
+            errors.update(each.errors_by_code)
+        found.errors_by_code = dict(errors)
+        return found
+
+    def __str__(self) -> str:
+        before = f" ({self.rows_before:,} of them before)" if self.rows_before else ""
+        text = (
+            f"{counted(self.rows, 'row')}{before}, {counted(self.commands, 'command')} "
+            f"({size_text(self.bytes_sent)}), {counted(self.failed, 'error')}"
+        )
+        if self.in_doubt:
+            text += f", {counted(self.in_doubt, 'command')} in doubt"
+        if self.skipped:
+            text += f", {counted(self.skipped, 'command')} skipped because of a null"
+        codes = [f"{count:,} x {code}" for code, count in self.errors_by_code.items()]
+        return "\n".join([text, *codes])
