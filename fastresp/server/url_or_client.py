@@ -7,12 +7,12 @@ import re
 import sys
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from ..outcome.errors import TransportError
 from .cluster import Remap
 
-__all__ = ["ServerLike", "is_cluster", "pool_of"]
+__all__ = ["ServerLike", "is_cluster", "pool_of", "with_password"]
 
 
 class Client(Protocol):
@@ -81,6 +81,28 @@ def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
     raise TypeError(
         f"server must be a URL or a client of redis-py or valkey-py, not {type(server).__name__}"
     )
+
+
+def with_password(url: str | None, password: str | None) -> str | None:
+    """Return a URL with a password.
+
+    Args:
+        url: None for the environment variable ``REDIS_URL``, else ``redis://localhost:6379/0``.
+        password: None to leave the URL as it is.
+
+    Raises:
+        ValueError: the URL has another one, or can't be read.
+    """
+    if password is None:
+        return url
+    url = url or os.environ.get("REDIS_URL") or DEFAULT_URL
+    settings = _pool_from_url(url).connection_kwargs
+    if settings.get("password") not in (None, password):
+        raise ValueError("the URL of the server has another password; leave out one of them")
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    user = quote(settings.get("username") or "", safe="")
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
 
 
 def is_cluster(server: object) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
+from copy import copy
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,6 +15,8 @@ from ..load.checkpoint.kinds import may_run_twice
 from ..outcome.errors import CheckpointError
 from ..server.options import Options
 from ..server.settings import Server
+from ..server.url_or_client import with_password
+from ..sources.chunks import Chunks
 from .rejects import RejectsOfTask
 from .task import Task
 from .totals import Totals
@@ -40,6 +44,7 @@ class Sink:
             there. For that, a task must have the same rows in the same order each time. Without it,
             only commands are accepted that may run twice, such as SET, HSET or SADD.
         tasks: how many tasks load at the same time, to share ``rate_limit``.
+        password: of the server, instead of one in the URL.
         rejects: a folder, or a URL of one that fsspec knows. Each attempt that has failed commands
             writes a file ``TASK-ATTEMPT.jsonl``, for ``read_rejects()``.
         options: all others of ``mass_insert`` that make sense for a task.
@@ -56,6 +61,7 @@ class Sink:
         *,
         exactly_once: str | None = None,
         tasks: int | None = None,
+        password: str | None = None,
         rejects: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
@@ -71,15 +77,16 @@ class Sink:
         self.exactly_once = exactly_once
         self._rejects = None if rejects is None else os.fspath(rejects)
         self._server = server
-        self._options = _checked(server, options)
-        Server(server, nodes=True)  # raises if the URL can't be read
+        self._password = password
+        self._options = _checked(options)
+        Server(with_password(server, password), nodes=True)  # raises if the URL can't be read
         self._check_attempts()
         self._share(tasks)
         if exactly_once is not None:
             self._job(exactly_once).check()
 
     def __repr__(self) -> str:
-        where = "REDIS_URL" if self._server is None else Server(self._server, nodes=True)
+        where = Server(self._url, nodes=True) if self._server else "REDIS_URL"
         return f"<fastresp.sink.Sink of {self.template.text!r} to {where}>"
 
     def _check_attempts(self) -> None:
@@ -119,7 +126,34 @@ class Sink:
         self._options = replace(self._options, rate_limit=rate.shared_by(tasks))
 
     def _job(self, name: str) -> Job:
-        return Job(self._server, name, self._options.timeout)
+        return Job(self._url, name, self._options.timeout)
+
+    @property
+    def _url(self) -> str | None:
+        return with_password(self._server, self._password)
+
+    def part(self, *names: object) -> Sink:
+        """Return a sink with the same options for a part of the job, which ends by itself.
+
+        Args:
+            names: follow the name of the job, such as the number of an epoch.
+        """
+        other = copy(self)
+        if self.exactly_once is not None:
+            other.exactly_once = ":".join(map(str, (self.exactly_once, *names)))
+        return other
+
+    def check(self, data: Any) -> None:
+        """Check that the template fits the columns of some data, without sending anything.
+
+        Args:
+            data: Arrow data as for ``Task.write()``; it may have no rows.
+
+        Raises:
+            TemplateError: it does not.
+        """
+        with closing(Chunks(data, self.template, self._options)) as chunks:
+            chunks.open()
 
     def open(self, task_id: int | str, attempt: int = 0) -> Task:
         """Open a task. Nothing is sent before its first batch.
@@ -131,7 +165,7 @@ class Sink:
         Raises:
             CheckpointError: the name has other characters than letters, digits, and ``-_.:``.
         """
-        number, options, job = str(task_id), self._options, None
+        number, options, job = str(task_id), replace(self._options, server=self._url), None
         if self.exactly_once is not None:
             job = self._job(self.exactly_once)
             job.check(number)
@@ -158,6 +192,15 @@ class Sink:
                 task.write(batch)
             return task.commit()
 
+    def forget(self) -> None:
+        """Delete what ``finish()`` has kept of the job, since it can't run again.
+
+        Raises:
+            TransportError: the server can't be reached.
+        """
+        if self.exactly_once is not None:
+            self._job(self.exactly_once).forget()
+
     def finish(self, totals: Iterable[Totals]) -> Totals:
         """End the job, when each task has committed; return the sum of their totals.
 
@@ -177,7 +220,7 @@ class Sink:
         return Totals.sum(every)
 
 
-def _checked(server: str | None, options: dict[str, Any]) -> Options:
+def _checked(options: dict[str, Any]) -> Options:
     """Return the options of a load.
 
     Raises:
@@ -188,4 +231,4 @@ def _checked(server: str | None, options: dict[str, Any]) -> Options:
         if name not in OPTIONS:
             what = "is not for tasks" if name in NOT_FOR_TASKS else "is unknown"
             raise TypeError(f"the option {name} {what}; there are {', '.join(OPTIONS)}")
-    return Options(server=server, transport="socket", **options)
+    return Options(transport="socket", **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from math import isnan, nan
 from threading import Event, Thread
 from typing import Any, Self
 from weakref import finalize
@@ -12,7 +13,7 @@ from ..encode.template import Template
 from ..load.checkpoint.former import AtWork
 from ..load.checkpoint.job import Job, Part
 from ..load.mass_insert import loading
-from ..outcome.errors import FastrespError, TransportError
+from ..outcome.errors import CheckpointError, FastrespError, TransportError
 from ..outcome.report import LoadErrors, Report
 from ..server.forks import Inherited, is_own, own
 from ..server.options import Options
@@ -64,6 +65,7 @@ class Task:
     ) -> None:
         self.number = number
         self._pushed = Pushed()
+        self._rows = 0.0  # not a number if that is unknown
         self._load = Load(self._pushed, template, options, number, job, rejects)
         self._thread: Thread | None = None
         self._aborting = finalize(self, self._load.abort)
@@ -87,6 +89,7 @@ class Task:
             self._thread = Thread(target=self._load.run, name=f"fastresp-{self.number}")
             self._thread.daemon = True
             self._thread.start()
+        self._rows += len(batch) if hasattr(batch, "__len__") else getattr(batch, "num_rows", nan)
         if not self._pushed.put(batch):
             self._load.check()
 
@@ -102,7 +105,13 @@ class Task:
         self._join()
         self._aborting.detach()
         self._load.check()
-        return self._load.totals
+        totals = self._load.totals
+        if totals.rows != self._rows and not isnan(self._rows):
+            raise CheckpointError(
+                f"task {self.number} has {self._rows:,} rows now, and had {totals.rows:,} when "
+                "they were loaded: for exactly_once, a task must have the same rows each time"
+            )
+        return totals
 
     def abort(self) -> None:
         """Load no more, and close the connections. Does nothing after ``commit()``.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ...outcome.errors import CheckpointError
 from ...server.settings import as_server
 from ...server.url_or_client import ServerLike
 from .links import Link, Links, name_of
@@ -60,11 +61,26 @@ class Job:
         """Return what a task of an ended job has done; None if the job has not ended.
 
         Raises:
+            CheckpointError: the job has ended without such a task.
             TransportError: the server can't be reached.
         """
         with self._home() as home:
-            found = home.call("HGET", self._hash, task)
+            count, found = home.together(("HLEN", self._hash), ("HGET", self._hash, task))
+        if count and found is None:
+            raise CheckpointError(
+                f"job {self.name!r} has ended with {count:,} tasks, and none of them is {task!r}: "
+                "its partitions are others now (use another name for another job)"
+            )
         return None if found is None else Part(*map(int, found.split()))
+
+    def forget(self) -> None:
+        """Delete what was written down at the end.
+
+        Raises:
+            TransportError: the server can't be reached.
+        """
+        with self._home() as home:
+            home.call("DEL", self._hash)
 
     def end(self, parts: Mapping[str, Part], connections: int) -> None:
         """Write down what the tasks have done, and delete their checkpoints.

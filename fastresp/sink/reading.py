@@ -1,0 +1,79 @@
+"""Reading hashes in parts, one for each task of an engine, as columns of given types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from ..replies.fetch_hashes import fetch_hashes
+from ..replies.key_pattern import as_pattern
+from ..resp.slots import SLOTS
+from ..server.url_or_client import with_password
+from .types import parsed
+
+__all__ = ["Reading"]
+
+
+@dataclass
+class Reading:
+    """Which hashes to read, in how many parts, and their columns.
+
+    Attributes:
+        schema: the columns; each field of a hash is read as the type of its column. The column that
+            the pattern names is that part of the key, or the column ``key``.
+        pattern: as for ``fetch_hashes``, such as ``"user:{id}"`` or ``"user:*"``.
+        server: a URL; None for the environment variable ``REDIS_URL`` of each task.
+        password: of the server, instead of one in the URL.
+        partitions: number of parts. Each has the keys of so many of the 16,384 slots, also without
+            a cluster, where each part looks through all keys.
+        timeout: as for ``fetch_hashes``.
+
+    Raises:
+        ValueError: the pattern names a column that the schema lacks, or a number is wrong.
+    """
+
+    schema: pa.Schema
+    pattern: str
+    server: str | None = None
+    password: str | None = field(default=None, repr=False)
+    partitions: int = 1
+    timeout: float | None = 30.0
+
+    def __post_init__(self) -> None:
+        column = as_pattern(self.pattern).column
+        if column not in self.schema.names:
+            raise ValueError(
+                f"the pattern {self.pattern!r} makes a column {column!r}, which the schema lacks"
+            )
+        if not 1 <= self.partitions <= SLOTS:
+            raise ValueError(f"partitions must be 1 to {SLOTS:,}, not {self.partitions!r}")
+
+    def parts(self) -> list[range]:
+        """Return the slots of each part."""
+        ends = [SLOTS * number // self.partitions for number in range(self.partitions + 1)]
+        return [range(first, end) for first, end in pairwise(ends)]
+
+    def read(self, slots: range) -> Iterator[pa.RecordBatch]:
+        """Yield the hashes of a part.
+
+        Raises:
+            ValueError: a value does not fit the type of its column.
+            others: as ``fetch_hashes``.
+        """
+        column = as_pattern(self.pattern).column
+        binary = [each.name for each in self.schema if pa.types.is_binary(each.type)]
+        hashes: Any = fetch_hashes(
+            self.pattern,
+            [name for name in self.schema.names if name != column],
+            server=with_password(self.server, self.password),
+            binary=binary,
+            timeout=self.timeout,
+            slots=slots,
+        )
+        with hashes:
+            for batch in pa.RecordBatchReader.from_stream(hashes):
+                yield parsed(batch, self.schema)

@@ -1,0 +1,77 @@
+"""Options that an engine passes on as text, under names in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import fields
+from typing import Any
+
+from ..server.settings import Server
+from .reading import Reading
+from .sink import OPTIONS
+
+__all__ = ["reading_options", "sink_options"]
+
+# Those that stay text, whatever they look like.
+TEXTS = frozenset(
+    ("server", "template", "pattern", "exactly_once", "rejects", "rate_limit", "max_errors")
+)
+WORDS = {"true": True, "false": False, "none": None}
+# What others call them.
+OTHER_NAMES = {"command": "template", "url": "server", "numpartitions": "partitions"}
+
+
+def sink_options(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of a ``Sink`` that these options mean.
+
+    Args:
+        texts: by their names, such as ``rateLimit``, ``ratelimit`` or ``rate_limit``; ``command``
+            is the template.
+
+    Raises:
+        ValueError: an option is unknown, or needed, or would show a password.
+    """
+    known = ("server", "template", "exactly_once", "rejects", "tasks", *OPTIONS)
+    found = _options(texts, known)
+    if "template" not in found:
+        raise ValueError("the option 'command' is needed, such as 'HSET user:{id} {**}'")
+    return {"server": None} | found
+
+
+def reading_options(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of a ``Reading`` that these options mean; as ``sink_options()``."""
+    hidden = ("schema", "password")
+    found = _options(texts, [each.name for each in fields(Reading) if each.name not in hidden])
+    if "pattern" not in found:
+        raise ValueError("the option 'pattern' is needed, such as 'user:{id}' or 'user:*'")
+    return found
+
+
+def _options(texts: Mapping[str, str], known: Iterable[str]) -> dict[str, Any]:
+    names = {name.replace("_", ""): name for name in known}
+    names |= {other: name for other, name in OTHER_NAMES.items() if name in names.values()}
+    found = {}
+    for given, text in texts.items():
+        name = names.get(given.replace("_", "").lower())
+        if name is None:
+            every = ", ".join(sorted(set(names.values())))
+            raise ValueError(f"the option {given!r} is unknown; there are {every}")
+        found[name] = text if name in TEXTS else _value(text)
+    server = found.get("server")
+    if server is not None and Server(server, nodes=True).settings.get("password"):
+        raise ValueError(
+            "the URL in the option 'server' has a password, which the engine would show; leave it "
+            "out there, and set REDIS_URL where the tasks run, or spark.fastresp.password"
+        )
+    return found
+
+
+def _value(text: str) -> Any:
+    """Return a number, True, False or None for its text, and any other text as it is."""
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text

@@ -1,0 +1,138 @@
+"""Spark: ``df.write``, ``df.writeStream`` and ``spark.read`` of the format ``fastresp``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from .sink import Sink, Totals
+from .sink.listening import Address, announce, listen
+from .sink.reading import Reading
+from .sink.text_options import reading_options, sink_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["FastrespDataSource", "register"]
+
+PASSWORD = "spark.fastresp.password"
+QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
+# Spark 4.0 has no streams of Arrow batches.
+StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
+
+
+def register(spark: SparkSession, listener: Callable[..., object] | None = None) -> None:
+    """Let a session know the format ``fastresp``.
+
+    Args:
+        spark: its setting ``spark.fastresp.password`` is the password of the server.
+        listener: called in this process with the Totals of each job that ends, and with ``epoch``,
+            the number of its batch if it is one of a stream, else None.
+    """
+    found = {
+        "password": spark.conf.get(PASSWORD, None),
+        "tasks": spark.sparkContext.defaultParallelism,
+        "address": None if listener is None else listen(listener),
+    }
+    # A class that no module has is pickled whole, so that the password is in no plan.
+    spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
+
+
+class FastrespDataSource(datasource.DataSource):
+    """The format ``fastresp``; its options are those of ``Sink`` and ``Reading``, as text."""
+
+    password: str | None = None
+    tasks = 1
+    address: Address | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "fastresp"
+
+    def schema(self) -> str:
+        raise ValueError("name the columns to read, as in .schema('id LONG, name STRING')")
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        if overwrite:
+            raise ValueError("mode('overwrite') would have to empty the server; use mode('append')")
+        return Writer(self._sink(schema), self.address)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> EpochWriter:  # noqa: N802
+        if StreamWriter is object:
+            raise ValueError("streams need Spark 4.1 or later")
+        return EpochWriter(self._sink(schema), self.address)
+
+    def reader(self, schema: StructType) -> Reader:
+        options = {"password": self.password, "partitions": self.tasks}
+        return Reader(Reading(columns_of(schema), **options | reading_options(self.options)))
+
+    def _sink(self, schema: StructType) -> Sink:
+        options = {"password": self.password, "tasks": self.tasks}
+        sink = Sink(**options | sink_options(self.options))
+        sink.check(columns_of(schema).empty_table())
+        return sink
+
+
+@dataclass
+class Writer(datasource.DataSourceArrowWriter):
+    """Writes a frame: each partition is a task of a sink."""
+
+    sink: Sink
+    address: Address | None
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        context: Any = TaskContext.get()
+        query, epoch = map(context.getLocalProperty, (QUERY, EPOCH))
+        sink = self.sink if query is None else self.sink.part(query, epoch)
+        return Message(sink.load(iterator, context.partitionId(), context.taskAttemptId()), query)
+
+    def commit(self, messages: list[Any]) -> None:
+        announce(self.sink.finish(each.totals for each in messages), self.address, epoch=None)
+
+
+@dataclass
+class EpochWriter(StreamWriter):  # type: ignore[misc]
+    """Writes a stream: each of its batches, an epoch, is a job of its own."""
+
+    sink: Sink
+    address: Address | None
+    write = Writer.write
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        query = messages[0].query
+        totals = self.sink.part(query, batchId).finish(each.totals for each in messages)
+        self.sink.part(query, batchId - 1).forget()  # it can't run again
+        announce(totals, self.address, epoch=batchId)
+
+
+@dataclass
+class Message(datasource.WriterCommitMessage):
+    totals: Totals
+    query: str | None
+
+
+@dataclass
+class Reader(datasource.DataSourceReader):
+    """Reads hashes: each partition is a range of slots."""
+
+    reading: Reading
+
+    def partitions(self) -> list[datasource.InputPartition]:
+        return [datasource.InputPartition(slots) for slots in self.reading.parts()]
+
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
+        return self.reading.read(partition.value)
+
+
+def columns_of(schema: StructType) -> pa.Schema:
+    """Return the Arrow types of a frame; later versions of Spark need a time zone for that."""
+    zoned = "timezone" in signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, **({"timezone": "UTC"} if zoned else {}))
