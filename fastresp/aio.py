@@ -229,6 +229,7 @@ def fetch_hashes(
     binary: bool | Iterable[str] = False,
     timeout: float | None = 30.0,
     batch_rows: int = BATCH_ROWS,
+    slots: range | None = None,
 ) -> Hashes:
     """Fetch fields of hashes as columns, like ``fastresp.fetch_hashes``, in an event loop.
 
@@ -237,7 +238,13 @@ def fetch_hashes(
     """
     checked = [] if isinstance(keys, AsyncIterable) else keys
     hashes = fetch.fetch_hashes(
-        checked, fields, server=server, binary=binary, timeout=timeout, batch_rows=batch_rows
+        checked,
+        fields,
+        server=server,
+        binary=binary,
+        timeout=timeout,
+        batch_rows=batch_rows,
+        slots=slots,
     )
     return Hashes(hashes, keys if isinstance(keys, AsyncIterable) else None)
 

@@ -11,6 +11,7 @@ from weakref import ref
 
 from ..outcome.errors import SourceError
 from ..outcome.messages import Hint, Message
+from ..resp.slots import SLOTS
 from ..server.options import check_timeout
 from ..server.settings import Server, ServerLike
 from ..sources.source import ArrowHolding, ArrowStreaming
@@ -36,6 +37,7 @@ def fetch_hashes(
     timeout: float | None = 30.0,
     batch_rows: int = BATCH_ROWS,
     max_reply_bytes: int | None = None,
+    slots: range | None = None,
 ) -> Hashes:
     """Read fields of hashes as columns, without a Python object for each value.
 
@@ -59,6 +61,10 @@ def fetch_hashes(
         timeout: give up after this many seconds without progress; None to wait forever.
         batch_rows: at most this many rows per batch; a batch also ends at 32 MiB.
         max_reply_bytes: a larger row ends the reading with an error; None for 512 MiB.
+        slots: of a pattern's keys, read only those whose key slot is in this range within
+            ``range(16384)``, such as ``range(8192)``: one of several readers, who together read
+            each key once. In a cluster, only the nodes of these slots are asked; a single server
+            lists all its keys to each reader.
 
     A missing field is a null, and a missing key a row of nulls. A pattern finds only hashes, in no
     particular order. SCAN may find a key twice while the server resizes its table of keys. A key
@@ -102,7 +108,8 @@ def fetch_hashes(
     as_bytes = _binary(binary, names)
     check_timeout(timeout)
     where = Server(server, reading=True, nodes=True)
-    options = FetchOptions(where, timeout, batch_rows, max_reply_bytes)
+    _check_slots(slots, pattern)
+    options = FetchOptions(where, timeout, batch_rows, max_reply_bytes, slots)
     HashCore(options, wanted, [True] * len(wanted))  # checks max_reply_bytes
     return Hashes(pattern or keys, names, [name not in as_bytes for name in names], options)
 
@@ -120,6 +127,26 @@ def _check_keys(keys: Any) -> None:
             "keys must be an iterable of keys, a column of them, or a pattern (str), not "
             f"{type(keys).__name__}"
         )
+
+
+def _check_slots(slots: range | None, pattern: Pattern | None) -> None:
+    """Check the range of slots to read.
+
+    Raises:
+        TypeError: it is not a range.
+        ValueError: it is outside of the slots, has steps, or there is no pattern.
+    """
+    if slots is None:
+        return
+    if not isinstance(slots, range):
+        raise TypeError(f"slots must be a range, such as range(0, 8192), not {slots!r}")
+    if slots.step != 1 or any(not 0 <= end <= SLOTS for end in (slots.start, slots.stop)):
+        raise ValueError(
+            f"slots must be within 0 to {SLOTS}, without a step, such as range(0, 8192), not "
+            f"{slots!r}"
+        )
+    if pattern is None:
+        raise ValueError("slots is only for a pattern such as 'user:*'; omit it, or pass one")
 
 
 def _fields(fields: Iterable[str]) -> list[str]:
@@ -227,7 +254,8 @@ class Hashes:
         core = HashCore(self._options, self.names[fields], self._text[fields])
         if isinstance(self._keys, Pattern):
             core.wanted.found = True
-            return core, Found(self._keys, core.server, core.timeout), None
+            found = Found(self._keys, core.server, core.timeout, self._options.slots)
+            return core, found, None
         if self._taken and iter_of(self._keys) is self._keys:
             raise SourceError("the keys are an iterator that is used up; pass a list to read again")
         self._taken = True

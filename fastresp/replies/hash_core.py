@@ -35,6 +35,7 @@ class FetchOptions(NamedTuple):
     timeout: float | None
     batch_rows: int
     max_reply_bytes: int | None
+    slots: range | None
 
 
 class HashCore(ReplyCore):

@@ -92,16 +92,19 @@ class Found:
         pattern: which keys.
         server: to search, over its own connection.
         timeout: seconds to wait for each reply; None for no limit.
+        slots: find only keys of these slots; None for all.
 
     Attributes:
         kept: keys found whose rows have not been returned yet.
     """
 
-    def __init__(self, pattern: Pattern, server: Server, timeout: float | None) -> None:
+    def __init__(
+        self, pattern: Pattern, server: Server, timeout: float | None, slots: range | None = None
+    ) -> None:
         self.pattern = pattern
         self._server = server
         self.kept: list[bytes] = []
-        self._scan = Scan(server, timeout)
+        self._scan = Scan(server, timeout, slots)
 
     def pages(self) -> Generator[list[bytes], None, None]:
         """Yield the keys in pages, while the server looks for the next page.

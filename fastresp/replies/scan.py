@@ -6,15 +6,14 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, FastrespError, ProtocolError, TransportError
 from ..outcome.excerpts import shown_reply
-from ..resp.slots import Rules
-from ..resp.values import pack
-from ..server.cluster import Topology
+from ..resp.slots import SLOTS, keys_in, mask_of
+from ..server.cluster import Topology, importing_of
 from ..server.forks import Inherited, is_own
 from ..server.settings import Server, topology_from
 from ..transports.nodes import LOOK_S, MOST_ASKED, MOST_KNOWN, REOPEN_S
@@ -33,13 +32,15 @@ class Part(NamedTuple):
 
     Attributes:
         server: the server.
-        slots: those whose keys are wanted; None for all.
+        slots: those of the node whose keys are wanted; None for all keys of a single server.
+        wanted: for each slot whether its keys are taken; None to take all.
         pages: yields the keys.
         restarts: how often its slots were searched from the first key again.
     """
 
     server: Server
     slots: frozenset[int] | None
+    wanted: bytes | None
     pages: Generator[list[bytes], None, None]
     restarts: int = 0
 
@@ -54,15 +55,16 @@ class Scan:
         server: the server, or a node of a cluster.
         timeout: seconds to wait for each reply, and for a lost node's slots; None for no limit,
             and 30 for the slots.
+        slots: take only keys of these slots; None for all. A single server has to list all keys.
     """
 
-    def __init__(self, server: Server, timeout: float | None) -> None:
+    def __init__(self, server: Server, timeout: float | None, slots: range | None = None) -> None:
         self._server = server
         self._timeout = timeout
+        self._slots = slots
         self._connections: list[Any] = []
         self._known: list[tuple[str, int]] = []
         self._stopped = False
-        self._rules = Rules()
 
     def pages(self, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
         """Yield pages of keys of all servers in turn, so that all work at the same time.
@@ -83,13 +85,7 @@ class Scan:
         with ExitStack() as stack:
             stack.callback(self._close)
             self._connections = [connection for _, connection in opened]
-            for number, (server, connection) in enumerate(opened):
-                slots = None
-                if topology is not None:
-                    slots = frozenset(
-                        at for at, node in enumerate(topology.slots) if node == number
-                    )
-                parts.append(Part(server, slots, scan(connection, glob, kind)))
+            parts.extend(self._parts(opened, topology, glob, kind))
             self._know(topology)
             while parts:
                 part = parts[0]
@@ -110,13 +106,37 @@ class Scan:
                 if page is None:
                     parts.popleft()
                     continue
-                if part.restarts:
-                    page = [key for key in page if self._slot_of(key) in (part.slots or ())]
-                yield page
+                yield page if part.wanted is None else keys_in(page, part.wanted)
                 parts.rotate(-1)
 
-    def _slot_of(self, key: bytes) -> int:
-        return self._rules.slot(pack("GET", key))
+    def _parts(
+        self,
+        opened: list[tuple[Server, Any]],
+        topology: Topology | None,
+        glob: str,
+        kind: str | None,
+    ) -> Iterator[Part]:
+        """Yield the searches on all servers that may have keys of the wanted slots.
+
+        Each takes the keys of all wanted slots: those of a slot that is being moved are on two
+        nodes.
+
+        Raises:
+            TransportError: a node does not say which slots it is getting.
+        """
+        wanted = None if self._slots is None else mask_of(self._slots)
+        for number, (server, connection) in enumerate(opened):
+            slots = None
+            if topology is not None:
+                slots = frozenset(at for at, node in enumerate(topology.slots) if node == number)
+                if self._slots is not None:
+                    slots &= frozenset(self._slots)
+                    if not slots and self._slots:
+                        slots = importing(server, connection).intersection(self._slots)
+            if self._slots is None or slots or (slots is None and self._slots):
+                yield Part(server, slots, wanted, scan(connection, glob, kind))
+            else:
+                connection.disconnect()
 
     def _know(self, topology: Topology | None) -> None:
         if topology is not None:
@@ -159,7 +179,8 @@ class Scan:
             connection._sock.settimeout(self._timeout)
             self._connections.append(connection)
             slots = frozenset(slot for slot in part.slots if topology.slots[slot] == owner)
-            parts.append(Part(server, slots, scan(connection, glob, kind), part.restarts + 1))
+            found = scan(connection, glob, kind)
+            parts.append(Part(server, slots, mask_of(slots), found, part.restarts + 1))
         return parts
 
     def _close(self) -> None:
@@ -172,6 +193,23 @@ class Scan:
         for connection in filter(is_own, self._connections):
             with suppress(OSError, AttributeError):  # it may be closed
                 connection._sock.shutdown(socket.SHUT_RDWR)
+
+
+def importing(server: Server, connection: Any) -> frozenset[int]:
+    """Return the slots that a node is getting from others; all if it may not be asked.
+
+    Raises:
+        TransportError: the connection was lost, or the node does not reply.
+    """
+    import redis
+
+    try:
+        connection.send_command("CLUSTER", "NODES")
+        return frozenset(importing_of(connection.read_response()))
+    except redis.ResponseError:  # no permission
+        return frozenset(range(SLOTS))
+    except (redis.RedisError, OSError) as error:
+        raise server.failure(error) from error
 
 
 def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:

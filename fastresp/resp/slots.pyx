@@ -309,6 +309,35 @@ def tags():
     return found
 
 
+def keys_in(list keys not None, bytes wanted not None):
+    """Return the keys whose slot is wanted, in their order.
+
+    Args:
+        keys: bytes objects.
+        wanted: for each slot whether it is, from ``mask_of()``.
+
+    Raises:
+        ValueError: ``wanted`` is not of this length.
+    """
+    cdef list found = []
+    cdef const unsigned char *mask = wanted
+    cdef bytes key
+    if len(wanted) != SLOTS:
+        raise ValueError(f"wanted must have {SLOTS} bytes, not {len(wanted)}")
+    for key in keys:
+        if mask[key_slot(key, len(key))]:
+            found.append(key)
+    return found
+
+
+def mask_of(slots):
+    """Return for each slot 1 if it is one of these, else 0, as bytes."""
+    cdef bytearray mask = bytearray(SLOTS)
+    for slot in slots:
+        mask[slot] = 1
+    return bytes(mask)
+
+
 def keys_of(Chunk chunk not None):
     """Return the keys of each command, as a tuple."""
     cdef list found = []

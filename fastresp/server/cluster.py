@@ -12,7 +12,8 @@ from ..outcome.excerpts import shown_reply
 from ..resp.slots import SLOTS
 
 __all__ = [
-    "MOST_NODES", "Redirect", "Remap", "Topology", "positions_of", "redirect_of", "topology_of",
+    "MOST_NODES", "Redirect", "Remap", "Topology", "importing_of", "positions_of", "redirect_of",
+    "topology_of",
 ]  # fmt: skip
 
 # From the host and port that a node announces to those where it can be reached: redis-py's
@@ -29,6 +30,8 @@ MOST_PORT = 65535
 # MOVED: another node has the slot. ASK: the slot is being moved there, and the key is no longer
 # here. Source: clusterRedirectClient() of Redis.
 REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) (\S*):(\d{1,5})")
+# In CLUSTER NODES, at the end of the node's own line: a slot that it is getting from another.
+IMPORTING = re.compile(rb"\[(\d{1,5})-<-")
 
 
 @dataclass
@@ -163,6 +166,16 @@ def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
             ):
                 found[name.upper()] = first, last, step
     return found
+
+
+def importing_of(reply: Any) -> set[int]:
+    """Return the slots that a node is getting from others, and has keys of already.
+
+    Args:
+        reply: of the node, to CLUSTER NODES.
+    """
+    text = reply.encode() if isinstance(reply, str) else reply
+    return {int(slot) for slot in IMPORTING.findall(text if isinstance(text, bytes) else b"")}
 
 
 class Redirect(NamedTuple):

@@ -12,7 +12,7 @@ from server_programs import WHEEL_SERVERS, located
 
 from fastresp import pack
 from fastresp.resp.key_positions import POSITIONS, Positions
-from fastresp.resp.slots import Rules
+from fastresp.resp.slots import SLOTS, Rules, keys_in, mask_of
 from fastresp.server.local_server import LocalServer
 
 NO_KEY, UNKNOWN = -1, -2
@@ -46,6 +46,26 @@ def test_slot_of_a_key(key: bytes) -> None:
 @pytest.mark.parametrize("key", TAGS)
 def test_hash_tags(key: bytes) -> None:
     assert RULES.slot(pack("get", key)) == key_slot(key)
+
+
+@given(
+    st.lists(st.binary(max_size=40) | st.sampled_from(TAGS)),
+    st.sets(st.integers(0, 40)),
+    st.integers(1, 400),
+)
+def test_keys_of_wanted_slots(keys: list[bytes], wanted: set[int], width: int) -> None:
+    slots = {slot for slot in range(SLOTS) if slot // width in wanted}
+    assert keys_in(keys, mask_of(slots)) == [key for key in keys if key_slot(key) in slots]
+
+
+def test_bad_wanted_slots() -> None:
+    with pytest.raises(ValueError, match="16384 bytes, not 3"):
+        keys_in([b"a"], b"abc")
+    with pytest.raises(TypeError):
+        keys_in(["a"], mask_of(range(5)))  # type: ignore[list-item]
+    for slots in ([SLOTS], [-SLOTS - 1]):
+        with pytest.raises(IndexError):
+            mask_of(slots)
 
 
 @pytest.mark.parametrize(("command", "key"), MOVABLE)
