@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import datasource
+from pyspark.sql import SparkSession, datasource
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -16,10 +17,6 @@ from .sink import Sink, Totals
 from .sink.listening import Address, announce, listen
 from .sink.reading import Reading
 from .sink.text_options import reading_options, sink_options
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 __all__ = ["FastrespDataSource", "register"]
 
@@ -63,27 +60,24 @@ class FastrespDataSource(datasource.DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         if overwrite:
             raise ValueError("mode('overwrite') would have to empty the server; use mode('append')")
-        return Writer(self._sink(schema), self.address)
+        options = {"password": self.password, "tasks": self.tasks} | sink_options(self.options)
+        sink = Sink(**options)
+        sink.check(columns_of(schema).empty_table())
+        return Writer(sink, self.address)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> EpochWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: N802
         if StreamWriter is object:
             raise ValueError("streams need Spark 4.1 or later")
-        return EpochWriter(self._sink(schema), self.address)
+        return self.writer(schema, False)
 
     def reader(self, schema: StructType) -> Reader:
         options = {"password": self.password, "partitions": self.tasks}
         return Reader(Reading(columns_of(schema), **options | reading_options(self.options)))
 
-    def _sink(self, schema: StructType) -> Sink:
-        options = {"password": self.password, "tasks": self.tasks}
-        sink = Sink(**options | sink_options(self.options))
-        sink.check(columns_of(schema).empty_table())
-        return sink
-
 
 @dataclass
-class Writer(datasource.DataSourceArrowWriter):
-    """Writes a frame: each partition is a task of a sink."""
+class Writer(datasource.DataSourceArrowWriter, StreamWriter):  # type: ignore[misc]
+    """Writes a frame, or a stream: each of its batches, an epoch, is then a job of its own."""
 
     sink: Sink
     address: Address | None
@@ -94,22 +88,12 @@ class Writer(datasource.DataSourceArrowWriter):
         sink = self.sink if query is None else self.sink.part(query, epoch)
         return Message(sink.load(iterator, context.partitionId(), context.taskAttemptId()), query)
 
-    def commit(self, messages: list[Any]) -> None:
-        announce(self.sink.finish(each.totals for each in messages), self.address, epoch=None)
-
-
-@dataclass
-class EpochWriter(StreamWriter):  # type: ignore[misc]
-    """Writes a stream: each of its batches, an epoch, is a job of its own."""
-
-    sink: Sink
-    address: Address | None
-    write = Writer.write
-
-    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        query = messages[0].query
-        totals = self.sink.part(query, batchId).finish(each.totals for each in messages)
-        self.sink.part(query, batchId - 1).forget()  # it can't run again
+    def commit(self, messages: list[Any], batchId: int | None = None) -> None:  # noqa: N803
+        query = messages[0].query if messages else None
+        sink = self.sink if query is None else self.sink.part(query, batchId)
+        totals = sink.finish(each.totals for each in messages)
+        if query is not None and batchId:
+            self.sink.part(query, batchId - 1).forget()  # it can't run again
         announce(totals, self.address, epoch=batchId)
 
 
@@ -133,6 +117,6 @@ class Reader(datasource.DataSourceReader):
 
 
 def columns_of(schema: StructType) -> pa.Schema:
-    """Return the Arrow types of a frame; later versions of Spark need a time zone for that."""
-    zoned = "timezone" in signature(to_arrow_schema).parameters
-    return to_arrow_schema(schema, **({"timezone": "UTC"} if zoned else {}))
+    """Return the Arrow types of a frame; some versions of Spark need a time zone for that."""
+    zone: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)

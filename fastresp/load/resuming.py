@@ -19,6 +19,7 @@ from ..server.settings import as_server
 from ..sources.chunks import Chunks
 from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
+from ..sources.pushed import Pushed
 from ..transports.base import Transport
 from ..transports.driver import Blocking, Steps
 from ..transports.pace import PORTION_S
@@ -120,6 +121,8 @@ class Resuming:
             resume=options.resume,
             take_over=options.take_over,
             clear=options.checkpoint_clear,
+            # A source that broke off may look as if it had ended.
+            grows=isinstance(self._chunks.data, Pushed),
         )
 
     def _check(self) -> None:

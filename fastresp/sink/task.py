@@ -108,8 +108,8 @@ class Task:
         totals = self._load.totals
         if totals.rows != self._rows and not isnan(self._rows):
             raise CheckpointError(
-                f"task {self.number} has {self._rows:,} rows now, and had {totals.rows:,} when "
-                "they were loaded: for exactly_once, a task must have the same rows each time"
+                f"task {self.number} has {self._rows:,.0f} rows now, and had {totals.rows:,} when "
+                "its job ended (use another name for another job)"
             )
         return totals
 
@@ -203,8 +203,7 @@ class Load:
                 self._settle(rows, Report("socket", resumed_at=rows, failed_before=failed))
                 return
             else:
-                rows = report.resumed_at if report.ended_before else chunks.writer.rows
-                self._settle(rows, report)
+                self._settle(chunks.writer.rows, report)
                 return
 
     def _settle(self, rows: int, report: Report) -> None:

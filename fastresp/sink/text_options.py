@@ -18,7 +18,8 @@ TEXTS = frozenset(
     ("server", "template", "pattern", "exactly_once", "rejects", "rate_limit", "max_errors")
 )
 WORDS = {"true": True, "false": False, "none": None}
-# What others call them.
+# Those that are for the engine itself, and what others call ours.
+ENGINES_OWN = frozenset(("checkpointlocation", "path"))
 OTHER_NAMES = {"command": "template", "url": "server", "numpartitions": "partitions"}
 
 
@@ -53,6 +54,8 @@ def _options(texts: Mapping[str, str], known: Iterable[str]) -> dict[str, Any]:
     names |= {other: name for other, name in OTHER_NAMES.items() if name in names.values()}
     found = {}
     for given, text in texts.items():
+        if given.lower() in ENGINES_OWN:
+            continue
         name = names.get(given.replace("_", "").lower())
         if name is None:
             every = ", ".join(sorted(set(names.values())))

@@ -98,7 +98,13 @@ class Checkpoint:
                 )
 
     def claim(
-        self, identity: dict[str, str], *, resume: bool, take_over: bool, clear: bool
+        self,
+        identity: dict[str, str],
+        *,
+        resume: bool,
+        take_over: bool,
+        clear: bool,
+        grows: bool = False,
     ) -> Done:
         """Become the only loader of the name; return what was done before.
 
@@ -110,6 +116,7 @@ class Checkpoint:
             resume: go on if the name has a checkpoint; else there may be none.
             take_over: also if another loader is at work.
             clear: forget what was done before.
+            grows: the source may have more rows than when all was loaded.
 
         Raises:
             CheckpointError: another load has the name.
@@ -134,7 +141,7 @@ class Checkpoint:
             if done.ended:
                 # A server may have lost its last seconds since.
                 done.ran = self.markers.read()
-                if min(done.ran) >= done.total:
+                if min(done.ran) >= done.total and not grows:
                     self._home.call("UNWATCH")
                     return done
                 done.ended = ""

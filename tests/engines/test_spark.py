@@ -1,0 +1,235 @@
+"""Spark writes frames and streams, and reads them back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from fastresp.server.local_server import LocalServer
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.timeout(600)
+
+ROWS = 40_000
+PASSWORD = "s3cret/:@"
+COLUMNS = (
+    "id", "concat('näme ', id) AS name", "id % 2 = 0 AS even", "id * 0.1d AS price",
+    "CAST(id AS DECIMAL(12, 2)) AS exact", "timestamp_micros(id * 1000003) AS moment",
+    "timestamp_ntz '2020-01-02 03:04:05.000678' AS local", "date_add(date '2020-01-01', "
+    "CAST(id % 1000 AS INT)) AS day", "unhex(lpad(hex(id), 16, '0')) AS raw",
+    "if(id % 7 = 0, NULL, CAST(id AS INT)) AS gap",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session that runs a failed task again, up to four times."""
+    from pyspark.sql import SparkSession
+    from spark_sessions import settings, stopped
+
+    builder = SparkSession.builder.master("local[2,4]")
+    found = settings(tmp_path_factory.mktemp("spark"))
+    for name, value in (found | {"spark.fastresp.password": PASSWORD}).items():
+        builder = builder.config(name, value)
+    with stopped(builder.getOrCreate()) as session:
+        yield session
+
+
+@pytest.fixture
+def heard(spark: Any) -> list[tuple[int | None, Any]]:
+    """The totals that a listener was told of, each with its epoch."""
+    import fastresp.spark
+
+    spark.conf.unset("spark.fastresp.password")
+    found: list[tuple[int | None, Any]] = []
+    fastresp.spark.register(spark, lambda totals, epoch: found.append((epoch, totals)))
+    return found
+
+
+def written(frame: Any, server: LocalServer, command: str, **options: str) -> None:
+    writer = frame.write.format("fastresp").option("server", server.url)
+    writer.option("command", command).options(**options).mode("append").save()
+
+
+def refusal(call: Callable[[], object]) -> str:
+    with pytest.raises(Exception, match=r".") as caught:
+        call()
+    return str(caught.value)
+
+
+def test_there_and_back(
+    spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis
+) -> None:
+    frame = spark.range(0, ROWS, 1, 3).selectExpr(*COLUMNS)
+    written(frame, server, "HSET user:{id} {**}", nulls="skip")
+    assert client.dbsize() == ROWS
+    assert client.hgetall("user:14") == {
+        b"name": "näme 14".encode(), b"even": b"1", b"price": b"1.4000000000000001",
+        b"exact": b"14.00", b"moment": b"1970-01-01T00:00:14.000042+00:00",
+        b"local": b"2020-01-02T03:04:05.000678", b"day": b"2020-01-15",
+        b"raw": b"\0\0\0\0\0\0\0\x0e",
+    }  # fmt: skip
+    [(epoch, totals)] = heard
+    assert (epoch, totals.rows, totals.commands, totals.failed) == (None, ROWS, ROWS, 0)
+    reader = spark.read.format("fastresp").option("server", server.url)
+    reader = reader.option("pattern", "user:{id}").schema(frame.schema)
+    for count in (2, 3):
+        back = reader.option("partitions", str(count)).load()
+        assert back.rdd.getNumPartitions() == count
+        assert frame.exceptAll(back).count() == back.exceptAll(frame).count() == 0
+        assert back.count() == ROWS
+
+
+def test_refused(spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis) -> None:
+    """Mistakes are found before a task begins."""
+    frame = spark.range(10)
+    assert "exactly_once='NAME-OF-THE-JOB'" in refusal(
+        lambda: written(frame, server, "INCRBY n:{id} 1")
+    )
+    assert "the data has no column {name}" in refusal(
+        lambda: written(frame, server, "SET {id} {name}")
+    )
+    assert "the option 'comand' is unknown" in refusal(
+        lambda: written(frame, server, "SET {id} 1", comand="SET")
+    )
+    assert "the option 'command' is needed" in refusal(
+        lambda: frame.write.format("fastresp").mode("append").save()
+    )
+    overwrite = frame.write.format("fastresp").option("command", "SET {id} 1").mode("overwrite")
+    assert "use mode('append')" in refusal(overwrite.save)
+    reader = spark.read.format("fastresp")
+    assert "name the columns to read" in refusal(lambda: reader.option("pattern", "*").load())
+    assert "makes a column 'key', which the schema lacks" in refusal(
+        lambda: reader.option("pattern", "*").schema("id LONG").load().count()
+    )
+    client.hset("text:1", "number", "many")
+    reader = reader.option("server", server.url).option("pattern", "text:{id}")
+    assert "column 'number' can't be read as int64" in refusal(
+        reader.schema("id LONG, number LONG").load().count
+    )
+    assert not heard
+    assert client.dbsize() == 1
+
+
+def test_errors(spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis) -> None:
+    """A task with failed commands ends the job; with on_error=collect they are counted."""
+    client.set("taken", "text")
+    frame = spark.range(0, 10, 1, 1)
+    command = "HSET taken f {id}"
+    assert "10 x WRONGTYPE" in refusal(lambda: written(frame, server, command))
+    written(frame, server, command, onError="collect")
+    assert heard[-1][1].errors_by_code == {"WRONGTYPE": 10}
+
+
+def test_password(spark: Any, start_server: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """It comes from Spark's settings, and is shown nowhere."""
+    import fastresp.spark
+
+    server = start_server("--requirepass", PASSWORD)
+    spark.conf.set("spark.fastresp.password", PASSWORD)
+    fastresp.spark.register(spark)
+    frame = spark.range(10)
+    written(frame, server, "SET k:{id} 1")
+    path = server.url.removeprefix("unix://")
+    with redis.Redis(unix_socket_path=path, password=PASSWORD) as client:
+        assert client.dbsize() == 10
+        client.hset("h:1", "v", "2")
+    reader = spark.read.format("fastresp").option("server", server.url).schema("key STRING, v LONG")
+    hashes = reader.option("pattern", "h:*").load()
+    assert hashes.collect() == [("h:1", 2)]
+    hashes.explain(extended=True)
+    assert PASSWORD not in capfd.readouterr().out
+    with_password = f"redis://:{'x' * 8}@localhost"
+    message = refusal(
+        lambda: frame.write.format("fastresp")
+        .option("server", with_password).option("command", "SET {id} 1").mode("append").save()
+    )  # fmt: skip
+    assert "spark.fastresp.password" in message
+    assert "x" * 8 not in message
+
+
+@pytest.mark.parametrize("how", ["process", "connection"])
+def test_killed(
+    spark: Any,
+    heard: list[Any],
+    server: LocalServer,
+    client: redis.Redis,
+    tmp_path: Path,
+    how: str,
+) -> None:
+    """A task is killed in the middle: the next attempt goes on where it has come to."""
+    folder = str(tmp_path)
+
+    def deadly(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context: Any = TaskContext.get()
+        for number, batch in enumerate(batches):
+            if (number, context.partitionId(), context.attemptNumber()) == (25, 1, 0):
+                while not Path(folder, "now").exists():
+                    time.sleep(0.01)
+                if how == "process":
+                    os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    def kill() -> None:
+        while not client.exists("n:100000"):
+            time.sleep(0.01)
+        if how == "connection":
+            client.client_kill_filter(_type="normal", skipme=True)
+        (tmp_path / "now").touch()
+
+    threading.Thread(target=kill, daemon=True).start()
+    frame = spark.range(0, 200_000, 1, 2)
+    written(
+        frame.mapInArrow(deadly, frame.schema), server, "INCRBY n:{id} 1", exactlyOnce="incremented"
+    )
+    assert set(client.mget([f"n:{row}" for row in range(200_000)])) == {b"1"}
+    [(_, totals)] = heard
+    assert totals.rows == 200_000
+    assert 0 < totals.rows_before < 100_000
+    assert client.keys("fastresp:*") == [b"fastresp:{incremented}:job"]
+    written(frame, server, "INCRBY n:{id} 1", exactlyOnce="incremented")
+    assert heard[-1][1].rows_before == 200_000
+    assert "use another name for another job" in refusal(
+        lambda: written(frame.repartition(3), server, "INCRBY n:{id} 1", exactlyOnce="incremented")
+    )
+    assert set(client.mget([f"n:{row}" for row in range(200_000)])) == {b"1"}
+
+
+def test_stream(
+    spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Each epoch counts once, also one that Spark does not know to be complete."""
+    source, state = tmp_path / "source", tmp_path / "state"
+    for number in range(3):
+        frame = spark.range(number * 1000, number * 1000 + 1000, 1, 2)
+        frame.write.mode("append").parquet(str(source))
+
+    def run() -> None:
+        stream = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", "2")
+        writer = stream.parquet(str(source)).writeStream.format("fastresp")
+        writer = writer.option("server", server.url).option("command", "INCRBY n:{id} 1")
+        writer = writer.option("exactlyOnce", "stream").option("checkpointLocation", str(state))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    assert [epoch for epoch, _ in heard] == [0, 1, 2]
+    assert sum(totals.rows for _, totals in heard) == 3000
+    query = json.loads((state / "metadata").read_text())["id"]
+    assert client.keys("fastresp:*") == [f"fastresp:{{stream:{query}:2}}:job".encode()]
+    for path in (state / "commits").glob("*2*"):
+        path.unlink()  # as if the driver had died before it wrote that down
+    run()
+    assert [epoch for epoch, _ in heard] == [0, 1, 2, 2]
+    assert heard[-1][1].rows_before == heard[-1][1].rows > 0
+    assert set(client.mget([f"n:{row}" for row in range(3000)])) == {b"1"}
