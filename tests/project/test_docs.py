@@ -26,6 +26,8 @@ DOCS = ROOT / "docs"
 # Pages whose blocks are independent: tests/project/test_readme.py runs them.
 OTHERS = {"decisions.md", "design.md", "errors.md", "redis-py.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
+# The packages of those that need more than the tests do; CI runs them where they are installed.
+NEEDED = {"spark": "pyspark"}
 # Those whose examples take several seconds.
 LONG_PAGES = {"diagnose", "faq", "files", "get-started"}
 
@@ -101,6 +103,7 @@ def test_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Run the blocks of a page one after another, in one folder and one namespace."""
+    pytest.importorskip(NEEDED.get(page.stem, "fastresp"))
     start_server("--port", str(port))
     monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{port}")
     monkeypatch.chdir(tmp_path)
