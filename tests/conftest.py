@@ -45,11 +45,16 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+# How many more cases of a test run before a release, and in CI.
+SLOW_CASES = 40
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow all cases of a test but the first few, in the order of their names' checksums.
 
-    ``@pytest.mark.few(3)`` leaves three, which are then spread over all parameters.
+    ``@pytest.mark.few(3)`` leaves three, which are then spread over all parameters. What is beyond
+    SLOW_CASES of them is long.
     """
     cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -59,8 +64,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (mark := item.get_closest_marker("few")) and not slow and not long:
             cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
     for (_, count), found in cases.items():
-        for item in sorted(found, key=lambda item: crc32(item.name.encode()))[count:]:
-            item.add_marker(pytest.mark.slow)
+        ordered = sorted(found, key=lambda item: crc32(item.name.encode()))
+        for number, item in enumerate(ordered[count:]):
+            item.add_marker(pytest.mark.slow if number < SLOW_CASES else pytest.mark.long)
 
 
 @pytest.fixture(scope="session")

@@ -74,8 +74,13 @@ def test_random_events(seed: int) -> None:
         check(cluster, load(cluster, seed, 1_000, kinds, 7_000, **options), 1_000)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 103))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(100, marks=pytest.mark.slow),
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(101, 106)),
+    ],
+)
 def test_many_random_events(seed: int) -> None:
     """20 slots move, and 10 primaries fail over, while 1,000,000 rows are loaded."""
     kinds = ["move"] * 16 + ["reshard"] * 4 + ["fail_over"] * 4 + ["kill"] * 4 + ["freeze"] * 2
