@@ -65,6 +65,8 @@ async def mass_insert(
     source_id: str | None = None,
     metrics: Metrics = None,
     import_source: bool = False,
+    wait_index: bool = False,
+    index_backlog: int | None = None,
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
@@ -110,6 +112,8 @@ async def mass_insert(
         source_id=source_id,
         metrics=metrics,
         import_source=import_source,
+        wait_index=wait_index,
+        index_backlog=index_backlog,
     )
     return await run(loading(_chunks(data, template, options), _over_a_socket))
 

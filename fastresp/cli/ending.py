@@ -184,6 +184,7 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
         "in_doubt": report.in_doubt,
         "commands_per_second": report.commands_per_second,
         "errors": [error_fields(error) for error in report.errors],
+        "indexes": [dataclasses.asdict(index) for index in report.indexes],
     }
 
 

@@ -58,6 +58,7 @@ class JsonLog(Observer):
             failed=report.failed,
             in_flight=report.in_doubt,
             unsent=report.unsent,
+            index_waiting=report.index_waiting,
             bytes_sent=report.bytes_sent,
             seconds=round(report.seconds, 3),
             commands_per_second=round(report.commands_per_second),

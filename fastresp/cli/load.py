@@ -91,6 +91,8 @@ class How:
     metrics: Path | None = None
     import_source: bool = False
     log: str = "text"
+    wait_index: bool = False
+    index_backlog: int | None = None
 
 
 @command("load")
@@ -127,6 +129,8 @@ class How:
 @options.wait_replicas
 @options.durable
 @options.import_source
+@options.wait_index
+@options.index_backlog
 @options.verify
 @options.checkpoint
 @options.resume
@@ -180,6 +184,8 @@ def load(
     as_json: bool,
     metrics: Path | None,
     import_source: bool,
+    wait_index: bool,
+    index_backlog: int | None,
     log: str,
 ) -> None:
     """Load a file into a server: one or more commands per row.
@@ -209,7 +215,7 @@ def load(
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
         retry_in_doubt, wait_replicas, durable, dry_run, yes, as_json, verify,
         checkpoint, resume, take_over, checkpoint_clear, metrics=metrics,
-        import_source=import_source, log=log,
+        import_source=import_source, log=log, wait_index=wait_index, index_backlog=index_backlog,
     )  # fmt: skip
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
@@ -255,6 +261,8 @@ def load(
 @options.wait_replicas
 @options.durable
 @options.import_source
+@options.wait_index
+@options.index_backlog
 @options.metrics
 @options.log
 @options.dry_run
@@ -285,6 +293,8 @@ def send(
     as_json: bool,
     metrics: Path | None,
     import_source: bool,
+    wait_index: bool,
+    index_backlog: int | None,
     log: str,
 ) -> None:
     """Send a RESP file, such as one written by fastresp pack.
@@ -298,7 +308,7 @@ def send(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
         retry_in_doubt, wait_replicas, durable, dry_run, yes, as_json, metrics=metrics,
-        import_source=import_source, log=log,
+        import_source=import_source, log=log, wait_index=wait_index, index_backlog=index_backlog,
     )  # fmt: skip
     data = opened(
         source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
@@ -386,6 +396,8 @@ def _loaded(data: Any, template: Template | None, how: How, log: JsonLog | None)
         checkpoint_clear=how.checkpoint_clear,
         metrics=how.metrics,
         import_source=how.import_source,
+        wait_index=how.wait_index,
+        index_backlog=how.index_backlog,
         progress=progress,
     )
 
@@ -405,7 +417,7 @@ def _check_options(how: How) -> None:
         merge_items=how.merge_items, merge_bytes=how.merge_bytes, exists=how.exists,
         max_payload_bytes=how.max_payload_bytes, retry=how.retry_in_doubt,
         wait_replicas=how.wait_replicas, durable=how.durable, checkpoint=how.checkpoint,
-        import_source=how.import_source,
+        import_source=how.import_source, index_backlog=how.index_backlog,
     )  # fmt: skip
     try:
         Server(how.server, nodes=True)

@@ -264,6 +264,19 @@ import_source = option(
     section=SERVER,
     help="Find keys that have expired: CLIENT IMPORT-SOURCE of Valkey 8.1, in import mode.",
 )
+wait_index = option(
+    "--wait-index",
+    is_flag=True,
+    section=SERVER,
+    help="At the end, wait until the search indexes have all documents.",
+)
+index_backlog = option(
+    "--index-backlog",
+    metavar="N",
+    type=click.IntRange(min=1),
+    section=SERVER,
+    help="Pause while more than about N documents are not indexed yet.",
+)
 connections = option(
     "--connections",
     metavar="N",

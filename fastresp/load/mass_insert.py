@@ -29,6 +29,7 @@ from ..transports.driver import Asking, Steps, next_chunk, open_source, run
 from ..transports.error_policy import ErrorPolicy
 from ..transports.resend import Resending
 from .command_names import check_connection_state, check_spread, command_names
+from .indexing import Indexing
 from .observers import observers
 from .progress import reporting
 from .resuming import Resuming
@@ -70,6 +71,8 @@ def mass_insert(
     source_id: str | None = None,
     metrics: Metrics = None,
     import_source: bool = False,
+    wait_index: bool = False,
+    index_backlog: int | None = None,
 ) -> Report:
     """Load data into Redis or Valkey as fast as the server accepts it.
 
@@ -159,6 +162,9 @@ def mass_insert(
         import_source: for a copy of a server that is still written to: keys that have expired are
             there for this load until the import ends (CLIENT IMPORT-SOURCE). Needs Valkey 8.1 with
             ``import-mode yes``.
+        wait_index: at the end, wait until the search indexes that cover the keys have indexed all
+            of them; not if the load was stopped.
+        index_backlog: pause while more than about this many documents are not indexed yet.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
@@ -216,6 +222,8 @@ def mass_insert(
         source_id=source_id,
         metrics=metrics,
         import_source=import_source,
+        wait_index=wait_index,
+        index_backlog=index_backlog,
     )
     return run(loading(Chunks(as_source(data), as_template(template), options), choose))
 
@@ -241,7 +249,8 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
     """Do what ``loading()`` does, while it is watched."""
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
-    with closing(chunks), Resuming(chunks) as resuming:
+    indexing = Indexing(template, options)
+    with closing(chunks), Resuming(chunks) as resuming, indexing:
         watch.row = resuming.reached
         watch.begin()
         try:
@@ -260,6 +269,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
             server = as_server(options.server, template, nodes=True)
             server.fsync = options.durability == FSYNC
             server.import_source = options.import_source
+            server.indexes = template is not None
             if options.mode == "merge":
                 server.wishes = partial(over_any_keys, template)
             elif options.mode == "serialize":
@@ -274,12 +284,13 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
             try:
                 check_connection_state(data, template, options, carrier.answers)
                 chunks.adapt(carrier.answers)
+                yield from indexing.beginning(server, carrier)
                 yield from resuming.registering()
             except BaseException:
                 carrier.kill()
                 raise
             try:
-                yield from _sending(chunks, carrier, show, resuming)
+                yield from _sending(chunks, carrier, show, resuming, indexing)
                 yield from carrier.closing()
                 yield from resuming.finishing()
             except BaseException as error:
@@ -288,6 +299,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
                 raise
             finally:
                 carrier.report.skipped = chunks.writer.skipped
+            yield from indexing.ending(show)
     return policy.judged(carrier.report)
 
 
@@ -296,13 +308,16 @@ def _sending(
     carrier: Transport,
     show: Callable[[Report], object] | None,
     resuming: Resuming,
+    indexing: Indexing,
 ) -> Steps[None]:
     """Send chunk after chunk until the source ends or the load is stopped."""
+    drain = partial(_draining, chunks, carrier, show)
+    meanwhile = partial(_pausing, carrier, show, resuming)
     if isinstance(chunks.data, Pushed):
         chunks.data.meanwhile = partial(_tending, carrier, resuming)
     while not carrier.so_far.stopped:
         try:
-            chunk = yield from next_chunk(chunks, carrier.lanes)
+            chunk = yield from next_chunk(chunks, indexing.gate(carrier.lanes))
         except LostConnection:  # noticed while waiting for an async source
             raise (yield from carrier.losing()) from None
         if chunk is None and chunks.waits:
@@ -310,6 +325,7 @@ def _sending(
             yield from _following(chunks, carrier, show)
             continue
         if chunk is not None:
+            yield from indexing.holding(chunk, drain, meanwhile)
             yield from carrier.writing(chunk)
         yield from _following(chunks, carrier, show, end=chunk is None)
         if chunk is None:
@@ -340,10 +356,26 @@ def _levelling(
     """Wait until all that was made is answered, and write down the row."""
     for chunk in chunks.made():
         yield from carrier.writing(chunk)
-    yield from _following(chunks, carrier, show, end=True)
-    yield from carrier.finishing()
+    yield from _draining(chunks, carrier, show)
     if not (carrier.so_far.stopped or chunks.refused):
         yield from resuming.levelling()
+
+
+def _draining(
+    chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
+) -> Steps[None]:
+    """Wait until all that was sent is answered."""
+    yield from _following(chunks, carrier, show, end=True)
+    yield from carrier.finishing()
+
+
+def _pausing(
+    carrier: Transport, show: Callable[[Report], object] | None, resuming: Resuming
+) -> Steps[None]:
+    """Do what is due while nothing is sent."""
+    yield from resuming.renewing()
+    if show is not None:
+        show(carrier.report)
 
 
 def _following(

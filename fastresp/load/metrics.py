@@ -159,6 +159,13 @@ class Metrics(Observer):
         yield gauge("in_flight_commands", "Commands sent without a known reply.", report.in_doubt)
         yield gauge("unsent_commands", "Commands encoded but not sent yet.", report.unsent)
         yield gauge("connections", "Connections of the load.", report.connections)
+        waiting = {index.name: index.waiting for index in report.indexes}
+        if waiting:
+            words = "Documents that a search index does not have yet, an estimate."
+            yield gauge("index_waiting_documents", words, waiting, by="index")
+            words = "Writes since the load began that a search index could not index."
+            failures = {index.name: index.failures for index in report.indexes}
+            yield gauge("index_failures", words, failures, by="index")
         nodes = _in_flight_by_node(watch)
         if nodes:
             words = "Commands sent to a node of a cluster without a known reply."

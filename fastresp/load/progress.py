@@ -125,13 +125,15 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
                 return
             shown = time.monotonic()
             part = fraction_done(data, total, report)
+            waiting = report.index_waiting
             bar.update(
                 task,
                 total=None if part is None else 1.0,
                 completed=part,
                 rows=counted(rows_done(report), "row"),
                 rates=f"{report.commands_per_second:,.0f} commands/s  "
-                f"{report.bytes_per_second / 1e6:,.1f} MB/s  {counted(report.failed, 'error')}",
+                f"{report.bytes_per_second / 1e6:,.1f} MB/s  {counted(report.failed, 'error')}"
+                + (f"  {counted(waiting, 'document')} not indexed yet" if waiting else ""),
             )
 
         yield update

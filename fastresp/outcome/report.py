@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .error_reply import CommandError, FastrespError
 from .excerpts import shortened
+from .index_state import IndexState
 from .messages import Hint, Message
 from .passwords import without_passwords
 
@@ -59,6 +60,7 @@ class Report:
             that no report counts their errors, and the row after the last; None if there are none.
         ended_before: when all was loaded before, so that nothing was sent; else empty.
         stopped: why the load was stopped early; empty if it was not.
+        indexes: for each search index that covers keys of the load, how far it is behind.
         bytes_sent: bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply.
     """
@@ -83,6 +85,7 @@ class Report:
     errors_unknown: tuple[int, int] | None = None
     ended_before: str = ""
     stopped: str = ""
+    indexes: list[IndexState] = field(default_factory=list)
     bytes_sent: int = 0
     seconds: float = 0.0
     # The beginning of the first error of each code.
@@ -97,6 +100,11 @@ class Report:
     def in_doubt(self) -> int:
         """Commands sent without a known reply: the server may or may not have run them."""
         return self.commands - self.replies
+
+    @property
+    def index_waiting(self) -> int:
+        """Documents that are not in a search index yet: in that which is furthest behind."""
+        return max((index.waiting for index in self.indexes), default=0)
 
     @property
     def commands_per_second(self) -> float:
@@ -177,6 +185,7 @@ class Report:
             node, seconds = max(self.waited_for.items(), key=lambda each: each[1])
             if seconds > LEAST_WAITED * self.seconds:
                 lines.append(f"waited longest for {node} ({seconds:,.2f} s)")
+        lines += map(str, self.indexes)
         if self.stopped:
             lines.append(self.stopped)
         first, *others = lines + self._kinds()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,6 +50,9 @@ class Answers:
     topology: Topology | None = None
     # Where its commands have the first and the last key, and the step from key to key.
     positions: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
+    # Whether it has the module Search, and, if it was asked, the names of its indexes.
+    searches: bool = False
+    indexes: tuple[bytes, ...] = ()
 
 
 def ask(
@@ -61,6 +65,7 @@ def ask(
     limits: bool = False,
     nodes: bool = False,
     remap: Remap = None,
+    indexes: bool = False,
 ) -> Answers:
     """Check whether a server can accept a load.
 
@@ -73,6 +78,7 @@ def ask(
         limits: ask for the settings that limit compact encodings, too.
         nodes: ask a node of a cluster for all nodes; it may be a replica.
         remap: from the addresses of these nodes to those where they can be reached.
+        indexes: ask for the names of its search indexes, if it has the module Search.
 
     Raises:
         TransportError: the server can't be used.
@@ -111,6 +117,11 @@ def ask(
         topology = ask_topology(connection, place, remap)
         with suppress(redis.ResponseError):
             positions = positions_of(_call(connection, "COMMAND"))
+    names: list[bytes] = []
+    searches = "search" in info.get("modules", "").split()
+    if indexes and searches:
+        with suppress(redis.ResponseError, TypeError):  # no right to it
+            names = [bytes(name) for name in _call(connection, "FT._LIST")]
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
         cluster=cluster,
@@ -123,6 +134,8 @@ def ask(
         valkey="valkey_version" in info,
         host=getattr(connection, "host", None),
         port=getattr(connection, "port", None),
+        searches=searches,
+        indexes=tuple(names),
     )
 
 
@@ -296,8 +309,13 @@ def _bulk_limit(settings: dict[str, int]) -> int:
 
 
 def parse_info(reply: Any) -> dict[str, str]:
-    """Return the fields of a reply to INFO; empty if it is something else."""
+    """Return the fields of a reply to INFO; empty if it is something else.
+
+    There is a line for each module. Their names become one more field, ``modules``.
+    """
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     if not isinstance(text, str):
         return {}
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    modules = " ".join(re.findall(r"^module:name=([^,\r\n]+)", text, re.MULTILINE))
+    return fields | {"modules": modules} if modules else fields

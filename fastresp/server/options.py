@@ -75,6 +75,8 @@ class Options:
     take_over: bool = False
     checkpoint_clear: bool = False
     source_id: str | None = None
+    wait_index: bool = False
+    index_backlog: int | None = None
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)
@@ -88,6 +90,12 @@ class Options:
             words = f" must be 'never', 'idempotent' or 'always', not {self.retry!r}"
             raise ValueError(Message(Hint("retry"), words))
         self._check_durability()
+        backlog = self.index_backlog
+        if backlog is not None and (
+            not isinstance(backlog, int) or isinstance(backlog, bool) or backlog < 1
+        ):
+            words = f" must be a number of documents of 1 or more, not {backlog!r}"
+            raise ValueError(Message(Hint("index_backlog"), words))
 
     @property
     def durability(self) -> str | int:

@@ -102,6 +102,8 @@ class Server:
         self.limits = False
         # Whether keys that have expired are there for our commands.
         self.import_source = False
+        # Whether to ask for the names of search indexes.
+        self.indexes = False
         self.scripts = {} if template is None else template.scripts
         pool = pool_of(server, nodes=nodes or follows)
         # From the address that a node of a cluster announces to that where it can be reached.
@@ -363,7 +365,7 @@ class Server:
             with self._explained():
                 answers = ask(
                     connection, place, self.rehearsal, self.wishes, reading=self.reading,
-                    limits=self.limits, nodes=self.nodes, remap=self.remap,
+                    limits=self.limits, nodes=self.nodes, remap=self.remap, indexes=self.indexes,
                 )  # fmt: skip
                 self._mark(connection)
                 check_surplus(connection, place)

@@ -80,6 +80,8 @@ def beyond_any_cli(
         return "redis-cli --pipe can't keep a checkpoint"
     if options.import_source:
         return "redis-cli --pipe can't mark its connection as that of an import"
+    if options.index_backlog is not None:
+        return "redis-cli --pipe can't pause for an index"
     if options.mode == "serialize":
         return "redis-cli --pipe can't tell which key an error belongs to"
     return ""

@@ -1,0 +1,70 @@
+"""Which search indexes cover what a template writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..encode.template import Template
+from ..server.indexes import Index
+
+__all__ = ["Written", "written_by"]
+
+# Commands that write fields of a hash; those of JSON documents begin with JSON.
+OF_HASHES = frozenset((
+    b"HSET", b"HSETNX", b"HMSET", b"HSETEX", b"HINCRBY", b"HINCRBYFLOAT",
+))  # fmt: skip
+# These may write anything.
+ANY = frozenset((b"EVAL", b"EVALSHA", b"FCALL", b"RESTORE"))
+
+
+class Written(NamedTuple):
+    """Keys that a load writes.
+
+    Attributes:
+        kind: ``"HASH"`` or ``"JSON"``; empty for either.
+        beginning: what all of them begin with.
+    """
+
+    kind: str
+    beginning: bytes
+
+    def covered_by(self, index: Index) -> bool:
+        """Return whether an index may have some of the keys."""
+        begins = self.beginning
+        return self.kind in ("", index.kind) and any(
+            begins.startswith(prefix) or prefix.startswith(begins) for prefix in index.prefixes
+        )
+
+
+def written_by(template: Template | None, *, unknown: bool) -> list[Written]:
+    """Return the keys that the commands of a template write, as far as an index may have them.
+
+    Args:
+        template: of the load; None for any commands.
+        unknown: whether to return those of commands that are not known beforehand, too.
+    """
+    anything = [Written("", b"")] if unknown else []
+    if template is None:
+        return anything
+    found: list[Written] = []
+    for first, *others in template.commands:
+        name = _beginning(first).upper()
+        if not all(isinstance(part, bytes) for part in first) or name in ANY:
+            found += anything
+        elif name in OF_HASHES:
+            found += [Written("HASH", _beginning(key)) for key in others[:1]]
+        elif name.startswith(b"JSON."):
+            keys = others[::3] if name == b"JSON.MSET" else others[:1]
+            found += [Written("JSON", _beginning(key)) for key in keys]
+    return list(dict.fromkeys(found))
+
+
+def _beginning(argument: Iterable[object]) -> bytes:
+    """Return what an argument of a template begins with for any row."""
+    found = b""
+    for part in argument:
+        if not isinstance(part, bytes):
+            break
+        found += part
+    return found

@@ -1,0 +1,282 @@
+"""Search indexes during a load: how far they are behind, and waiting for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Self
+
+from ..encode.template import Template
+from ..outcome.errors import TransportError, TransportTimeout
+from ..outcome.index_state import IndexState
+from ..outcome.messages import Hint, Message
+from ..outcome.report import Report
+from ..resp.buffer import Chunk
+from ..server.answers import Answers
+from ..server.indexes import Index, Indexes
+from ..server.options import Options
+from ..server.settings import Server
+from ..server.threads import in_thread
+from ..transports.base import Transport, add_report
+from ..transports.driver import Blocking, Carrier, Steps
+from .covered import written_by
+
+__all__ = ["Indexing"]
+
+# How often to ask.
+ASKED_S = 0.1
+# How long a load that asks for no more than its report waits for each answer.
+ANSWERED_S = 5.0
+
+Show = Callable[[Report], object] | None
+
+
+class Indexing:
+    """What a load does for the search indexes that cover its keys, in a ``with`` statement.
+
+    It asks over connections of its own.
+    """
+
+    def __init__(self, template: Template | None, options: Options) -> None:
+        self._template = template
+        self._options = options
+        self._asked_for = options.wait_index or options.index_backlog is not None
+        self._indexes: Indexes | None = None
+        self._carrier: Transport | None = None
+        self._before: dict[str, Index] = {}  # the indexes at the beginning
+        self._keys: dict[str, int] = {}  # the number of keys before the scan of each
+        # About a backlog: the commands that had been answered when it was asked for.
+        self._question: Future[list[Index]] | None = None
+        self._asked_at = 0.0
+        self._answered = 0
+        self._admitted = 0  # up to which command may be sent
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._indexes is not None:
+            self._indexes.close()
+
+    def beginning(self, server: Server, carrier: Transport) -> Steps[None]:
+        """Find the indexes that cover the keys of the load.
+
+        Without the options for indexes, a server that does not have any is not asked, and what
+        can't be found out is not reported.
+
+        Raises:
+            TransportError: the options need indexes, and the user may not ask for them, or none
+                covers the keys.
+        """
+        written = written_by(self._template, unknown=self._asked_for)
+        if not self._asked_for and (not written or not _may_have_indexes(carrier.answers)):
+            return
+        timeout = self._options.timeout if self._asked_for else _least(self._options.timeout)
+        indexes = self._indexes = Indexes(server, timeout)
+        try:
+            found: list[Index] = yield Blocking(indexes.ask, indexes.interrupt)
+        except TransportError as error:
+            if self._asked_for:
+                raise _needs_indexes(self._options, error) from error
+            return
+        self._before = {
+            index.name: index for index in found if any(each.covered_by(index) for each in written)
+        }
+        if self._asked_for and not self._before:
+            raise _covers_none(self._options, server, found)
+        if self._options.index_backlog is None:
+            indexes.rest()
+        self._carrier = carrier
+        self._note(found)
+
+    def holding(
+        self, chunk: Chunk, drain: Callable[[], Steps[None]], meanwhile: Callable[[], Steps[None]]
+    ) -> Steps[None]:
+        """Before a chunk is sent, wait while too many documents are not indexed.
+
+        Args:
+            chunk: the chunk.
+            drain: waits until all that was sent is answered.
+            meanwhile: done from time to time while this waits.
+
+        Raises:
+            TransportError: the server does not say how many they are.
+            TransportTimeout: they do not become fewer.
+        """
+        most = self._options.index_backlog
+        if most is None or self._carrier is None:
+            return
+        commands = min(chunk.commands, most)
+        if not self.admits(commands):
+            yield from drain()
+            yield from self._until(most - commands, meanwhile)
+            self._answered = self._carrier.made
+            self._admitted = self._answered + most - self._carrier.so_far.index_waiting
+
+    def admits(self, commands: int = 1) -> bool:
+        """Return whether as many commands may be sent now; ask the server in a thread.
+
+        All that were not answered when the server was asked may have to wait for the index, too.
+        """
+        most, carrier = self._options.index_backlog, self._carrier
+        if most is None or carrier is None or self._indexes is None:
+            return True
+        question = self._question
+        if question is not None and question.done():
+            self._question = None
+            with suppress(TransportError):  # then holding() asks
+                self._note(question.result())
+                self._admitted = self._answered + most - carrier.so_far.index_waiting
+        if self._question is None and time.monotonic() >= self._asked_at + ASKED_S:
+            self._asked_at = time.monotonic()
+            self._answered = carrier.report.replies
+            with suppress(RuntimeError):  # no memory for a thread
+                self._question = in_thread(partial(self._indexes.ask, self._before))
+        return carrier.made + commands <= self._admitted
+
+    def gate(self, lanes: Carrier | None) -> Carrier | None:
+        """Return the connections for a source that pauses: they accept what the index allows."""
+        if lanes is None or self._options.index_backlog is None:
+            return lanes
+        return _Gate(self, lanes)
+
+    def ending(self, show: Show) -> Steps[None]:
+        """At the end of a load, put into the report how far the indexes are, and wait for them.
+
+        Raises:
+            TransportError: the server does not say it, although the load has to wait.
+            TransportTimeout: they do not go on.
+        """
+        if self._carrier is None or self._indexes is None or not self._before:
+            return
+        report = self._carrier.report
+        try:
+            if self._options.wait_index and not report.stopped:
+                yield from self._until(0, partial(_shown, show, report))
+            else:
+                with suppress(TransportError):
+                    ask = partial(self._indexes.ask, self._before)
+                    self._note((yield Blocking(ask, self._indexes.interrupt)))
+        except TransportError as error:
+            error.report = report
+            raise
+        except BaseException as error:
+            add_report(error, report, str(report))
+            raise
+
+    def _until(self, most: int, meanwhile: Callable[[], Steps[None]]) -> Steps[None]:
+        """Wait until at most so many documents are not indexed; raises as ``holding()``."""
+        assert self._indexes is not None and self._carrier is not None
+        timeout = self._options.timeout
+        moved, seen = time.monotonic(), list[tuple[str, bool, float, int]]()
+        while not self._carrier.so_far.stopped:
+            lost: TransportError | None = None
+            try:
+                # All of them, since one may have to wait for the scan of another.
+                found: list[Index] = yield Blocking(self._indexes.ask, self._indexes.interrupt)
+            except TransportError as error:
+                lost = error
+            else:
+                self._note(found)
+                if self._carrier.so_far.index_waiting <= most:
+                    return
+                now = [(each.name, each.scanning, each.scanned, each.queued) for each in found]
+                if now != seen:
+                    moved, seen = time.monotonic(), now
+            if timeout is not None and time.monotonic() - moved > timeout:
+                raise self._no_progress(timeout, lost)
+            yield from meanwhile()
+            yield Blocking(partial(time.sleep, ASKED_S))
+
+    def _no_progress(self, timeout: float, lost: TransportError | None) -> TransportError:
+        assert self._carrier is not None
+        if lost is not None:
+            words = f"can't find out how far the search indexes are: {lost.args[0]}"
+            return TransportError(words, self._carrier.report)
+        behind = [str(index) for index in self._carrier.so_far.indexes if index.waiting]
+        words = f"no progress for {timeout:g} s: {'; '.join(behind)} (a larger "
+        return TransportTimeout(
+            Message(words, Hint("timeout", ...), " waits longer)"), self._carrier.report
+        )
+
+    def _note(self, found: Sequence[Index]) -> None:
+        """Put into the report how far the indexes of the load are."""
+        assert self._carrier is not None
+        for index in found:
+            if not index.scanning or index.name not in self._keys:
+                self._keys[index.name] = index.keys
+        self._carrier.so_far.indexes = [
+            self._state(index) for index in found if index.name in self._before
+        ]
+
+    def _state(self, index: Index) -> IndexState:
+        failures = max(0, index.failures - self._before[index.name].failures)
+        return IndexState(
+            index.name,
+            index.documents,
+            index.waiting(self._keys[index.name]),
+            failures,
+            index.error if failures else "",
+            index.error_key if failures else "",
+        )
+
+
+class _Gate:
+    """Connections that accept only what the backlog of an index allows."""
+
+    def __init__(self, indexing: Indexing, lanes: Carrier) -> None:
+        self._indexing, self._lanes = indexing, lanes
+
+    @property
+    def has_room(self) -> bool:
+        return self._lanes.has_room and self._indexing.admits()
+
+    @property
+    def report(self) -> Report:
+        return self._lanes.report
+
+    def add(self, chunk: Chunk) -> object:
+        return self._lanes.add(chunk)
+
+    def tend(self) -> None:
+        self._lanes.tend()
+
+
+def _may_have_indexes(answers: Answers | None) -> bool:
+    """Return whether a server may have indexes; each node of a cluster may have others."""
+    if answers is None:
+        return False
+    return answers.searches and (bool(answers.indexes) or answers.topology is not None)
+
+
+def _least(timeout: float | None) -> float:
+    return ANSWERED_S if timeout is None else min(timeout, ANSWERED_S)
+
+
+def _option(options: Options) -> Hint:
+    """Return the option that needs indexes."""
+    if options.index_backlog is not None:
+        return Hint("index_backlog", options.index_backlog)
+    return Hint("wait_index", True)
+
+
+def _needs_indexes(options: Options, error: TransportError) -> TransportError:
+    words = f" needs a server with search indexes, and the right to FT._LIST and FT.INFO: {error}"
+    return TransportError(Message(_option(options), words, " (nothing was sent)"))
+
+
+def _covers_none(options: Options, server: Server, found: Sequence[Index]) -> TransportError:
+    names = ", ".join(index.name for index in found[:10])
+    there = f"the indexes are {names}" if found else "there is no index"
+    words = f" has nothing to wait for: no search index of {server} covers the keys of this load"
+    advice = f" (nothing was sent; {there}; create one with FT.CREATE, or leave out the option)"
+    return TransportError(Message(_option(options), words, advice))
+
+
+def _shown(show: Show, report: Report) -> Steps[None]:
+    if show is not None:
+        show(report)
+    yield from ()

