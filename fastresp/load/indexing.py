@@ -90,7 +90,7 @@ class Indexing:
         if self._options.index_backlog is None:
             indexes.rest()
         self._carrier = carrier
-        self._note(found)
+        self._note_keys(found)
 
     def holding(
         self, chunk: Chunk, drain: Callable[[], Steps[None]], meanwhile: Callable[[], Steps[None]]
@@ -205,12 +205,15 @@ class Indexing:
     def _note(self, found: Sequence[Index]) -> None:
         """Put into the report how far the indexes of the load are."""
         assert self._carrier is not None
-        for index in found:
-            if not index.scanning or index.name not in self._keys:
-                self._keys[index.name] = index.keys
+        self._note_keys(found)
         self._carrier.so_far.indexes = [
             self._state(index) for index in found if index.name in self._before
         ]
+
+    def _note_keys(self, found: Sequence[Index]) -> None:
+        for index in found:
+            if not index.scanning or index.name not in self._keys:
+                self._keys[index.name] = index.keys
 
     def _state(self, index: Index) -> IndexState:
         failures = max(0, index.failures - self._before[index.name].failures)

@@ -113,7 +113,7 @@ class EvilServer:
     Args:
         real: path of the real server's socket.
         path: where to listen.
-        evil: name of the evil.
+        evil: name of the evil, or another one.
         late: be honest until the client's first commands, which are always the same, are over.
 
     Attributes:
@@ -121,11 +121,12 @@ class EvilServer:
         generous: whether there may be more replies than commands.
     """
 
-    def __init__(self, real: Path, path: Path, evil: str, *, late: bool = False) -> None:
+    def __init__(self, real: Path, path: Path, evil: str | Evil, *, late: bool = False) -> None:
         self.url = f"unix://{path}"
         self.seen = 0
         self._real = str(real)
-        self._evil, self._late = EVILS[evil], late
+        self._evil = EVILS[evil] if isinstance(evil, str) else evil
+        self._late = late
         self.generous = evil in ENDLESS or evil == "one reply more"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
