@@ -7,8 +7,9 @@ its ``mset``, the pipeline of coredis, ``write_strings`` of polars-redis from a 
 frames are ready beforehand. A peer's time starts when it is connected; fastresp's includes
 connecting. After each load the keys are counted, after the first all values are checked.
 
-Tables ``peers SET`` (a unix socket), ``peers SET, TCP``, and ``peers HSET, TCP`` (hashes, beside
-adbc-driver-redis: see ``peers_hashes.py``). The version of each peer is in the metadata.
+Tables ``peers SET`` (a unix socket), ``peers SET, TCP``, ``peers HSET, TCP`` (hashes, beside
+adbc-driver-redis: see ``peers_hashes.py``), and ``peers vectors, TCP`` (embeddings into a search
+index, beside RedisVL: see ``peers_vectors.py``). The version of each peer is in the metadata.
 ``pip install 'fastresp[peers]'`` installs the peers, except polars-redis, which may need Rust:
 ``pip install polars-redis``.
 
@@ -31,6 +32,7 @@ import psutil
 import pyarrow as pa
 from common import commands
 from peers_hashes import ROWS, hashes, installed
+from peers_vectors import VECTORS, vectors
 from redis_py_client import redis_py
 from results import Result
 from turns import Contender, arguments, finish, show, take
@@ -288,9 +290,10 @@ def main() -> None:
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=9, fast_rounds=2)
     parser.add_argument("--commands", type=int, default=COMMANDS, help="SETs in each load")
     parser.add_argument("--rows", type=int, default=ROWS, help="hashes in each load")
+    parser.add_argument("--vectors", type=int, default=VECTORS, help="embeddings in each load")
     args = parsed()
-    if args.commands < 1 or args.rows < 1:
-        parser.error("--commands and --rows must be 1 or more")
+    if min(args.commands, args.rows, args.vectors) < 1:
+        parser.error("--commands, --rows and --vectors must be 1 or more")
     data = Data(args.commands)
     with Workbench.open(tcp=True) as workbench:
         port = int(workbench.url.rpartition(":")[2])
@@ -303,7 +306,8 @@ def main() -> None:
                 each.run(keep=number > 0)
     show("")
     results = [result for each in both for _, result, _ in each.entries]
-    finish([*results, *hashes(args.rows, args.rounds)], args.output)
+    more = [*hashes(args.rows, args.rounds), *vectors(args.vectors, args.rounds)]
+    finish([*results, *more], args.output)
 
 
 if __name__ == "__main__":

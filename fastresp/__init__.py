@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TransportError,
         TransportTimeout,
     )
+    from .outcome.index_state import IndexState
     from .outcome.report import Report
     from .replies.arrow_out import StringColumn
     from .replies.fetch_hashes import Hashes, fetch_hashes
@@ -51,6 +52,7 @@ __all__ = [
     "verify",
     "RedisCli",
     "Report",
+    "IndexState",
     "VerifyReport",
     "Difference",
     # what these return
@@ -96,6 +98,7 @@ MODULES = {
     "load.verifying.verify": "verify",
     "outcome.errors": "CheckpointError CommandError DecodeError EncodeError FastrespError "
     "LeaseError LoadErrors ProtocolError SourceError TemplateError TransportError TransportTimeout",
+    "outcome.index_state": "IndexState",
     "outcome.report": "Report",
     "replies.arrow_out": "StringColumn",
     "replies.fetch_hashes": "Hashes fetch_hashes",

@@ -106,7 +106,9 @@ def start_server(cli: str) -> Iterator[Callable[..., LocalServer]]:
     """A function that starts a server of the test's own, with options; all are ended after it."""
     need("server")
     with ExitStack() as stack:
-        yield lambda *options: stack.enter_context(LocalServer(*options))
+        yield lambda *options, program=None: stack.enter_context(
+            LocalServer(*options, program=program)
+        )
 
 
 SINGLY = [pytest.param(insert_sync, id="sync"), pytest.param(insert_asyncio, id="asyncio")]

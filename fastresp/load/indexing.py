@@ -168,7 +168,7 @@ class Indexing:
             raise
 
     def _until(self, most: int, meanwhile: Callable[[], Steps[None]]) -> Steps[None]:
-        """Wait until at most so many documents are not indexed; raises as ``holding()``."""
+        """Wait until at most N documents are not indexed; raises as ``holding()``."""
         assert self._indexes is not None and self._carrier is not None
         timeout = self._options.timeout
         moved, seen = time.monotonic(), list[tuple[str, bool, float, int]]()

@@ -76,7 +76,7 @@ def test_vectors(kind: str, form: str, size: int, client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_vector_set(form: str, client: redis.Redis) -> None:
-    """Redis 8 has vector sets, and Valkey has none: then nothing is sent."""
+    """Redis 8 has vector sets. Valkey has not, and nothing is sent."""
     found = vectors(SMALLEST)
     data = as_columns(found) if form == "columns" else as_rows(found, lists=False)
     [known] = fastresp.execute("COMMAND", "INFO", "VADD")

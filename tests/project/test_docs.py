@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from module_server import MODULES, module_options
 from places import ROOT
+from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp.server.local_server import LocalServer
@@ -30,6 +32,8 @@ PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS 
 NEEDED = {"spark": "pyspark"}
 # Those whose examples take several seconds.
 LONG_PAGES = {"diagnose", "faq", "files", "get-started"}
+# Those whose server has modules.
+MODULE_PAGES = {"modules"}
 
 BLOCK = re.compile(r"(<!-- not run.*?-->\n)?```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
@@ -104,7 +108,12 @@ def test_page(
 ) -> None:
     """Run the blocks of a page one after another, in one folder and one namespace."""
     pytest.importorskip(NEEDED.get(page.stem, "fastresp"))
-    start_server("--port", str(port))
+    options = ["--port", str(port)]
+    if page.stem in MODULE_PAGES:
+        options += module_options(tmp_path, *MODULES)
+        start_server(*options, program=located("redis-8.2", WHEEL_SERVERS))
+    else:
+        start_server(*options)
     monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{port}")
     monkeypatch.chdir(tmp_path)
     shell = Shell(tmp_path, cli, port)
