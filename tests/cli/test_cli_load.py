@@ -104,7 +104,7 @@ class TestLoad:
             "seconds", "commands_per_second", "transport", "reason", "connections",
             "errors", "errors_by_code", "skipped", "existing", "exit_code", "error",
             "rows_in_doubt", "waited_for", "resumed_at", "errors_unknown", "ended_before",
-            "durable",
+            "durable", "indexes",
         }  # fmt: skip
         assert fields["transport"] in fields["reason"]
         assert fields["commands_per_second"] > 0

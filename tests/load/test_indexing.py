@@ -373,7 +373,7 @@ def test_interrupted(
          "--json"],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    while calls(client).get("FT.INFO", 0) < 3:
+    while calls(client).get("FT.INFO", 0) < 4:
         assert child.poll() is None
         time.sleep(0.005)
     child.send_signal(signal.SIGINT)
