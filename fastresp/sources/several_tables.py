@@ -10,6 +10,10 @@ from .files.packages import imported
 
 __all__ = ["Frames", "frames_of", "is_table"]
 
+# The first version of polars whose batches end with the query's error; 1.34 to 1.36 end as if there
+# were no more rows.
+POLARS = 1, 38
+
 
 def is_table(value: object) -> bool:
     """Return whether a value is a table of named columns, such as a DataFrame."""
@@ -26,18 +30,50 @@ def frames_of(data: Any) -> Any:
 
     Raises:
         ImportError: pyarrow, which joins several tables, is not installed.
+        SourceError: this version of polars can't stream a LazyFrame.
     """
     if hasattr(data, "to_reader") and not is_table(data):  # a Scanner
         return data.to_reader()
     if hasattr(data, "scanner"):  # a Dataset
         return data.scanner().to_reader()
-    if hasattr(data, "collect_batches"):  # a LazyFrame
-        return Frames(data.collect_batches())
+    if hasattr(data, "sink_parquet"):  # a LazyFrame
+        return Frames(LazyBatches(data))
     if hasattr(data, "get_chunk"):  # read_csv(chunksize=)
         return Frames(data)
     if isinstance(data, list | tuple) and data and all(map(is_table, data)):
         return Frames(data)
     return None
+
+
+class LazyBatches:
+    """The batches of a polars LazyFrame; each iteration runs its query, while it is read.
+
+    Raises:
+        SourceError: this version of polars can't do that, or loses an error of the query.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        import polars as pl
+
+        if tuple(map(int, pl.__version__.split(".")[:2])) < POLARS:
+            raise SourceError(
+                f"a LazyFrame needs polars {'.'.join(map(str, POLARS))} or later, and this is "
+                f"{pl.__version__}; upgrade polars, or pass frame.collect()"
+            )
+        self._frame = frame
+
+    @property
+    def schema(self) -> Any:
+        """The types of the columns, by name."""
+        return self._frame.collect_schema()
+
+    def __iter__(self) -> Iterator[Any]:
+        # The query runs at most a few batches ahead, and ends when the iterator is dropped.
+        batches = self._frame.collect_batches()
+        first = next(batches, None)
+        yield self._frame.clear().collect() if first is None else first
+        del first
+        yield from batches
 
 
 class Frames:
@@ -53,6 +89,13 @@ class Frames:
     def __init__(self, frames: Iterable[Any]) -> None:
         self._frames = frames
         self.error: BaseException | None = None
+
+    @property
+    def schema(self) -> Any:
+        """The types of polars' columns, by name: some may be of Python objects; or None."""
+        frames = self._frames
+        given = frames[0] if isinstance(frames, list | tuple) and frames else frames
+        return getattr(given, "schema", None)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Start with the first table.
