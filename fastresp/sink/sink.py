@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from copy import copy
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..encode.template import Template, TemplateLike, as_template
 from ..load.checkpoint.job import Job, Part
@@ -17,9 +17,13 @@ from ..server.options import Options
 from ..server.settings import Server
 from ..server.url_or_client import with_password
 from ..sources.chunks import Chunks
+from .digest import digest
 from .rejects import RejectsOfTask
 from .task import Task
 from .totals import Totals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Sink"]
 
@@ -45,6 +49,9 @@ class Sink:
             only commands are accepted that may run twice, such as SET, HSET or SADD.
         tasks: how many tasks load at the same time, to share ``rate_limit``.
         password: of the server, instead of one in the URL.
+        split: what divides the rows between the tasks, such as ``"8 partitions"``. With
+            ``exactly_once``, tasks of another split are refused before they send anything, until
+            the job has ended.
         rejects: a folder, or a URL of one that fsspec knows. Each attempt that has failed commands
             writes a file ``TASK-ATTEMPT.jsonl``, for ``read_rejects()``.
         options: all others of ``mass_insert`` that make sense for a task.
@@ -62,6 +69,7 @@ class Sink:
         exactly_once: str | None = None,
         tasks: int | None = None,
         password: str | None = None,
+        split: str | None = None,
         rejects: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
@@ -75,6 +83,7 @@ class Sink:
             raise TypeError("a sink needs a template, such as 'HSET user:{id} {**}'")
         self.template: Template = found
         self.exactly_once = exactly_once
+        self.split = split
         self._rejects = None if rejects is None else os.fspath(rejects)
         self._server = server
         self._password = password
@@ -126,7 +135,7 @@ class Sink:
         self._options = replace(self._options, rate_limit=rate.shared_by(tasks))
 
     def _job(self, name: str) -> Job:
-        return Job(self._url, name, self._options.timeout)
+        return Job(self._url, name, self._options.timeout, self.split)
 
     @property
     def _url(self) -> str | None:
@@ -155,12 +164,14 @@ class Sink:
         with closing(Chunks(data, self.template, self._options)) as chunks:
             chunks.open()
 
-    def open(self, task_id: int | str, attempt: int = 0) -> Task:
+    def open(self, task_id: int | str, attempt: int = 0, rows: str = "") -> Task:
         """Open a task. Nothing is sent before its first batch.
 
         Args:
             task_id: the number or name of the task, or of its partition: the same for each attempt.
             attempt: its number, for the name of a file of rejects.
+            rows: what identifies the rows of the task. With ``exactly_once``, an attempt is refused
+                if an attempt before had others.
 
         Raises:
             CheckpointError: the name has other characters than letters, digits, and ``-_.:``.
@@ -170,7 +181,10 @@ class Sink:
             job = self._job(self.exactly_once)
             job.check(number)
             options = replace(
-                options, checkpoint=job.checkpoint(number), resume=True, source_id=f"task {number}"
+                options,
+                checkpoint=job.checkpoint(number),
+                resume=True,
+                source_id=f"task {number}: {rows}" if rows else f"task {number}",
             )
         rejects = None
         if self._rejects is not None:
@@ -200,6 +214,24 @@ class Sink:
         """
         if self.exactly_once is not None:
             self._job(self.exactly_once).forget()
+
+    def load_table(self, table: pa.Table, task_id: int | str, attempt: int = 0) -> Totals:
+        """Load all rows of a task, and commit it; return what became of them.
+
+        With ``exactly_once``, this is refused if an attempt before had other rows.
+
+        Args:
+            table: all rows of the task.
+            task_id, attempt: as for ``open()``.
+
+        Raises:
+            CheckpointError: the rows are others than before; nothing was sent.
+            others: as ``Task.write()``, ``Task.commit()`` and ``open()``.
+        """
+        rows = "" if self.exactly_once is None else digest(table)
+        with self.open(task_id, attempt, rows) as task:
+            task.write(table)
+            return task.commit()
 
     def finish(self, totals: Iterable[Totals]) -> Totals:
         """End the job, when each task has committed; return the sum of their totals.

@@ -187,6 +187,8 @@ class Load:
     def _run(self) -> None:
         """Load all batches, as soon as no other attempt is at work."""
         options = self._options
+        if self._job is not None:
+            self._job.begin()
         while not self._aborted.is_set():
             chunks = Chunks(self._pushed, self._template, options)
             try:

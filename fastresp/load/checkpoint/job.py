@@ -36,13 +36,18 @@ class Job:
         server: where the loads go.
         name: of the job.
         timeout: seconds to connect, and to wait for each reply.
+        split: what divides the rows between the tasks; None if that is unknown.
     """
 
-    def __init__(self, server: ServerLike, name: str, timeout: float | None) -> None:
+    def __init__(
+        self, server: ServerLike, name: str, timeout: float | None, split: str | None = None
+    ) -> None:
         self.name = name
         self._server = as_server(server, None, nodes=True)
         self._timeout = timeout
         self._hash = f"fastresp:{{{name}}}:job".encode()
+        self._split = split
+        self._split_key = f"fastresp:{{{name}}}:split".encode()
 
     def checkpoint(self, task: str) -> str:
         """Return the name of a task's checkpoint."""
@@ -56,6 +61,28 @@ class Job:
         """
         check_name(self.name, "exactly_once")
         check_name(self.checkpoint(task), "task_id")
+
+    def begin(self) -> None:
+        """Write down the split, if this is the first task of the job.
+
+        Raises:
+            CheckpointError: the job was begun with another split. Rows that one task has loaded may
+                be those of another task now.
+            TransportError: the server can't be reached.
+        """
+        if self._split is None:
+            return
+        key = self._split_key
+        with self._home() as home:
+            if home.call("EXISTS", self._hash):
+                return
+            _, found = home.together(("SET", key, self._split, "NX"), ("GET", key))
+        if found.decode() != self._split:
+            raise CheckpointError(
+                f"job {self.name!r} was begun with {found.decode()}, and this is "
+                f"{self._split}: its tasks may have other rows now (load the rows under another "
+                "name, after removing what was loaded)"
+            )
 
     def part(self, task: str) -> Part | None:
         """Return what a task of an ended job has done; None if the job has not ended.
@@ -95,7 +122,7 @@ class Job:
             return
         words = [word for task, part in parts.items() for word in (task, "{} {}".format(*part))]
         with self._home() as home:
-            home.call("HSET", self._hash, *words)
+            home.together(("HSET", self._hash, *words), ("DEL", self._split_key))
         for task in parts:
             checkpoint = Checkpoint(self._server, self.checkpoint(task), self._timeout)
             checkpoint.open(connections, batched=True)

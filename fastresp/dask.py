@@ -1,0 +1,96 @@
+"""Dask: ``to_redis()`` loads a DataFrame, each partition in a task of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import dask
+import pyarrow as pa
+from dask.base import get_scheduler
+from dask.delayed import Delayed
+from dask.local import get_sync
+from dask.system import CPU_COUNT
+
+from .encode.template import TemplateLike
+from .sink import Sink, Totals
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from dask.dataframe import DataFrame
+
+__all__ = ["to_redis"]
+
+
+def to_redis(
+    ddf: DataFrame,
+    template: TemplateLike,
+    server: str | None = None,
+    *,
+    index: bool = True,
+    compute: bool = True,
+    compute_kwargs: Mapping[str, Any] | None = None,
+    tasks: int | None = None,
+    **options: Any,
+) -> Totals | Delayed:
+    """Load a Dask DataFrame into Redis or Valkey; return what became of its rows.
+
+    Each partition is a task, which loads while others are computed. It works with all schedulers.
+
+    Args:
+        ddf: the DataFrame, of pandas partitions.
+        template: as for ``fastresp.mass_insert``.
+        server: a URL; None for the environment variable ``REDIS_URL`` of each worker.
+        index: whether an index with a name is a column. One without a name never is.
+        compute: whether to load now. If not, the result is a ``Delayed``, whose ``compute()`` does.
+        compute_kwargs: options of ``dask.compute()``, such as ``scheduler`` or ``retries``.
+        tasks: how many partitions are loaded at the same time, to share ``rate_limit``. By default
+            as many as there are, but at most the threads of the workers that exist now.
+        options: as for ``fastresp.sink.Sink``, such as ``exactly_once`` and ``rejects``.
+
+    Returns:
+        The totals of all partitions.
+
+    Raises:
+        TypeError: the server is no URL, or an option is unknown.
+        others: as ``fastresp.sink.Sink`` and ``fastresp.mass_insert``.
+    """
+    chosen = dict(compute_kwargs or {})
+    sink = Sink(
+        server,
+        template,
+        tasks=min(ddf.npartitions, _threads(ddf, **chosen)) if tasks is None else tasks,
+        split=f"{ddf.npartitions} partitions",
+        **options,
+    )
+    load, finish = dask.delayed(_load), dask.delayed(_finish)
+    parts = [load(sink, part, number, index) for number, part in enumerate(ddf.to_delayed())]
+    loaded = finish(sink, parts)
+    if not compute:
+        return loaded
+    (totals,) = dask.compute(loaded, **chosen)
+    return totals
+
+
+def _load(sink: Sink, frame: pd.DataFrame, number: int, index: bool) -> Totals:
+    """Load a partition."""
+    table = pa.Table.from_pandas(frame, preserve_index=index and frame.index.name is not None)
+    # Dask does not tell a task which attempt it is.
+    return sink.load_table(table, number, attempt=time.time_ns())
+
+
+def _finish(sink: Sink, parts: list[Totals]) -> Totals:
+    """End the job, when all partitions are loaded."""
+    return sink.finish(parts)
+
+
+def _threads(ddf: DataFrame, scheduler: Any = None, num_workers: int = 0, **_: Any) -> int:
+    """Return how many tasks the scheduler runs at the same time."""
+    get = get_scheduler(scheduler=scheduler, collections=[ddf])
+    client = getattr(get, "__self__", None)
+    if hasattr(client, "nthreads"):
+        return max(1, sum(client.nthreads().values()))
+    if get is get_sync:
+        return 1
+    return num_workers or dask.config.get("num_workers", None) or CPU_COUNT
