@@ -64,7 +64,7 @@ def to_redis(
         split=f"{ddf.npartitions} partitions",
         **options,
     )
-    load, finish = dask.delayed(_load), dask.delayed(_finish)
+    load, finish = dask.delayed(load_into_redis), dask.delayed(end_job)
     parts = [load(sink, part, number, index) for number, part in enumerate(ddf.to_delayed())]
     loaded = finish(sink, parts)
     if not compute:
@@ -73,14 +73,14 @@ def to_redis(
     return totals
 
 
-def _load(sink: Sink, frame: pd.DataFrame, number: int, index: bool) -> Totals:
+def load_into_redis(sink: Sink, frame: pd.DataFrame, number: int, index: bool) -> Totals:
     """Load a partition."""
     table = pa.Table.from_pandas(frame, preserve_index=index and frame.index.name is not None)
     # Dask does not tell a task which attempt it is.
     return sink.load_table(table, number, attempt=time.time_ns())
 
 
-def _finish(sink: Sink, parts: list[Totals]) -> Totals:
+def end_job(sink: Sink, parts: list[Totals]) -> Totals:
     """End the job, when all partitions are loaded."""
     return sink.finish(parts)
 

@@ -260,6 +260,10 @@ class LoadErrors(FastrespError):
     def __str__(self) -> str:
         return f"{self.report}\n{self._hint}".rstrip()
 
+    def __repr__(self) -> str:
+        """Return the text, which engines log; the whole report would be a hundred errors."""
+        return f"{type(self).__name__}({str(self)!r})"
+
 
 def _first_row(error: CommandError | None) -> str:
     """Name the first row with an error, if known."""

@@ -1,0 +1,207 @@
+"""Dask DataFrames: each partition is loaded once, whatever ends its workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+import redis
+from distributed import Client, LocalCluster
+from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, total_of
+
+import fastresp
+from fastresp.dask import to_redis
+from fastresp.server.local_server import LocalServer
+from fastresp.sink import Totals
+
+ROWS = 100_000
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Client]:
+    """A cluster of two processes on this machine."""
+    with (
+        dask.config.set({"distributed.admin.tick.limit": "1h"}),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def partitions(rows: int, count: int) -> dd.DataFrame:
+    return dd.from_pandas(frame(rows), npartitions=count)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "sync"])
+def test_load(server: LocalServer, client: redis.Redis, scheduler: str) -> None:
+    found = to_redis(
+        partitions(ROWS, 7), HASH, server.url, compute_kwargs={"scheduler": scheduler}
+    )
+    assert (found.rows, found.commands, found.failed) == (ROWS, ROWS, 0)
+    check_hashes(client, ROWS)
+
+
+def test_processes(server: LocalServer, client: redis.Redis) -> None:
+    load = partial(to_redis, partitions(1000, 3), INCREMENT, server.url, exactly_once="job")
+    kwargs = {"scheduler": "processes", "num_workers": 2}
+    assert load(compute_kwargs=kwargs).rows == 1000
+    assert total(client) == total_of(1000)
+    assert client.keys("fastresp:*") == [b"fastresp:{job}:job"]
+    again = load(compute_kwargs=kwargs)
+    assert (again.rows, again.rows_before, again.commands) == (1000, 1000, 0)
+    assert total(client) == total_of(1000)
+
+
+def test_workers(server: LocalServer, client: redis.Redis, workers: Client) -> None:
+    """The URL is that of the workers' environment."""
+    workers.run(os.environ.update, {"REDIS_URL": server.url})
+    later = to_redis(partitions(ROWS, 7), HASH, compute=False)
+    assert client.dbsize() == 0
+    assert later.compute().rows == ROWS
+    check_hashes(client, ROWS)
+
+
+@pytest.mark.slow
+def test_million_rows(server: LocalServer, client: redis.Redis, workers: Client) -> None:
+    assert to_redis(partitions(1_000_000, 20), HASH, server.url).rows == 1_000_000
+    check_hashes(client, 1_000_000)
+
+
+@pytest.mark.parametrize("rows", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_killed_worker(
+    server: LocalServer, client: redis.Redis, workers: Client, rows: int
+) -> None:
+    """A worker is killed while it loads; its partition goes on elsewhere, after what has run."""
+    pids = list(workers.run(os.getpid).values())
+    # 0.5 s for each partition, so that it surely ends in the middle of one.
+    load = partial(to_redis, partitions(rows, 4), INCREMENT, server.url, rate_limit=rows)
+    with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):
+        load()
+    with killing(client, total_of(rows // 16), pids.pop) as killed:
+        found = load(exactly_once="killed")
+    assert killed and found.rows == rows and found.rows_before > 0
+    assert total(client) == total_of(rows)
+    assert client.keys("fastresp:*") == [b"fastresp:{killed}:job"]
+
+
+def test_retries(server: LocalServer, client: redis.Redis, workers: Client, tmp_path: Path) -> None:
+    """A function of the source fails in one partition, and Dask runs it again."""
+    failed = tmp_path / "failed"
+
+    def fail_once(part: pd.DataFrame) -> pd.DataFrame:
+        if 1 in part["id"] and not failed.exists():
+            failed.touch()
+            raise RuntimeError("once")
+        return part
+
+    source = partitions(10_000, 4).map_partitions(fail_once, meta=frame(0))
+    kwargs = {"retries": 1}
+    found = to_redis(source, INCREMENT, server.url, exactly_once="again", compute_kwargs=kwargs)
+    assert failed.exists() and found.rows == 10_000
+    assert total(client) == total_of(10_000)
+
+
+def stop_in_the_middle(server: LocalServer, client: redis.Redis, name: str) -> None:
+    """Load a half, so that a job has not ended."""
+    client.set("wrong", "text")
+    source = frame(1000).assign(key="total")
+    source.loc[700, "key"] = "wrong"
+    with pytest.raises(fastresp.LoadErrors, match="1 error"):
+        to_redis(
+            dd.from_pandas(source, npartitions=2), "INCRBY {key} {id}", server.url,
+            exactly_once=name, on_error="abort", compute_kwargs={"scheduler": "sync"},
+        )  # fmt: skip
+
+
+def test_other_split(server: LocalServer, client: redis.Redis) -> None:
+    """A job that has not ended does not go on with other partitions, which would run twice."""
+    stop_in_the_middle(server, client, "job")
+    before = total(client)
+    with pytest.raises(fastresp.CheckpointError, match="begun with 2 partitions, and this is 3"):
+        to_redis(partitions(1000, 3), "INCRBY total {id}", server.url, exactly_once="job")
+    assert total(client) == before
+
+
+def test_other_rows(server: LocalServer, client: redis.Redis) -> None:
+    """An attempt is refused if its rows have another order."""
+    load = partial(to_redis, template=INCREMENT, server=server.url, exactly_once="job")
+    broken = pd.concat([frame(1000), pd.DataFrame({"id": [1 << 63]})], ignore_index=True)
+    with pytest.raises(fastresp.LoadErrors):
+        load(dd.from_pandas(broken.astype({"id": str}), npartitions=1))
+    before = total(client)
+    with pytest.raises(fastresp.CheckpointError, match="is of another source"):
+        load(dd.from_pandas(broken.astype({"id": str}).iloc[::-1], npartitions=1, sort=False))
+    assert total(client) == before
+
+
+def test_errors(server: LocalServer, client: redis.Redis, workers: Client, tmp_path: Path) -> None:
+    """Errors of the workers reach the caller with their text and report."""
+    client.set("user:500", "text")
+    load = partial(to_redis, partitions(1000, 2), HASH, server.url)
+    with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE Operation against a key") as caught:
+        load()
+    assert caught.value.report.errors_by_code == {"WRONGTYPE": 1}
+    assert caught.value.report.errors[0].row == 499
+    found = load(on_error="collect", rejects=tmp_path)
+    assert (found.rows, found.errors_by_code) == (1000, {"WRONGTYPE": 1})
+    [rejects] = tmp_path.iterdir()
+    assert rejects.name.startswith("0-")
+    client.delete("user:500")
+    assert fastresp.mass_insert(fastresp.read_rejects(rejects), server=server.url).commands == 1
+    check_hashes(client, 1000)
+    with pytest.raises(fastresp.TemplateError, match="no column nothing"):
+        to_redis(partitions(10, 1), "SET {nothing} 1", server.url)
+
+
+def test_password(workers: Client, capfd: pytest.CaptureFixture[str]) -> None:
+    """The password is not in what Dask logs and raises."""
+    url = "redis://user:geheim@127.0.0.1:1/0"
+    later = to_redis(partitions(10, 1), HASH, url, compute=False)
+    with pytest.raises(fastresp.TransportError) as caught:
+        later.compute()
+    seen = f"{caught.value!r} {caught.value} {later!r} {dict(later.dask)!r} {capfd.readouterr()}"
+    assert "Connection refused" in seen and "Compute Failed" in seen
+    assert "geheim" not in seen
+
+
+@pytest.mark.parametrize(
+    ("source", "index", "fields"),
+    [
+        (frame(2), True, [b"id", b"name", b"score"]),
+        (frame(2).set_index("id"), True, [b"id", b"name", b"score"]),
+        (frame(3).iloc[1:].rename_axis("row"), True, [b"id", b"name", b"row", b"score"]),
+        (frame(2).set_index("id"), False, [b"name", b"score"]),
+        (frame(2).convert_dtypes(dtype_backend="pyarrow"), True, [b"id", b"name", b"score"]),
+        (frame(2).astype({"name": "category"}), True, [b"id", b"name", b"score"]),
+    ],
+)  # fmt: skip
+def test_index(
+    server: LocalServer, client: redis.Redis, source: pd.DataFrame, index: bool, fields: list[bytes]
+) -> None:
+    """An index is a column if it has a name."""
+    to_redis(dd.from_pandas(source, npartitions=1), "HSET h {**}", server.url, index=index)
+    assert sorted(client.hkeys("h")) == fields
+    assert client.hget("h", "name") == source["name"].iloc[-1].encode()
+
+
+def threads_of(monkeypatch: pytest.MonkeyPatch, **kwargs: Any) -> int:
+    """Return by how many tasks the rate limit is divided."""
+    seen: list[int] = []
+
+    class Sink(fastresp.sink.Sink):
+        def __init__(self, *args: Any, tasks: int, **options: Any) -> None:
+            seen.append(tasks)
+            super().__init__(*args, tasks=tasks, **options)
+
+    monkeypatch.setattr("fastresp.dask.Sink", Sink)
+    to_redis(partitions(100, 4), HASH, "redis://", compute=False, **kwargs)
+    return seen[0]
