@@ -60,10 +60,11 @@ def to_redis(
     sink = Sink(
         server,
         template,
-        tasks=min(ddf.npartitions, _threads(ddf, **chosen)) if tasks is None else tasks,
+        tasks=min(ddf.npartitions, threads_of(ddf, **chosen)) if tasks is None else tasks,
         split=f"{ddf.npartitions} partitions",
         **options,
     )
+    sink.check(as_table(ddf._meta, index))
     load, finish = dask.delayed(load_into_redis), dask.delayed(end_job)
     parts = [load(sink, part, number, index) for number, part in enumerate(ddf.to_delayed())]
     loaded = finish(sink, parts)
@@ -75,9 +76,13 @@ def to_redis(
 
 def load_into_redis(sink: Sink, frame: pd.DataFrame, number: int, index: bool) -> Totals:
     """Load a partition."""
-    table = pa.Table.from_pandas(frame, preserve_index=index and frame.index.name is not None)
     # Dask does not tell a task which attempt it is.
-    return sink.load_table(table, number, attempt=time.time_ns())
+    return sink.load_table(as_table(frame, index), number, attempt=time.time_ns())
+
+
+def as_table(frame: pd.DataFrame, index: bool) -> pa.Table:
+    """Return a partition as Arrow data."""
+    return pa.Table.from_pandas(frame, preserve_index=index and frame.index.name is not None)
 
 
 def end_job(sink: Sink, parts: list[Totals]) -> Totals:
@@ -85,7 +90,7 @@ def end_job(sink: Sink, parts: list[Totals]) -> Totals:
     return sink.finish(parts)
 
 
-def _threads(ddf: DataFrame, scheduler: Any = None, num_workers: int = 0, **_: Any) -> int:
+def threads_of(ddf: DataFrame, scheduler: Any = None, num_workers: int = 0, **_: Any) -> int:
     """Return how many tasks the scheduler runs at the same time."""
     get = get_scheduler(scheduler=scheduler, collections=[ddf])
     client = getattr(get, "__self__", None)

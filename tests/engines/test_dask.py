@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import pickle
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import dask
 import dask.dataframe as dd
@@ -19,9 +16,8 @@ from distributed import Client, LocalCluster
 from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, total_of
 
 import fastresp
-from fastresp.dask import to_redis
+from fastresp.dask import threads_of, to_redis
 from fastresp.server.local_server import LocalServer
-from fastresp.sink import Totals
 
 ROWS = 100_000
 
@@ -61,9 +57,13 @@ def test_processes(server: LocalServer, client: redis.Redis) -> None:
     assert total(client) == total_of(1000)
 
 
+def set_url(url: str) -> None:
+    os.environ["REDIS_URL"] = url
+
+
 def test_workers(server: LocalServer, client: redis.Redis, workers: Client) -> None:
     """The URL is that of the workers' environment."""
-    workers.run(os.environ.update, {"REDIS_URL": server.url})
+    workers.run(set_url, server.url)
     later = to_redis(partitions(ROWS, 7), HASH, compute=False)
     assert client.dbsize() == 0
     assert later.compute().rows == ROWS
@@ -82,11 +82,11 @@ def test_killed_worker(
 ) -> None:
     """A worker is killed while it loads; its partition goes on elsewhere, after what has run."""
     pids = list(workers.run(os.getpid).values())
-    # 0.5 s for each partition, so that it surely ends in the middle of one.
+    # Each partition takes half a second: two of them are at work, and have come half-way.
     load = partial(to_redis, partitions(rows, 4), INCREMENT, server.url, rate_limit=rows)
     with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):
         load()
-    with killing(client, total_of(rows // 16), pids.pop) as killed:
+    with killing(client, total_of(rows) // 8, pids.pop) as killed:
         found = load(exactly_once="killed")
     assert killed and found.rows == rows and found.rows_before > 0
     assert total(client) == total_of(rows)
@@ -118,7 +118,7 @@ def stop_in_the_middle(server: LocalServer, client: redis.Redis, name: str) -> N
     with pytest.raises(fastresp.LoadErrors, match="1 error"):
         to_redis(
             dd.from_pandas(source, npartitions=2), "INCRBY {key} {id}", server.url,
-            exactly_once=name, on_error="abort", compute_kwargs={"scheduler": "sync"},
+            exactly_once=name, on_error="stop", compute_kwargs={"scheduler": "sync"},
         )  # fmt: skip
 
 
@@ -158,18 +158,18 @@ def test_errors(server: LocalServer, client: redis.Redis, workers: Client, tmp_p
     client.delete("user:500")
     assert fastresp.mass_insert(fastresp.read_rejects(rejects), server=server.url).commands == 1
     check_hashes(client, 1000)
-    with pytest.raises(fastresp.TemplateError, match="no column nothing"):
+    with pytest.raises(fastresp.TemplateError, match="no column {nothing}"):
         to_redis(partitions(10, 1), "SET {nothing} 1", server.url)
 
 
-def test_password(workers: Client, capfd: pytest.CaptureFixture[str]) -> None:
+def test_password(workers: Client) -> None:
     """The password is not in what Dask logs and raises."""
     url = "redis://user:geheim@127.0.0.1:1/0"
     later = to_redis(partitions(10, 1), HASH, url, compute=False)
     with pytest.raises(fastresp.TransportError) as caught:
         later.compute()
-    seen = f"{caught.value!r} {caught.value} {later!r} {dict(later.dask)!r} {capfd.readouterr()}"
-    assert "Connection refused" in seen and "Compute Failed" in seen
+    seen = f"{caught.value!r} {caught.value} {later!r} {dict(later.dask)!r} {workers.get_worker_logs()}"
+    assert "Connection refused" in seen and "Compute Failed" in seen.replace("\\n", " ")
     assert "geheim" not in seen
 
 
@@ -193,15 +193,20 @@ def test_index(
     assert client.hget("h", "name") == source["name"].iloc[-1].encode()
 
 
-def threads_of(monkeypatch: pytest.MonkeyPatch, **kwargs: Any) -> int:
-    """Return by how many tasks the rate limit is divided."""
-    seen: list[int] = []
+def test_threads(workers: Client) -> None:
+    """The rate limit is divided by how many partitions are loaded at the same time."""
+    source = partitions(10, 3)
+    assert threads_of(source) == 2
+    assert threads_of(source, scheduler="sync") == 1
+    assert threads_of(source, scheduler="threads", num_workers=5) == 5
+    with dask.config.set(scheduler="processes", num_workers=6):
+        assert threads_of(source) == 6
+    with dask.config.set(scheduler="threads"):
+        assert threads_of(source) == dask.system.CPU_COUNT
 
-    class Sink(fastresp.sink.Sink):
-        def __init__(self, *args: Any, tasks: int, **options: Any) -> None:
-            seen.append(tasks)
-            super().__init__(*args, tasks=tasks, **options)
 
-    monkeypatch.setattr("fastresp.dask.Sink", Sink)
-    to_redis(partitions(100, 4), HASH, "redis://", compute=False, **kwargs)
-    return seen[0]
+def test_refused() -> None:
+    with pytest.raises(TypeError, match="the option resume is not for tasks"):
+        to_redis(partitions(10, 1), HASH, resume=True)
+    with pytest.raises(TypeError, match="server must be a URL or None"):
+        to_redis(partitions(10, 1), HASH, redis.Redis())  # type: ignore[arg-type]
