@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from redis import exceptions as redis_errors
 
 from .messages import Hint, Message
@@ -15,6 +17,10 @@ class FastrespError(Exception):
 
     __repr__ = Exception.__repr__  # redis-py's returns "server:CommandError", without the text
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all attributes, whatever ``__init__`` accepts and an engine has put into args."""
+        return _made, (type(self), self.args), vars(self)
+
     @property
     def message(self) -> str:
         """The text: a Message if it names options."""
@@ -26,6 +32,13 @@ class FastrespError(Exception):
         """The options that the message names, with the values it recommends."""
         message = self.message
         return message.hints if isinstance(message, Message) else []
+
+
+def _made(kind: type[FastrespError], args: tuple[Any, ...]) -> FastrespError:
+    """Return an exception without calling ``__init__``."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
 
 
 class CommandError(FastrespError, redis_errors.ResponseError):

@@ -24,7 +24,7 @@ class AtWork(CheckpointError):
         seconds: until its lease ends, if it does not renew it.
     """
 
-    def __init__(self, message: str, seconds: int = 0) -> None:
+    def __init__(self, message: str, seconds: int) -> None:
         super().__init__(message)
         self.seconds = seconds
 

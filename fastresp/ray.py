@@ -1,0 +1,86 @@
+"""Ray Data: ``RedisDatasink`` loads a dataset, each of its write tasks in a task of a sink."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import ray
+from ray.data import Datasink
+from ray.data._internal.execution.interfaces import TaskContext
+from ray.data.block import Block, BlockAccessor
+from ray.data.datasource import WriteResult
+
+from .encode.template import TemplateLike
+from .sink import Sink, Totals
+
+__all__ = ["RedisDatasink"]
+
+logger = logging.getLogger(__name__)
+
+
+class RedisDatasink(Datasink[Totals]):
+    """Loads a Ray dataset into Redis or Valkey: ``dataset.write_datasink(RedisDatasink(...))``.
+
+    Args:
+        server: a URL; None for the environment variable ``REDIS_URL`` of each worker.
+        template: as for ``fastresp.mass_insert``.
+        tasks: how many write tasks run at the same time, to share ``rate_limit``. By default as
+            many as the cluster has CPUs now.
+        min_rows_per_write: the least number of rows of a task, if there are as many.
+        options: as for ``fastresp.sink.Sink``, such as ``exactly_once`` and ``rejects``.
+
+    Attributes:
+        totals: what became of all rows, when ``write_datasink()`` has returned; None before.
+
+    Raises:
+        TypeError: the server is no URL, or an option is unknown.
+        others: as ``fastresp.sink.Sink``.
+    """
+
+    def __init__(
+        self,
+        server: str | None,
+        template: TemplateLike,
+        *,
+        tasks: int | None = None,
+        min_rows_per_write: int | None = None,
+        **options: Any,
+    ) -> None:
+        if tasks is None and options.get("rate_limit") is not None:
+            tasks = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._sink = Sink(server, template, tasks=tasks, **options)
+        self._min_rows = min_rows_per_write
+        self.totals: Totals | None = None
+
+    def on_write_start(self, schema: pa.Schema | None = None) -> None:
+        """Begin a run. Another one may divide the rows between its tasks in another way."""
+        self._sink.split = f"run {uuid4()} of Ray"
+        self.totals = None
+
+    def write(self, blocks: Iterable[Block], ctx: TaskContext) -> Totals:
+        """Load the rows of a write task."""
+        tables = [BlockAccessor.for_block(block).to_arrow() for block in blocks]
+        if not sum(table.num_rows for table in tables):
+            return Totals(str(ctx.task_idx))
+        table = pa.concat_tables(tables, promote_options="permissive")
+        # Ray does not tell a task which attempt it is.
+        return self._sink.load_table(table, ctx.task_idx, attempt=time.time_ns())
+
+    def on_write_complete(self, write_result: WriteResult[Totals]) -> None:
+        """End the job, when all tasks have ended."""
+        self.totals = self._sink.finish(write_result.write_returns)
+        logger.info("%s: %s", self.get_name(), self.totals)
+
+    def get_name(self) -> str:
+        """Return the name of the write tasks."""
+        return "Redis"
+
+    @property
+    def min_rows_per_write(self) -> int | None:
+        """The least number of rows that Ray passes to a task."""
+        return self._min_rows
