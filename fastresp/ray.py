@@ -67,7 +67,7 @@ class RedisDatasink(Datasink[Totals]):
         tables = [BlockAccessor.for_block(block).to_arrow() for block in blocks]
         if not sum(table.num_rows for table in tables):
             return Totals(str(ctx.task_idx))
-        table = pa.concat_tables(tables, promote_options="permissive")
+        table = without_tensors(pa.concat_tables(tables, promote_options="permissive"))
         # Ray does not tell a task which attempt it is.
         return self._sink.load_table(table, ctx.task_idx, attempt=time.time_ns())
 
@@ -84,3 +84,13 @@ class RedisDatasink(Datasink[Totals]):
     def min_rows_per_write(self) -> int | None:
         """The least number of rows that Ray passes to a task."""
         return self._min_rows
+
+
+def without_tensors(table: pa.Table) -> pa.Table:
+    """Return a table whose tensors are the lists of numbers that Ray stores."""
+    for index, field in enumerate(table.schema):
+        if getattr(field.type, "extension_name", "").startswith("ray.data.arrow_tensor"):
+            chunks = [chunk.storage for chunk in table.column(index).chunks]
+            lists = pa.chunked_array(chunks, field.type.storage_type)
+            table = table.set_column(index, field.name, lists)
+    return table

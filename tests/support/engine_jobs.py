@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pandas as pd
@@ -53,17 +52,19 @@ def killing(client: redis.Redis, least: int, pid_of: Callable[[], int]) -> Itera
         A list that has its pid when it is killed.
     """
     killed: list[int] = []
+    ended = Event()
 
     def wait() -> None:
-        until = time.monotonic() + 60
-        while total(client) < least and time.monotonic() < until:
-            time.sleep(0.005)
-        killed.append(pid_of())
-        os.kill(killed[0], signal.SIGKILL)
+        while not ended.wait(0.005):
+            if total(client) >= least:
+                killed.append(pid_of())
+                os.kill(killed[0], signal.SIGKILL)
+                return
 
     thread = Thread(target=wait)
     thread.start()
     try:
         yield killed
     finally:
+        ended.set()
         thread.join()

@@ -1,0 +1,158 @@
+"""Ray datasets: each write task loads its rows once, whatever ends its process."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, total_of
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+if not os.environ.get("CI"):
+    pytest.importorskip("ray")
+
+import ray
+
+from fastresp.ray import RedisDatasink
+
+# How many write tasks run at once.
+CPUS = 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[Path]:
+    """A node of Ray on this machine; its folder, where its logs are."""
+    # Paths of its sockets must be short.
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
+        ray.init(
+            num_cpus=CPUS, include_dashboard=False, log_to_driver=False, _temp_dir=folder,
+            object_store_memory=200_000_000, logging_level="error",
+            runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(["tests/support"])}},
+        )  # fmt: skip
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        yield Path(folder)
+        ray.shutdown()
+
+
+def blocks(rows: int, count: int) -> ray.data.Dataset:
+    ends = np.linspace(0, rows, count + 1).astype(int)
+    return ray.data.from_pandas([frame(rows)[a:b] for a, b in pairwise(ends)])
+
+
+def load(dataset: ray.data.Dataset, *args: Any, **options: Any) -> fastresp.sink.Totals:
+    sink = RedisDatasink(*args, **options)
+    dataset.write_datasink(sink)
+    assert sink.totals is not None
+    return sink.totals
+
+
+def test_load(server: LocalServer, client: redis.Redis) -> None:
+    found = load(blocks(100_000, 5), server.url, HASH)
+    assert (found.rows, found.commands, found.failed) == (100_000, 100_000, 0)
+    check_hashes(client, 100_000)
+
+
+@pytest.mark.slow
+def test_million_rows(server: LocalServer, client: redis.Redis) -> None:
+    assert load(blocks(1_000_000, 20), server.url, HASH).rows == 1_000_000
+    check_hashes(client, 1_000_000)
+
+
+@pytest.mark.parametrize("rows", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_killed_task(server: LocalServer, client: redis.Redis, rows: int) -> None:
+    """A process is killed while it loads; its task goes on elsewhere, after what has run."""
+    with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):
+        RedisDatasink(server.url, INCREMENT)
+
+    def pid_of() -> int:
+        return int(client.hget("fastresp:{killed:0}", "loader").rpartition(b" ")[2])
+
+    # Each task takes half a second: two of them are at work, and have come half-way.
+    with killing(client, total_of(rows) // 8, pid_of) as killed:
+        found = load(
+            blocks(rows, 4), server.url, INCREMENT, exactly_once="killed", rate_limit=rows
+        )
+    assert killed and found.rows == rows and found.rows_before > 0
+    assert total(client) == total_of(rows)
+    assert client.keys("fastresp:*") == [b"fastresp:{killed}:job"]
+
+
+def test_second_run(server: LocalServer, client: redis.Redis) -> None:
+    """A run that has ended does nothing a second time; one that has not is refused."""
+    again = partial(load, blocks(1000, 3), server.url, INCREMENT, exactly_once="job")
+    assert again().rows == 1000
+    assert (again().rows_before, total(client)) == (1000, total_of(1000))
+
+    wrong = blocks(1000, 3).add_column("key", lambda part: np.where(part["id"] > 800, "no", "total"))
+    client.set("no", "text")
+    other = partial(load, wrong, server.url, "INCRBY {key} {id}", exactly_once="other")
+    with pytest.raises(fastresp.LoadErrors):
+        other()
+    before = total(client)
+    assert before > total_of(1000)
+    with pytest.raises(fastresp.CheckpointError, match="'other' was begun with run .* of Ray"):
+        other()
+    assert total(client) == before
+
+
+def test_errors(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    """Errors of the tasks reach the caller with their text and report."""
+    client.set("user:500", "text")
+    with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE Operation against a key") as caught:
+        load(blocks(1000, 2), server.url, HASH)
+    assert caught.value.report.errors_by_code == {"WRONGTYPE": 1}
+    found = load(blocks(1000, 2), server.url, HASH, on_error="collect", rejects=tmp_path)
+    assert (found.rows, found.errors_by_code) == (1000, {"WRONGTYPE": 1})
+    [rejects] = tmp_path.iterdir()
+    client.delete("user:500")
+    assert fastresp.mass_insert(fastresp.read_rejects(rejects), server=server.url).commands == 1
+    check_hashes(client, 1000)
+    with pytest.raises(fastresp.TemplateError, match="no column {nothing}"):
+        load(blocks(10, 1), server.url, "SET {nothing} 1")
+
+
+def test_blocks(server: LocalServer, client: redis.Redis) -> None:
+    """Blocks of a task may have other types, or no rows; tensors are vectors."""
+    several = ray.data.from_pandas([frame(2), frame(2).assign(name=None, id=[3, 4]), frame(0)])
+    assert load(several, server.url, HASH, nulls="skip", min_rows_per_write=100).rows == 4
+    assert client.hget("user:2", "name") == b"name 2"
+    assert client.hkeys("user:4") == [b"score"]
+    assert load(ray.data.from_pandas(frame(0)), server.url, HASH).rows == 0
+    vectors = ray.data.from_numpy(np.arange(8, dtype=np.float32).reshape(2, 4))
+    load(vectors, server.url, "SET vector {data!f32}")
+    assert client.get("vector") == np.arange(4, 8, dtype=np.float32).tobytes()
+
+
+def test_password(session: Path) -> None:
+    """The password is not in what Ray logs and raises."""
+    sink = RedisDatasink("redis://user:geheim@127.0.0.1:1/0", HASH)
+    with pytest.raises(fastresp.TransportError, match="Connection refused") as caught:
+        blocks(10, 1).write_datasink(sink)
+    logs = [path.read_bytes() for path in session.rglob("*") if path.is_file()]
+    assert any(b"Connection refused" in log for log in logs)
+    assert "geheim" not in f"{caught.value!r} {caught.value} {sink!r} {vars(sink)}"
+    assert not any(b"geheim" in log for log in logs)
+
+
+def test_rate(server: LocalServer) -> None:
+    """The rate limit is divided by the CPUs, as so many tasks run at once."""
+    shared = RedisDatasink(server.url, HASH, rate_limit=1000)
+    assert float(vars(shared)["_sink"]._options.rate_limit) == 1000 / CPUS
+    assert load(blocks(10, 2), server.url, HASH, rate_limit=1000).rows == 10
+
+
+def test_refused() -> None:
+    with pytest.raises(TypeError, match="the option resume is not for tasks"):
+        RedisDatasink(None, HASH, resume=True)
+    with pytest.raises(TypeError, match="server must be a URL or None"):
+        RedisDatasink(redis.Redis(), HASH)  # type: ignore[arg-type]
