@@ -1,0 +1,122 @@
+"""dlt: ``redis()`` is a destination, which loads the Parquet files of a load package."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+import dlt
+import pyarrow.parquet as pq
+from dlt.common.destination.exceptions import DestinationTerminalException
+from dlt.common.schema.typing import TTableSchema
+from dlt.common.storages import ParsedLoadJobFileName
+from dlt.common.typing import TSecretStrValue
+
+from .encode.template import TemplateLike
+from .outcome.errors import FastrespError, TransportError
+from .sink import Sink
+
+__all__ = ["by_primary_key", "redis"]
+
+logger = logging.getLogger(__name__)
+
+Templates = TemplateLike | Mapping[str, TemplateLike] | Callable[[TTableSchema], TemplateLike]
+
+
+def by_primary_key(table: TTableSchema) -> str:
+    """Return the template for a hash of each row, such as ``HSET users:{id} {**}``.
+
+    Args:
+        table: a table as dlt describes it.
+
+    Raises:
+        ValueError: it has no primary key.
+    """
+    key = [name for name, column in table["columns"].items() if column.get("primary_key")]
+    if not key:
+        raise ValueError(
+            f"table {table['name']!r} has no primary_key, which would name its hashes; give its "
+            "resource one, or pass a template"
+        )
+    return f"HSET {':'.join([table['name'], *(f'{{{name}}}' for name in key)])} {{**}}"
+
+
+def redis(
+    template: Templates = by_primary_key,
+    server: str | None = None,
+    *,
+    exactly_once: bool = False,
+    tasks: int = 4,
+    name: str = "redis",
+    **options: Any,
+) -> dlt.destinations.destination:
+    """Return a destination for ``dlt.pipeline(destination=...)``, which loads into Redis or Valkey.
+
+    Write dispositions: ``append`` and ``merge`` both load the rows that came. What that does to
+    rows that are there is up to the template: HSET and SET replace the values of a key. ``replace``
+    is refused, as it would have to find and delete the keys of a table.
+
+    Args:
+        template: as for ``fastresp.mass_insert``: one for all tables, or one for each name of a
+            table, or a function of the table as dlt describes it. By default a hash for each row.
+        server: a URL. By default ``destination.redis.server`` of dlt's secrets; without that the
+            environment variable ``REDIS_URL``.
+        exactly_once: whether each file is loaded once, even if dlt loads it again after a crash.
+            For each file, a small hash ``fastresp:{dlt:LOAD_ID:FILE_ID}:job`` stays.
+        tasks: how many files are loaded at the same time, which share ``rate_limit``.
+        name: of the destination, also in dlt's configuration.
+        options: as for ``fastresp.sink.Sink``; by default ``nulls="skip"``.
+
+    Raises:
+        CheckpointError: the commands may not run twice, and ``exactly_once`` is not given.
+        others: as ``fastresp.sink.Sink``.
+    """
+
+    def sink(server: str | None, template: TemplateLike, load_id: str) -> Sink:
+        job = f"dlt:{load_id}" if exactly_once else None
+        return Sink(server, template, exactly_once=job, **{"tasks": tasks, "nulls": "skip"} | options)
+
+    def load(path: str, table: TTableSchema, server: Optional[TSecretStrValue] = None) -> None:  # noqa: UP045
+        try:
+            load_id, _, file_name = Path(path).parts[-3:]
+            file = ParsedLoadJobFileName.parse(file_name)
+            job = sink(server, template_of(template, table), load_id).part(file.file_id)
+            with pq.ParquetFile(path) as parquet:
+                columns = [each for each in table["columns"] if each in parquet.schema_arrow.names]
+                totals = job.load(parquet.iter_batches(columns=columns), file.file_id, file.retry_count)
+            logger.info("%s, %s: %s", table["name"], file.file_id, job.finish([totals]))
+        except TransportError:
+            raise  # dlt tries again
+        except (FastrespError, ValueError, TypeError) as error:
+            raise DestinationTerminalException(f"{type(error).__name__}: {error}") from error
+
+    for each in template.values() if isinstance(template, Mapping) else [template]:
+        sink(server, "SET {a} {b}" if callable(each) else each, "check")
+    made = dlt.destination(
+        load, name=name, batch_size=0, loader_file_format="parquet", max_parallel_load_jobs=tasks
+    )
+    return made() if server is None else made(server=server)
+
+
+def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
+    """Return the template of a table.
+
+    Raises:
+        ValueError: it has none, or the write disposition would need more.
+    """
+    if table.get("write_disposition") == "replace":
+        raise ValueError(
+            f"table {table['name']!r} has write_disposition='replace', which would have to delete "
+            "its keys; use 'merge' or 'append', and delete the keys that are gone"
+        )
+    if callable(template):
+        return template(table)
+    if not isinstance(template, Mapping):
+        return template
+    if table["name"] not in template:
+        raise ValueError(
+            f"table {table['name']!r} has no template; there are some for {', '.join(template)}"
+        )
+    return template[table["name"]]

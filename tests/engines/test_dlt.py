@@ -1,0 +1,167 @@
+"""dlt pipelines: each file of a load package is loaded once, whatever ends the process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dlt
+import pyarrow as pa
+import pytest
+import redis as redis_py
+from dlt.pipeline.exceptions import PipelineStepFailed
+from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, total_of
+
+import fastresp
+from fastresp.dlt import by_primary_key, redis
+from fastresp.server.local_server import LocalServer
+
+Pipeline = Callable[..., dlt.Pipeline]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch, server: LocalServer) -> None:
+    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
+    monkeypatch.setenv("DESTINATION__REDIS__SERVER", server.url)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """A function that returns a pipeline to a destination with the arguments."""
+
+    def made(*args: Any, name: str = "p", **options: Any) -> dlt.Pipeline:
+        return dlt.pipeline(name, pipelines_dir=str(tmp_path / "p"), destination=redis(*args, **options))
+
+    yield made
+    dlt.pipeline(pipelines_dir=str(tmp_path / "p")).deactivate()
+
+
+def rows(count: int, name: str = "users", **hints: Any) -> Any:
+    """Return a resource of Arrow data."""
+    return dlt.resource(pa.Table.from_pandas(frame(count)), name=name, **hints)
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the text of what ended a pipeline, and of all its causes."""
+    texts = []
+    while error is not None:
+        texts.append(f"{error!r} {error}")
+        error = error.__cause__
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_load(client: redis_py.Redis, pipeline: Pipeline, count: int) -> None:
+    pipeline(HASH).run(rows(count))
+    check_hashes(client, count)
+
+
+def test_tables(client: redis_py.Redis, pipeline: Pipeline) -> None:
+    """Each table has its own template; columns and tables of dlt itself are left out."""
+    users = dlt.resource([{"id": 1, "name": "Ann", "tags": ["a"]}], name="users", primary_key="id")
+    places = dlt.resource([{"x": 1, "y": 2, "n": None}], name="places", primary_key=("x", "y"))
+    pipeline().run([users, places])
+    assert client.hgetall("users:1") == {b"name": b"Ann", b"tags": b'["a"]'}
+    assert client.hgetall("places:1:2") == {}
+    assert sorted(client.keys()) == [b"users:1"]
+    client.flushall()
+    templates = {"users": "SET name:{id} {name}", "places": fastresp.Template("SADD {x} {y}")}
+    pipeline(templates, name="q").run([users, places])
+    assert (client.get("name:1"), client.smembers("1")) == (b"Ann", {b"2"})
+    pipeline(lambda table: f"SET {table['name']} {{id}}", name="r").run([users])
+    assert client.get("users") == b"1"
+
+
+def test_merge(client: redis_py.Redis, pipeline: Pipeline) -> None:
+    """Rows replace those with the same key."""
+    hints = {"primary_key": "id", "write_disposition": "merge"}
+    pipeline().run(rows(10, **hints))
+    later = pa.table({"id": [2], "name": ["new"]})
+    pipeline().run(dlt.resource(later, name="users", **hints))
+    assert client.hgetall("users:2") == {b"name": b"new", b"score": b"1.0"}
+    assert client.dbsize() == 10
+
+
+@pytest.mark.parametrize(
+    ("template", "hints", "message"),
+    [
+        (HASH, {"write_disposition": "replace"}, "write_disposition='replace', which would have to"),
+        (by_primary_key, {}, "table 'users' has no primary_key"),
+        ({"places": HASH}, {}, "table 'users' has no template; there are some for places"),
+        ("SET {nothing} 1", {}, "no column {nothing}"),
+        ("LPUSHX {id}", {}, "LPUSHX"),
+    ],
+)  # fmt: skip
+def test_refused(
+    client: redis_py.Redis, pipeline: Pipeline, template: Any, hints: dict[str, Any], message: str
+) -> None:
+    """dlt does not try again what can't succeed."""
+    with pytest.raises(PipelineStepFailed) as caught:
+        pipeline(template, exactly_once=True).run(rows(10, **hints))
+    assert message in cause_of(caught.value)
+    assert "DestinationTerminalException" in cause_of(caught.value)
+    assert client.dbsize() == 0
+
+
+def test_refused_at_once() -> None:
+    with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):
+        redis({"users": HASH, "visits": INCREMENT})
+    with pytest.raises(TypeError, match="the option resume is not for tasks"):
+        redis(resume=True)
+
+
+def test_errors(client: redis_py.Redis, pipeline: Pipeline, tmp_path: Path) -> None:
+    """The text of errors reaches the caller; rejects are in a file for each file."""
+    client.set("user:500", "text")
+    with pytest.raises(PipelineStepFailed, match="1 x WRONGTYPE Operation"):
+        pipeline(HASH).run(rows(1000))
+    collecting = pipeline(HASH, on_error="collect", rejects=tmp_path / "rejects", name="q")
+    collecting.run([rows(1000), rows(10, "others")])
+    [rejects] = (tmp_path / "rejects").iterdir()
+    client.delete("user:500")
+    found = fastresp.read_rejects(rejects)
+    assert fastresp.mass_insert(found, server=os.environ["DESTINATION__REDIS__SERVER"]).rows == 1
+    check_hashes(client, 1000)
+
+
+def test_password(pipeline: Pipeline, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The password is not in what dlt logs, raises, and writes down."""
+    os.environ["DESTINATION__REDIS__SERVER"] = "redis://user:geheim@127.0.0.1:1/0"
+    made = pipeline(HASH)
+    with pytest.raises(PipelineStepFailed) as caught:
+        made.run(rows(10))
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    seen = f"{cause_of(caught.value)} {made!r} {made.last_trace} {made.destination!r} {capfd.readouterr()}"
+    assert "Connection refused" in seen and "geheim" not in seen
+    assert files and not any(b"geheim" in file for file in files)
+    assert b"geheim" not in pickle.dumps(made.last_trace)
+
+
+PROGRAM = """
+import sys, dlt, pyarrow.parquet as pq
+from fastresp.dlt import redis
+url, folder, file, rate = sys.argv[1:]
+destination = redis("INCRBY total {id}", url, exactly_once=True, rate_limit=int(rate) or None)
+pipeline = dlt.pipeline("p", pipelines_dir=folder, destination=destination)
+pipeline.run([] if not file else dlt.resource(pq.read_table(file), name="numbers"))
+"""
+
+
+@pytest.mark.parametrize("count", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_killed(server: LocalServer, client: redis_py.Redis, tmp_path: Path, count: int) -> None:
+    """The process is killed while it loads a file; the next one goes on after what has run."""
+    pa.parquet.write_table(pa.Table.from_pandas(frame(count)), tmp_path / "x.parquet")
+    start = [sys.executable, "-c", PROGRAM, server.url, str(tmp_path / "p")]
+    with subprocess.Popen([*start, str(tmp_path / "x.parquet"), str(count)]) as loader:
+        with killing(client, total_of(count) // 4, lambda: loader.pid):
+            assert loader.wait(100) == -9
+    assert 0 < total(client) < total_of(count)
+    subprocess.run([*start, "", "0"], check=True, timeout=100)
+    assert total(client) == total_of(count)
+    [left] = client.keys("fastresp:*")
+    assert left.startswith(b"fastresp:{dlt:") and left.endswith(b"}:job")
