@@ -12,6 +12,7 @@ from typing import Any
 
 import dlt
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import redis as redis_py
 from dlt.pipeline.exceptions import PipelineStepFailed
@@ -35,7 +36,8 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     """A function that returns a pipeline to a destination with the arguments."""
 
     def made(*args: Any, name: str = "p", **options: Any) -> dlt.Pipeline:
-        return dlt.pipeline(name, pipelines_dir=str(tmp_path / "p"), destination=redis(*args, **options))
+        destination = redis(*args, **options)
+        return dlt.pipeline(name, pipelines_dir=str(tmp_path / "p"), destination=destination)
 
     yield made
     dlt.pipeline(pipelines_dir=str(tmp_path / "p")).deactivate()
@@ -129,14 +131,24 @@ def test_errors(client: redis_py.Redis, pipeline: Pipeline, tmp_path: Path) -> N
     check_hashes(client, 1000)
 
 
-def test_password(pipeline: Pipeline, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("secrets", [True, False])
+def test_password(
+    pipeline: Pipeline,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    secrets: bool,
+) -> None:
     """The password is not in what dlt logs, raises, and writes down."""
-    os.environ["DESTINATION__REDIS__SERVER"] = "redis://user:geheim@127.0.0.1:1/0"
-    made = pipeline(HASH)
+    monkeypatch.setenv("LOAD__RAISE_ON_MAX_RETRIES", "1")
+    url = "redis://user:geheim@127.0.0.1:1/0"
+    monkeypatch.setenv("DESTINATION__REDIS__SERVER", url if secrets else "redis://")
+    made = pipeline(HASH, None if secrets else url)
     with pytest.raises(PipelineStepFailed) as caught:
         made.run(rows(10))
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    seen = f"{cause_of(caught.value)} {made!r} {made.last_trace} {made.destination!r} {capfd.readouterr()}"
+    shown = f"{made!r} {made.last_trace} {made.destination!r} {capfd.readouterr()}"
+    seen = f"{cause_of(caught.value)} {shown}"
     assert "Connection refused" in seen and "geheim" not in seen
     assert files and not any(b"geheim" in file for file in files)
     assert b"geheim" not in pickle.dumps(made.last_trace)
@@ -155,9 +167,9 @@ pipeline.run([] if not file else dlt.resource(pq.read_table(file), name="numbers
 @pytest.mark.parametrize("count", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_killed(server: LocalServer, client: redis_py.Redis, tmp_path: Path, count: int) -> None:
     """The process is killed while it loads a file; the next one goes on after what has run."""
-    pa.parquet.write_table(pa.Table.from_pandas(frame(count)), tmp_path / "x.parquet")
+    pq.write_table(pa.Table.from_pandas(frame(count)), tmp_path / "x.parquet")
     start = [sys.executable, "-c", PROGRAM, server.url, str(tmp_path / "p")]
-    with subprocess.Popen([*start, str(tmp_path / "x.parquet"), str(count)]) as loader:
+    with subprocess.Popen([*start, str(tmp_path / "x.parquet"), str(4 * count)]) as loader:
         with killing(client, total_of(count) // 4, lambda: loader.pid):
             assert loader.wait(100) == -9
     assert 0 < total(client) < total_of(count)
