@@ -94,7 +94,7 @@ def threads_of(ddf: DataFrame, scheduler: Any = None, num_workers: int = 0, **_:
     """Return how many tasks the scheduler runs at the same time."""
     get = get_scheduler(scheduler=scheduler, collections=[ddf])
     client = getattr(get, "__self__", None)
-    if hasattr(client, "nthreads"):
+    if client is not None and hasattr(client, "nthreads"):
         return max(1, sum(client.nthreads().values()))
     if get is get_sync:
         return 1

@@ -54,9 +54,8 @@ def redis(
 ) -> dlt.destinations.destination:
     """Return a destination for ``dlt.pipeline(destination=...)``, which loads into Redis or Valkey.
 
-    Write dispositions: ``append`` and ``merge`` both load the rows that came. What that does to
-    rows that are there is up to the template: HSET and SET replace the values of a key. ``replace``
-    is refused, as it would have to find and delete the keys of a table.
+    The write dispositions ``append`` and ``merge`` both load the rows that came; what is there is
+    replaced if the template does that, as with HSET. ``replace`` is refused.
 
     Args:
         template: as for ``fastresp.mass_insert``: one for all tables, or one for each name of a
@@ -74,9 +73,12 @@ def redis(
         others: as ``fastresp.sink.Sink``.
     """
 
+    options.setdefault("nulls", "skip")
+    given = server  # dlt would show it, if it were an argument of the destination
+
     def sink(server: str | None, template: TemplateLike, load_id: str) -> Sink:
         job = f"dlt:{load_id}" if exactly_once else None
-        return Sink(server, template, exactly_once=job, **{"tasks": tasks, "nulls": "skip"} | options)
+        return Sink(given or server, template, exactly_once=job, tasks=tasks, **options)
 
     def load(path: str, table: TTableSchema, server: Optional[TSecretStrValue] = None) -> None:  # noqa: UP045
         try:
@@ -85,7 +87,9 @@ def redis(
             job = sink(server, template_of(template, table), load_id).part(file.file_id)
             with pq.ParquetFile(path) as parquet:
                 columns = [each for each in table["columns"] if each in parquet.schema_arrow.names]
-                totals = job.load(parquet.iter_batches(columns=columns), file.file_id, file.retry_count)
+                totals = job.load(
+                    parquet.iter_batches(columns=columns), file.file_id, file.retry_count
+                )
             logger.info("%s, %s: %s", table["name"], file.file_id, job.finish([totals]))
         except TransportError:
             raise  # dlt tries again
@@ -93,11 +97,11 @@ def redis(
             raise DestinationTerminalException(f"{type(error).__name__}: {error}") from error
 
     for each in template.values() if isinstance(template, Mapping) else [template]:
-        sink(server, "SET {a} {b}" if callable(each) else each, "check")
-    made = dlt.destination(
+        sink(None, "SET {a} {b}" if callable(each) else each, "check")
+    decorated = dlt.destination(
         load, name=name, batch_size=0, loader_file_format="parquet", max_parallel_load_jobs=tasks
     )
-    return made() if server is None else made(server=server)
+    return decorated()
 
 
 def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
@@ -113,10 +117,7 @@ def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
         )
     if callable(template):
         return template(table)
-    if not isinstance(template, Mapping):
-        return template
-    if table["name"] not in template:
-        raise ValueError(
-            f"table {table['name']!r} has no template; there are some for {', '.join(template)}"
-        )
-    return template[table["name"]]
+    found = template.get(table["name"]) if isinstance(template, Mapping) else template
+    if found is None:
+        raise ValueError(f"table {table['name']!r} has no template")
+    return found

@@ -79,9 +79,7 @@ def test_killed_task(server: LocalServer, client: redis.Redis, rows: int) -> Non
 
     # Each task takes half a second: two of them are at work, and have come half-way.
     with killing(client, total_of(rows) // 8, pid_of) as killed:
-        found = load(
-            blocks(rows, 4), server.url, INCREMENT, exactly_once="killed", rate_limit=rows
-        )
+        found = load(blocks(rows, 4), server.url, INCREMENT, exactly_once="killed", rate_limit=rows)
     assert killed and found.rows == rows and found.rows_before > 0
     assert total(client) == total_of(rows)
     assert client.keys("fastresp:*") == [b"fastresp:{killed}:job"]
@@ -93,14 +91,16 @@ def test_second_run(server: LocalServer, client: redis.Redis) -> None:
     assert again().rows == 1000
     assert (again().rows_before, total(client)) == (1000, total_of(1000))
 
-    wrong = blocks(1000, 3).add_column("key", lambda part: np.where(part["id"] > 800, "no", "total"))
+    wrong = blocks(1000, 3).add_column(
+        "key", lambda part: np.where(part["id"] > 800, "no", "total")
+    )
     client.set("no", "text")
     other = partial(load, wrong, server.url, "INCRBY {key} {id}", exactly_once="other")
     with pytest.raises(fastresp.LoadErrors):
         other()
     before = total(client)
     assert before > total_of(1000)
-    with pytest.raises(fastresp.CheckpointError, match="'other' was begun with run .* of Ray"):
+    with pytest.raises(fastresp.CheckpointError, match=r"'other' was begun with run .* of Ray"):
         other()
     assert total(client) == before
 
@@ -117,7 +117,7 @@ def test_errors(server: LocalServer, client: redis.Redis, tmp_path: Path) -> Non
     client.delete("user:500")
     assert fastresp.mass_insert(fastresp.read_rejects(rejects), server=server.url).commands == 1
     check_hashes(client, 1000)
-    with pytest.raises(fastresp.TemplateError, match="no column {nothing}"):
+    with pytest.raises(fastresp.TemplateError, match=r"no column \{nothing\}"):
         load(blocks(10, 1), server.url, "SET {nothing} 1")
 
 

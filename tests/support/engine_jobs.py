@@ -29,7 +29,7 @@ def total_of(rows: int) -> int:
 
 
 def check_hashes(client: redis.Redis, rows: int) -> None:
-    """Check that the rows of ``frame()`` were loaded by ``HASH``: their number, and some of them."""
+    """Check that the rows of ``frame()`` were loaded by ``HASH``: how many, and some of them."""
     assert client.dbsize() == rows
     for i in {1, 2, rows // 2, rows - 1, rows, *np.random.default_rng(rows).integers(1, rows, 200)}:
         expected = {b"name": b"name %d" % i, b"score": str(i / 2).encode()}
