@@ -95,7 +95,7 @@ def threads_of(ddf: DataFrame, scheduler: Any = None, num_workers: int = 0, **_:
     get = get_scheduler(scheduler=scheduler, collections=[ddf])
     client = getattr(get, "__self__", None)
     if client is not None and hasattr(client, "nthreads"):
-        return max(1, sum(client.nthreads().values()))
+        return int(sum(client.nthreads().values())) or 1
     if get is get_sync:
         return 1
-    return num_workers or dask.config.get("num_workers", None) or CPU_COUNT
+    return int(num_workers or dask.config.get("num_workers", None) or CPU_COUNT)

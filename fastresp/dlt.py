@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import dlt
 import pyarrow.parquet as pq
@@ -37,8 +37,7 @@ def by_primary_key(table: TTableSchema) -> str:
     key = [name for name, column in table["columns"].items() if column.get("primary_key")]
     if not key:
         raise ValueError(
-            f"table {table['name']!r} has no primary_key, which would name its hashes; give its "
-            "resource one, or pass a template"
+            f"table {table['name']!r} has no primary_key to name its hashes; pass a template"
         )
     return f"HSET {':'.join([table['name'], *(f'{{{name}}}' for name in key)])} {{**}}"
 
@@ -72,7 +71,6 @@ def redis(
         CheckpointError: the commands may not run twice, and ``exactly_once`` is not given.
         others: as ``fastresp.sink.Sink``.
     """
-
     options.setdefault("nulls", "skip")
     given = server  # dlt would show it, if it were an argument of the destination
 
@@ -80,16 +78,15 @@ def redis(
         job = f"dlt:{load_id}" if exactly_once else None
         return Sink(given or server, template, exactly_once=job, tasks=tasks, **options)
 
-    def load(path: str, table: TTableSchema, server: Optional[TSecretStrValue] = None) -> None:  # noqa: UP045
+    def load(path: str, table: TTableSchema, server: TSecretStrValue | None = None) -> None:
         try:
             load_id, _, file_name = Path(path).parts[-3:]
             file = ParsedLoadJobFileName.parse(file_name)
             job = sink(server, template_of(template, table), load_id).part(file.file_id)
             with pq.ParquetFile(path) as parquet:
-                columns = [each for each in table["columns"] if each in parquet.schema_arrow.names]
-                totals = job.load(
-                    parquet.iter_batches(columns=columns), file.file_id, file.retry_count
-                )
+                columns = [each for each in parquet.schema_arrow.names if each in table["columns"]]
+                batches = parquet.iter_batches(columns=columns)
+                totals = job.load(batches, file.file_id, file.retry_count)
             logger.info("%s, %s: %s", table["name"], file.file_id, job.finish([totals]))
         except TransportError:
             raise  # dlt tries again
@@ -112,8 +109,8 @@ def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
     """
     if table.get("write_disposition") == "replace":
         raise ValueError(
-            f"table {table['name']!r} has write_disposition='replace', which would have to delete "
-            "its keys; use 'merge' or 'append', and delete the keys that are gone"
+            f"table {table['name']!r} has write_disposition='replace', which would have to find and "
+            "delete its keys; use 'merge' or 'append'"
         )
     if callable(template):
         return template(table)
