@@ -109,8 +109,8 @@ def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
     """
     if table.get("write_disposition") == "replace":
         raise ValueError(
-            f"table {table['name']!r} has write_disposition='replace', which would have to find and "
-            "delete its keys; use 'merge' or 'append'"
+            f"table {table['name']!r} has write_disposition='replace', which would have to find "
+            "and delete its keys; use 'merge' or 'append'"
         )
     if callable(template):
         return template(table)

@@ -23,7 +23,7 @@ __all__ = ["RedisDatasink"]
 logger = logging.getLogger(__name__)
 
 
-class RedisDatasink(Datasink[Totals]):  # type: ignore[misc]
+class RedisDatasink(Datasink[Totals]):
     """Loads a Ray dataset into Redis or Valkey: ``dataset.write_datasink(RedisDatasink(...))``.
 
     Args:

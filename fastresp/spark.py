@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession, datasource
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,10 +19,8 @@ from .sink.text_options import reading_options, sink_options
 
 __all__ = ["FastrespDataSource", "register"]
 
-PASSWORD = "spark.fastresp.password"
 QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
-# Spark 4.0 has no streams of Arrow batches.
-StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
+StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)  # Spark 4.1
 
 
 def register(spark: SparkSession, listener: Callable[..., object] | None = None) -> None:
@@ -31,15 +28,15 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
 
     Args:
         spark: its setting ``spark.fastresp.password`` is the password of the server.
-        listener: called in this process with the Totals of each job that ends, and with ``epoch``,
-            the number of its batch if it is one of a stream, else None.
+        listener: called here with the Totals of each job that ends, and ``epoch=``, the number of
+            its batch if it is one of a stream, else None.
     """
     found = {
-        "password": spark.conf.get(PASSWORD, None),
+        "password": spark.conf.get("spark.fastresp.password", None),
         "tasks": spark.sparkContext.defaultParallelism,
         "address": None if listener is None else listen(listener),
     }
-    # A class that no module has is pickled whole, so that the password is in no plan.
+    # A class that is in no module is pickled whole: the password is in no plan.
     spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
 
 
@@ -60,30 +57,35 @@ class FastrespDataSource(datasource.DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         if overwrite:
             raise ValueError("mode('overwrite') would have to empty the server; use mode('append')")
-        options = {"password": self.password, "tasks": self.tasks} | sink_options(self.options)
-        sink = Sink(**options)
+        sink = Sink(**{"password": self.password, "tasks": self.tasks} | sink_options(self.options))
         sink.check(columns_of(schema).empty_table())
         return Writer(sink, self.address)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: N802
-        if StreamWriter is object:
-            raise ValueError("streams need Spark 4.1 or later")
-        return self.writer(schema, False)
+        if StreamWriter is not object:
+            return self.writer(schema, False)
+        raise ValueError("streams need Spark 4.1 or later")
 
     def reader(self, schema: StructType) -> Reader:
-        # Each looks through all keys of a single server.
+        # Each partition looks through all keys of a single server.
         options = {"password": self.password, "partitions": min(self.tasks, 4)}
         return Reader(Reading(columns_of(schema), **options | reading_options(self.options)))
 
 
 @dataclass
-class Writer(datasource.DataSourceArrowWriter, StreamWriter):  # type: ignore[misc]
+class Message(datasource.WriterCommitMessage):
+    totals: Totals
+    query: str | None
+
+
+@dataclass
+class Writer(datasource.DataSourceArrowWriter, StreamWriter):
     """Writes a frame, or a stream: each of its batches, an epoch, is then a job of its own."""
 
     sink: Sink
     address: Address | None
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[Any]) -> Message:
         context: Any = TaskContext.get()
         query, epoch = map(context.getLocalProperty, (QUERY, EPOCH))
         sink = self.sink if query is None else self.sink.part(query, epoch)
@@ -99,12 +101,6 @@ class Writer(datasource.DataSourceArrowWriter, StreamWriter):  # type: ignore[mi
 
 
 @dataclass
-class Message(datasource.WriterCommitMessage):
-    totals: Totals
-    query: str | None
-
-
-@dataclass
 class Reader(datasource.DataSourceReader):
     """Reads hashes: each partition is a range of slots."""
 
@@ -113,11 +109,11 @@ class Reader(datasource.DataSourceReader):
     def partitions(self) -> list[datasource.InputPartition]:
         return [datasource.InputPartition(slots) for slots in self.reading.parts()]
 
-    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[Any]:
         return self.reading.read(partition.value)
 
 
-def columns_of(schema: StructType) -> pa.Schema:
-    """Return the Arrow types of a frame; some versions of Spark need a time zone for that."""
-    zone: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(schema, **zone)
+def columns_of(schema: StructType) -> Any:
+    """Return the Arrow types of a frame; later versions of Spark need a time zone for that."""
+    known = signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, **({"timezone": "UTC"} if "timezone" in known else {}))
