@@ -88,6 +88,7 @@ BENCHMARKS = {
         "scale", smoke="--rounds 1 --commands 5000 --most 5000 --repeat 1 --rows 2000 --primaries 3"
     ),
     "checkpoint": Benchmark("checkpoint", smoke="--rounds 1 --rows 2000"),
+    "engines": Benchmark("engines", smoke="--rounds 1 --rows 2000"),
     "stall": Benchmark("stall", smoke="--rounds 1 --rows 2000"),
     "ways": Benchmark("ways", smoke="--rounds 1 --rows 2000"),
     "peers": Benchmark("peers", smoke="--rounds 1 --commands 2000 --rows 2000"),

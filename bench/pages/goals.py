@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .data import NotMeasured, Results
 from .goal import Goal
-from .goals_of_loads import CHECKPOINTS, VERIFIED, scale_goals
+from .goals_of_loads import CHECKPOINTS, ENGINES, VERIFIED, scale_goals
 from .measures import (
     Measured,
     by_rdb_file,
@@ -287,6 +287,7 @@ GOALS: tuple[Goal, ...] = (
     *lists_goals(),
     *CHECKPOINTS.values(),
     *VERIFIED.values(),
+    *ENGINES.values(),
     *scale_goals(),
     Goal(
         "Users",

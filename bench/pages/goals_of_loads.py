@@ -9,6 +9,7 @@ from .goal import Goal
 from .measures import (
     Measured,
     beside_load,
+    beyond_engine,
     cost_of_more,
     cpu_ratio,
     growth,
@@ -17,7 +18,7 @@ from .measures import (
     whole_cluster,
 )
 
-__all__ = ["CHECKPOINTS", "SLOTS", "VERIFIED", "scale_goals"]
+__all__ = ["CHECKPOINTS", "ENGINES", "SLOTS", "VERIFIED", "scale_goals"]
 
 
 # By the name of their row.
@@ -43,6 +44,33 @@ VERIFIED = {
         operations=1_000_000,
     )
     for name in ("SET", "SET EX", "HSET", "SADD", "ZADD", "RPUSH")
+}
+WRITTEN = {
+    "Spark into one server": "Spark to a sink that drops it",
+    "Spark into 3+3 nodes": "Spark to a sink that drops it, beside the cluster",
+}
+ENGINES = {
+    row: Goal(
+        "Engines",
+        f"{row}, time / (servers' CPU time + time of a sink that drops all)",
+        "engines",
+        beyond_engine(row, dropped),
+        1.15,
+        at_most=True,
+        operations=2_000_000,
+    )
+    for row, dropped in WRITTEN.items()
+} | {
+    "Spark reads, fastresp": Goal(
+        "Engines",
+        "Spark reads hashes, rate / a redis-py pipeline in mapPartitions",
+        "engines",
+        beside_load(
+            "engines", "engines", "Spark reads, fastresp", "Spark reads, redis-py in mapPartitions"
+        ),
+        3,
+        operations=2_000_000,
+    )
 }
 SLOTS = {
     f"{kind}, 8 bytes, 3 nodes": Goal(

@@ -13,6 +13,7 @@ from .data import NotMeasured, Results
 __all__ = [
     "Measured",
     "beside_load",
+    "beyond_engine",
     "by_rdb_file",
     "by_server_cpu",
     "client_cpu",
@@ -115,6 +116,18 @@ def by_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:
         found = results.find(file, row)
         pairs = zip(found.values, found.of("server_cpu"), strict=True)
         return of_values([value / cpu for value, cpu in pairs], found.operations)
+
+    return measure
+
+
+def beyond_engine(row: str, dropped: str) -> Callable[[Results], Measured]:
+    """Return what computes wall time / (CPU time of the servers + that of a dropping sink)."""
+
+    def measure(results: Results) -> Measured:
+        found, others = (results.find("engines", name) for name in (row, dropped))
+        times, servers, drops = found.by_round(), found.by_round("server_cpu"), others.by_round()
+        ratios = [times[n] / (servers[n] + drops[n]) for n in times if n in drops]
+        return of_values(ratios, found.operations)
 
     return measure
 
