@@ -11,10 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import click
-
 from ..encode.template import Template
-from ..load.command_info import deleting
 from ..load.command_names import command_names
 from ..load.mass_insert import mass_insert
 from ..load.verifying.unverifiable import check_names, check_template
@@ -25,13 +22,12 @@ from ..server.options import Options
 from ..server.settings import Server
 from ..sources.blocking import write_all
 from ..sources.files import Format
-from ..sources.files.resp import RespFile
 from ..transports.choice import beyond_any_cli
 from ..transports.error_policy import ErrorPolicy, reject_line
 from . import options
 from .command_line import command
-from .ending import Ending, ending, standard_output
-from .exit_codes import Exit
+from .deleting import ask_about_deleting, deletes
+from .ending import ending, standard_output
 from .json_log import JsonLog, json_log
 from .sources import (
     Nulls,
@@ -55,8 +51,6 @@ Retry: TypeAlias = Literal["never", "idempotent", "always"]
 Durable: TypeAlias = Literal["acknowledged", "fsync"] | int
 
 STDOUT = Path("-")
-# The template that sends a reject's command, for rejects that are loaded as JSON lines.
-ARGUMENTS = "{*arguments}"
 
 
 @dataclass(frozen=True)
@@ -339,6 +333,7 @@ def _run(
             end.fields = {"dry_run": True}
         with source as data, counted_bad_rows(data, end):
             template = template_for(data, texts)
+            what = partial(deletes, data, template, how.server, how.timeout)
             if how.verify:
                 check_names(command_names(data, template), template)
                 check_template(template)
@@ -350,9 +345,9 @@ def _run(
                     data, template, how.server, nulls=how.nulls, timeout=how.timeout, mode=how.mode,
                     exists=how.exists,
                 )  # fmt: skip
-                asked = "" if found.inquiry.unreachable else _deletes(data, template, how)
+                asked = "" if found.inquiry.unreachable else what()
                 show_dry_run(found, asked, end)
-            _ask_about_deleting(data, template, how, end)
+            ask_about_deleting("" if how.yes else what(), end)
             begun = time.time()
             end.report = _loaded(data, template, how, log)
         if again is not None and how.verify and not end.report.stopped:
@@ -426,33 +421,3 @@ def _check_options(how: How) -> None:
     beyond = beyond_any_cli(asked, policy)
     if beyond and how.transport == "redis-cli":
         raise ValueError(Message(f"{beyond}; use ", Hint("transport", "socket")))
-
-
-def _deletes(data: Any, template: Template | None, how: How) -> str:
-    """Describe what to ask about: commands that delete, or whose names are not known yet."""
-    names = command_names(data, template)
-    if names is None and isinstance(data, RespFile):
-        return ""  # it can be read only once
-    if names is None and template is not None and template.text == ARGUMENTS:
-        return (
-            "the command names come from the data, and may delete data (for a file of rejects, use "
-            "--retry and no template)"
-        )
-    if names is None:
-        return (
-            "the command names come from the data, and may delete data (a template is one "
-            "argument, so put quotes around all of it)"
-        )
-    found = deleting(names, how.server, timeout=how.timeout)
-    return f"{', '.join(found)} may delete or overwrite data" if found else ""
-
-
-def _ask_about_deleting(data: Any, template: Template | None, how: How, end: Ending) -> None:
-    """Ask before commands that delete; without a terminal, refuse them."""
-    what = "" if how.yes else _deletes(data, template, how)
-    if not what:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()) or how.as_json or end.log:
-        end.end(Exit.USAGE, f"{what}; add --yes if that is what you want")
-    if not click.confirm(f"{what}. Continue?", err=True):
-        end.end(Exit.USAGE, "nothing was sent")

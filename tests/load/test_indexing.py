@@ -24,10 +24,7 @@ from server_programs import WHEEL_SERVERS, located
 import fastresp
 import fastresp.aio
 from fastresp.cli.exit_codes import Exit
-from fastresp.encode.template import as_template
-from fastresp.load.covered import Written, written_by
 from fastresp.outcome.index_state import IndexState
-from fastresp.server.indexes import Index, read_index
 from fastresp.server.local_server import LocalServer
 
 Insert = Callable[..., fastresp.Report]
@@ -400,82 +397,6 @@ def test_cluster(tmp_path: Path) -> None:
         assert sum(index.documents for index in report.indexes) == 500
         report = fastresp.mass_insert([(1, "one", "")], TEMPLATE, server=cluster.url)
         assert sum(index.failures for index in report.indexes) == 1
-
-
-def test_valkey_search() -> None:
-    """Its names of the figures: https://valkey.io/commands/ft.info."""
-    definition = [b"key_type", b"HASH", b"prefixes", [b"doc:"], b"default_score", b"1"]
-    reply = [
-        b"index_name", b"docs", b"index_definition", definition, b"num_docs", 7,
-        b"hash_indexing_failures", 2, b"backfill_in_progress", 1, b"backfill_complete_percent",
-        b"0.250000", b"mutation_queue_size", 5, b"state", b"backfill_in_progress",
-    ]  # fmt: skip
-    index = read_index(b"docs", reply, keys=100)
-    assert index == Index(
-        "docs", "HASH", (b"doc:",), 7, scanning=True, scanned=0.25, queued=5, failures=2, keys=100
-    )
-    assert index.waiting(100) == 75 + 5
-
-
-@pytest.mark.parametrize("reply", [None, b"", [], [1, 2], [b"index_definition"], {}])
-def test_other_replies(reply: Any) -> None:
-    assert read_index(b"docs", reply) is None
-
-
-@pytest.mark.parametrize(
-    ("scanned", "before", "keys", "documents", "waiting"),
-    [
-        (0.0, 1000, 1000, 0, 1000),  # its scan has not begun
-        (0.5, 1000, 1000, 500, 500),
-        # As many keys were written since, and indexed at once; half of the old ones are left.
-        (1.0, 1000, 2000, 1500, 500),
-        (1.9, 1000, 2000, 1950, 50),
-        (2.5, 1000, 2000, 2000, 1),  # there is at least one while it scans
-        (0.1, 1000, 1000, 990, 10),  # no more than there are keys
-        (0.5, 0, 0, 0, 1),
-    ],
-)
-def test_estimate(scanned: float, before: int, keys: int, documents: int, waiting: int) -> None:
-    index = Index("i", "HASH", (b"",), documents, scanning=True, scanned=scanned, keys=keys)
-    assert index.waiting(before) == waiting
-
-
-@pytest.mark.parametrize(
-    ("template", "written"),
-    [
-        ("HSET doc:{id} {**}", [("HASH", b"doc:")]),
-        ("hset doc:{id} a 1; EXPIRE doc:{id} 9", [("HASH", b"doc:")]),
-        ("JSON.SET {id} $ {*!json}", [("JSON", b"")]),
-        ("JSON.MSET a:{id} $ {x} b:{id} $ {y}", [("JSON", b"a:"), ("JSON", b"b:")]),
-        ("SET doc:{id} 1", []),
-        ("{*words}", []),
-    ],
-)
-def test_written(template: str, written: list[tuple[str, bytes]]) -> None:
-    assert written_by(as_template(template), unknown=False) == written
-
-
-def test_written_by_unknown_commands() -> None:
-    everything = [Written("", b"")]
-    assert written_by(None, unknown=True) == everything
-    assert written_by(as_template("{*words}"), unknown=True) == everything
-    assert written_by(as_template("SET a {v}"), unknown=True) == []
-
-
-@pytest.mark.parametrize(
-    ("written", "covered"),
-    [
-        (Written("HASH", b"doc:"), True),
-        (Written("HASH", b"doc:new:"), True),
-        (Written("HASH", b"d"), True),  # perhaps
-        (Written("HASH", b"user:"), False),
-        (Written("JSON", b"doc:"), False),
-        (Written("", b""), True),
-    ],
-)
-def test_covered(written: Written, covered: bool) -> None:
-    index = Index("i", "HASH", (b"other:", b"doc:"))
-    assert written.covered_by(index) == covered
 
 
 @pytest.mark.parametrize("backlog", [0, -1, 1.5, "10", True])

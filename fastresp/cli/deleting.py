@@ -1,0 +1,54 @@
+"""Asking before commands that delete data."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from ..encode.template import Template
+from ..load.command_info import deleting
+from ..load.command_names import command_names
+from ..sources.files.resp import RespFile
+from .ending import Ending
+from .exit_codes import Exit
+
+__all__ = ["ask_about_deleting", "deletes"]
+
+# The template that sends a reject's command, for rejects that are loaded as JSON lines.
+ARGUMENTS = "{*arguments}"
+
+
+def deletes(data: Any, template: Template | None, server: str | None, timeout: float | None) -> str:
+    """Describe what to ask about: commands that delete, or whose names are not known yet."""
+    names = command_names(data, template)
+    if names is None and isinstance(data, RespFile):
+        return ""  # it can be read only once
+    if names is None and template is not None and template.text == ARGUMENTS:
+        return (
+            "the command names come from the data, and may delete data (for a file of rejects, use "
+            "--retry and no template)"
+        )
+    if names is None:
+        return (
+            "the command names come from the data, and may delete data (a template is one "
+            "argument, so put quotes around all of it)"
+        )
+    found = deleting(names, server, timeout=timeout)
+    return f"{', '.join(found)} may delete or overwrite data" if found else ""
+
+
+def ask_about_deleting(what: str, end: Ending) -> None:
+    """Ask before commands that delete; without a terminal, refuse them.
+
+    Args:
+        what: the result of ``deletes()``; if it is empty, nothing is asked.
+        end: ends the command.
+    """
+    if not what:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or end.as_json or end.log:
+        end.end(Exit.USAGE, f"{what}; add --yes if that is what you want")
+    if not click.confirm(f"{what}. Continue?", err=True):
+        end.end(Exit.USAGE, "nothing was sent")
