@@ -16,7 +16,10 @@ PRINT = "import atexit, sys; atexit.register(lambda: print('modules', *sys.modul
 # None in sys.modules: the command line pretends that these are not installed.
 BLOCKED = {"numpy", "pandas"}
 TYPER = {"typer", "pydantic"}
-HELP = {"redis", "hiredis", "asyncio", "rich", "pyarrow", "duckdb", "numpy", "pandas", *TYPER}
+ENGINES = {"dask", "distributed", "dlt", "pyspark", "ray"}
+HELP = {
+    "redis", "hiredis", "asyncio", "rich", "pyarrow", "duckdb", "numpy", "pandas", *TYPER, *ENGINES,
+}  # fmt: skip
 
 
 def imported(code: str, *arguments: str, **environment: str) -> set[str]:
@@ -43,6 +46,14 @@ def test_package() -> None:
     assert not modules & (HELP | {"click"})
 
 
+def test_sink() -> None:
+    """A sink imports no engine, and an adapter only its own."""
+    modules = imported("import fastresp.sink")
+    assert not modules & {"rich", "duckdb", "numpy", "pandas", "pyarrow", "click", *TYPER, *ENGINES}
+    for name in ("dask", "dlt", "ray"):
+        assert imported(f"import fastresp.{name}") & ENGINES <= {name}
+
+
 def test_names_of_the_package() -> None:
     names = [name for names in fastresp.MODULES.values() for name in names.split()]
     assert sorted(names) == sorted(fastresp.__all__)
@@ -67,7 +78,7 @@ def test_load(server: LocalServer, tmp_path: Path) -> None:
     modules = command("load", str(path), "HSET user:{id} {**}", REDIS_URL=server.url)
     assert {"redis", "pyarrow.csv"} <= modules
     unused = {"rich", "duckdb", "pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset", *TYPER}
-    assert not modules & unused
+    assert not modules & (unused | ENGINES)
     assert not modules & {f"fastresp.{name}" for name in ("doctor", "lists", "aio", "redis_py")}
     commands = {"unload", "doctor", "demo", "pop", "resp_files", "dry_run", "completion"}
     assert not modules & {f"fastresp.cli.{name}" for name in commands}

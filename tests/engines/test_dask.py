@@ -51,6 +51,13 @@ def test_load(server: LocalServer, client: redis.Redis, scheduler: str) -> None:
     check_hashes(client, ROWS)
 
 
+def test_empty_partitions(server: LocalServer, client: redis.Redis) -> None:
+    source = partitions(1000, 4)
+    load = partial(to_redis, source[source["id"] <= 10], INCREMENT, server.url, exactly_once="few")
+    assert [load().rows, load().rows_before] == [10, 10]
+    assert total(client) == total_of(10)
+
+
 def test_processes(server: LocalServer, client: redis.Redis) -> None:
     load = partial(to_redis, partitions(1000, 3), INCREMENT, server.url, exactly_once="job")
     kwargs = {"scheduler": "processes", "num_workers": 2}

@@ -96,7 +96,7 @@ def test_merge(client: redis_py.Redis, pipeline: Pipeline) -> None:
         (by_primary_key, {}, "table 'users' has no primary_key"),
         ({"places": HASH}, {}, "table 'users' has no template"),
         ("SET {nothing} 1", {}, "no column {nothing}"),
-        ("LPUSHX {id}", {}, "LPUSHX"),
+        ("LPUSHX {id}", {}, "wrong number of arguments"),
     ],
 )  # fmt: skip
 def test_refused(
@@ -147,7 +147,7 @@ def test_password(
     with pytest.raises(PipelineStepFailed) as caught:
         made.run(rows(10))
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    shown = f"{made!r} {made.last_trace} {made.destination!r} {capfd.readouterr()}"
+    shown = f"{made!r} {made.last_trace!r} {made.destination!r} {capfd.readouterr()}"
     seen = f"{cause_of(caught.value)} {shown}"
     assert "Connection refused" in seen and "geheim" not in seen
     assert files and not any(b"geheim" in file for file in files)

@@ -1,0 +1,80 @@
+"""All exceptions can be pickled, as engines pass them from a task to its caller."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+import fastresp
+from fastresp.lists.moves import SlotMoved
+from fastresp.load.checkpoint.former import AtWork
+from fastresp.outcome import errors
+from fastresp.outcome.messages import Hint, Message
+from fastresp.sink.task import Aborted
+
+MESSAGE = Message("the field is null; leave it out: ", Hint("nulls", "skip"))
+ERROR = fastresp.CommandError(
+    "WRONGTYPE Operation", index=7, row=3, file="x.csv", row_in_file=1, arguments=(b"GET", b"k"),
+    nested=True, node="127.0.0.1:7000",
+)  # fmt: skip
+REPORT = fastresp.Report("socket", failed=1, errors=[ERROR], errors_by_code={"WRONGTYPE": 1})
+
+
+def in_file(error: fastresp.EncodeError) -> fastresp.EncodeError:
+    error.file, error.row_in_file = "x.csv", 1
+    return error
+
+
+ALL = [
+    ERROR,
+    fastresp.CommandError("ERR no", arguments=(b"AUTH", b"secret")),
+    fastresp.LoadErrors(REPORT, hint="(look)"),
+    in_file(fastresp.EncodeError(MESSAGE, command=1, row=2, argument=3)),
+    fastresp.TemplateError("no field", "SET {a} {b}", 4, row=9),
+    fastresp.SourceError("no"),
+    fastresp.DecodeError("no", key=b"k", column="c"),
+    fastresp.CheckpointError(MESSAGE),
+    AtWork(MESSAGE, 12),
+    fastresp.ProtocolError("no", 12, "one command before"),
+    fastresp.TransportError("lost", REPORT),
+    fastresp.TransportTimeout("no progress", REPORT),
+    errors.LeaseError("late"),
+    SlotMoved("MOVED 1 127.0.0.1:7000", index=1),
+    Aborted("aborted"),
+]
+
+
+def test_all_are_there() -> None:
+    kinds = {kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)}
+    assert {type(error) for error in ALL} >= kinds - {fastresp.FastrespError}
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["", "with more args"])
+@pytest.mark.parametrize("error", ALL, ids=lambda error: type(error).__name__)
+def test_pickled(error: fastresp.FastrespError, changed: bool) -> None:
+    """The text, the hints, notes and attributes are as before, whatever was added to args."""
+    error.add_note("a note")
+    before = error.args
+    if changed:
+        error.args = (*before, "what Ray adds")
+    found = pickle.loads(pickle.dumps(error))
+    assert type(found) is type(error)
+    assert (str(found), repr(found), found.hints) == (str(error), repr(error), error.hints)
+    assert repr(vars(found)) == repr(vars(error))
+    error.args = before
+    del error.__notes__
+
+
+def test_raised(tmp_path: Path) -> None:
+    """So are those of a load."""
+    with pytest.raises(fastresp.EncodeError) as caught:
+        fastresp.dump([{"a": None}], "SET {a} 1", tmp_path / "x")
+    found = pickle.loads(pickle.dumps(caught.value))
+    assert (str(found), found.row, found.hints) == (str(caught.value), 0, caught.value.hints)
+
+
+def test_shown() -> None:
+    """Engines log how an exception is shown: as its text, not as a hundred errors."""
+    assert repr(ALL[2]) == f"LoadErrors({str(ALL[2])!r})"

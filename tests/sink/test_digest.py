@@ -1,0 +1,60 @@
+"""A digest is that of the rows, whatever holds them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fastresp.sink.digest import PART_ROWS, digest
+
+COLUMNS: list[Any] = [
+    pa.array([1, None, 3], pa.int32()),
+    pa.array([True, None, False]),
+    pa.array(["a", None, "c"]),
+    pa.array(["a" * 20, None, "c" * 20], pa.string_view()),
+    pa.array(["a", None, "c"]).dictionary_encode(),
+    pa.array([[1.5, 2], None, []], pa.list_(pa.float32())),
+    pa.array([[1.5, 2], None, [3, 4]], pa.list_(pa.float32(), 2)),
+    pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}]),
+    pa.nulls(3),
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type)[:12])
+def test_columns(column: Any) -> None:
+    table = pa.table({"a": column})
+    found = digest(table)
+    assert found.startswith("3 rows, ")
+    # Other batches, a slice, and other bytes under the null.
+    assert digest(pa.concat_tables([table[:1], table[1:2], table[2:]])) == found
+    assert digest(pa.concat_tables([table, table])[3:]) == found
+    assert digest(pickle.loads(pickle.dumps(table))) == found
+    assert digest(table.replace_schema_metadata({"some": "metadata"})) == found
+    # Other rows, another order, another name.
+    if column.type != pa.null():
+        assert digest(pa.concat_tables([table[2:], table[1:2], table[:1]])) != found
+    assert digest(table[:2]) != found
+    assert digest(table.rename_columns(["b"])) != found
+
+
+def test_under_nulls() -> None:
+    validity = pa.py_buffer(bytes([0b101]))
+    first, second = (
+        pa.Array.from_buffers(pa.int64(), 3, [validity, pa.array([1, hidden, 3]).buffers()[1]])
+        for hidden in (2, 99)
+    )
+    assert digest(pa.table({"a": first})) == digest(pa.table({"a": second}))
+
+
+def test_many_rows() -> None:
+    """Every row counts, and batches need not end where the parts end."""
+    table = pa.table({"a": range(2 * PART_ROWS + 7)})
+    chunks = pa.table(
+        {"a": pa.chunked_array([range(PART_ROWS - 3), range(PART_ROWS - 3, len(table))])}
+    )
+    assert digest(chunks) == digest(table)
+    changed = pa.table({"a": [*range(2 * PART_ROWS + 6), 0]})
+    assert digest(changed) != digest(table)
