@@ -28,8 +28,8 @@ class Reading:
         pattern: as for ``fetch_hashes``, such as ``"user:{id}"`` or ``"user:*"``.
         server: a URL; None for the environment variable ``REDIS_URL`` of each task.
         password: of the server, instead of one in the URL.
-        partitions: number of parts. Each has the keys of so many of the 16,384 slots, also without
-            a cluster, where each part looks through all keys.
+        partitions: number of parts. Each has the keys of a range of slots, also without a cluster,
+            where each part looks through all keys.
         timeout: as for ``fetch_hashes``.
 
     Raises:

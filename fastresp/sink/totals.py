@@ -43,7 +43,7 @@ class Totals:
 
     @classmethod
     def of(cls, task: str, rows: int, report: Report) -> Self:
-        """Return what became of so many rows of a task, by the report of its load."""
+        """Return what became of a task, by the number of its rows and the report of its load."""
         return cls(
             task=task,
             rows=rows,

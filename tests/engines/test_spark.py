@@ -98,8 +98,8 @@ def test_refused(spark: Any, heard: list[Any], server: LocalServer, client: redi
     assert "the data has no column {name}" in refusal(
         lambda: written(frame, server, "SET {id} {name}")
     )
-    assert "the option 'comand' is unknown" in refusal(
-        lambda: written(frame, server, "SET {id} 1", comand="SET")
+    assert "the option 'commands' is unknown" in refusal(
+        lambda: written(frame, server, "SET {id} 1", commands="SET")
     )
     assert "the option 'command' is needed" in refusal(
         lambda: frame.write.format("fastresp").mode("append").save()
