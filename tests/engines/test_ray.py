@@ -34,6 +34,7 @@ def session() -> Iterator[Path]:
     """A node of Ray on this machine; its folder, where its logs are."""
     # Paths of its sockets must be short.
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         ray.init(
             num_cpus=CPUS, include_dashboard=False, log_to_driver=False, _temp_dir=folder,
             object_store_memory=200_000_000, logging_level="error",

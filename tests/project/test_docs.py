@@ -29,9 +29,9 @@ DOCS = ROOT / "docs"
 OTHERS = {"decisions.md", "design.md", "errors.md", "redis-py.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
 # The packages of those that need more than the tests do; CI runs them where they are installed.
-NEEDED = {"spark": "pyspark"}
+NEEDED = {"engines": "ray", "spark": "pyspark"}
 # Those whose examples take several seconds.
-LONG_PAGES = {"diagnose", "faq", "files", "get-started"}
+LONG_PAGES = {"diagnose", "engines", "faq", "files", "get-started"}
 # Those whose server has modules.
 MODULE_PAGES = {"modules"}
 
@@ -115,6 +115,8 @@ def test_page(
     else:
         start_server(*options)
     monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{port}")
+    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.chdir(tmp_path)
     shell = Shell(tmp_path, cli, port)
     names: dict[str, Any] = {"__name__": "__main__"}
