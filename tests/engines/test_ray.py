@@ -47,7 +47,8 @@ def session() -> Iterator[Path]:
 
 def blocks(rows: int, count: int) -> ray.data.Dataset:
     ends = np.linspace(0, rows, count + 1).astype(int)
-    return ray.data.from_pandas([frame(rows)[a:b] for a, b in pairwise(ends)])
+    whole = frame(rows)
+    return ray.data.from_pandas([whole[a:b] for a, b in pairwise(ends)])
 
 
 def load(dataset: ray.data.Dataset, *args: Any, **options: Any) -> fastresp.sink.Totals:
