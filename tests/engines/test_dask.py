@@ -6,41 +6,46 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import dask
-import dask.dataframe as dd
 import pandas as pd
 import pytest
 import redis
-from distributed import Client, LocalCluster
 from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, total_of
 
 import fastresp
-from fastresp.dask import threads_of, to_redis
 from fastresp.server.local_server import LocalServer
+
+dask = pytest.importorskip("dask", reason="pip install 'fastresp[dask]' distributed")
+distributed = pytest.importorskip("distributed")
+dd = pytest.importorskip("dask.dataframe")
+adapter = pytest.importorskip("fastresp.dask")
+to_redis = adapter.to_redis
 
 ROWS = 100_000
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Client]:
+def cluster() -> Iterator[Any]:
     """A cluster of two processes on this machine."""
     with (
         dask.config.set({"distributed.admin.tick.limit": "1h"}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
     ):
         yield client
 
 
 @pytest.fixture
-def workers(cluster: Client) -> Client:
+def workers(cluster: Any) -> Any:
     """The cluster, with as many workers as in the beginning."""
     cluster.wait_for_workers(2)
     return cluster
 
 
-def partitions(rows: int, count: int) -> dd.DataFrame:
+def partitions(rows: int, count: int) -> Any:
     return dd.from_pandas(frame(rows), npartitions=count)
 
 
@@ -73,7 +78,7 @@ def set_url(url: str) -> None:
     os.environ["REDIS_URL"] = url
 
 
-def test_workers(server: LocalServer, client: redis.Redis, workers: Client) -> None:
+def test_workers(server: LocalServer, client: redis.Redis, workers: Any) -> None:
     """The URL is that of the workers' environment."""
     workers.run(set_url, server.url)
     later = to_redis(partitions(ROWS, 7), HASH, compute=False)
@@ -83,15 +88,13 @@ def test_workers(server: LocalServer, client: redis.Redis, workers: Client) -> N
 
 
 @pytest.mark.slow
-def test_million_rows(server: LocalServer, client: redis.Redis, workers: Client) -> None:
+def test_million_rows(server: LocalServer, client: redis.Redis, workers: Any) -> None:
     assert to_redis(partitions(1_000_000, 20), HASH, server.url).rows == 1_000_000
     check_hashes(client, 1_000_000)
 
 
 @pytest.mark.parametrize("rows", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_killed_worker(
-    server: LocalServer, client: redis.Redis, workers: Client, rows: int
-) -> None:
+def test_killed_worker(server: LocalServer, client: redis.Redis, workers: Any, rows: int) -> None:
     """A worker is killed while it loads; its partition goes on elsewhere, after what has run."""
     pids = list(workers.run(os.getpid).values())
     # Each partition takes half a second: two of them are at work, and have come half-way.
@@ -105,7 +108,7 @@ def test_killed_worker(
     assert client.keys("fastresp:*") == [b"fastresp:{killed}:job"]
 
 
-def test_retries(server: LocalServer, client: redis.Redis, workers: Client, tmp_path: Path) -> None:
+def test_retries(server: LocalServer, client: redis.Redis, workers: Any, tmp_path: Path) -> None:
     """A function of the source fails in one partition, and Dask runs it again."""
     failed = tmp_path / "failed"
 
@@ -155,7 +158,7 @@ def test_other_rows(server: LocalServer, client: redis.Redis) -> None:
     assert total(client) == before
 
 
-def test_errors(server: LocalServer, client: redis.Redis, workers: Client, tmp_path: Path) -> None:
+def test_errors(server: LocalServer, client: redis.Redis, workers: Any, tmp_path: Path) -> None:
     """Errors of the workers reach the caller with their text and report."""
     client.set("user:500", "text")
     load = partial(to_redis, partitions(1000, 2), HASH, server.url)
@@ -174,7 +177,7 @@ def test_errors(server: LocalServer, client: redis.Redis, workers: Client, tmp_p
         to_redis(partitions(10, 1), "SET {nothing} 1", server.url)
 
 
-def test_password(workers: Client) -> None:
+def test_password(workers: Any) -> None:
     """The password is not in what Dask logs and raises."""
     url = "redis://user:geheim@127.0.0.1:1/0"
     later = to_redis(partitions(10, 1), HASH, url, compute=False)
@@ -206,16 +209,16 @@ def test_index(
     assert client.hget("h", "name") == source["name"].iloc[-1].encode()
 
 
-def test_threads(workers: Client) -> None:
+def test_threads(workers: Any) -> None:
     """The rate limit is divided by how many partitions are loaded at the same time."""
     source = partitions(10, 3)
-    assert threads_of(source) == 2
-    assert threads_of(source, scheduler="sync") == 1
-    assert threads_of(source, scheduler="threads", num_workers=5) == 5
+    assert adapter.threads_of(source) == 2
+    assert adapter.threads_of(source, scheduler="sync") == 1
+    assert adapter.threads_of(source, scheduler="threads", num_workers=5) == 5
     with dask.config.set(scheduler="processes", num_workers=6):
-        assert threads_of(source) == 6
+        assert adapter.threads_of(source) == 6
     with dask.config.set(scheduler="threads"):
-        assert threads_of(source) == dask.system.CPU_COUNT
+        assert adapter.threads_of(source) == dask.system.CPU_COUNT
 
 
 def test_refused() -> None:

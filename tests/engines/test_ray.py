@@ -18,12 +18,8 @@ from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, to
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-if not os.environ.get("CI"):
-    pytest.importorskip("ray")
-
-import ray
-
-from fastresp.ray import RedisDatasink
+ray = pytest.importorskip("ray", reason="pip install 'fastresp[ray]'")
+RedisDatasink = pytest.importorskip("fastresp.ray").RedisDatasink
 
 # How many write tasks run at once.
 CPUS = 2
@@ -45,13 +41,13 @@ def session() -> Iterator[Path]:
         ray.shutdown()
 
 
-def blocks(rows: int, count: int) -> ray.data.Dataset:
+def blocks(rows: int, count: int) -> Any:
     ends = np.linspace(0, rows, count + 1).astype(int)
     whole = frame(rows)
     return ray.data.from_pandas([whole[a:b] for a, b in pairwise(ends)])
 
 
-def load(dataset: ray.data.Dataset, *args: Any, **options: Any) -> fastresp.sink.Totals:
+def load(dataset: Any, *args: Any, **options: Any) -> fastresp.sink.Totals:
     sink = RedisDatasink(*args, **options)
     dataset.write_datasink(sink)
     assert sink.totals is not None
