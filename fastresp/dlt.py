@@ -95,17 +95,15 @@ def redis(
 
     for each in template.values() if isinstance(template, Mapping) else [template]:
         sink(None, "SET {a} {b}" if callable(each) else each, "check")
-    decorated = dlt.destination(
-        load, name=name, batch_size=0, loader_file_format="parquet", max_parallel_load_jobs=tasks
-    )
-    return decorated()
+    form = {"loader_file_format": "parquet", "batch_size": 0, "max_parallel_load_jobs": tasks}
+    return dlt.destination(load, name=name, **form)()
 
 
 def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
     """Return the template of a table.
 
     Raises:
-        ValueError: it has none, or the write disposition would need more.
+        ValueError: there is no template for it, or its write disposition is refused.
     """
     if table.get("write_disposition") == "replace":
         raise ValueError(
