@@ -28,8 +28,8 @@ CPUS = 2
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[Path]:
     """A node of Ray on this machine; its folder, where its logs are."""
-    # Paths of its sockets must be short.
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
+    # Paths of its sockets must be short. Its processes end a moment after shutdown().
+    with tempfile.TemporaryDirectory("", "ray", "/tmp", ignore_cleanup_errors=True) as folder:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         ray.init(
             num_cpus=CPUS, include_dashboard=False, log_to_driver=False, _temp_dir=folder,
