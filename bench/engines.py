@@ -51,7 +51,7 @@ COLUMNS = (
 )  # fmt: skip
 PIPELINED = 1000
 SLOTS = 16384
-# Up to so many rows, those of redis-py are compared, too.
+# Up to this number of rows, those of redis-py are compared, too.
 SMALL = 100_000
 DROPPED = "Spark to a sink that drops it"
 DROPPED_AGAIN = f"{DROPPED}, beside the cluster"

@@ -161,13 +161,16 @@ def test_password(spark: Any, start_server: Any, capfd: pytest.CaptureFixture[st
 def test_killed(
     spark: Any,
     heard: list[Any],
-    server: LocalServer,
-    client: redis.Redis,
+    start_server: Callable[..., LocalServer],
     tmp_path: Path,
     how: str,
 ) -> None:
-    """A task is killed in the middle: the next attempt goes on where it has come to."""
-    folder = str(tmp_path)
+    """A task is killed in the middle: the next attempt goes on where it has come to.
+
+    The server is the test's own, as some tasks of the job that is refused go on for a while.
+    """
+    folder, server = str(tmp_path), start_server()
+    client = redis.Redis.from_url(server.url)
 
     def deadly(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
