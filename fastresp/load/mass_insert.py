@@ -314,7 +314,8 @@ def _sending(
     drain = partial(_draining, chunks, carrier, show)
     meanwhile = partial(_pausing, carrier, show, resuming)
     if isinstance(chunks.data, Pushed):
-        chunks.data.meanwhile = partial(_tending, carrier, resuming)
+        chunks.data.pausing = partial(_tending, carrier, resuming)
+        chunks.data.waiting = lambda: run(resuming.renewing())
     while not carrier.so_far.stopped:
         try:
             chunk = yield from next_chunk(chunks, indexing.gate(carrier.lanes))

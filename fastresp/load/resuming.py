@@ -121,8 +121,8 @@ class Resuming:
             resume=options.resume,
             take_over=options.take_over,
             clear=options.checkpoint_clear,
-            # A source that broke off may look as if it had ended.
-            grows=isinstance(self._chunks.data, Pushed),
+            # Who pushes batches is an engine, as far as we know.
+            attempts=isinstance(self._chunks.data, Pushed),
         )
 
     def _check(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -49,7 +49,7 @@ class Options:
         ValueError: a number is out of range.
     """
 
-    server: ServerLike | Server = None
+    server: ServerLike | Server = field(default=None, repr=False)  # it may have a password
     transport: str = "auto"
     on_error: str = "raise"
     max_errors: MaxErrors = None

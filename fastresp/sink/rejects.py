@@ -3,29 +3,57 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from itertools import chain, count
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+from urllib.parse import quote
 
 from ..outcome.errors import CommandError
+from ..server.descriptors import needed_for
 from ..transports.error_policy import reject_line
 
-__all__ = ["RejectsOfTask"]
+__all__ = ["RejectsOfTask", "check_folder"]
+
+
+def check_folder(folder: str) -> None:
+    """Check that rejects can go to such a folder, as far as that is known without a connection.
+
+    Raises:
+        ImportError: it is a URL, and fsspec, or what it needs for that, is not installed.
+        ValueError: fsspec does not know such URLs.
+    """
+    if "://" in folder:
+        _fsspec().get_filesystem_class(folder.partition("://")[0])
+
+
+def _fsspec() -> Any:
+    try:
+        import fsspec
+    except ImportError:
+        raise ImportError(
+            "rejects at a URL need fsspec, which is not installed: pip install fsspec"
+        ) from None
+    return fsspec
 
 
 class RejectsOfTask:
     """Writes failed commands to ``FOLDER/TASK-ATTEMPT.jsonl``, which ``read_rejects()`` reads.
 
-    The file is made with the first of them. An object store has it when the task has ended.
+    The file is made with the first of them, and has another number if there is one of that name:
+    its rows may have been loaded by an attempt before. An object store has it when the task has
+    ended.
 
     Args:
         folder: a path, or a URL that fsspec knows, such as ``s3://bucket/rejects``.
-        name: of the file, without its ending.
+        name: of the file, without its ending. Other characters than letters, digits and ``_.-~``
+            are written as in URLs.
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
         self._folder = os.fspath(folder)
-        self._name = f"{name}.jsonl"
+        self._name = quote(name, safe="")
         self._file: IO[str] | None = None
         self._open_files = ExitStack()
 
@@ -41,14 +69,25 @@ class RejectsOfTask:
         self._file.write(reject_line(error))
 
     def _opened(self) -> IO[str]:
+        names = chain([self._name], (f"{self._name}-{number}" for number in count(2)))
         if "://" in self._folder:
-            import fsspec
-
-            remote = fsspec.open(f"{self._folder.rstrip('/')}/{self._name}", "w")
-            return self._open_files.enter_context(remote)
+            return self._remote(names)
         folder = Path(self._folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        return self._open_files.enter_context((folder / self._name).open("w"))
+        with needed_for(f"can't write rejects to {self._folder!r}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                with suppress(FileExistsError):
+                    # Each line is written at once: its row may not be loaded again.
+                    file = (folder / f"{name}.jsonl").open("x", buffering=1)
+                    return self._open_files.enter_context(file)
+        raise AssertionError
+
+    def _remote(self, names: Iterable[str]) -> IO[str]:
+        system, path = _fsspec().url_to_fs(self._folder)
+        system.makedirs(path, exist_ok=True)
+        paths = (f"{path.rstrip('/')}/{name}.jsonl" for name in names)
+        free = next(each for each in paths if not system.exists(each))
+        return self._open_files.enter_context(system.open(free, "w"))
 
     def close(self) -> None:
         """Complete the file.

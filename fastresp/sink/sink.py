@@ -18,7 +18,7 @@ from ..server.settings import Server
 from ..server.url_or_client import with_password
 from ..sources.chunks import Chunks
 from .digest import digest
-from .rejects import RejectsOfTask
+from .rejects import RejectsOfTask, check_folder
 from .task import Task
 from .totals import Totals
 
@@ -53,11 +53,13 @@ class Sink:
             ``exactly_once``, tasks of another split are refused before they send anything, until
             the job has ended.
         rejects: a folder, or a URL of one that fsspec knows. Each attempt that has failed commands
-            writes a file ``TASK-ATTEMPT.jsonl``, for ``read_rejects()``.
+            writes a file ``TASK-ATTEMPT.jsonl``, for ``read_rejects()``; with another number if
+            there is one of that name.
         options: all others of ``mass_insert`` that make sense for a task.
 
     Raises:
         CheckpointError: the commands may not run twice, and ``exactly_once`` is not given.
+        ImportError: ``rejects`` is a URL, and what fsspec needs for it is not installed.
         TemplateError, ValueError, TypeError: an argument is invalid.
     """
 
@@ -85,6 +87,8 @@ class Sink:
         self.exactly_once = exactly_once
         self.split = split
         self._rejects = None if rejects is None else os.fspath(rejects)
+        if self._rejects is not None:
+            check_folder(self._rejects)
         self._server = server
         self._password = password
         self._options = _checked(options)
@@ -135,7 +139,7 @@ class Sink:
         self._options = replace(self._options, rate_limit=rate.shared_by(tasks))
 
     def _job(self, name: str) -> Job:
-        return Job(self._url, name, self._options.timeout, self.split)
+        return Job(name, self.template, replace(self._options, server=self._url), self.split)
 
     @property
     def _url(self) -> str | None:
@@ -248,7 +252,7 @@ class Sink:
         every = list(totals)
         if self.exactly_once is not None:
             parts = {each.task: Part(each.rows, each.failed) for each in every}
-            self._job(self.exactly_once).end(parts, self._options.connections)
+            self._job(self.exactly_once).end(parts)
         return Totals.sum(every)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import time
 from contextlib import closing, nullcontext
-from dataclasses import replace
-from math import isnan, nan
+from math import inf, isnan, nan
 from threading import Event, Thread
 from typing import Any, Self
 from weakref import finalize
@@ -19,7 +20,7 @@ from ..server.forks import Inherited, is_own, own
 from ..server.options import Options
 from ..server.settings import Server
 from ..sources.chunks import Chunks
-from ..sources.pushed import Pushed
+from ..sources.pushed import TICK_S, Pushed, check_batch
 from ..transports.driver import run
 from ..transports.error_policy import ErrorPolicy
 from ..transports.resend import Resending
@@ -31,6 +32,8 @@ __all__ = ["Task"]
 
 # How often to look whether another attempt of the task is still at work.
 LOOK_S = 0.5
+# How long to wait for the end of a load that was aborted: it may wait for a server just then.
+ABORT_S = 10.0
 
 
 class Aborted(FastrespError):
@@ -49,7 +52,10 @@ class Task:
     """One attempt of a task, opened by ``Sink.open()``. Use it in a ``with`` statement.
 
     The load runs in a thread: while the engine makes a batch, the one before is encoded and sent,
-    and replies are read. Leaving the statement without ``commit()`` aborts the task.
+    and replies are read. Leaving the statement without ``commit()`` aborts the task; so does
+    dropping the task, or the end of the program.
+
+    One thread at a time may use a task. After a fork, only the parent can use it.
 
     Attributes:
         number: of the task, as text.
@@ -67,46 +73,51 @@ class Task:
         self._pushed = Pushed()
         self._rows = 0.0  # not a number if that is unknown
         self._load = Load(self._pushed, template, options, number, job, rejects)
-        self._thread: Thread | None = None
         self._aborting = finalize(self, self._load.abort)
         own(self, lambda inherited: inherited._aborting.detach())
 
     def write(self, batch: Any) -> None:
         """Load the rows of a batch, after those of the batches before.
 
-        Returns as soon as no other batch waits to be encoded.
+        Returns as soon as no other batch waits to be encoded: at most two are held.
 
         Args:
             batch: Arrow data: an object with ``__arrow_c_array__`` or ``__arrow_c_stream__``, such
-                as a pyarrow RecordBatch or Table, or a polars or pandas DataFrame.
+                as a pyarrow RecordBatch or Table, or a polars or pandas DataFrame. It is read after
+                this returns, so do not change it.
 
         Raises:
             TypeError: it is something else.
+            ValueError: the task has ended.
+            LoadErrors: the load was stopped by ``on_error="stop"`` or ``max_errors``.
             others: as ``fastresp.mass_insert``, also for the batches before.
         """
         self._check()
-        if self._thread is None:
-            self._thread = Thread(target=self._load.run, name=f"fastresp-{self.number}")
-            self._thread.daemon = True
-            self._thread.start()
+        check_batch(batch)
+        self._load.begin()
+        read = self._pushed.put(batch)
         self._rows += len(batch) if hasattr(batch, "__len__") else getattr(batch, "num_rows", nan)
-        if not self._pushed.put(batch):
+        if not read:
             self._load.check()
 
     def commit(self) -> Totals:
         """Load what is left, wait for all replies, and return what became of the rows.
 
         Raises:
-            LoadErrors: commands failed, and ``on_error`` is not ``"collect"``.
+            CheckpointError: an attempt before has had more rows.
+            LoadErrors: commands failed, in this attempt or one before, and ``on_error`` is not
+                ``"collect"``; or the load was stopped.
             others: as ``write()``.
         """
         self._check()
         self._pushed.end()
-        self._join()
+        self._load.join()
         self._aborting.detach()
         self._load.check()
         totals = self._load.totals
-        if totals.rows != self._rows and not isnan(self._rows):
+        if not self._load.begun:
+            self._load.check_empty()
+        elif self._load.of_ended and totals.rows != self._rows and not isnan(self._rows):
             raise CheckpointError(
                 f"task {self.number} has {self._rows:,.0f} rows now, and had {totals.rows:,} when "
                 "its job ended (use another name for another job)"
@@ -116,15 +127,12 @@ class Task:
     def abort(self) -> None:
         """Load no more, and close the connections. Does nothing after ``commit()``.
 
-        Batches that were written before may be loaded, or not.
+        Batches that were written before may be loaded, or not. Waits up to 10 s for a server that
+        does not answer.
         """
         if is_own(self):
             self._aborting()
-            self._join()
-
-    def _join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+            self._load.join(ABORT_S)
 
     def _check(self) -> None:
         if not is_own(self):
@@ -144,6 +152,8 @@ class Load:
 
     Attributes:
         totals: what became of the rows.
+        begun: whether it has begun.
+        of_ended: whether the job of the task has ended before, so that nothing was loaded.
     """
 
     def __init__(
@@ -156,13 +166,39 @@ class Load:
         rejects: RejectsOfTask | None,
     ) -> None:
         self.totals = Totals(number)
+        self.begun = self.of_ended = False
+        self._thread: Thread | None = None
         self._pushed = pushed
         self._template = template
         self._options = options
         self._job = job
         self._rejects = rejects
-        self._aborted = Event()
+        self._aborted, self._ended = Event(), Event()
         self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Begin to load in a thread, unless that was done."""
+        if not self.begun:
+            self.begun = True
+            own(self)
+            running.add(self)
+            # A thread that is no daemon would keep the program from ending.
+            self._thread = Thread(target=self.run, name=f"fastresp-{self.totals.task}", daemon=True)
+            self._thread.start()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait until the load has ended.
+
+        Args:
+            seconds: at most; None for no limit.
+        """
+        # Its ident is missing if an interruption came while it was started.
+        if self._thread is None or self._thread.ident is None:
+            return
+        until = inf if seconds is None else time.monotonic() + seconds
+        # After an interruption in its join(), Python 3.11 takes a thread for ended.
+        while (left := until - time.monotonic()) > 0 and not self._ended.wait(min(left, TICK_S)):
+            pass
 
     def run(self) -> None:
         """Load all batches."""
@@ -173,34 +209,49 @@ class Load:
             self._error = error
         finally:
             self._pushed.drop()
+            running.discard(self)
+            self._ended.set()
 
     def abort(self) -> None:
-        """End the load."""
+        """End the load, at its next wait."""
         self._aborted.set()
         self._pushed.end(Aborted("the task was aborted"))
+
+    def _waiting(self) -> None:
+        """Do what is due while the load waits for its connections."""
+        if self._aborted.is_set():
+            raise Aborted("the task was aborted")
+        self._pushed.waiting()
 
     def check(self) -> None:
         """Raise what ended the load, if something did."""
         if self._error is not None:
             raise self._error
 
+    def check_empty(self) -> None:
+        """Check that no attempt of a task without batches has had rows.
+
+        Raises:
+            CheckpointError: one has.
+            TransportError: the server can't be reached.
+        """
+        if self._job is not None:
+            self._job.check_empty(self.totals.task)
+
     def _run(self) -> None:
         """Load all batches, as soon as no other attempt is at work."""
-        options = self._options
         if self._job is not None:
             self._job.begin()
         while not self._aborted.is_set():
-            chunks = Chunks(self._pushed, self._template, options)
+            chunks = Chunks(self._pushed, self._template, self._options)
             try:
-                report = run(loading(chunks, self._choose))
-            except AtWork as other:
+                report = run(loading(chunks, self._choose), waiting=self._waiting)
+            except AtWork:
                 # A second attempt that went on instead would end the first, which the engine would
                 # begin again. One that has come to a standstill does not renew its lease.
-                if other.seconds > 0:
-                    self._aborted.wait(LOOK_S)
-                else:
-                    options = replace(options, take_over=True)
+                self._aborted.wait(LOOK_S)
             except Ended as ended:
+                self.of_ended = True
                 rows, failed = ended.part
                 self._settle(rows, Report("socket", resumed_at=rows, failed_before=failed))
                 return
@@ -209,8 +260,14 @@ class Load:
                 return
 
     def _settle(self, rows: int, report: Report) -> None:
-        """Note what became of the rows; an attempt before may have failed at the end."""
+        """Note what became of the rows; an attempt before may have failed at the end.
+
+        Raises:
+            LoadErrors: it has, or the load was stopped before all rows were loaded.
+        """
         self.totals = Totals.of(self.totals.task, rows, report)
+        if report.stopped:
+            raise LoadErrors(report, hint="(not all rows of the task were loaded)")
         if report.failed_before and self._options.on_error != "collect":
             raise LoadErrors(report)
 
@@ -224,3 +281,20 @@ class Load:
                 raise Ended(part)
         carrier = SocketTransport(options, server=server, policy=policy, resending=resending)
         return carrier.because("engines load over a socket")
+
+
+# Loads in threads. A program that ends while such a thread is inside Arrow is aborted.
+running: set[Load] = set()
+
+
+def end_running() -> None:
+    """Abort all loads, and wait for them, before the program ends."""
+    loads = [load for load in list(running) if is_own(load)]
+    for load in loads:
+        load.abort()
+    until = time.monotonic() + ABORT_S
+    for load in loads:
+        load.join(max(0.0, until - time.monotonic()))
+
+
+atexit.register(end_running)

@@ -25,6 +25,7 @@ from ..server.forks import Inherited, is_own, own
 from ..server.options import PAYLOAD_BYTES, Options
 from .files import Table
 from .files.resp import RespFile
+from .pushed import Pushed
 from .source import Encoder, encoding, is_columns, release
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ class Chunks:
         self._check_own()
         self._drop_given()
         gatherer = self._gatherer
-        if gatherer is not None and self._ready and self._more and not gatherer.full:
+        paused = isinstance(self.data, Pushed) and self.data.paused
+        if gatherer is not None and self._ready and self._more and not (gatherer.full or paused):
             self._make()  # the next are gathered while these are sent
         while self._more and not self._ready:
             self._make()

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from threading import Condition
 from typing import Any
 
 from .several_tables import Frames
 
-__all__ = ["Pushed"]
+__all__ = ["TICK_S", "Pushed", "check_batch"]
 
 # A thread that passes nothing on for this many seconds has paused.
 PAUSE_S = 0.02
+# The longest wait of a thread: once polars is imported, Ctrl-C does not end one without a limit.
+TICK_S = 0.2
+# Commands that are gathered for transactions are sent after this pause.
+LONG_PAUSE_S = 1.1
+
+
+def check_batch(batch: object) -> None:
+    """Refuse what is no batch.
+
+    Raises:
+        TypeError: it has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``.
+    """
+    if not (hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__")):
+        raise TypeError(
+            "a batch must be Arrow data, such as a pyarrow.RecordBatch or a DataFrame, not "
+            f"{type(batch).__name__}"
+        )
 
 
 class Pushed(Frames):
@@ -21,12 +39,18 @@ class Pushed(Frames):
     another one waits, the thread that makes them waits, too.
 
     Attributes:
-        meanwhile: called by the reader while there is nothing to read.
+        paused: whether nothing was passed on for a moment, so that the next batch may take long.
+        pausing: called by the reader while there is nothing to read.
+        waiting: called by the reader's driver while the connections have no room for more.
     """
+
+    noun = "batch"
 
     def __init__(self) -> None:
         super().__init__(self._taken())
-        self.meanwhile: Callable[[], object] = int
+        self.paused = False
+        self.pausing: Callable[[], object] = int
+        self.waiting: Callable[[], object] = int
         self._changed = Condition()
         self._batch: Any = None
         self._ended = False
@@ -41,22 +65,14 @@ class Pushed(Frames):
 
         Returns:
             Whether it will be read; False if the reader has ended.
-
-        Raises:
-            TypeError: it is no such object.
         """
         if not hasattr(batch, "__arrow_c_stream__"):
-            if not hasattr(batch, "__arrow_c_array__"):
-                raise TypeError(
-                    "a batch must be Arrow data, such as a pyarrow.RecordBatch or a DataFrame, not "
-                    f"{type(batch).__name__}"
-                )
             import pyarrow as pa
 
             batch = pa.record_batch(batch)
         with self._changed:
             while self._batch is not None and not self._dropped:
-                self._changed.wait()
+                self._changed.wait(TICK_S)
             if not self._dropped:
                 self._batch = batch
                 self._changed.notify_all()
@@ -77,6 +93,9 @@ class Pushed(Frames):
             self._changed.notify_all()
 
     def _taken(self) -> Iterator[Any]:
+        """Yield the batches; None early in a pause, and again if it is long."""
+        due, since = list[float](), time.monotonic()
+        batch: Any = None
         while True:
             with self._changed:
                 if self._batch is None and not self._ended:
@@ -85,9 +104,15 @@ class Pushed(Frames):
                     raise self._failure
                 batch, self._batch = self._batch, None
                 self._changed.notify_all()
+            self.paused = batch is None and not self._ended
             if batch is not None:
                 yield batch
+                batch = None  # else it would be kept during a pause
+                due, since = [0.0, LONG_PAUSE_S], time.monotonic()
             elif self._ended:
                 return
+            elif due and time.monotonic() - since > due[0]:
+                del due[0]
+                yield None
             else:
-                self.meanwhile()
+                self.pausing()

@@ -80,11 +80,15 @@ class Frames:
     """Tables with the same columns as one stream; requests each table after the one before it.
 
     Args:
-        frames: the tables; at least one.
+        frames: the tables; at least one. None instead of a later one is a pause: the rows before
+            are loaded without waiting for more.
 
     Attributes:
         error: the exception that ended the stream, or None; Arrow passes on only its text.
+        noun: what a table is, for messages.
     """
+
+    noun = "table"
 
     def __init__(self, frames: Iterable[Any]) -> None:
         self._frames = frames
@@ -121,9 +125,14 @@ class Frames:
         schema = reader.schema
         try:
             yield from reader
-            for number, frame in enumerate(frames, 2):
+            number = 1
+            for frame in frames:
+                if frame is None:
+                    yield pa.RecordBatch.from_pylist([], schema)
+                    continue
+                number += 1
                 reader = pa.RecordBatchReader.from_stream(frame)
-                check_columns(reader.schema, schema, number)
+                check_columns(reader.schema, schema, self.noun, number)
                 for batch in reader:
                     yield batch.select(schema.names).cast(schema)
         except BaseException as error:
@@ -131,23 +140,27 @@ class Frames:
             raise
 
 
-def check_columns(found: Any, wanted: Any, number: int) -> None:
+def check_columns(found: Any, wanted: Any, noun: str, number: int) -> None:
     """Refuse a table whose columns differ from those of the first.
+
+    Args:
+        noun, number: which table it is.
 
     Raises:
         SourceError: a name or a type differs; an integer would become a float, or be cut.
     """
     if sorted(found.names) != sorted(wanted.names):
         raise SourceError(
-            f"table {number:,} has the columns {', '.join(found.names)}, and the first one has "
-            f"{', '.join(wanted.names)}; pass tables with the same columns"
+            f"{noun} {number:,} has the columns {', '.join(found.names)}, and the first one has "
+            f"{', '.join(wanted.names)}; all must have the same columns"
         )
     for field in wanted:
         other = found.field(field.name).type
-        if other != field.type and not (is_text(other) and is_text(field.type)):
+        nothing = str(other) == "null"  # a column of only nulls may have any type
+        if other != field.type and not (nothing or (is_text(other) and is_text(field.type))):
             raise SourceError(
-                f"column {field.name!r} is {field.type} in the first table and {other} in table "
-                f"{number:,}; cast it to one type, as with read_csv(dtype=)"
+                f"column {field.name!r} is {field.type} in the first {noun} and {other} in "
+                f"{noun} {number:,}; cast it to one type, as with read_csv(dtype=)"
             )
 
 

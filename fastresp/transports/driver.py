@@ -93,9 +93,13 @@ class Carrier(Protocol):
     def tend(self) -> None: ...
 
 
-def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T:
-    """Run a core to its end, and return what it returns; ``around`` as for ``stream()``."""
-    loop = stream(steps, around)
+def run(
+    steps: Steps[T],
+    around: AbstractContextManager[Any] | None = None,
+    waiting: Callable[[], object] = int,
+) -> T:
+    """Run a core to its end, and return what it returns; the arguments are as for ``stream()``."""
+    loop = stream(steps, around, waiting)
     try:
         while True:
             next(loop)
@@ -104,7 +108,9 @@ def run(steps: Steps[T], around: AbstractContextManager[Any] | None = None) -> T
 
 
 def stream(
-    steps: Generator[Wanted | Giving, Any, T], around: AbstractContextManager[Any] | None = None
+    steps: Generator[Wanted | Giving, Any, T],
+    around: AbstractContextManager[Any] | None = None,
+    waiting: Callable[[], object] = int,
 ) -> Generator[Any, None, T]:
     """Run a core, yield its items, and return what it returns.
 
@@ -113,6 +119,8 @@ def stream(
 
     Args:
         around: entered whenever the core runs, and left while it waits.
+        waiting: called before each wait for connections, which is short. What it raises is raised
+            in the core.
     """
     around = around or nullcontext()
     answer: Any = None
@@ -129,7 +137,7 @@ def stream(
                     if isinstance(wanted, Giving):
                         yield from wanted.items
                     else:
-                        answer = _answer(wanted)
+                        answer = _answer(wanted, waiting)
             except BaseException as caught:
                 if getgeneratorstate(steps) == GEN_CLOSED:
                     if isinstance(caught, StopIteration):
@@ -169,8 +177,9 @@ def _send_gathered(source: Source, carrier: Carrier) -> bool:
     return not carrier.report.stopped
 
 
-def _answer(wanted: Wanted) -> Any:
+def _answer(wanted: Wanted, waiting: Callable[[], object]) -> Any:
     if isinstance(wanted, Blocking | Asking):
         return wanted.function()
+    waiting()
     wait_for(wanted)
     return None

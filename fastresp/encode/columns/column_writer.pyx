@@ -97,7 +97,7 @@ cdef class ColumnWriter(ChunkWriter):
         try:
             while True:
                 if self.batch is None:
-                    if self.slow and self.buffer.commands:
+                    if self.slow:
                         self.slow = False
                         return True
                     if not self.fetch(stream):

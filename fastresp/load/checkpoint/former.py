@@ -18,18 +18,12 @@ LOOK_S = 0.05
 
 
 class AtWork(CheckpointError):
-    """Another loader is at work.
-
-    Attributes:
-        seconds: until its lease ends, if it does not renew it.
-    """
-
-    def __init__(self, message: str, seconds: int) -> None:
-        super().__init__(message)
-        self.seconds = seconds
+    """Another loader is at work."""
 
 
-def check_alone(links: Links, name: str, found: Mapping[str, str], now: Callable[[], int]) -> None:
+def check_alone(
+    links: Links, name: str, found: Mapping[str, str], now: Callable[[], int], *, by_lease: bool
+) -> None:
     """Refuse to begin while another loader is at work.
 
     Args:
@@ -37,22 +31,25 @@ def check_alone(links: Links, name: str, found: Mapping[str, str], now: Callable
         name: of the checkpoint.
         found: its description.
         now: returns the server's time in seconds since 1970.
+        by_lease: whether a loader that does not renew its lease is not at work, although it has
+            connections: its process may be frozen.
 
     Raises:
         AtWork: one is.
     """
     if found.get("ended"):
         return
-    seconds = int(found.get("lease", 0)) - now()
+    leased = int(found.get("lease", 0)) > now()
+    if by_lease and not leased:
+        return
     alive = are_alive(links, found.get("clients", ""))
-    if alive or (alive is None and seconds > 0):
+    if alive or (alive is None and leased):
         raise AtWork(
             Message(
                 f"another loader is at work on checkpoint {name!r} ({found.get('loader')}): wait "
                 "until it has ended, or cut it off with ",
                 Hint("take_over", True),
-            ),
-            seconds,
+            )
         )
 
 

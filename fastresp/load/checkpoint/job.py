@@ -6,13 +6,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ...encode.template import Template
 from ...outcome.errors import CheckpointError
+from ...server.options import Options
 from ...server.settings import as_server
-from ...server.url_or_client import ServerLike
-from .links import Link, Links, name_of
-from .marker import Checkpoint, check_name
+from .kinds import may_run_twice
+from .links import Link, Links, check_name, name_of
+from .marker import Checkpoint
 
 __all__ = ["Job", "Part"]
+
+# A field of the hash that is no task.
+TEMPLATE = "(template)"
 
 
 class Part(NamedTuple):
@@ -33,18 +38,19 @@ class Job:
     It takes the place of the checkpoints of the tasks. A task that still begins finds it.
 
     Args:
-        server: where the loads go.
         name: of the job.
-        timeout: seconds to connect, and to wait for each reply.
+        template: of the tasks.
+        options: of the load of each task.
         split: what divides the rows between the tasks; None if that is unknown.
     """
 
     def __init__(
-        self, server: ServerLike, name: str, timeout: float | None, split: str | None = None
+        self, name: str, template: Template, options: Options, split: str | None = None
     ) -> None:
         self.name = name
-        self._server = as_server(server, None, nodes=True)
-        self._timeout = timeout
+        self._template = template
+        self._options = options
+        self._server = as_server(options.server, None, nodes=True)
         self._hash = f"fastresp:{{{name}}}:job".encode()
         self._split = split
         self._split_key = f"fastresp:{{{name}}}:split".encode()
@@ -88,15 +94,23 @@ class Job:
         """Return what a task of an ended job has done; None if the job has not ended.
 
         Raises:
-            CheckpointError: the job has ended without such a task.
+            CheckpointError: the job has ended without such a task, or with another template.
             TransportError: the server can't be reached.
         """
         with self._home() as home:
-            count, found = home.together(("HLEN", self._hash), ("HGET", self._hash, task))
+            count, (found, template) = home.together(
+                ("HLEN", self._hash), ("HMGET", self._hash, task, TEMPLATE)
+            )
+        text = self._template.text
+        if count and template != text.encode():
+            raise CheckpointError(
+                f"job {self.name!r} has ended with the template {(template or b'').decode()!r}, "
+                f"and this is {text!r} (use another name for another job)"
+            )
         if count and found is None:
             raise CheckpointError(
-                f"job {self.name!r} has ended with {count:,} tasks, and none of them is {task!r}: "
-                "its partitions are others now (use another name for another job)"
+                f"job {self.name!r} has ended with {count - 1:,} tasks, and none of them is "
+                f"{task!r}: its partitions are others now (use another name for another job)"
             )
         return None if found is None else Part(*map(int, found.split()))
 
@@ -109,11 +123,8 @@ class Job:
         with self._home() as home:
             home.call("DEL", self._hash)
 
-    def end(self, parts: Mapping[str, Part], connections: int) -> None:
+    def end(self, parts: Mapping[str, Part]) -> None:
         """Write down what the tasks have done, and delete their checkpoints.
-
-        Args:
-            connections: of each load.
 
         Raises:
             TransportError: the server can't be reached.
@@ -121,16 +132,47 @@ class Job:
         if not parts:
             return
         words = [word for task, part in parts.items() for word in (task, "{} {}".format(*part))]
+        words += [TEMPLATE, self._template.text]
         with self._home() as home:
             home.together(("HSET", self._hash, *words), ("DEL", self._split_key))
         for task in parts:
-            checkpoint = Checkpoint(self._server, self.checkpoint(task), self._timeout)
-            checkpoint.open(connections, batched=True)
-            checkpoint.delete()
+            self._checkpoint_of(task).delete()
+
+    def check_empty(self, task: str) -> None:
+        """Check that no attempt of a task without rows has had any.
+
+        Raises:
+            CheckpointError: one has.
+            TransportError: the server can't be reached.
+        """
+        self.begin()
+        part = self.part(task)
+        if part is None:
+            checkpoint = self._checkpoint_of(task)
+            try:
+                rows = checkpoint.reached()
+            finally:
+                checkpoint.close()
+        else:
+            rows = part.rows
+        if rows:
+            raise CheckpointError(
+                f"task {task} has no rows now, and {rows:,} were loaded before: it has other rows "
+                "(use another name for another job)"
+            )
+
+    def _checkpoint_of(self, task: str) -> Checkpoint:
+        """Return a task's checkpoint, connected."""
+        options = self._options
+        checkpoint = Checkpoint(self._server, self.checkpoint(task), options.timeout)
+        batched = not may_run_twice(self._template, options.nulls)
+        checkpoint.open(options.connections, batched=batched)
+        return checkpoint
 
     @contextmanager
     def _home(self) -> Iterator[Link]:
-        links = Links(self._server, self._timeout, self._hash, name_of(self.name))
+        timeout = self._options.timeout
+        links = Links(self._server, timeout, self._hash, name_of(self.name))
         try:
             with links.home.explained():
                 yield links.home

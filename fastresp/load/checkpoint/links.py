@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...outcome.errors import CheckpointError, TransportError
+from ...outcome.messages import Hint, Message
 from ...resp.slots import Rules
 from ...resp.values import pack
 from ...server.answers import parse_info
 from ...server.settings import Server
 
 __all__ = [
-    "Link", "Links", "address_of", "connection_error", "name_of", "redis_error", "response_error",
+    "Link", "Links", "address_of", "check_name", "connection_error", "name_of", "redis_error",
+    "response_error",
 ]  # fmt: skip
 
+NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
+MOST_NAME = 200
 # The longest wait for a reply, and for a node that is no primary any more.
 MOST_S = 5.0
 FORMER_S = 1.0
@@ -38,6 +43,7 @@ class Link:
         number: its CLIENT ID.
         run: of the server's process; empty if the user may not know it.
         policy: what the server does when its memory is full; empty if it has no limit.
+        lost: whether the connection can't be used any more.
     """
 
     def __init__(self, server: Server, connection: Any, address: str, name: str) -> None:
@@ -45,7 +51,7 @@ class Link:
         self.address = address
         self.name = name
         self._connection = connection
-        self._lost = False
+        self.lost = False
         self.number = int(self.call("CLIENT", "ID"))
         self.call("CLIENT", "SETNAME", name)
         info = self.info()
@@ -67,15 +73,15 @@ class Link:
     @contextmanager
     def _once(self) -> Iterator[None]:
         """Use the connection; after an error, do not let redis-py open it again."""
-        if self._lost:
+        if self.lost:
             raise connection_error()("the connection was lost")
-        self._lost = True
+        self.lost = True
         try:
             yield
         except response_error():
-            self._lost = False
+            self.lost = False
             raise
-        self._lost = False
+        self.lost = False
 
     def call(self, *words: Any) -> Any:
         """Run a command."""
@@ -215,6 +221,37 @@ class Links:
             if self.home is link:
                 self.home = again
 
+    def check_places(self, connections: Iterable[tuple[str, int]]) -> None:
+        """Check that a load is connected to the servers that we are connected to.
+
+        Args:
+            connections: the address of a node, empty for the one server, and the CLIENT ID.
+
+        Raises:
+            CheckpointError: it is not, for example after a failover.
+        """
+        for link in self.all:
+            numbers = [number for address, number in connections if address == link.address]
+            with link.explained():
+                elsewhere = [number for number in numbers if link.lives([number]) is False]
+            if elsewhere:
+                raise CheckpointError(f"the server at {link.server} was replaced; resume the load")
+
+    def clients(self, connections: Iterable[tuple[str, int]]) -> str:
+        """Return the connections of a load, and our own, as JSON.
+
+        Raises:
+            CheckpointError: it is connected to a server to which we are not.
+        """
+        numbers = {link.address: [link.number] for link in self.all}
+        for address, number in connections:
+            if address not in numbers:
+                raise CheckpointError(
+                    f"the node at {address} has just become a primary; resume the load"
+                )
+            numbers[address].append(number)
+        return json.dumps([(link.address, link.run, numbers[link.address]) for link in self.all])
+
     def at(self, address: str) -> Iterator[Link]:
         """Yield the connection to an address, if there is a server.
 
@@ -271,6 +308,20 @@ def connection_error() -> type[Exception]:
     import redis
 
     return redis.ConnectionError
+
+
+def check_name(name: str, option: str) -> None:
+    """Check the name of a checkpoint, or of a job.
+
+    Args:
+        option: that the user gave it as.
+
+    Raises:
+        CheckpointError: it has other characters than letters, digits, and ``-_.:``.
+    """
+    if not name or len(name) > MOST_NAME or not NAMES.issuperset(name):
+        words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"
+        raise CheckpointError(Message(Hint(option), words))
 
 
 def name_of(checkpoint: str) -> str:

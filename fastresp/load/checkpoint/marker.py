@@ -17,16 +17,14 @@ from ...outcome.report import Report
 from ...server.settings import Server
 from .append_only_file import remove_halves
 from .done import Done
-from .former import check_alone, close_all
-from .links import Link, Links, name_of
+from .former import AtWork, check_alone, close_all
+from .links import Link, Links, check_name, name_of
 from .markers import Markers
 
-__all__ = ["Checkpoint", "check_name"]
+__all__ = ["Checkpoint"]
 
 # A loader that is alive renews its lease more often than this many seconds.
 LEASE_S = 30
-NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
-MOST_NAME = 200
 
 
 class Checkpoint:
@@ -104,7 +102,7 @@ class Checkpoint:
         resume: bool,
         take_over: bool,
         clear: bool,
-        grows: bool = False,
+        attempts: bool = False,
     ) -> Done:
         """Become the only loader of the name; return what was done before.
 
@@ -116,9 +114,11 @@ class Checkpoint:
             resume: go on if the name has a checkpoint; else there may be none.
             take_over: also if another loader is at work.
             clear: forget what was done before.
-            grows: the source may have more rows than when all was loaded.
+            attempts: the loads are attempts of a task. One that does not renew its lease is cut
+                off, and the source of one that has ended may have had too few rows.
 
         Raises:
+            AtWork: another loader is at work.
             CheckpointError: another load has the name.
             TransportError: the server can't be reached.
         """
@@ -126,11 +126,13 @@ class Checkpoint:
         with self._home.explained():
             self._home.call("WATCH", self._hash)
             found = self._state()
-            if not found and not self.markers.exist():
-                self._enter(identity, {}, fresh=True)
-                return Done(self._nothing)
+            if not found:
+                if not self.markers.exist():
+                    self._enter(identity, {}, fresh=True)
+                    return Done(self._nothing)
+                found = self._state()  # another loader may have begun in between
             if clear:
-                self._replace(identity, found, take_over=take_over, fresh=True)
+                self._replace(identity, found, take_over=take_over, fresh=True, by_lease=attempts)
                 return Done(self._nothing)
             done = self._done(found)
             if not (done.ended or resume):
@@ -141,11 +143,11 @@ class Checkpoint:
             if done.ended:
                 # A server may have lost its last seconds since.
                 done.ran = self.markers.read()
-                if min(done.ran) >= done.total and not grows:
+                if min(done.ran) >= done.total and not attempts:
                     self._home.call("UNWATCH")
                     return done
                 done.ended = ""
-            self._replace(identity, found, take_over=take_over, fresh=False)
+            self._replace(identity, found, take_over=take_over, fresh=False, by_lease=attempts)
             done.ran = self.markers.read()
             return done
 
@@ -168,7 +170,13 @@ class Checkpoint:
         return array("q", bytes(8 * len(self.markers.keys)))
 
     def _replace(
-        self, identity: dict[str, str], found: dict[str, str], *, take_over: bool, fresh: bool
+        self,
+        identity: dict[str, str],
+        found: dict[str, str],
+        *,
+        take_over: bool,
+        fresh: bool,
+        by_lease: bool,
     ) -> None:
         """Become the owner instead of the loader before.
 
@@ -177,18 +185,19 @@ class Checkpoint:
         """
         assert self._links is not None
         if not take_over:
-            check_alone(self._links, self.name, found, self._now)
+            check_alone(self._links, self.name, found, self._now, by_lease=by_lease)
         close_all(self._links, found.get("clients", ""), self._timeout)
         remove_halves(self._links, found.get("clients", ""))
         self._enter(identity, found, fresh=fresh)
 
     def _enter(self, identity: Mapping[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
         """Write down who loads what, unless another loader did so since WATCH."""
+        assert self._links is not None
         generation = token_hex(4) if fresh else found.get("generation", "")
         self.markers.begin(generation)
         fields: dict[str, Any] = {
             "owner": self._token, "loader": f"{socket.gethostname()}, process {os.getpid()}",
-            "clients": self._clients(()), "generation": generation, "lease": self._lease(),
+            "clients": self._links.clients(()), "generation": generation, "lease": self._lease(),
             "ended": "",
         }  # fmt: skip
         if fresh:
@@ -200,7 +209,7 @@ class Checkpoint:
             if not self.markers.several:
                 commands.append(("SET", self.markers.keys[0], 0))
         if not self._transaction(*commands):
-            raise CheckpointError(
+            raise AtWork(
                 f"another loader has just begun or ended checkpoint {self.name!r}; look whether "
                 "it is still at work, and resume"
             )
@@ -218,55 +227,32 @@ class Checkpoint:
         assert self._links is not None
         self._connections = connections
         self._links.check()
-        self._check_places(connections)
+        self._links.check_places(connections)
         with self._home.explained():
             self._write_clients()
         self._unused = False
 
     def _write_clients(self) -> None:
-        clients = self._clients(self._connections)
+        assert self._links is not None
+        clients = self._links.clients(self._connections)
         if not self._as_owner(("HSET", self._hash, "clients", clients)):
             raise self._taken_over()
 
-    def _check_places(self, connections: Sequence[tuple[str, int]]) -> None:
-        """Check that the load is connected to the servers whose markers were read.
-
-        Raises:
-            CheckpointError: it is not, for example after a failover.
-        """
-        assert self._links is not None
-        for link in self._links.all:
-            numbers = [number for address, number in connections if address == link.address]
-            with link.explained():
-                elsewhere = [number for number in numbers if link.lives([number]) is False]
-            if elsewhere:
-                raise CheckpointError(f"the server at {link.server} was replaced; resume the load")
-
-    def _clients(self, connections: Sequence[tuple[str, int]]) -> str:
-        """Return the connections of the load, and our own, as text."""
-        assert self._links is not None
-        numbers = {link.address: [link.number] for link in self._links.all}
-        for address, number in connections:
-            if address not in numbers:
-                raise CheckpointError(
-                    f"the node at {address} has just become a primary; resume the load"
-                )
-            numbers[address].append(number)
-        return json.dumps(
-            [(link.address, link.run, numbers[link.address]) for link in self._links.all]
-        )
-
     def renew(self, row: int | None, seen: int | None = None) -> None:
-        """Renew the lease. Does nothing if the connection is lost.
+        """Renew the lease. Does nothing if the server can't be reached.
 
         Args:
             row: also set the markers to it; None if the load does.
             seen: up to which row replies were seen; None if that is unknown.
 
         Raises:
-            CheckpointError: another loader has taken over.
+            CheckpointError: another loader has taken over, or the server was started again.
         """
+        assert self._links is not None
         with suppress(TransportError), self._home.explained():
+            if self._home.lost:  # it did not answer for a while
+                self._links.check()
+                self._write_clients()
             words: list[Any] = ["lease", self._lease()]
             if seen is not None:
                 words += ["seen", seen, "failed", self.failed()]
@@ -364,6 +350,20 @@ class Checkpoint:
             self._links.close()
             self._links = None
 
+    def reached(self) -> int:
+        """Return up to which row all have run, for now; 0 without a checkpoint.
+
+        Raises:
+            CheckpointError: its marker is gone.
+            TransportError: the server can't be reached.
+        """
+        with self._home.explained():
+            found = self._state()
+            if not found:
+                return 0
+            self._done(found)
+            return min(self.markers.read())
+
     def delete(self) -> None:
         """Delete the checkpoint, and close the connections.
 
@@ -421,7 +421,7 @@ class Checkpoint:
         return int(self._home.call("TIME")[0])
 
     def _lease(self) -> int:
-        """Return until when another loader takes us for alive, if it can't see our connections."""
+        """Return until when another loader takes us for alive without seeing our connections."""
         return self._now() + LEASE_S
 
     def _exists(self, done: Done) -> Message:
@@ -451,17 +451,3 @@ class Checkpoint:
     def _transaction(self, *commands: tuple[Any, ...]) -> bool:
         """Run commands together, unless what is watched has changed; return whether they ran."""
         return self._home.together(("MULTI",), *commands, ("EXEC",))[-1] is not None
-
-
-def check_name(name: str, option: str) -> None:
-    """Check the name of a checkpoint, or of a job.
-
-    Args:
-        option: that the user gave it as.
-
-    Raises:
-        CheckpointError: it has other characters than letters, digits, and ``-_.:``.
-    """
-    if not name or len(name) > MOST_NAME or not NAMES.issuperset(name):
-        words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"
-        raise CheckpointError(Message(Hint(option), words))

@@ -1,0 +1,386 @@
+"""Attempts of a task: each row is loaded once, whatever becomes of the attempts."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from local_cluster import LocalCluster
+from sink_attempts import Attempt, Plan, batch, hurry
+
+import fastresp.load.checkpoint.marker
+import fastresp.load.resuming
+import fastresp.sink.task
+from fastresp import CheckpointError, FastrespError, LoadErrors
+from fastresp.server.local_server import LocalServer
+from fastresp.sink import Sink, Totals
+
+ROWS = 4000
+COUNT, PUSH = "INCRBY n:{id} 1", "RPUSH list:{key} {id}"
+
+
+class Place:
+    """Where to load to, and what is there.
+
+    Args:
+        url: of a server.
+        client: of it, or of its cluster.
+        connections: of each attempt.
+    """
+
+    def __init__(self, url: str, client: Any, connections: int = 1) -> None:
+        self.url = url
+        self.client = client
+        self.connections = connections
+
+    def sink(self, template: str = COUNT, job: str = "job", **options: Any) -> Sink:
+        options = {"connections": self.connections, "timeout": 20.0} | options
+        return Sink(self.url, template, exactly_once=job, **options)
+
+    def loaded(self, rows: int = ROWS) -> None:
+        """Each row was counted once, or the lists have them once and in order."""
+        if self.client.exists("list:0"):
+            for key in range(20):
+                stored = [int(item) for item in self.client.lrange(f"list:{key}", 0, -1)]
+                assert stored == [*range(key, rows, 20)]
+            return
+        # MGET of redis-py refuses the keys of several slots.
+        with self.client.pipeline(transaction=False) as pipeline:
+            for row in range(rows + 1):
+                pipeline.get(f"n:{row}")
+            assert pipeline.execute() == [b"1"] * rows + [None]
+
+    def own_keys(self) -> set[bytes]:
+        return {*self.client.scan_iter("*fastresp:*", count=10_000)}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(3, 0) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["one", "two", "cluster"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """One server over one and two connections, and a cluster."""
+    if request.param == "cluster":
+        cluster = request.getfixturevalue("cluster")
+        cluster.empty()
+        with redis.RedisCluster.from_url(cluster.url) as client:
+            yield Place(cluster.url, client)
+        return
+    server, client = map(request.getfixturevalue, ("server", "client"))
+    yield Place(server.url, client, 1 + (request.param == "two"))
+
+
+@pytest.fixture
+def one(server: LocalServer, client: redis.Redis) -> Place:
+    return Place(server.url, client)
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> int:
+    for module, name in (
+        (fastresp.load.checkpoint.marker, "LEASE_S"), (fastresp.load.resuming, "NOTED_S"),
+        (fastresp.load.resuming, "RENEWED_S"), (fastresp.sink.task, "LOOK_S"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, getattr(module, name))
+    hurry(2)
+    return 2
+
+
+def load(sink: Sink, rows: int = ROWS, task: int = 0) -> Totals:
+    return sink.load((batch(500, first) for first in range(0, rows, 500)), task)
+
+
+def in_background(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Call a function in a thread; return a function that waits for its result."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(call)
+    pool.shutdown(wait=False)
+    return lambda: future.result(60)
+
+
+@pytest.mark.parametrize("template", [COUNT, PUSH])
+class TestTwice:
+    @pytest.mark.few(2)
+    def test_waits(self, place: Place, template: str) -> None:
+        """The second attempt waits for the first, and has nothing left to do."""
+        sink = place.sink(template)
+        with Attempt(Plan(sink, ROWS, hold=2000)) as first:
+            first.held()
+            second = in_background(lambda: load(sink))
+            while not any("-0" in each.name for each in threading.enumerate()):
+                time.sleep(0.01)
+            time.sleep(0.2)
+            first.go_on()
+            found = first.outcome()
+        assert isinstance(found, Totals), found
+        assert (found.rows, found.rows_before, found.commands) == (ROWS, 0, ROWS)
+        totals = second()
+        assert (totals.rows, totals.rows_before, totals.commands) == (ROWS, ROWS, 0)
+        place.loaded()
+
+    @pytest.mark.few(2)
+    def test_killed(self, place: Place, template: str) -> None:
+        """The second attempt goes on at once: the lease of the first ends in ten minutes."""
+        sink = place.sink(template)
+        with Attempt(Plan(sink, ROWS, hold=2000)) as first:
+            first.held()
+            key = "list:0" if template == PUSH else "n:0"
+            while not place.client.exists(key):
+                assert first.process.poll() is None
+                time.sleep(0.01)
+            first.signal(signal.SIGKILL)
+        totals = load(sink)
+        assert totals.rows == ROWS
+        assert 0 < totals.commands < ROWS
+        place.loaded()
+
+    @pytest.mark.few(1)
+    def test_frozen(self, place: Place, template: str, short_lease: int) -> None:
+        """The second attempt takes over after the lease; the first then changes nothing."""
+        sink = place.sink(template)
+        with Attempt(Plan(sink, ROWS, hold=2000, lease=short_lease)) as first:
+            first.held()
+            first.signal(signal.SIGSTOP)
+            # Two of them: only one may take over, and the other one waits for it.
+            others = [in_background(lambda: load(sink)) for _ in range(2)]
+            totals = [each() for each in others]
+            assert sorted(each.rows_before for each in totals)[1] == ROWS
+            place.loaded()
+            first.go_on()
+            first.signal(signal.SIGCONT)
+            found = first.outcome()
+        assert isinstance(found, FastrespError)
+        assert "taken over" in str(found) or "lost the connection" in str(found)
+        place.loaded()
+        sink.finish([totals[0]])
+        place.loaded()
+
+    @pytest.mark.few(1)
+    def test_finish(self, place: Place, template: str) -> None:
+        """One key stays of a job, and none while it can run again."""
+        sink = place.sink(template)
+        totals = sink.finish([load(sink)])
+        assert totals.rows == ROWS
+        assert place.own_keys() == {b"fastresp:{job}:job"}
+        again = load(sink)
+        assert (again.rows, again.rows_before, again.commands) == (ROWS, ROWS, 0)
+        assert place.own_keys() == {b"fastresp:{job}:job"}
+        place.loaded()
+        sink.forget()
+        assert not place.own_keys()
+
+
+class TestLease:
+    """It is renewed as long as the process runs."""
+
+    def lease(self, place: Place) -> int:
+        return int(place.client.hget("fastresp:{job:0}", "lease") or 0)
+
+    def test_engine_pauses(self, one: Place, short_lease: int) -> None:
+        sink = one.sink(PUSH)
+        with sink.open(0) as task:
+            task.write(batch(500))
+            while not one.client.exists("list:0"):
+                time.sleep(0.01)
+            other = in_background(lambda: load(sink, 1000))
+            time.sleep(short_lease + 1.2)
+            task.write(batch(500, 500))
+            assert task.commit().commands == 1000
+        assert other().commands == 0
+        one.loaded(1000)
+
+    def test_replies_are_awaited(self, one: Place, short_lease: int) -> None:
+        """There is no replica to confirm the rows, so that the load waits for its timeout."""
+        sink = one.sink("SET n:{id} 1", wait_replicas=1, timeout=3.5)
+        with sink.open(0) as task:
+            task.write(batch(500))
+            while not (first := self.lease(one)):
+                time.sleep(0.01)
+            committing = in_background(task.commit)
+            while self.lease(one) < first + short_lease:
+                time.sleep(0.01)
+            with pytest.raises(FastrespError):
+                committing()
+
+    def test_connection_is_lost(self, one: Place, short_lease: int) -> None:
+        """The connection for it is opened again, and the next attempt knows the new one."""
+        sink = one.sink(PUSH)
+        with sink.open(0) as task:
+            task.write(batch(500))
+            while not one.client.exists("list:0"):
+                time.sleep(0.01)
+            numbers = self.connections(one)
+            one.client.client_kill_filter(_id=numbers[0])
+            first = self.lease(one)
+            while self.lease(one) < first + 1:
+                time.sleep(0.01)
+            assert self.connections(one)[1:] == numbers[1:]
+            assert self.connections(one)[0] > numbers[1]
+            task.write(batch(500, 500))
+            task.commit()
+        one.loaded(1000)
+
+    def connections(self, place: Place) -> list[int]:
+        """Return the CLIENT IDs of the connection for the lease, and of the load."""
+        [(_, _, numbers)] = json.loads(place.client.hget("fastresp:{job:0}", "clients"))
+        return numbers  # type: ignore[no-any-return]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("template", [COUNT, "SET n:{id} 1"])
+@pytest.mark.parametrize("connections", [1, 3])
+def test_keys_of_finished(one: Place, template: str, connections: int) -> None:
+    sink = one.sink(template, connections=connections)
+    totals = [load(sink, 500, 0), load(sink, 1000, 1), sink.load([], 2)]
+    assert sink.finish(totals).rows == 1500
+    assert one.own_keys() == {b"fastresp:{job}:job"}
+    assert one.client.hgetall("fastresp:{job}:job") == {
+        b"0": b"500 0", b"1": b"1000 0", b"2": b"0 0", b"(template)": template.encode(),
+    }  # fmt: skip
+
+
+def test_broken_off(one: Place) -> None:
+    """An attempt whose input broke off looks as if it had ended: the next one loads the rest."""
+    sink = one.sink()
+    assert load(sink, 1500).rows == 1500
+    totals = load(sink)
+    assert (totals.rows, totals.rows_before) == (ROWS, 1500)
+    with pytest.raises(CheckpointError, match="has 1,000 rows, but 4,000 were loaded before"):
+        load(sink, 1000)
+    with pytest.raises(CheckpointError, match="no rows now, and 4,000 were loaded before"):
+        sink.load([], 0)
+    one.loaded()
+    assert load(sink).commands == 0
+    sink.finish([totals])
+    one.loaded()
+
+
+def test_after_end(one: Place) -> None:
+    """Other rows, tasks and templates are refused; a job that is forgotten runs again."""
+    sink = one.sink()
+    sink.finish([load(sink, 1000), sink.load([], 1)])
+    for rows in (500, 1500):
+        with pytest.raises(CheckpointError, match=f"{rows:,} rows now, and had 1,000 when its job"):
+            load(sink, rows)
+    with pytest.raises(CheckpointError, match="no rows now, and 1,000 were loaded"):
+        sink.load([], 0)
+    assert sink.load([], 1).rows == 0
+    with pytest.raises(CheckpointError, match="ended with 2 tasks, and none of them is '2'"):
+        load(sink, 500, 2)
+    with pytest.raises(CheckpointError, match=r"ended with the template 'INCRBY n:\{id\} 1'"):
+        load(one.sink("INCRBY n:{id} 2"), 1000)
+    assert one.own_keys() == {b"fastresp:{job}:job"}
+    one.loaded(1000)
+    sink.forget()
+    load(sink, 1000)
+    assert one.client.get("n:0") == b"2"
+
+
+def test_other_job_of_name(one: Place) -> None:
+    load(one.sink(), 500)
+    with pytest.raises(CheckpointError, match="is of another template"):
+        load(one.sink(PUSH), 500)
+    with pytest.raises(CheckpointError, match="is of another nulls"):
+        load(one.sink(nulls="empty"), 500)
+    one.loaded(500)
+
+
+def test_names(one: Place) -> None:
+    for name in ("", "a b", "a{b}", "ä", "x" * 201):
+        with pytest.raises(CheckpointError, match=r"exactly_once must be 1 to 200 letters"):
+            one.sink(job=name)
+    sink = one.sink(job="x" * 190)
+    for number in ("a/b", "x" * 20):
+        with pytest.raises(CheckpointError, match="task_id must be"):
+            sink.open(number)
+    assert one.sink().part("query", 3).exactly_once == "job:query:3"
+
+
+def test_failed_before(one: Place) -> None:
+    """Errors of an attempt before are errors of the task, also after the end of the job."""
+    one.client.set("n:3", "text")
+    with pytest.raises(LoadErrors, match="not an integer"):
+        load(one.sink(), 1000)
+    with pytest.raises(LoadErrors, match="1 error"):
+        load(one.sink(), 1000)
+    sink = one.sink(on_error="collect")
+    totals = load(sink, 1000)
+    assert (totals.rows, totals.failed, totals.errors_by_code) == (1000, 1, {})
+    sink.finish([totals])
+    assert load(sink, 1000).failed == 1
+    with pytest.raises(LoadErrors, match="1 error"):
+        load(one.sink(), 1000)
+    assert one.client.get("n:2") == b"1"
+
+
+def test_begun_at_once(one: Place) -> None:
+    """Several attempts of several tasks begin at the same moment: none fails."""
+    sink = one.sink("INCRBY n:{task}:{id} 1")
+    go = threading.Barrier(12)
+
+    def attempt(number: int) -> Totals:
+        rows = batch(100).append_column("task", pa.array([number % 4] * 100))
+        go.wait()
+        return sink.load([rows], number % 4)
+
+    with ThreadPoolExecutor(12) as pool:
+        found = [*pool.map(attempt, range(12))]
+    assert sorted(each.commands for each in found) == [0] * 8 + [100] * 4
+    keys = [f"n:{task}:{row}" for task in range(4) for row in range(100)]
+    assert {*one.client.mget(keys)} == {b"1"}
+    assert sink.finish(found[:4]).rows == 400
+
+
+def test_abort_gives_up_lease(one: Place) -> None:
+    sink = one.sink()
+    with sink.open(0) as task:
+        task.write(batch(500))
+        while not one.client.exists("fastresp:{job:0}"):
+            time.sleep(0.01)
+    assert one.client.hget("fastresp:{job:0}", "lease") in (b"0", None)
+    load(sink)
+    one.loaded()
+
+
+def test_sum() -> None:
+    first = Totals("1", 10, 2, 8, 3, {"OOM": 2, "ERR": 1}, 1, 0, 100, 1.5)
+    second = Totals("2", 5, 0, 5, 1, {"OOM": 1}, 0, 2, 50, 0.5)
+    found = Totals.sum([first, second])
+    assert found == Totals("", 15, 2, 13, 4, {"OOM": 3, "ERR": 1}, 1, 2, 150, 2.0)
+    assert str(found) == (
+        "15 rows (2 of them before), 13 commands (150 bytes), 4 errors, 2 commands in doubt, "
+        "1 command skipped because of a null\n3 x OOM\n1 x ERR"
+    )
+    assert Totals.sum([]) == Totals()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.few(1)
+@pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.slow)])
+def test_random_kills(place: Place, kills: int) -> None:
+    """Attempts of four tasks are killed at random moments, until all have committed."""
+    chance = random.Random(kills)
+    sink, rows = place.sink(), 10_000
+    tasks = [number % 4 for number in range(kills)]
+    for task in tasks:
+        with Attempt(Plan(sink, rows, task, hold=0, pause=0.005)) as attempt:
+            attempt.held()
+            attempt.go_on()
+            time.sleep(chance.random() * 0.4)
+            attempt.signal(signal.SIGKILL)
+    found = sink.finish([Plan(sink, rows, task).run() for task in range(4)])
+    assert (found.rows, found.failed, found.in_doubt) == (4 * rows, 0, 0)
+    place.loaded(4 * rows)
+    assert place.own_keys() == {b"fastresp:{job}:job"}

@@ -1,0 +1,132 @@
+"""Attempts of a sink's task in processes of their own, which are held, frozen, killed and woken.
+
+Started as a program, it is such an attempt: it reads a pickled Plan.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+import fastresp.load.checkpoint.marker
+import fastresp.load.resuming
+import fastresp.sink.task
+from fastresp.sink import Sink, Totals
+
+__all__ = ["Attempt", "Plan", "batch", "hurry"]
+
+BATCH_ROWS = 500
+
+
+def batch(count: int, first: int = 0) -> pa.RecordBatch:
+    """Return rows with a number, and a key of 20 for it."""
+    numbers = range(first, first + count)
+    columns = {"id": [*numbers], "key": [number % 20 for number in numbers]}
+    schema = pa.schema([("id", pa.int64()), ("key", pa.int64())])
+    return pa.RecordBatch.from_pydict(columns, schema)
+
+
+def hurry(lease: int) -> None:
+    """Let a lease be this many seconds, and be renewed and looked at often."""
+    fastresp.load.checkpoint.marker.LEASE_S = lease
+    fastresp.load.resuming.NOTED_S = fastresp.load.resuming.RENEWED_S = 0.1
+    fastresp.sink.task.LOOK_S = 0.05
+
+
+@dataclass
+class Plan:
+    """What an attempt does.
+
+    Attributes:
+        sink: where it writes.
+        rows: how many; each task has other numbers.
+        task: its task.
+        hold: before this row, it waits until it is told to go on; -1 for never.
+        pause: seconds after each batch.
+        lease: see ``hurry()``.
+    """
+
+    sink: Sink
+    rows: int
+    task: int = 0
+    hold: int = -1
+    pause: float = 0.0
+    lease: int = 600
+
+    def run(self) -> Totals:
+        """Load the rows."""
+        hurry(self.lease)
+        with self.sink.open(self.task) as task:
+            for first in range(0, self.rows, BATCH_ROWS):
+                if first == self.hold:
+                    sys.stdout.buffer.write(b"held\n")
+                    sys.stdout.flush()
+                    sys.stdin.buffer.readline()
+                task.write(batch(BATCH_ROWS, self.task * self.rows + first))
+                time.sleep(self.pause)
+            return task.commit()
+
+
+class Attempt:
+    """A process that runs a plan; ended, if need be, at the end of a ``with`` statement."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._to, self._from = self.process.stdin, self.process.stdout
+        pickle.dump(plan, self._to)
+        self._to.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._to.close()
+        self._from.close()
+
+    def held(self) -> None:
+        """Wait until it has come to the row where it is held."""
+        assert self._from.readline() == b"held\n"
+
+    def go_on(self) -> None:
+        self._to.write(b"\n")
+        self._to.flush()
+
+    def signal(self, number: int) -> None:
+        """Send a signal; return when a killed or frozen process runs no more."""
+        self.process.send_signal(number)
+        if number == signal.SIGKILL:
+            self.process.wait()
+
+    def outcome(self) -> Totals | Exception:
+        """Wait for the end, and return what it has returned or raised."""
+        found: Any = pickle.load(self._from)
+        assert self.process.wait() == 0
+        return found  # type: ignore[no-any-return]
+
+
+def main() -> None:
+    """Run the plan of the standard input."""
+    try:
+        found: Any = pickle.load(sys.stdin.buffer).run()
+    except Exception as error:
+        found = error
+    pickle.dump(found, sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    # Plans are pickled by the name of this module.
+    import sink_attempts
+
+    sink_attempts.main()
