@@ -133,6 +133,8 @@ def compare(spark: SparkSession, rows: int, rounds: int) -> list[Result]:
         cluster.empty()
         write(frame, "fastresp", cluster.url)
         check(sum(cluster.sizes()), rows, "cluster")
+        back = reader(spark, cluster.url, frame)
+        check(back.exceptAll(frame).count() + frame.exceptAll(back).count(), 0, "rows that differ")
     return made
 
 
@@ -141,8 +143,7 @@ def read(
 ) -> list[Result]:
     """Read the frame back, in both ways."""
     rows, schema = frame.count(), frame.schema
-    reader = spark.read.format("fastresp").option("server", url).option("pattern", "user:{id}")
-    back = reader.option("partitions", str(PARTITIONS)).schema(schema).load()
+    back = reader(spark, url, frame)
     check(back.exceptAll(frame).count() + frame.exceptAll(back).count(), 0, "rows that differ")
     given, found = (
         spark.createDataFrame(keys.mapPartitions(pipelined(url, schema, find)), schema)
@@ -161,6 +162,12 @@ def read(
     made = [(Result("engines", name, "", rows), each) for name, each in contenders.items()]
     measure([(result, partial(drop, each)) for result, each in made], rounds, server)
     return [result for result, _ in made]
+
+
+def reader(spark: SparkSession, url: str, frame: DataFrame) -> DataFrame:
+    """Return the frame as the data source reads it."""
+    options = {"server": url, "pattern": "user:{id}", "partitions": str(PARTITIONS)}
+    return spark.read.format("fastresp").options(**options).schema(frame.schema).load()
 
 
 def drop(frame: DataFrame) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
+from secrets import token_hex
 from typing import Any
 
 from pyspark import TaskContext
@@ -16,10 +17,12 @@ from .sink import Sink, Totals
 from .sink.listening import Address, announce, listen
 from .sink.reading import Reading
 from .sink.text_options import reading_options, sink_options
+from .sink.types import in_utc
 
 __all__ = ["FastrespDataSource", "register"]
 
 QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
+ZONE: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)  # Spark 4.1
 
 
@@ -36,16 +39,14 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
         "tasks": spark.sparkContext.defaultParallelism,
         "address": None if listener is None else listen(listener),
     }
-    # A class that is in no module is pickled whole: the password is in no plan.
+    # A class that its module does not have is pickled whole: the password is in no plan.
     spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
 
 
 class FastrespDataSource(datasource.DataSource):
     """The format ``fastresp``; its options are those of ``Sink`` and ``Reading``, as text."""
 
-    password: str | None = None
-    tasks = 1
-    address: Address | None = None
+    password, tasks, address = None, 1, None
 
     @classmethod
     def name(cls) -> str:
@@ -57,19 +58,22 @@ class FastrespDataSource(datasource.DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         if overwrite:
             raise ValueError("mode('overwrite') would have to empty the server; use mode('append')")
-        sink = Sink(**{"password": self.password, "tasks": self.tasks} | sink_options(self.options))
-        sink.check(columns_of(schema).empty_table())
+        # Python's tasks do not know how many partitions there are, so another run may have others.
+        known = {"password": self.password, "tasks": self.tasks, "split": f"run {token_hex(4)}"}
+        sink = Sink(**known | sink_options(self.options))
+        sink.check(to_arrow_schema(schema, **ZONE).empty_table())
         return Writer(sink, self.address)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: N802
-        if StreamWriter is not object:
-            return self.writer(schema, False)
-        raise ValueError("streams need Spark 4.1 or later")
+        if StreamWriter is object:
+            raise ValueError("streams need Spark 4.1 or later")
+        return replace(self.writer(schema, False), stream=True)
 
     def reader(self, schema: StructType) -> Reader:
         # Each partition looks through all keys of a single server.
-        options = {"password": self.password, "partitions": min(self.tasks, 4)}
-        return Reader(Reading(columns_of(schema), **options | reading_options(self.options)))
+        known = {"password": self.password, "partitions": min(self.tasks, 4)}
+        known["schema"] = to_arrow_schema(schema, **ZONE)
+        return Reader(Reading(**known | reading_options(self.options)))
 
 
 @dataclass
@@ -84,20 +88,22 @@ class Writer(datasource.DataSourceArrowWriter, StreamWriter):
 
     sink: Sink
     address: Address | None
+    stream: bool = False
 
     def write(self, iterator: Iterator[Any]) -> Message:
         context: Any = TaskContext.get()
         query, epoch = map(context.getLocalProperty, (QUERY, EPOCH))
-        sink = self.sink if query is None else self.sink.part(query, epoch)
-        return Message(sink.load(iterator, context.partitionId(), context.taskAttemptId()), query)
+        sink = self.sink.epoch(query, epoch) if self.stream else self.sink
+        batches = map(in_utc, iterator)
+        return Message(sink.load(batches, context.partitionId(), context.taskAttemptId()), query)
 
     def commit(self, messages: list[Any], batchId: int | None = None) -> None:  # noqa: N803
-        query = messages[0].query if messages else None
-        sink = self.sink if query is None else self.sink.part(query, batchId)
-        totals = sink.finish(each.totals for each in messages)
-        if query is not None and batchId:
-            self.sink.part(query, batchId - 1).forget()  # it can't run again
-        announce(totals, self.address, epoch=batchId)
+        every = [each.totals for each in messages]
+        if batchId is None:
+            self.sink.finish(every)
+        elif messages:
+            self.sink.finish_epoch(messages[0].query, batchId, every)
+        announce(Totals.sum(every), self.address, epoch=batchId)
 
 
 @dataclass
@@ -111,9 +117,3 @@ class Reader(datasource.DataSourceReader):
 
     def read(self, partition: datasource.InputPartition) -> Iterator[Any]:
         return self.reading.read(partition.value)
-
-
-def columns_of(schema: StructType) -> Any:
-    """Return the Arrow types of a frame; later versions of Spark need a time zone for that."""
-    known = signature(to_arrow_schema).parameters
-    return to_arrow_schema(schema, **({"timezone": "UTC"} if "timezone" in known else {}))

@@ -1,13 +1,14 @@
-"""Totals for a function in the engine's driver, from another process of the same machine."""
+"""Totals for functions in the engine's driver, from another process of the same machine."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Client, Connection, Listener
 from secrets import token_bytes
 from threading import ExceptHookArgs, Thread, current_thread, excepthook
 from typing import Any
@@ -16,38 +17,42 @@ from .totals import Totals
 
 __all__ = ["Address", "announce", "listen"]
 
+# How long to wait for the functions of the driver.
+TOLD_S = 60.0
+
 
 @dataclass(frozen=True)
 class Address:
-    """Where a listener is told of totals.
+    """Where a function is told of totals.
 
     Attributes:
-        path: of its socket.
+        host, port: of a socket that only this machine reaches.
         key: which both sides must know; never shown.
+        number: of the function.
     """
 
-    path: str
-    key: bytes
-
-    def __repr__(self) -> str:
-        return f"Address({self.path!r})"
+    host: str
+    port: int
+    key: bytes = field(repr=False)
+    number: int
 
     def tell(self, totals: Totals, **names: Any) -> None:
         """Pass totals on, unless the driver has ended.
 
         Args:
-            names: arguments for the listener besides the totals.
+            names: arguments for the function besides the totals.
         """
-        with suppress(OSError, EOFError), Client(self.path, authkey=self.key) as connection:
-            connection.send((totals, names))
-            connection.recv()  # it has returned
+        place = (self.host, self.port)
+        with suppress(OSError, EOFError), Client(place, authkey=self.key) as connection:
+            connection.send((self.number, totals, names))
+            connection.poll(TOLD_S)  # it has returned
 
 
 def announce(totals: Totals, address: Address | None, **names: Any) -> None:
-    """Write the totals of a job to the driver's log, and pass them to its listener.
+    """Write the totals of a job to the driver's log, and pass them to its function.
 
     Args:
-        address: of the listener; None if there is none.
+        address: of the function; None if there is none.
         names: as for ``Address.tell()``.
     """
     print(f"fastresp: {totals}", file=sys.stderr, flush=True)
@@ -56,24 +61,43 @@ def announce(totals: Totals, address: Address | None, **names: Any) -> None:
 
 
 def listen(listener: Callable[..., object]) -> Address:
-    """Call a function with the totals of each job that ends, in a thread; return where.
+    """Call a function with the totals of each job that ends; return where.
 
     Args:
-        listener: called with the Totals, and what else ``Address.tell()`` gets. What it raises is
-            printed as from any thread.
+        listener: called in a thread with the Totals, and what else ``Address.tell()`` gets. What it
+            raises is printed as from any thread.
     """
-    key = token_bytes(32)
-    server = Listener(family="AF_UNIX", authkey=key)
+    driver = _driver()
+    driver.functions.append(listener)
+    host, port = driver.socket.address
+    return Address(host, port, driver.key, len(driver.functions) - 1)
 
-    def serve() -> None:
+
+class _Driver:
+    """One socket for all functions of this process."""
+
+    def __init__(self) -> None:
+        self.key = token_bytes(32)
+        self.functions: list[Callable[..., object]] = []
+        self.socket: Any = Listener(("127.0.0.1", 0), authkey=self.key)
+        Thread(target=self._serve, name="fastresp-listener", daemon=True).start()
+
+    def _serve(self) -> None:
         while True:
-            with suppress(OSError, EOFError, AuthenticationError), server.accept() as connection:
-                totals, names = connection.recv()
-                try:
-                    listener(totals, **names)
-                except Exception:
-                    excepthook(ExceptHookArgs((*sys.exc_info(), current_thread())))
-                connection.send(None)
+            with suppress(EOFError, AuthenticationError, ConnectionError):
+                connection = self.socket.accept()
+                Thread(target=self._pass_on, args=(connection,), daemon=True).start()
 
-    Thread(target=serve, name="fastresp-listener", daemon=True).start()
-    return Address(str(server.address), key)
+    def _pass_on(self, connection: Connection) -> None:
+        with suppress(EOFError, ConnectionError), connection:
+            number, totals, names = connection.recv()
+            try:
+                self.functions[number](totals, **names)
+            except BaseException:
+                excepthook(ExceptHookArgs((*sys.exc_info(), current_thread())))
+            connection.send(None)
+
+
+@cache
+def _driver() -> _Driver:
+    return _Driver()

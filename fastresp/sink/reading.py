@@ -12,8 +12,9 @@ import pyarrow as pa
 from ..replies.fetch_hashes import fetch_hashes
 from ..replies.key_pattern import as_pattern
 from ..resp.slots import SLOTS
+from ..server.options import check_timeout
 from ..server.url_or_client import with_password
-from .types import parsed
+from .types import check_types, parsed
 
 __all__ = ["Reading"]
 
@@ -49,8 +50,14 @@ class Reading:
             raise ValueError(
                 f"the pattern {self.pattern!r} makes a column {column!r}, which the schema lacks"
             )
-        if not 1 <= self.partitions <= SLOTS:
+        if len(self.schema) == 1:
+            raise ValueError(f"the schema has only {column!r}; add a field of the hashes")
+        if not isinstance(self.partitions, int) or not 1 <= self.partitions <= SLOTS:
             raise ValueError(f"partitions must be 1 to {SLOTS:,}, not {self.partitions!r}")
+        if not isinstance(self.timeout, int | float | None):
+            raise ValueError(f"timeout must be a number of seconds, not {self.timeout!r}")
+        check_timeout(self.timeout)
+        check_types(self.schema)
 
     def parts(self) -> list[range]:
         """Return the slots of each part."""

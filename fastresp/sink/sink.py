@@ -156,6 +156,12 @@ class Sink:
             other.exactly_once = ":".join(map(str, (self.exactly_once, *names)))
         return other
 
+    def epoch(self, query: str, number: int) -> Sink:
+        """Return a sink for an epoch of a stream: another run may end it than has begun it."""
+        other = self.part(query, number)
+        other.split = None
+        return other
+
     def check(self, data: Any) -> None:
         """Check that the template fits the columns of some data, without sending anything.
 
@@ -209,6 +215,15 @@ class Sink:
             for batch in batches:
                 task.write(batch)
             return task.commit()
+
+    def finish_epoch(self, query: str, number: int, totals: Iterable[Totals]) -> None:
+        """End the job of an epoch, and forget that of the one before, which can't run again.
+
+        Raises:
+            TransportError: the server can't be reached.
+        """
+        self.epoch(query, number).finish(totals)
+        self.epoch(query, number - 1).forget()
 
     def forget(self) -> None:
         """Delete what ``finish()`` has kept of the job, since it can't run again.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..server.settings import Server
 from .reading import Reading
@@ -14,12 +15,10 @@ from .sink import OPTIONS
 __all__ = ["reading_options", "sink_options"]
 
 # Those that stay text, whatever they look like.
-TEXTS = frozenset(
-    ("server", "template", "pattern", "exactly_once", "rejects", "rate_limit", "max_errors")
-)
+TEXTS = frozenset(("server", "template", "pattern", "exactly_once", "split", "rejects"))
 WORDS = {"true": True, "false": False, "none": None}
 # Those that are for the engine itself, and what others call ours.
-ENGINES_OWN = frozenset(("checkpointlocation", "path"))
+ENGINES_OWN = frozenset(("checkpointlocation",))
 OTHER_NAMES = {"command": "template", "url": "server", "numpartitions": "partitions"}
 
 
@@ -33,7 +32,7 @@ def sink_options(texts: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ValueError: an option is unknown, or needed, or would show a password.
     """
-    known = ("server", "template", "exactly_once", "rejects", "tasks", *OPTIONS)
+    known = ("server", "template", "exactly_once", "split", "rejects", "tasks", *OPTIONS)
     found = _options(texts, known)
     if "template" not in found:
         raise ValueError("the option 'command' is needed, such as 'HSET user:{id} {**}'")
@@ -56,6 +55,8 @@ def _options(texts: Mapping[str, str], known: Iterable[str]) -> dict[str, Any]:
     for given, text in texts.items():
         if given.lower() in ENGINES_OWN:
             continue
+        if given.lower() == "path":
+            raise ValueError("save() and load() have no path here; name the server by 'server'")
         name = names.get(given.replace("_", "").lower())
         if name is None:
             every = ", ".join(sorted(set(names.values())))
@@ -67,6 +68,8 @@ def _options(texts: Mapping[str, str], known: Iterable[str]) -> dict[str, Any]:
             "the URL in the option 'server' has a password, which the engine would show; leave it "
             "out there, and set REDIS_URL where the tasks run, or spark.fastresp.password"
         )
+    if urlsplit(found.get("rejects", "")).password:
+        raise ValueError("the URL in 'rejects' has a password, which the engine would show")
     return found
 
 

@@ -5,7 +5,34 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["parsed"]
+__all__ = ["check_types", "in_utc", "parsed"]
+
+
+def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with its points in time in UTC, and no longer in the zone of a session.
+
+    Before there were time zones, offsets had seconds, which others can't read.
+    """
+    for at, each in enumerate(batch.schema):
+        if pa.types.is_timestamp(each.type) and each.type.tz is not None:
+            column = batch.column(at).cast(pa.timestamp(each.type.unit, "UTC"))
+            batch = batch.set_column(at, each.name, column)
+    return batch
+
+
+def check_types(schema: pa.Schema) -> None:
+    """Check that each column has a type that text can be parsed as.
+
+    Raises:
+        ValueError: one has not.
+    """
+    for each in schema:
+        try:
+            pa.array([], pa.string()).cast(each.type)
+        except pa.ArrowNotImplementedError:
+            raise ValueError(
+                f"column {each.name!r} can't be read as {each.type}; read it as STRING"
+            ) from None
 
 
 def parsed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -18,6 +45,11 @@ def parsed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _parsed(column: pa.Array, wanted: pa.Field) -> pa.Array:
+    if column.null_count and not wanted.nullable:
+        raise ValueError(
+            f"column {wanted.name!r} is missing in a hash, and the schema says that it never is; "
+            "make the column nullable"
+        )
     try:
         if pa.types.is_timestamp(wanted.type):
             return _times(column, wanted.type)
@@ -33,4 +65,6 @@ def _times(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if wanted.tz is None:
         return column.cast(wanted)
     zoned = pc.match_substring_regex(column, r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$")
-    return pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", "")).cast(wanted)
+    dates = pc.match_substring_regex(column, r"^\d{4}-\d\d-\d\d$")
+    zone = pc.if_else(zoned, "", pc.if_else(dates, "T00:00Z", "Z"))
+    return pc.binary_join_element_wise(column, zone, "").cast(wanted)

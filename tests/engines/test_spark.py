@@ -38,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     builder = SparkSession.builder.master("local[2,4]")
     found = settings(tmp_path_factory.mktemp("spark"))
-    for name, value in (found | {"spark.fastresp.password": PASSWORD}).items():
+    for name, value in found.items():
         builder = builder.config(name, value)
     with stopped(builder.getOrCreate()) as session:
         yield session
@@ -49,7 +49,6 @@ def heard(spark: Any) -> list[tuple[int | None, Any]]:
     """The totals that a listener was told of, each with its epoch."""
     import fastresp.spark
 
-    spark.conf.unset("spark.fastresp.password")
     found: list[tuple[int | None, Any]] = []
     fastresp.spark.register(spark, lambda totals, epoch: found.append((epoch, totals)))
     return found
@@ -101,6 +100,12 @@ def test_refused(spark: Any, heard: list[Any], server: LocalServer, client: redi
     assert "the option 'commands' is unknown" in refusal(
         lambda: written(frame, server, "SET {id} 1", commands="SET")
     )
+    path = frame.write.format("fastresp").option("command", "SET {id} 1").mode("append")
+    assert "name the server by 'server'" in refusal(lambda: path.save("redis://staging/0"))
+    assert "can't be read as list" in refusal(
+        lambda: spark.read.format("fastresp").option("pattern", "a:*")
+        .schema("key STRING, v ARRAY<INT>").load().count()
+    )  # fmt: skip
     assert "the option 'command' is needed" in refusal(
         lambda: frame.write.format("fastresp").mode("append").save()
     )
@@ -137,6 +142,7 @@ def test_password(spark: Any, start_server: Any, capfd: pytest.CaptureFixture[st
     server = start_server("--requirepass", PASSWORD)
     spark.conf.set("spark.fastresp.password", PASSWORD)
     fastresp.spark.register(spark)
+    spark.conf.unset("spark.fastresp.password")
     frame = spark.range(10)
     written(frame, server, "SET k:{id} 1")
     path = server.url.removeprefix("unix://")
@@ -241,3 +247,66 @@ def test_stream(
     assert [epoch for epoch, _ in heard] == [0, 1, 2, 2]
     assert heard[-1][1].rows_before == heard[-1][1].rows > 0
     assert set(client.mget([f"n:{row}" for row in range(3000)])) == {b"1"}
+
+
+@pytest.mark.parametrize("split", [None, "3 partitions"])
+def test_a_second_run(
+    spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis, split: str | None
+) -> None:
+    """Other partitions would lose and double rows: a run goes on only if the user says it can."""
+
+    def failing(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        if TaskContext.get().partitionId() == 2:  # type: ignore[union-attr]
+            raise RuntimeError("no such rows")
+        yield from batches
+
+    def load(frame: Any) -> None:
+        options = {"exactlyOnce": "again"} | ({} if split is None else {"split": split})
+        written(frame, server, "INCRBY n:{id} 1", **options)
+
+    frame = spark.range(0, 300, 1, 3)
+    assert "no such rows" in refusal(lambda: load(frame.mapInArrow(failing, frame.schema)))
+    assert client.dbsize() > 0
+    if split is None:
+        message = refusal(lambda: load(spark.range(0, 300, 1, 2)))
+        assert "may have other rows now" in message
+    else:
+        load(frame)
+        assert set(client.mget([f"n:{row}" for row in range(300)])) == {b"1"}
+        assert heard[-1][1].rows_before > 0
+
+
+def test_other_times(spark: Any, heard: list[Any], server: LocalServer) -> None:
+    """Before there were time zones, New York was 4:56:02 behind."""
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql(
+            "SELECT 1L AS id, timestamp '0001-01-01 00:00:00' AS t UNION ALL "
+            "SELECT 2L, timestamp '1883-01-01 00:00:00' UNION ALL "
+            "SELECT 3L, timestamp '2020-07-01 12:00:00.000001'"
+        )
+        written(frame, server, "HSET t:{id} {**}")
+        reader = spark.read.format("fastresp").option("server", server.url)
+        back = reader.option("pattern", "t:{id}").schema("id LONG, t TIMESTAMP").load()
+        assert back.exceptAll(frame).count() == frame.exceptAll(back).count() == 0
+        assert back.count() == 3
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_for_each_batch(
+    spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    """A frame of foreachBatch is a frame like others: its job has the name that was given."""
+    spark.range(100).write.parquet(str(tmp_path / "source"))
+
+    def load(frame: Any, epoch: int) -> None:
+        written(frame, server, "INCRBY n:{id} 1", exactlyOnce=f"each-{epoch}")
+
+    stream = spark.readStream.schema("id LONG").parquet(str(tmp_path / "source")).writeStream
+    stream = stream.foreachBatch(load).option("checkpointLocation", str(tmp_path / "state"))
+    stream.trigger(availableNow=True).start().awaitTermination()
+    assert client.keys("fastresp:*") == [b"fastresp:{each-0}:job"]
+    assert set(client.mget([f"n:{row}" for row in range(100)])) == {b"1"}

@@ -95,19 +95,22 @@ class Events:
             assert time.monotonic() < deadline, "the cluster does not heal"
             time.sleep(0.02)
 
-    def _nodes(self, asked: int) -> dict[str, dict[str, Any]]:
-        nodes: dict[str, dict[str, Any]] = self.cluster.clients[asked].execute_command(
-            "CLUSTER", "NODES"
-        )
-        return nodes
+    def _nodes(self, asked: int) -> list[list[str]]:
+        """Return the lines of CLUSTER NODES, in words."""
+        connection = self.cluster.clients[asked].connection_pool.get_connection()
+        try:
+            connection.send_command("CLUSTER", "NODES")
+            text: bytes = connection.read_response()
+        finally:
+            self.cluster.clients[asked].connection_pool.release(connection)
+        return [line.split() for line in text.decode().splitlines()]
 
     def _epochs(self, asked: int) -> dict[str, str]:
         """Return the epoch of each primary, as a node knows it.
 
         A primary elects no replica whose epoch is older than the one that it knows of the slots.
         """
-        nodes = self._nodes(asked)
-        return {name: node["epoch"] for name, node in nodes.items() if "master" in node["flags"]}
+        return {words[0]: words[6] for words in self._nodes(asked) if "master" in words[2]}
 
     def _whole(self) -> bool:
         try:
