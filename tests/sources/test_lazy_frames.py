@@ -208,3 +208,14 @@ def test_memory_of_twenty_million_rows(server: LocalServer) -> None:
     replies, peak = kilobytes(20_000_000, 50, 0, server.url)
     assert replies == 20_000_000
     assert peak < 600_000
+
+
+def test_checkpoint_needs_a_source_id(server: LocalServer, client: redis.Redis) -> None:
+    """A query may have other rows when it runs again."""
+    query = pl.LazyFrame({"id": [1, 2]})
+    with pytest.raises(fastresp.CheckpointError, match="a LazyFrame can be read only once"):
+        fastresp.mass_insert(query, "INCRBY n:{id} 1", server=server.url, checkpoint="lazy")
+    fastresp.mass_insert(
+        query, "INCRBY n:{id} 1", server=server.url, checkpoint="lazy", source_id="today"
+    )
+    assert client.mget(["n:1", "n:2"]) == [b"1", b"1"]

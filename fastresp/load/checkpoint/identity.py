@@ -13,6 +13,7 @@ from ...outcome.errors import CheckpointError
 from ...outcome.messages import Hint, Message
 from ...server.options import Options
 from ...sources.files import Table
+from ...sources.several_tables import Frames
 
 __all__ = ["identity"]
 
@@ -77,7 +78,8 @@ def columns_of(data: Any) -> str:
         length = len(data)
     cut = getattr(data, "slice", None) or getattr(data, "iloc", None)
     if length is None or cut is None:
-        words = f"a {type(data).__name__} can be read only once, so a load of it can't go on: "
+        what = "LazyFrame" if isinstance(data, Frames) else type(data).__name__
+        words = f"a {what} can be read only once, so a load of it can't go on: "
         raise CheckpointError(
             Message(words, "pass a table, or say with ", Hint("source_id", ...), " what it is")
         )
