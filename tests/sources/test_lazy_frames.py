@@ -213,7 +213,7 @@ def test_memory_of_twenty_million_rows(server: LocalServer) -> None:
 def test_checkpoint_needs_a_source_id(server: LocalServer, client: redis.Redis) -> None:
     """A query may have other rows when it runs again."""
     query = pl.LazyFrame({"id": [1, 2]})
-    with pytest.raises(fastresp.CheckpointError, match="a LazyFrame can be read only once"):
+    with pytest.raises(fastresp.CheckpointError, match="a stream of tables can be read only once"):
         fastresp.mass_insert(query, "INCRBY n:{id} 1", server=server.url, checkpoint="lazy")
     fastresp.mass_insert(
         query, "INCRBY n:{id} 1", server=server.url, checkpoint="lazy", source_id="today"

@@ -78,7 +78,7 @@ def columns_of(data: Any) -> str:
         length = len(data)
     cut = getattr(data, "slice", None) or getattr(data, "iloc", None)
     if length is None or cut is None:
-        what = "LazyFrame" if isinstance(data, Frames) else type(data).__name__
+        what = "stream of tables" if isinstance(data, Frames) else type(data).__name__
         words = f"a {what} can be read only once, so a load of it can't go on: "
         raise CheckpointError(
             Message(words, "pass a table, or say with ", Hint("source_id", ...), " what it is")
