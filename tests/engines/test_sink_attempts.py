@@ -368,7 +368,7 @@ def test_sum() -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.few(1)
-@pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, 20, pytest.param(60, marks=pytest.mark.long)])
 def test_random_kills(place: Place, kills: int) -> None:
     """Attempts of four tasks are killed at random moments, until all have committed."""
     chance = random.Random(kills)

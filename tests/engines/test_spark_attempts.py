@@ -83,6 +83,7 @@ def test_speculation(spark: Any, server: LocalServer, client: redis.Redis, tmp_p
     assert (tmp_path / "0-1").exists()
     assert counts(client, "speculation") == {b"1"}
     found = client.hgetall("fastresp:{job-speculation}:job")
+    assert found.pop(b"(template)") == b"INCRBY speculation:{id} 1"
     assert found == {b"%d" % number: b"%d 0" % (ROWS // 4) for number in range(4)}
 
 

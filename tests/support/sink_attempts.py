@@ -9,7 +9,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,7 +22,7 @@ import fastresp.load.resuming
 import fastresp.sink.task
 from fastresp.sink import Sink, Totals
 
-__all__ = ["Attempt", "Plan", "batch", "hurry"]
+__all__ = ["Attempt", "Plan", "batch", "hurry", "threads", "until"]
 
 BATCH_ROWS = 500
 
@@ -38,6 +40,17 @@ def hurry(lease: int) -> None:
     fastresp.load.checkpoint.marker.LEASE_S = lease
     fastresp.load.resuming.NOTED_S = fastresp.load.resuming.RENEWED_S = 0.1
     fastresp.sink.task.LOOK_S = 0.05
+
+
+def until(reached: Callable[[], object]) -> None:
+    """Wait until something is true; the test's timeout bounds it."""
+    while not reached():
+        time.sleep(0.005)
+
+
+def threads() -> list[str]:
+    """Return the names of the threads of tasks."""
+    return [each.name for each in threading.enumerate() if each.name.startswith("fastresp-")]
 
 
 @dataclass

@@ -64,6 +64,18 @@ class Link:
             return parse_info(self.call("INFO"))
         return {}
 
+    def check_keeps(self) -> None:
+        """Check that the server does not delete a checkpoint when its memory is full.
+
+        Raises:
+            CheckpointError: it may.
+        """
+        if self.policy.startswith("allkeys"):
+            raise CheckpointError(
+                f"the server at {self.server} may delete the checkpoint when its memory is full "
+                f"(maxmemory-policy {self.policy}); set noeviction, or one of the volatile policies"
+            )
+
     @contextmanager
     def explained(self) -> Iterator[None]:
         """Turn errors of redis-py into a TransportError that says what to do."""

@@ -88,12 +88,7 @@ class Checkpoint:
         self._runs = frozenset(link.run for link in links.all)
         self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
         for link in links.all:
-            if link.policy.startswith("allkeys"):
-                raise CheckpointError(
-                    f"the server at {link.server} may delete the checkpoint when its memory is "
-                    f"full (maxmemory-policy {link.policy}); set noeviction, or one of the "
-                    "volatile policies"
-                )
+            link.check_keeps()
 
     def claim(
         self,
