@@ -208,7 +208,7 @@ class TestEnds:
         until(lambda: not threads())
         until(lambda: len(client.client_list()) == 1)
 
-    @pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.slow)])
     def test_exit(self, server: LocalServer, count: int) -> None:
         """A program ends although tasks are open, in all moments of a load."""
         for number in range(count):
