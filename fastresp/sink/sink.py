@@ -19,7 +19,7 @@ from ..server.url_or_client import with_password
 from ..sources.chunks import Chunks
 from .digest import digest
 from .rejects import RejectsOfTask, check_folder
-from .task import Task
+from .task import Load, Task
 from .totals import Totals
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Sink:
         if self._rejects is not None:
             rejects = RejectsOfTask(self._rejects, f"{number}-{attempt}")
             options = replace(options, rejects=rejects)
-        return Task(self.template, options, number, job, rejects)
+        return Task(Load(self.template, options, number, job, rejects))
 
     def load(self, batches: Iterable[Any], task_id: int | str, attempt: int = 0) -> Totals:
         """Open a task, write all its batches, and commit it; return what became of the rows.
@@ -244,7 +244,7 @@ class Sink:
             task_id, attempt: as for ``open()``.
 
         Raises:
-            CheckpointError: the rows are others than before; nothing was sent.
+            CheckpointError: the rows differ from those before; nothing was sent.
             others: as ``Task.write()``, ``Task.commit()`` and ``open()``.
         """
         rows = "" if self.exactly_once is None else digest(table)

@@ -28,7 +28,7 @@ from ..transports.socket import SocketTransport
 from .rejects import RejectsOfTask
 from .totals import Totals
 
-__all__ = ["Task"]
+__all__ = ["Load", "Task"]
 
 # How often to look whether another attempt of the task is still at work.
 LOOK_S = 0.5
@@ -61,18 +61,10 @@ class Task:
         number: of the task, as text.
     """
 
-    def __init__(
-        self,
-        template: Template,
-        options: Options,
-        number: str,
-        job: Job | None,
-        rejects: RejectsOfTask | None,
-    ) -> None:
-        self.number = number
-        self._pushed = Pushed()
+    def __init__(self, load: Load) -> None:
+        self.number = load.totals.task
         self._rows = 0.0  # not a number if that is unknown
-        self._load = Load(self._pushed, template, options, number, job, rejects)
+        self._load = load
         self._aborting = finalize(self, self._load.abort)
         own(self, lambda inherited: inherited._aborting.detach())
 
@@ -95,7 +87,7 @@ class Task:
         self._check()
         check_batch(batch)
         self._load.begin()
-        read = self._pushed.put(batch)
+        read = self._load.pushed.put(batch)
         self._rows += len(batch) if hasattr(batch, "__len__") else getattr(batch, "num_rows", nan)
         if not read:
             self._load.check()
@@ -110,7 +102,7 @@ class Task:
             others: as ``write()``.
         """
         self._check()
-        self._pushed.end()
+        self._load.pushed.end()
         self._load.join()
         self._aborting.detach()
         self._load.check()
@@ -150,7 +142,13 @@ class Task:
 class Load:
     """The load of a task, run by its thread. It must not refer to the task, which may be dropped.
 
+    Args:
+        number: of the task.
+        job: of the task, with ``exactly_once``.
+        rejects: closed at the end.
+
     Attributes:
+        pushed: its source.
         totals: what became of the rows.
         begun: whether it has begun.
         of_ended: whether the job of the task has ended before, so that nothing was loaded.
@@ -158,7 +156,6 @@ class Load:
 
     def __init__(
         self,
-        pushed: Pushed,
         template: Template,
         options: Options,
         number: str,
@@ -168,7 +165,7 @@ class Load:
         self.totals = Totals(number)
         self.begun = self.of_ended = False
         self._thread: Thread | None = None
-        self._pushed = pushed
+        self.pushed = Pushed()
         self._template = template
         self._options = options
         self._job = job
@@ -208,20 +205,20 @@ class Load:
         except BaseException as error:
             self._error = error
         finally:
-            self._pushed.drop()
+            self.pushed.drop()
             running.discard(self)
             self._ended.set()
 
     def abort(self) -> None:
         """End the load, at its next wait."""
         self._aborted.set()
-        self._pushed.end(Aborted("the task was aborted"))
+        self.pushed.end(Aborted("the task was aborted"))
 
     def _waiting(self) -> None:
         """Do what is due while the load waits for its connections."""
         if self._aborted.is_set():
             raise Aborted("the task was aborted")
-        self._pushed.waiting()
+        self.pushed.waiting()
 
     def check(self) -> None:
         """Raise what ended the load, if something did."""
@@ -243,7 +240,7 @@ class Load:
         if self._job is not None:
             self._job.begin()
         while not self._aborted.is_set():
-            chunks = Chunks(self._pushed, self._template, self._options)
+            chunks = Chunks(self.pushed, self._template, self._options)
             try:
                 report = run(loading(chunks, self._choose), waiting=self._waiting)
             except AtWork:

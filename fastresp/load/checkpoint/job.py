@@ -110,7 +110,7 @@ class Job:
         if count and found is None:
             raise CheckpointError(
                 f"job {self.name!r} has ended with {count - 1:,} tasks, and none of them is "
-                f"{task!r}: its partitions are others now (use another name for another job)"
+                f"{task!r}: its partitions have changed (use another name for another job)"
             )
         return None if found is None else Part(*map(int, found.split()))
 
