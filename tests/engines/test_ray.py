@@ -72,11 +72,8 @@ def test_killed_task(server: LocalServer, client: redis.Redis, rows: int) -> Non
     with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):
         RedisDatasink(server.url, INCREMENT)
 
-    def pid_of() -> int:
-        return int(client.hget("fastresp:{killed:0}", "loader").rpartition(b" ")[2])
-
     # Each task takes half a second: two of them are at work, and have come half-way.
-    with killing(client, total_of(rows) // 8, pid_of) as killed:
+    with killing(client, total_of(rows) // 8) as killed:
         found = load(blocks(rows, 4), server.url, INCREMENT, exactly_once="killed", rate_limit=rows)
     assert killed and found.rows == rows and found.rows_before > 0
     assert total(client) == total_of(rows)

@@ -41,12 +41,27 @@ def total(client: redis.Redis) -> int:
     return int(client.get("total") or 0)
 
 
+def loader_of(client: redis.Redis) -> int | None:
+    """Return the process of a task that has loaded some rows, and not all; None if there is none.
+
+    The task is one of the job ``killed``, on one server.
+    """
+    for key in client.keys("fastresp:{killed:*}"):
+        rows = int(client.get(key + b":row") or 0)
+        loader, ended = client.hmget(key, "loader", "ended")
+        if rows and not ended and loader is not None:
+            return int(loader.rpartition(b" ")[2])
+    return None
+
+
 @contextmanager
-def killing(client: redis.Redis, least: int, pid_of: Callable[[], int]) -> Iterator[list[int]]:
+def killing(
+    client: redis.Redis, least: int, pid_of: Callable[[], int | None] | None = None
+) -> Iterator[list[int]]:
     """Kill a process with SIGKILL as soon as so much has been added up.
 
     Args:
-        pid_of: returns the process.
+        pid_of: returns the process; None to wait. By default that of ``loader_of()``.
 
     Yields:
         A list that has its pid when it is killed.
@@ -56,9 +71,12 @@ def killing(client: redis.Redis, least: int, pid_of: Callable[[], int]) -> Itera
 
     def wait() -> None:
         while not ended.wait(0.005):
-            if total(client) >= least:
-                killed.append(pid_of())
-                os.kill(killed[0], signal.SIGKILL)
+            if total(client) < least:
+                continue
+            process = loader_of(client) if pid_of is None else pid_of()
+            if process is not None:
+                killed.append(process)
+                os.kill(process, signal.SIGKILL)
                 return
 
     thread = Thread(target=wait)
