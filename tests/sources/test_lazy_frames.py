@@ -196,10 +196,10 @@ def kilobytes(*arguments: object) -> tuple[int, int]:
 
 
 def test_memory(server: LocalServer) -> None:
-    """The frame would take 600 MB, and polars keeps some twenty batches of it."""
-    replies, peak = kilobytes(2_000_000, 300, 10_000, server.url)
-    assert replies == 2_000_000
-    assert peak < 200_000
+    """The frame would take 1.2 GB. Measured: 188 to 198 MiB, and 147 MiB for a twentieth."""
+    replies, peak = kilobytes(4_000_000, 300, 10_000, server.url)
+    assert replies == 4_000_000
+    assert peak < 300_000
 
 
 @pytest.mark.long
