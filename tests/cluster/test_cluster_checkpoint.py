@@ -200,15 +200,13 @@ class TestTwoLoaders:
         check(cluster_client)
 
 
-def until_done(
-    cluster: LocalCluster, template: str, rows: list[Any], happenings: threading.Thread
-) -> int:
+def until_done(events: Events, template: str, rows: list[Any], happenings: threading.Thread) -> int:
     """Load, and resume, until all is loaded; return how many loads ended early."""
     ended_early = 0
     while True:
         try:
             fastresp.mass_insert(
-                rows, template, server=cluster.url_of(random.choice(cluster.ports)),
+                rows, template, server=events.cluster.url_of(random.choice(events.cluster.ports)),
                 checkpoint=NAME, resume=True, timeout=10,
                 rate_limit=15_000 if happenings.is_alive() else None,
             )  # fmt: skip
@@ -217,6 +215,8 @@ def until_done(
             time.sleep(0.1)
         else:
             return ended_early
+        if events.failed:
+            raise events.failed[0]
 
 
 TEMPLATES = [
@@ -241,7 +241,7 @@ def random_events(seed: int, template: str, keys: int, kinds: list[str]) -> None
         happenings = threading.Thread(target=happening)
         happenings.start()
         try:
-            ended_early = until_done(cluster, template, rows, happenings)
+            ended_early = until_done(events, template, rows, happenings)
         finally:
             happenings.join()
         assert not events.failed
