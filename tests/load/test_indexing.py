@@ -225,11 +225,9 @@ def test_metrics(scanning: redis.Redis, module_server: LocalServer) -> None:
     fastresp.mass_insert(
         [(MANY, "no number", "")], TEMPLATE, server=module_server.url, metrics=texts.append
     )
-    [waiting] = re.findall(
-        r'^fastresp_index_waiting_documents{index="docs"} (\S+)$', texts[-1], re.M
-    )
-    assert float(waiting) > 0
-    assert 'fastresp_index_failures{index="docs"} 1.0' in texts[-1]
+    found = dict(re.findall(r'^fastresp_index_(\w+){index="docs"} (\S+)$', texts[-1], re.M))
+    assert float(found["waiting_documents"]) > 0
+    assert float(found["failures"]) in (1, 2)  # the scan may try the same document again
 
 
 @pytest.mark.parametrize("indexes", [0, 1])
