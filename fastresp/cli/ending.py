@@ -13,6 +13,7 @@ import click
 
 from ..load.verifying.report import VerifyReport
 from ..outcome.errors import (
+    CheckpointError,
     CommandError,
     EncodeError,
     FastrespError,
@@ -93,7 +94,7 @@ class Ending:
         if report is not None and report.stopped:
             self.end(Exit.STOPPED)
         differs = self.verified is not None and not self.verified.same
-        failed = report is not None and report.failed
+        failed = report is not None and (report.failed or report.failed_before)
         self.end(Exit.ERRORS if failed or differs else Exit.OK)
 
 
@@ -139,6 +140,10 @@ def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
             return Exit.TERMINATED if terminated() else Exit.INTERRUPTED
         case TransportError():
             return Exit.LOST
+        case CheckpointError(again=True):
+            return Exit.LOST
+        case CheckpointError() if report is None:
+            return Exit.USAGE
         case TemplateError():
             return Exit.USAGE
         case EncodeError() | ProtocolError() | FastrespError():

@@ -258,7 +258,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
             yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
             yield from resuming.claiming()
             if resuming.ended:
-                return resuming.report
+                return policy.judged(resuming.report)
             policy.keeps = resuming.keeps
             yield from open_source(chunks)
         except CancelledError as cancellation:

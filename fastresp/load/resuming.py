@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self
@@ -14,7 +14,7 @@ from ..outcome.errors import CheckpointError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..resp.batches import Batcher
-from ..server.rehearsal import without_items
+from ..server.rehearsal import OF_A_CONNECTION, without_items
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
 from ..sources.files.rejects import RejectsFile
@@ -44,6 +44,8 @@ NOTED_S = 1.0
 RENEWED_S = 5.0
 # How often all is waited for, so that the row can be written down where there are several markers.
 LEVELLED_S = 20.0
+# Commands that may remove the checkpoint.
+OF_ALL_KEYS = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "QUIT", "RESET", "HELLO"))
 
 
 class Resuming:
@@ -72,7 +74,7 @@ class Resuming:
 
     def __exit__(self, *error: object) -> None:
         if self._checkpoint is not None:
-            self._checkpoint.close(self._seen)
+            self._checkpoint.close(self._repeatable_row, self._seen)
 
     def reached(self) -> int | None:
         """Return up to which row all have run, as far as is known; None before it is."""
@@ -133,15 +135,17 @@ class Resuming:
             refused = "asynchronous sources"
         elif chunks.template is None or isinstance(chunks.data, RespFile | RejectsFile):
             refused = "loads of whole commands; it needs a template"
-        elif "MULTI" in (command_names(chunks.data, chunks.template) or ()):
-            refused = "MULTI and EXEC; leave them out: it makes transactions itself"
-        elif options.mode == "serialize":
-            words = " is not for serialised loads; if one ends early, load all again with "
-            raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
-        elif options.retry not in (None, "never"):
-            refused = "retry; resume the load instead"
+        else:
+            refused = _refused_names(command_names(chunks.data, chunks.template))
         if refused:
             raise CheckpointError(Message(Hint("checkpoint"), f" is not for {refused}"))
+        if options.mode == "serialize":
+            words = " is not for serialised loads; if one ends early, load all again with "
+            raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
+        if options.retry not in (None, "never"):
+            raise CheckpointError(
+                Message(Hint("checkpoint"), " is not for retry; resume the load instead")
+            )
 
     @property
     def report(self) -> Report:
@@ -233,6 +237,13 @@ class Resuming:
         return None if self._carrier.report.in_doubt else self._chunks.writer.rows
 
     @property
+    def _repeatable_row(self) -> int | None:
+        """The row for the marker, at the end of a load; None if that is not for us to set."""
+        if self._batched or self._carrier is None or self._carrier.lanes is None:
+            return None
+        return self._row if self._one_lane else None
+
+    @property
     def _row(self) -> int:
         """The number of rows up to which all commands were answered."""
         assert self._carrier is not None and self._carrier.lanes is not None
@@ -254,8 +265,7 @@ class Resuming:
         assert self._carrier is not None
         report = self._carrier.report
         if report.stopped or report.in_doubt or report.unsent:
-            row = self._row if not self._batched and self._one_lane else None
-            yield Blocking(partial(self._checkpoint.renew, row, self._seen))
+            yield Blocking(partial(self._checkpoint.renew, self._repeatable_row, self._seen))
             return
         rows = self._chunks.writer.rows
         if rows < self._done.rows:
@@ -265,3 +275,18 @@ class Resuming:
             )
         yield Blocking(partial(self._checkpoint.finish, report, rows))
         self._levelled = rows
+
+
+def _refused_names(names: Sequence[str] | None) -> str:
+    """Return which commands can't be used with a checkpoint, and what to do; "" if all can.
+
+    SELECT would send the rows after it, and the marker, to another database; FLUSHALL deletes it.
+    """
+    if names is None:
+        return "command names that depend on the rows; begin the template with the name"
+    if "MULTI" in names:
+        return "MULTI and EXEC; leave them out: it makes transactions itself"
+    found = sorted((OF_A_CONNECTION | OF_ALL_KEYS).intersection(names))
+    if not found:
+        return ""
+    return f"{', '.join(found)}, which would change where its marker is, or remove it"

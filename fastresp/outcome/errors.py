@@ -107,7 +107,12 @@ class CheckpointError(FastrespError, ValueError):
     """A load can't begin, or go on, under the name of its checkpoint.
 
     Nothing was sent, unless another loader took over meanwhile, or the checkpoint was deleted.
+
+    Attributes:
+        again: whether the same call may succeed later, since another loader is at work.
     """
+
+    again = False
 
 
 class ProtocolError(FastrespError, ValueError):

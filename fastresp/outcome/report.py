@@ -137,8 +137,8 @@ class Report:
             del codes[code]
 
     def raise_for_errors(self) -> None:
-        """Raise LoadErrors if the server answered any command with an error."""
-        if self.failed:
+        """Raise LoadErrors if the server answered any command with an error, now or before."""
+        if self.failed or self.failed_before:
             raise LoadErrors(self)
 
     def __str__(self) -> str:
@@ -156,7 +156,7 @@ class Report:
         ]
         if self.durable is not None:
             lines[1] += f", {counted(self.durable, 'command')} durable"
-        if self.resumed_at or self.ended_before:
+        if self.resumed_at or self.failed_before or self.ended_before:
             verb = "was" if self.resumed_at == 1 else "were"
             before = f"{counted(self.resumed_at, 'row')} {verb} loaded before"
             if self.failed_before:

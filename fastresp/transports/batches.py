@@ -7,13 +7,15 @@ import bisect
 from ..outcome.report import counted
 from ..resp.batches import BatchedChunk
 from ..resp.split import arguments
-from .causes import NotMarked, NotRun
+from .causes import NotMarked, NotRun, of_the_server
 from .resend import ResendingWindow
 from .retries import REFUSED
 from .window import Sending
 
 __all__ = ["BatchedWindow"]
 
+# How the reply to EXEC begins if it is refused. Source: execCommandAbort in multi.c of Redis.
+ABORTED = b"EXECABORT Transaction discarded because of: "
 FAILED = b"ERR wrong number of arguments for '%s' command"
 
 
@@ -95,7 +97,9 @@ class BatchedWindow(ResendingWindow):
         rows = self._rows(held, chunk, number)
         text = words.decode(errors="replace")
         where = "the server" if self.node is None else f"the node at {self.node}"
-        advice = "wait until no slots are moved" if REFUSED.match(words) else "see to that"
+        advice = of_the_server(words.removeprefix(ABORTED)) or "see to that"
+        if REFUSED.match(words):
+            advice = "wait until no slots are moved"
         if nested - chunk.opening > len(chunk.elements(at)):
             cause: Exception = NotMarked(
                 f"{rows} ran, but the checkpoint could not be written: {text} "

@@ -21,6 +21,7 @@ from .driver import Steps
 from .error_policy import ErrorPolicy
 from .lane import Lane
 from .pace import Pace
+from .refusals import RepeatableWindow
 from .resend import Resending, ResendingWindow
 from .retries import Retries
 from .units import Unit
@@ -89,7 +90,9 @@ class Lanes:
         self.so_far.connections = len(servers)
 
     def _lane(self, server: Server) -> Lane:
-        kind = BatchedWindow if self.batched else ResendingWindow
+        kind: type[ResendingWindow] = ResendingWindow
+        if self.resumable:
+            kind = BatchedWindow if self.batched else RepeatableWindow
         window = kind(self._resending, self._window_bytes)
         window.confirmation = confirmation_of(self._options.durability)
         window.redirect = server.redirect

@@ -97,8 +97,8 @@ class SocketTransport(Transport):
             )
             self._nodes = Nodes(self.server, options, self.answers, self.lanes, self.retries)
         if options.checkpoint is not None:
-            name = f"fastresp:{options.checkpoint}"  # as its own connections have
-            self.numbers = [_number_of(connection, name) for connection in connections]
+            named = partial(_numbers_of, connections, options.checkpoint, self.server)
+            self.numbers = yield Blocking(named)
         self.lanes.attach(connections, servers, self.retries)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
@@ -151,11 +151,25 @@ class SocketTransport(Transport):
             raise
 
 
-def _number_of(connection: Any, name: str) -> int:
-    connection.send_command("CLIENT", "SETNAME", name)
-    connection.read_response()
-    connection.send_command("CLIENT", "ID")
-    return int(connection.read_response())
+def _numbers_of(connections: Iterable[Any], checkpoint: str, server: Server) -> list[int]:
+    """Name connections as those of the checkpoint are; return their CLIENT IDs.
+
+    Raises:
+        TransportError: a server was lost meanwhile; all of them are closed.
+    """
+    numbers = []
+    try:
+        with server.explained():
+            for connection in connections:
+                connection.send_command("CLIENT", "SETNAME", f"fastresp:{checkpoint}")
+                connection.read_response()
+                connection.send_command("CLIENT", "ID")
+                numbers.append(int(connection.read_response()))
+    except BaseException:
+        for connection in connections:
+            connection.disconnect()
+        raise
+    return numbers
 
 
 def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[Any]:

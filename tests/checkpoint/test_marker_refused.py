@@ -35,11 +35,11 @@ def test_between_its_command_and_exec(
 
     A transaction of the load takes the right away: any other way is a matter of microseconds.
     """
-    template = "{1} {2} {3} {4} {5}; HSET list{6} f {0}; RPUSH list {0}"
-    harmless = ("ACL", "SETUSER", "loader", "+@all", "on")
+    template = "ACL {1} {2} {3} {4}; HSET list{5} f {0}; RPUSH list {0}"
+    harmless = ("SETUSER", "loader", "+@all", "on")
     rows = [
         (
-            number, *(("ACL", "SETUSER", "loader", *RIGHTS) if number == 2_100 else harmless),
+            number, *(("SETUSER", "loader", *RIGHTS) if number == 2_100 else harmless),
             # A key of another type.
             "" if wrong and number == 2_101 else "of",
         )

@@ -20,6 +20,8 @@ LOOK_S = 0.05
 class AtWork(CheckpointError):
     """Another loader is at work."""
 
+    again = True
+
 
 def check_alone(
     links: Links, name: str, found: Mapping[str, str], now: Callable[[], int], *, by_lease: bool

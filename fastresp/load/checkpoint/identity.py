@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ...encode.template import Template
-from ...outcome.errors import CheckpointError
+from ...outcome.errors import CheckpointError, EncodeError
 from ...outcome.messages import Hint, Message
 from ...server.options import Options
 from ...sources.files import Table
 from ...sources.several_tables import Frames
+from ...sources.source import encoding, released
 
 __all__ = ["identity"]
 
@@ -30,30 +31,54 @@ def identity(data: Any, template: Template | None, options: Options) -> dict[str
         CheckpointError: the source can't be read a second time.
         OSError: a file can't be read.
     """
-    return {
-        "source": source_of(data, options.source_id),
+    found = {
         "template": "" if template is None else template.text,
         "mode": options.mode,
         "nulls": options.nulls,
     }
+    if options.source_id is None and isinstance(data, Table):
+        return found | data.description(file_of)
+    return found | {"source": source_of(data, template, options)}
 
 
-def source_of(data: Any, source_id: str | None) -> str:
-    """Return what identifies a source."""
-    if source_id is not None:
-        return f"source_id {source_id}"
-    if isinstance(data, Table):
-        return data.description(file_of)
+def source_of(data: Any, template: Template | None, options: Options) -> str:
+    """Return what identifies a source.
+
+    Raises:
+        CheckpointError: it can be read only once.
+    """
+    if options.source_id is not None:
+        return f"source_id {options.source_id}"
     if hasattr(data, "__arrow_c_stream__"):
-        return columns_of(data)
-    if isinstance(data, Sequence):
-        rows = [*data[:SAMPLE_ROWS], *data[-SAMPLE_ROWS:]]
-        return f"{len(data)} rows, {digest([repr(row).encode() for row in rows])}"
-    words = (
-        f"a load from a {type(data).__name__} can't go on where it stopped, because it can be read "
-        "only once: pass a file, a query, a table or a list, or say with "
+        length, samples = samples_of(data)
+    elif isinstance(data, Sequence):
+        length, samples = len(data), [data[:SAMPLE_ROWS], data[-SAMPLE_ROWS:]]
+    else:
+        words = (
+            f"a load from a {type(data).__name__} can't go on where it stopped, because it can be "
+            "read only once: pass a file, a query, a table or a list, or say with "
+        )
+        raise CheckpointError(Message(words, Hint("source_id", ...), " what it is"))
+    commands = (commands_of(sample, template, options) for sample in samples)
+    return f"{length} rows, {digest(commands)}"
+
+
+def commands_of(sample: Any, template: Template | None, options: Options) -> bytes:
+    """Return the commands of some rows, up to the first that can't be encoded.
+
+    Their text would not do: that of an object may have its address in memory, and that of columns
+    depends on the width of the terminal.
+    """
+    made: list[bytes] = []
+    encoder, source = encoding(
+        sample, template, Options(nulls=options.nulls, default=options.default)
     )
-    raise CheckpointError(Message(words, Hint("source_id", ...), " what it is"))
+    with released(source):
+        try:
+            made.extend(bytes(chunk.piece(0, len(chunk))) for chunk in encoder.chunks(source))
+        except EncodeError as error:
+            made.append(f"row {error.row}".encode())
+    return b"".join(made)
 
 
 def file_of(path: str) -> str:
@@ -67,8 +92,8 @@ def file_of(path: str) -> str:
     return f"{found.st_size} bytes, {found.st_mtime_ns} ns, {digest(parts)}"
 
 
-def columns_of(data: Any) -> str:
-    """Return the number of rows, the names of the columns, and a digest of some rows.
+def samples_of(data: Any) -> tuple[int, list[Any]]:
+    """Return the number of rows of columns, and the first and the last of them.
 
     Raises:
         CheckpointError: it is a stream, which can be read only once.
@@ -83,11 +108,10 @@ def columns_of(data: Any) -> str:
         raise CheckpointError(
             Message(words, "pass a table, or say with ", Hint("source_id", ...), " what it is")
         )
-    if callable(cut) and hasattr(data, "slice"):
-        parts = [data.slice(0, SAMPLE_ROWS), data.slice(max(0, length - SAMPLE_ROWS), SAMPLE_ROWS)]
-    else:
-        parts = [data.iloc[:SAMPLE_ROWS], data.iloc[-SAMPLE_ROWS:]]
-    return f"{length} rows, {digest([str(part).encode() for part in parts])}"
+    if hasattr(data, "slice"):
+        last = max(0, length - SAMPLE_ROWS)
+        return length, [data.slice(0, SAMPLE_ROWS), data.slice(last, SAMPLE_ROWS)]
+    return length, [data.iloc[:SAMPLE_ROWS], data.iloc[-SAMPLE_ROWS:]]
 
 
 def digest(parts: Iterable[bytes]) -> str:

@@ -326,22 +326,25 @@ class Checkpoint:
             f"another loader has taken over checkpoint {self.name!r}, or it was deleted"
         )
 
-    def close(self, seen: int | None = None) -> None:
+    def close(self, row: int | None = None, seen: int | None = None) -> None:
         """Give up the lease if it is ours, and close the connections.
 
         If nothing was sent, for example because of a mistake in the template, nothing is left.
 
         Args:
-            seen: as for ``renew()``.
+            row, seen: as for ``renew()``. The errors up to a row are written down with it, as
+                those after it are counted again.
         """
         if self._links is not None:
             words = () if seen is None else ("seen", seen, "failed", self.failed())
-            command: tuple[Any, ...] = ("HSET", self._hash, "lease", 0, *words)
+            commands: list[tuple[Any, ...]] = [("HSET", self._hash, "lease", 0, *words)]
             if self._unused:
                 left = () if self.markers.several else self.markers.keys
-                command = ("DEL", self._hash, *left)
+                commands = [("DEL", self._hash, *left)]
+            elif row is not None and not self.markers.several:
+                commands.append(("SET", self.markers.keys[0], row))
             with suppress(Exception):
-                self._as_owner(command)
+                self._as_owner(*commands)
             self._links.close()
             self._links = None
 

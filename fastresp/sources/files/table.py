@@ -57,8 +57,10 @@ class Table:
         """The paths, or the name of the file object."""
         return [file if isinstance(file, str) else name_of(file) for file in self._sources]
 
-    def description(self, file_of: Callable[[str], str]) -> str:
-        """Return what decides which rows there are, and in which order.
+    def description(self, file_of: Callable[[str], str]) -> dict[str, str]:
+        """Return what decides which rows there are, and in which order, by name.
+
+        The paths are not part of it: a file may be named in several ways.
 
         Args:
             file_of: returns what identifies a file.
@@ -73,9 +75,22 @@ class Table:
             )
         if not all(isinstance(file, str) for file in self._sources):
             raise SourceError(f"{self.files[0]} can be read only once; pass a path")
-        files = [f"{file}: {file_of(file)}" for file in self._sources]
-        how = [self._kinds, self._sql, self._options, self._limit, self._sort_by]
-        return "; ".join([*files, *map(repr, how)])
+        if self._sql is not None:
+            from .query_sources import reads_others
+
+            other = reads_others(self._sql)
+            if other:
+                raise SourceError(
+                    f"it is unknown whether {other}, which this query reads, will be the same when "
+                    "the load goes on: pass the files, and call them source in the query"
+                )
+        return {
+            "source": "; ".join(map(file_of, self._sources)),
+            "query": str(self._sql),
+            "format": repr((self._kinds, self._options)),
+            "limit": str(self._limit),
+            "order": repr(self._sort_by),
+        }
 
     @property
     def error(self) -> BaseException | None:

@@ -1,0 +1,44 @@
+"""What a query reads besides its ``source``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+
+__all__ = ["reads_others"]
+
+# In the names of DuckDB's functions that read files.
+READING = ("read_", "_scan", "glob", "sniff_")
+
+
+def reads_others(sql: str) -> str:
+    """Return the first table, file or reading function of a query but ``source``; "" if none.
+
+    A query that DuckDB can't take apart is left to DuckDB, which reports its errors.
+    """
+    with duckdb.connect(":memory:") as connection:
+        [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    nodes = list(_nodes(json.loads(text)))
+    own = {"source"} | {
+        each["key"] for node in nodes for each in (node.get("cte_map") or {}).get("map", ())
+    }
+    for node in nodes:
+        if node.get("type") == "BASE_TABLE" and node["table_name"] not in own:
+            return str(node["table_name"])
+        name = node.get("function_name", "") if node.get("type") == "FUNCTION" else ""
+        if any(part in name for part in READING):
+            return f"{name}()"
+    return ""
+
+
+def _nodes(found: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects of some JSON."""
+    if isinstance(found, dict):
+        yield found
+        found = list(found.values())
+    if isinstance(found, list):
+        for each in found:
+            yield from _nodes(each)

@@ -1,0 +1,58 @@
+"""A window of commands that may run twice, which ends the load where the server refuses all."""
+
+from __future__ import annotations
+
+import bisect
+
+from .causes import NotRun, of_the_server
+from .resend import ResendingWindow
+
+__all__ = ["RepeatableWindow"]
+
+
+class RepeatableWindow(ResendingWindow):
+    """A window of commands that may run twice, of a load with a checkpoint.
+
+    A command that is refused because of the state of the server, such as a full memory, ends the
+    load: the checkpoint stays before its row, so that a resumed load sends it again. Those after it
+    may have run; they are in doubt, and run again, too.
+    """
+
+    # Why the load can't go on, and the reply from which on nothing is acknowledged.
+    refused_at = None
+
+    def __init__(self, *args: int) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        # The replies after that which are errors. Those that can be counted twice are none.
+        self._not_counted: set[int] = set()
+
+    @property
+    def refused(self) -> int:
+        return super().refused + len(self._not_counted)
+
+    def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
+        super().sift(errors)
+        for index, words, _ in errors:
+            if self.refused_at is None:
+                self._note(index, words)
+        if self.refused_at is not None:
+            end = self.refused_at[1]
+            self._not_counted.update(index for index, _, _ in errors if index >= end)
+            errors[:] = errors[: bisect.bisect_left(errors, end, key=lambda error: error[0])]
+
+    def _note(self, index: int, words: bytes) -> None:
+        """Note an error that ends the load."""
+        advice = of_the_server(words)
+        if advice:
+            held, at = self.locate(index)
+            where = "the server" if self.node is None else f"the node at {self.node}"
+            row, text = held.row(held.chunk.parts(at)[0]), words.decode(errors="replace")
+            self.refused_at = (
+                NotRun(f"{where} refused row {row:,}: {text} ({advice}, then resume the load)"),
+                index,
+            )
+
+    def acknowledge(self, replies: int) -> None:
+        if self.refused_at is not None:
+            replies = min(replies, self.refused_at[1])
+        super().acknowledge(replies)

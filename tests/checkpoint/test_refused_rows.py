@@ -1,0 +1,150 @@
+"""A checkpoint never passes rows that the server refused because of its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from command_line import run
+from loads import Insert
+from resumed_loads import MARKER, NAME
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+COUNT = 40_000
+ROWS = [(number, "x" * 400) for number in range(COUNT)]
+TEMPLATES = ["SET key:{0} {1}", "HSET key:{0} value {1}"]
+
+
+def all_there(client: redis.Redis) -> bool:
+    return len(list(client.scan_iter("key:*", count=10_000))) == COUNT
+
+
+@pytest.mark.parametrize("mode", ["commands", "merge"])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_full_server_ends_the_load(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, template: str, mode: str
+) -> None:
+    """Even if errors are only collected; the load goes on with the rows that were refused."""
+    options: dict[str, Any] = {
+        "server": server.url, "checkpoint": NAME, "mode": mode, "on_error": "collect",
+    }  # fmt: skip
+    used = client.info("memory")["used_memory"]
+    client.config_set("maxmemory", used + 14_000_000)
+    try:
+        words = r"refused row [\d,]+: OOM .*raise its maxmemory.*then resume the load"
+        with pytest.raises(fastresp.TransportError, match=words) as caught:
+            insert_singly(ROWS, template, **options)
+    finally:
+        client.config_set("maxmemory", 0)
+    report = caught.value.report
+    reached = int(client.get(MARKER) or b"")
+    assert report is not None
+    assert 0 < reached < COUNT
+    assert (report.failed, report.errors) == (0, [])
+    assert report.replies <= reached
+    report = insert_singly(ROWS, template, resume=True, **options)
+    assert (report.resumed_at, report.rows, report.failed) == (reached, COUNT - reached, 0)
+    assert all_there(client)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_several_connections(server: LocalServer, client: redis.Redis, template: str) -> None:
+    options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "connections": 3}
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + 14_000_000)
+    try:
+        with pytest.raises(fastresp.TransportError, match="OOM"):
+            fastresp.mass_insert(ROWS, template, **options)
+    finally:
+        client.config_set("maxmemory", 0)
+    report = fastresp.mass_insert(ROWS, template, resume=True, **options)
+    assert report.failed == 0
+    assert all_there(client)
+
+
+def test_a_replica(server: LocalServer, start_server: Callable[..., LocalServer]) -> None:
+    """A server that becomes a replica refuses all, and no row counts as loaded."""
+    other = start_server()
+    with redis.Redis.from_url(other.url) as client:
+
+        def rows() -> Any:
+            for number, row in enumerate(ROWS):
+                if number == COUNT // 2:
+                    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+                yield row
+
+        options: dict[str, Any] = {"server": other.url, "checkpoint": NAME, "source_id": "rows"}
+        with pytest.raises(fastresp.FastrespError, match=r"READONLY|replica"):
+            fastresp.mass_insert(rows(), TEMPLATES[0], **options)
+        client.execute_command("REPLICAOF", "NO", "ONE")
+        reached = int(client.get(MARKER) or b"0")
+        assert reached <= COUNT // 2
+        report = fastresp.mass_insert(iter(ROWS), TEMPLATES[0], resume=True, **options)
+        assert report.resumed_at == reached
+        assert all_there(client)
+
+
+@pytest.mark.parametrize("template", ["HSET key:{0} field {1}", "RPUSH key:{0} {1}"])
+def test_errors_before_are_raised(
+    insert_singly: Insert, server: LocalServer, client: redis.Redis, template: str
+) -> None:
+    """They count once, whatever ended the load before, and in each load after it."""
+    for number in (10, 20, 30_000):
+        client.set(f"key:{number}", "no hash")
+
+    def rows(to: int) -> Any:
+        yield from ROWS[:to]
+        if to < COUNT:
+            raise OSError("the source has failed")
+
+    options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "rows"}
+    with pytest.raises(OSError, match="the source has failed"):
+        insert_singly(rows(20_000), template, **options)
+    for failed, before in [(1, 2), (0, 3), (0, 3)]:
+        with pytest.raises(fastresp.LoadErrors) as caught:
+            insert_singly(rows(COUNT), template, resume=True, **options)
+        report = caught.value.report
+        assert (report.failed, report.failed_before) == (failed, before)
+    report = insert_singly(rows(COUNT), template, resume=True, on_error="collect", **options)
+    assert report.failed_before == 3
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("SELECT 1; RPUSH list {0}", "SELECT, which would change where its marker is"),
+        ("DISCARD; RPUSH list {0}", "not for DISCARD"),
+        ("WATCH a; RPUSH list {0}", "not for WATCH"),
+        ("FLUSHALL; RPUSH list {0}", "not for FLUSHALL"),
+        ("MULTI; RPUSH list {0}; EXEC", "leave them out"),
+        ("{1} list {0}", "command names that depend on the rows"),
+    ],
+)
+def test_commands_that_would_break_it(
+    server: LocalServer, client: redis.Redis, template: str, words: str
+) -> None:
+    """They would be dropped below the marker, or run where it is not. Nothing is sent."""
+    with pytest.raises(fastresp.CheckpointError, match=words):
+        fastresp.mass_insert([(1, "RPUSH")], template, server=server.url, checkpoint=NAME)
+    assert client.dbsize() == 0
+
+
+def test_exit_codes(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    """Errors of loads before end with 1, another loader at work with 3, and wrong use with 64."""
+    path = tmp_path / "rows.csv"
+    path.write_text("k,v\n1,a\n2,b\n")
+    client.set("key:1", "no hash")
+    begin = ["load", str(path), "HSET key:{k} v {v}", "--server", server.url, "--checkpoint", NAME]
+    for more, code in [((), 1), (("--resume",), 1), ((), 64)]:
+        assert run(*begin, *more).returncode == code, more
+    key = f"fastresp:{{{NAME}}}"
+    client.hset(key, mapping={"ended": "", "lease": client.time()[0] + 60})
+    with redis.Redis.from_url(server.url) as other:
+        numbers = [["", client.info("server")["run_id"], [other.client_id()]]]
+        client.hset(key, "clients", str(numbers).replace("'", '"'))
+        ended = run(*begin, "--resume")
+        assert (ended.returncode, "is at work" in ended.stderr) == (3, True)
