@@ -151,7 +151,7 @@ def mass_insert(
             twice, such as SET or HSET, may be sent again; all others are sent in transactions. For
             a template, and a source that can be read again.
         resume: go on where the checkpoint is, if there is one. Without it, there may be none.
-        take_over: also if the loader of this name seems to be at work; it is then cut off.
+        take_over: as ``resume``, also if another loader is at work, which is then cut off.
         checkpoint_clear: forget the checkpoint, and begin with the first row.
         source_id: for a source that can be read only once: what it is, such as a date. You promise
             that it yields the same rows in the same order.

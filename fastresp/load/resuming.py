@@ -120,7 +120,7 @@ class Resuming:
         checkpoint.open(options.connections, batched=self._batched)
         return checkpoint.claim(
             found,
-            resume=options.resume,
+            resume=options.resume or options.take_over,
             take_over=options.take_over,
             clear=options.checkpoint_clear,
             # Who pushes batches is an engine, as far as we know.

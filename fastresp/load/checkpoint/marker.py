@@ -332,8 +332,7 @@ class Checkpoint:
         If nothing was sent, for example because of a mistake in the template, nothing is left.
 
         Args:
-            row, seen: as for ``renew()``. The errors up to a row are written down with it, as
-                those after it are counted again.
+            row, seen: as for ``renew()``; errors of later rows are counted again.
         """
         if self._links is not None:
             words = () if seen is None else ("seen", seen, "failed", self.failed())
