@@ -268,9 +268,9 @@ class Resuming:
             yield Blocking(partial(self._checkpoint.renew, self._repeatable_row, self._seen))
             return
         rows = self._chunks.writer.rows
-        if rows < self._done.rows:
+        if rows < self._done.most:
             raise CheckpointError(
-                f"the source has {rows:,} rows, but {self._done.rows:,} were loaded before: it is "
+                f"the source has {rows:,} rows, but {self._done.most:,} were loaded before: it is "
                 "another source (use another name for another load)"
             )
         yield Blocking(partial(self._checkpoint.finish, report, rows))

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..encode.template import Template, TemplateLike, as_template
-from ..load.checkpoint.job import Job, Part
+from ..load.checkpoint.job import Epoch, Job, Part
 from ..load.checkpoint.kinds import may_run_twice
 from ..outcome.errors import CheckpointError
 from ..server.options import Options
@@ -86,6 +86,7 @@ class Sink:
         self.template: Template = found
         self.exactly_once = exactly_once
         self.split = split
+        self._epoch: Epoch | None = None
         self._rejects = None if rejects is None else os.fspath(rejects)
         if self._rejects is not None:
             check_folder(self._rejects)
@@ -139,7 +140,8 @@ class Sink:
         self._options = replace(self._options, rate_limit=rate.shared_by(tasks))
 
     def _job(self, name: str) -> Job:
-        return Job(name, self.template, replace(self._options, server=self._url), self.split)
+        options = replace(self._options, server=self._url)
+        return Job(name, self.template, options, self.split, self._epoch)
 
     @property
     def _url(self) -> str | None:
@@ -160,6 +162,8 @@ class Sink:
         """Return a sink for an epoch of a stream: another run may end it than has begun it."""
         other = self.part(query, number)
         other.split = None
+        if self.exactly_once is not None:
+            other._epoch = Epoch(f"{self.exactly_once}:{query}", int(number))
         return other
 
     def check(self, data: Any) -> None:
@@ -220,6 +224,7 @@ class Sink:
         """End the job of an epoch, and forget that of the one before, which can't run again.
 
         Raises:
+            CheckpointError: as ``finish()``.
             TransportError: the server can't be reached.
         """
         self.epoch(query, number).finish(totals)
@@ -262,6 +267,8 @@ class Sink:
             totals: what each task's ``commit()`` has returned.
 
         Raises:
+            CheckpointError: the server has lost rows of a task since, as it was started again or
+                another one took its place. Run the tasks again: each loads what is missing.
             TransportError: the server can't be reached.
         """
         every = list(totals)

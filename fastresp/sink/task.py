@@ -181,7 +181,17 @@ class Load:
             running.add(self)
             # A thread that is no daemon would keep the program from ending.
             self._thread = Thread(target=self.run, name=f"fastresp-{self.totals.task}", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                self._error = TransportError(
+                    f"task {self.totals.task} can't begin to load: {error} (the process, or its "
+                    "container, may have too many threads)"
+                )
+                running.discard(self)
+                self.pushed.drop()
+                self._ended.set()
+                raise self._error from error
 
     def join(self, seconds: float | None = None) -> None:
         """Wait until the load has ended.
@@ -242,6 +252,8 @@ class Load:
         while not self._aborted.is_set():
             chunks = Chunks(self.pushed, self._template, self._options)
             try:
+                # Before the claim, which would begin a checkpoint anew.
+                self._check_ended()
                 report = run(loading(chunks, self._choose), waiting=self._waiting)
             except AtWork:
                 # A second attempt that went on instead would end the first, which the engine would
@@ -255,6 +267,17 @@ class Load:
             else:
                 self._settle(chunks.writer.rows, report)
                 return
+
+    def _check_ended(self) -> None:
+        """End the load if the job has ended.
+
+        Raises:
+            Ended: it has.
+            CheckpointError: it has, without this task; or it is an epoch before the last one.
+        """
+        part = None if self._job is None else self._job.part(self.totals.task)
+        if part is not None:
+            raise Ended(part)
 
     def _settle(self, rows: int, report: Report) -> None:
         """Note what became of the rows; an attempt before may have failed at the end.
@@ -272,10 +295,7 @@ class Load:
         self, options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
     ) -> SocketTransport:
         """Return the transport, unless the job has ended since the claim."""
-        if self._job is not None:
-            part = self._job.part(self.totals.task)
-            if part is not None:
-                raise Ended(part)
+        self._check_ended()
         carrier = SocketTransport(options, server=server, policy=policy, resending=resending)
         return carrier.because("engines load over a socket")
 

@@ -28,6 +28,8 @@ class Totals:
         in_doubt: commands sent without a known reply.
         bytes_sent: bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply; of several tasks, the sum.
+        errors_unknown: rows that attempts before had loaded without seeing their replies, at most;
+            how many of them failed is unknown.
     """
 
     task: str = ""
@@ -40,16 +42,19 @@ class Totals:
     in_doubt: int = 0
     bytes_sent: int = 0
     seconds: float = 0.0
+    errors_unknown: int = 0
 
     @classmethod
     def of(cls, task: str, rows: int, report: Report) -> Self:
         """Return what became of a task, by the number of its rows and the report of its load."""
+        unknown = report.errors_unknown
         return cls(
             task=task,
             rows=rows,
             rows_before=report.resumed_at,
             commands=report.commands,
             failed=report.failed + report.failed_before,
+            errors_unknown=0 if unknown is None else unknown[1] - unknown[0],
             errors_by_code=dict(report.errors_by_code),
             skipped=report.skipped,
             in_doubt=report.in_doubt,
@@ -76,6 +81,8 @@ class Totals:
             f"{counted(self.rows, 'row')}{before}, {counted(self.commands, 'command')} "
             f"({size_text(self.bytes_sent)}), {counted(self.failed, 'error')}"
         )
+        if self.errors_unknown:
+            text += f", {counted(self.errors_unknown, 'row')} whose errors are unknown"
         if self.in_doubt:
             text += f", {counted(self.in_doubt, 'command')} in doubt"
         if self.skipped:

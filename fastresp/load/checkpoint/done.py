@@ -34,6 +34,11 @@ class Done:
         return self.total if self.ended else min(self.ran)
 
     @property
+    def most(self) -> int:
+        """How many rows the source has at least, as these have run somewhere."""
+        return max(self.rows, *self.ran)
+
+    @property
     def unseen(self) -> tuple[int, int] | None:
         """The rows, from the first to the end, that ran without all their replies being seen."""
         end = max(self.ran)

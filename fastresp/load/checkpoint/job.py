@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from .kinds import may_run_twice
 from .links import Link, Links, check_name, name_of
 from .marker import Checkpoint
 
-__all__ = ["Job", "Part"]
+__all__ = ["Epoch", "Job", "Part"]
 
 # A field of the hash that is no task.
 TEMPLATE = "(template)"
@@ -32,20 +33,44 @@ class Part(NamedTuple):
     failed: int
 
 
+class Epoch(NamedTuple):
+    """One of the jobs of a stream, which end in the order of their numbers.
+
+    Attributes:
+        stream: its name.
+        number: of the job.
+    """
+
+    stream: str
+    number: int
+
+    @property
+    def key(self) -> bytes:
+        """The key with the highest number of a job that has ended."""
+        return f"fastresp:{{{self.stream}}}:epoch".encode()
+
+
 class Job:
     """The hash ``fastresp:{NAME}:job``, which has a field for each task when the job has ended.
 
-    It takes the place of the checkpoints of the tasks. A task that still begins finds it.
+    It takes the place of the checkpoints of the tasks. A task that still begins finds it. The hash
+    of an epoch is deleted when the next one has ended; then only its number says that it has.
 
     Args:
         name: of the job.
         template: of the tasks.
         options: of the load of each task.
         split: what divides the rows between the tasks; None if that is unknown.
+        epoch: which of a stream it is, if it is one.
     """
 
     def __init__(
-        self, name: str, template: Template, options: Options, split: str | None = None
+        self,
+        name: str,
+        template: Template,
+        options: Options,
+        split: str | None = None,
+        epoch: Epoch | None = None,
     ) -> None:
         self.name = name
         self._template = template
@@ -53,6 +78,7 @@ class Job:
         self._server = as_server(options.server, None, nodes=True)
         self._hash = f"fastresp:{{{name}}}:job".encode()
         self._split = split
+        self._epoch = epoch
         self._split_key = f"fastresp:{{{name}}}:split".encode()
 
     def checkpoint(self, task: str) -> str:
@@ -94,13 +120,16 @@ class Job:
         """Return what a task of an ended job has done; None if the job has not ended.
 
         Raises:
-            CheckpointError: the job has ended without such a task, or with another template.
+            CheckpointError: the job has ended without such a task, or with another template; or
+                it is an epoch before the last one.
             TransportError: the server can't be reached.
         """
         with self._home() as home:
             count, (found, template) = home.together(
                 ("HLEN", self._hash), ("HMGET", self._hash, task, TEMPLATE)
             )
+        if not count:
+            self._check_epoch()
         text = self._template.text
         if count and template != text.encode():
             raise CheckpointError(
@@ -114,6 +143,21 @@ class Job:
             )
         return None if found is None else Part(*map(int, found.split()))
 
+    def _check_epoch(self) -> None:
+        """Refuse to load an epoch that has ended.
+
+        An attempt may have waited for another one, or slept, while the epochs after it ended.
+        """
+        if self._epoch is None:
+            return
+        with self._home(self._epoch.key) as home:
+            last = home.call("GET", self._epoch.key)
+        if last is not None and int(last) >= self._epoch.number:
+            raise CheckpointError(
+                f"epoch {self._epoch.number:,} of stream {self._epoch.stream!r} has ended before, "
+                f"and {int(last):,} is the last that has: nothing was loaded"
+            )
+
     def forget(self) -> None:
         """Delete what was written down at the end.
 
@@ -126,17 +170,44 @@ class Job:
     def end(self, parts: Mapping[str, Part]) -> None:
         """Write down what the tasks have done, and delete their checkpoints.
 
+        It may be called again, for example after a crash in the middle of it.
+
         Raises:
+            CheckpointError: the server has lost rows of a task since it has committed.
             TransportError: the server can't be reached.
         """
+        if parts:
+            with self._home() as home:
+                known = {task.decode() for task in home.call("HKEYS", self._hash)}
+            new = {task: part for task, part in parts.items() if task not in known}
+            self._check_kept(new)
+            self._write_down(new)
+            for task in parts:
+                self._checkpoint_of(task).delete()
+        if self._epoch is not None:
+            with self._home(self._epoch.key) as home:
+                last = int(home.call("GET", self._epoch.key) or 0)
+                home.call("SET", self._epoch.key, max(last, self._epoch.number))
+
+    def _write_down(self, parts: Mapping[str, Part]) -> None:
         if not parts:
             return
         words = [word for task, part in parts.items() for word in (task, "{} {}".format(*part))]
         words += [TEMPLATE, self._template.text]
         with self._home() as home:
             home.together(("HSET", self._hash, *words), ("DEL", self._split_key))
-        for task in parts:
-            self._checkpoint_of(task).delete()
+
+    def _check_kept(self, parts: Mapping[str, Part]) -> None:
+        """Check that the server still has all rows of the tasks, by their markers."""
+        for task, part in parts.items():
+            kept = min(self._ran(task))
+            if kept < part.rows:
+                raise CheckpointError(
+                    f"task {task} of job {self.name!r} has loaded {part.rows:,} rows, but the "
+                    f"server has only the first {kept:,} for sure: it was started again, or "
+                    "another one took its place, and lost some (run the tasks of the job again: "
+                    "each loads what is missing)"
+                )
 
     def check_empty(self, task: str) -> None:
         """Check that no attempt of a task without rows has had any.
@@ -147,19 +218,20 @@ class Job:
         """
         self.begin()
         part = self.part(task)
-        if part is None:
-            checkpoint = self._checkpoint_of(task)
-            try:
-                rows = checkpoint.reached()
-            finally:
-                checkpoint.close()
-        else:
-            rows = part.rows
+        rows = max(self._ran(task)) if part is None else part.rows
         if rows:
             raise CheckpointError(
                 f"task {task} has no rows now, and {rows:,} were loaded before: it has other rows "
                 "(use another name for another job)"
             )
+
+    def _ran(self, task: str) -> array[int]:
+        """Return for each marker of a task how many rows have run."""
+        checkpoint = self._checkpoint_of(task)
+        try:
+            return checkpoint.ran()
+        finally:
+            checkpoint.close()
 
     def _checkpoint_of(self, task: str) -> Checkpoint:
         """Return a task's checkpoint, connected."""
@@ -170,9 +242,10 @@ class Job:
         return checkpoint
 
     @contextmanager
-    def _home(self) -> Iterator[Link]:
+    def _home(self, key: bytes | None = None) -> Iterator[Link]:
+        """Connect to the server, or to the node of a key; by default of the job's hash."""
         timeout = self._options.timeout
-        links = Links(self._server, timeout, self._hash, name_of(self.name))
+        links = Links(self._server, timeout, key or self._hash, name_of(self.name))
         try:
             with links.home.explained():
                 yield links.home

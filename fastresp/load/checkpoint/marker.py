@@ -347,8 +347,8 @@ class Checkpoint:
             self._links.close()
             self._links = None
 
-    def reached(self) -> int:
-        """Return up to which row all have run, for now; 0 without a checkpoint.
+    def ran(self) -> array[int]:
+        """Return for each marker how many rows have run, for now; 0 without a checkpoint.
 
         Raises:
             CheckpointError: its marker is gone.
@@ -357,9 +357,9 @@ class Checkpoint:
         with self._home.explained():
             found = self._state()
             if not found:
-                return 0
+                return self._nothing
             self._done(found)
-            return min(self.markers.read())
+            return self.markers.read()
 
     def delete(self) -> None:
         """Delete the checkpoint, and close the connections.

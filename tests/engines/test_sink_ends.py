@@ -1,0 +1,168 @@
+"""The end of a job: the tasks' rows are there, whatever happens at the end, and stay ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from local_cluster import LocalCluster
+from sink_attempts import batch
+
+import fastresp.load.checkpoint.job
+import fastresp.sink.task
+from fastresp import CheckpointError, TransportError
+from fastresp.load.checkpoint.marker import Checkpoint
+from fastresp.server.local_server import LocalServer
+from fastresp.sink import Sink, Totals
+
+ROWS = 1000
+COUNT = "INCRBY n:{id} 1"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(3, 0) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["one", "two", "cluster"])
+def place(request: pytest.FixtureRequest) -> Iterator[tuple[Callable[..., Sink], Any]]:
+    """A function that makes a sink, and a client of where it loads to."""
+    if request.param == "cluster":
+        cluster = request.getfixturevalue("cluster")
+        cluster.empty()
+        with redis.RedisCluster.from_url(cluster.url) as client:
+            yield lambda **options: Sink(cluster.url, COUNT, exactly_once="job", **options), client
+        return
+    server, client = map(request.getfixturevalue, ("server", "client"))
+    options = {"connections": 1 + (request.param == "two")}
+    yield lambda **more: Sink(server.url, COUNT, exactly_once="job", **options | more), client
+
+
+def load(sink: Sink, task: int, rows: int = ROWS) -> Totals:
+    """Load the rows of a task; each task has other ones."""
+    return sink.load((batch(500, task * ROWS + first) for first in range(0, rows, 500)), task)
+
+
+def counts(client: Any, tasks: int) -> set[bytes | None]:
+    """Return how often the rows of all tasks were counted."""
+    with client.pipeline(transaction=False) as pipeline:
+        for row in range(tasks * ROWS):
+            pipeline.get(f"n:{row}")
+        return set(pipeline.execute())
+
+
+@pytest.mark.parametrize("later", [1, 2, 5])
+def test_epoch_does_not_run_again(place: Any, later: int) -> None:
+    """Not even if an attempt wakes up after later epochs have ended, and its job is forgotten."""
+    make, client = place
+    sink = make()
+    for number in range(1 + later):
+        totals = [load(sink.epoch("query", number), number)]
+        sink.finish_epoch("query", number, totals)
+    again = sink.epoch("query", 0)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=f"epoch 0 .* has ended before, and {later} is"):
+            load(again, 0)
+    assert counts(client, 1 + later) == {b"1"}
+    # The last one finds what it has done; the next one runs.
+    assert load(sink.epoch("query", later), later).commands == 0
+    load(sink.epoch("query", later + 1), later + 1)
+    load(sink.epoch("other", 0), later + 2)
+    assert counts(client, 3 + later) == {b"1"}
+
+
+def test_epoch_ends_twice(place: Any) -> None:
+    """The engine may have crashed before it knew that the epoch had ended."""
+    make, client = place
+    for number in (0, 1, 1):
+        sink = make()
+        sink.finish_epoch("query", number, [load(sink.epoch("query", number), number)])
+    sink.finish_epoch("query", 0, [])
+    with pytest.raises(CheckpointError, match="and 1 is the last"):
+        load(sink.epoch("query", 0), 0)
+    assert counts(client, 2) == {b"1"}
+
+
+def test_rows_are_lost_before_the_end(place: Any) -> None:
+    """The server was started again without its data between two tasks."""
+    make, client = place
+    sink = make()
+    totals = [load(sink, 0), sink.load([], 2)]
+    client.flushall()
+    totals.append(load(sink, 1))
+    with pytest.raises(CheckpointError, match=r"task 0 .* has loaded 1,000 rows, but .* first 0"):
+        sink.finish(totals)
+    totals = [load(sink, 0), load(sink, 1), sink.load([], 2)]
+    assert sink.finish(totals).rows == 2 * ROWS
+    assert counts(client, 2) == {b"1"}
+
+
+@pytest.mark.parametrize("calls", range(4))
+def test_end_breaks_off(place: Any, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    """The driver crashes while it ends the job: the job, or only its end, may run again."""
+    make, client = place
+    sink = make()
+    totals = [load(sink, task) for task in range(3)]
+    left = iter([True] * calls)
+    delete = Checkpoint.delete
+
+    def crashing(self: Checkpoint) -> None:
+        if not next(left, False):
+            raise KeyboardInterrupt
+        delete(self)
+
+    monkeypatch.setattr(fastresp.load.checkpoint.job.Checkpoint, "delete", crashing)
+    if calls < 3:
+        with pytest.raises(KeyboardInterrupt):
+            sink.finish(totals)
+    else:
+        sink.finish(totals)
+    monkeypatch.undo()
+    again = [load(make(), task) for task in range(3)]
+    assert [each.commands for each in again] == [0, 0, 0]
+    assert sink.finish(again).rows == sink.finish(totals).rows == 3 * ROWS
+    assert counts(client, 3) == {b"1"}
+    own = {*client.scan_iter("*fastresp:*", count=10_000)}
+    assert own == {b"fastresp:{job}:job"}
+
+
+def test_fewer_rows_than_some_marker(place: Any) -> None:
+    """A later attempt has fewer rows, or none, and rows of the first have run in some places."""
+    make, client = place
+    sink = make(rate_limit=20_000, tasks=1)
+    with sink.open(0) as task:
+        for first in range(0, ROWS, 50):
+            task.write(batch(50, first))
+        while not any(each for each in counts(client, 1)):
+            pass
+        task.abort()
+    with pytest.raises(CheckpointError, match="no rows now, and"):
+        sink.load([], 0)
+    assert load(make(), 0).rows == ROWS
+    assert counts(client, 1) == {b"1"}
+
+
+def test_errors_unknown_are_summed() -> None:
+    totals = Totals.sum([Totals("0", errors_unknown=2), Totals("1", errors_unknown=3)])
+    assert totals.errors_unknown == 5
+    assert "5 rows whose errors are unknown" in str(totals)
+
+
+def test_no_thread(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task fails at once, and each call after it; nothing waits for what never began."""
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    task = Sink(server.url, "SET n:{id} 1").open(0)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(4):
+        with pytest.raises(TransportError, match="task 0 can't begin to load: can't start"):
+            task.write(batch(500))
+    with pytest.raises(TransportError, match="too many threads"):
+        task.commit()
+    assert not fastresp.sink.task.running
