@@ -325,7 +325,7 @@ exact = option(
     "--exact",
     is_flag=True,
     section=VERIFY,
-    help="Fields, members and items that the source does not name differ, too.",
+    help="Fields and members that the source does not name differ, too.",
 )
 since = option(
     "--since",

@@ -240,7 +240,9 @@ def test_stream(
     assert [epoch for epoch, _ in heard] == [0, 1, 2]
     assert sum(totals.rows for _, totals in heard) == 3000
     query = json.loads((state / "metadata").read_text())["id"]
-    assert client.keys("fastresp:*") == [f"fastresp:{{stream:{query}:2}}:job".encode()]
+    assert {*client.keys("fastresp:*")} == {
+        f"fastresp:{{stream:{query}:2}}:job".encode(), f"fastresp:{{stream:{query}}}:epoch".encode(),
+    }  # fmt: skip
     for path in (state / "commits").glob("*2*"):
         path.unlink()  # as if the driver had died before it wrote that down
     run()

@@ -188,7 +188,7 @@ def test_async_source(load: Callable[..., fastresp.Report], server: LocalServer)
 def test_empty_source(verify: Callable[..., fastresp.VerifyReport]) -> None:
     for empty in ([], iter(()), TABLE.slice(0, 0)):
         report = verify(empty, "SET k:{id} {name}")
-        assert report.same and (report.rows, report.values) == (0, 0)
+        assert not report.same and (report.rows, report.values) == (0, 0)
         assert "0 values of 0 rows compared" in str(report)
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,21 @@ Verify = Callable[..., fastresp.VerifyReport]
 Load = Callable[..., fastresp.Report]
 ROWS = [(i, f"v{i}") for i in range(1000)]
 SCRIPT = fastresp.Script("return redis.call('SET', KEYS[1], ARGV[1])")
+
+
+@pytest.mark.parametrize("sample", [None, "50%"])
+def test_no_rows(verify: Verify, server: LocalServer, sample: str | None) -> None:
+    """An empty file must not pass for a load whose data was compared."""
+    report = verify([], "SET k:{0} {1}", server=server.url, sample=sample)
+    assert not report.same
+    assert "0 rows compared" in str(report)
+    assert "there was nothing to compare" in str(report)
+
+
+def test_began_in_the_future(verify: Verify) -> None:
+    """Any time to live would be right."""
+    with pytest.raises(ValueError, match="since is in the future: 2"):
+        verify(ROWS, "SET k:{0} {1} EX 10", since=time.time() + 60, server="redis://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(

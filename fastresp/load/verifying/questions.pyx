@@ -354,7 +354,8 @@ cdef class Questions:
         else:
             end_header(self.out, self.start, c'*', self.words, &self.digits)
         end_command(self.out, chunk.rows.data.as_longlongs[ask.command + ask.commands - 1])
-        if self.exact:
+        # A list that was loaded twice begins with the right items.
+        if self.exact or self.all and not self.again and is_list(form):
             self.ask_number(ask, form)
         if self.again:
             self.ask_type(ask)

@@ -134,8 +134,8 @@ class VerifyReport:
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs, or nothing any more."""
-        return self.differing == self.repaired and not self.stopped
+        """Whether something was compared, and nothing differs, or nothing any more."""
+        return self.differing == self.repaired and not self.stopped and self.rows_compared > 0
 
     @property
     def rows_per_second(self) -> float:
@@ -193,6 +193,8 @@ class VerifyReport:
         return Message(first, *(Message("\n", line) for line in others))
 
     def _outcome(self) -> str:
+        if not self.rows_compared:
+            return "there was nothing to compare"
         if not self.differing:
             return "nothing differs"
         verb = "differs" if self.differing == 1 else "differ"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -78,6 +79,9 @@ class How:
         ):
             words = f" must be seconds since 1970, as of time.time(), not {self.since!r}"
             raise ValueError(Message(Hint("since"), words))
+        if self.since is not None and self.since > time.time():
+            words = f" is in the future: {datetime.fromtimestamp(self.since):%Y-%m-%d %H:%M:%S}"
+            raise ValueError(Message(Hint("since"), f"{words}; say when the load began"))
         if self.share is not None and self.exact:
             words = " needs all rows, to know what each key must have; leave out "
             raise ValueError(Message(Hint("exact"), words, Hint("sample")))
@@ -137,9 +141,9 @@ def verify(
         sample: look at a share of the rows, such as ``"1%"`` or 0.01. The report then says how many
             of all rows differ at most.
         seed: chooses another sample of the same share.
-        exact: fields, members and items that the source does not name differ, too. Needs 16 to 64
-            bytes of memory for each key, and for each item of keys that are written by several
-            rows.
+        exact: fields and members that the source does not name differ, too; items of lists always
+            do, but in a sample. Needs 16 to 64 bytes of memory for each key, and for each item of
+            keys that are written by several rows.
         differences: where differences go at the end: the path of a JSON lines file, or a callable
             that is called with each Difference.
         repair: write again what differs, and look again; what the source removes is removed.
@@ -168,9 +172,9 @@ def verify(
 
         An exception during the comparison has the report so far as its ``report`` attribute.
 
-    Lists need 32 bytes of memory for each key, since the index of an item is counted, and so do
-    keys that have expired. What is not followed: that a key loses its time to live when rows remove
-    all items and later ones add some. After a JSON.SET of a path that may name several places, the
+    Lists need 32 bytes of memory for each key, since the index of an item is counted, and about 300
+    more until the last of their rows; keys that have expired need 32 bytes. What is not followed:
+    that a key loses its time to live when rows remove all items and later ones add some. After a JSON.SET of a path that may name several places, the
     rest of a document is not compared: ``stopped`` says so.
     """
     how = How(
