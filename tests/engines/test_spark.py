@@ -241,8 +241,9 @@ def test_stream(
     assert sum(totals.rows for _, totals in heard) == 3000
     query = json.loads((state / "metadata").read_text())["id"]
     assert {*client.keys("fastresp:*")} == {
-        f"fastresp:{{stream:{query}:2}}:job".encode(), f"fastresp:{{stream:{query}}}:epoch".encode(),
-    }  # fmt: skip
+        f"fastresp:{{stream:{query}:2}}:job".encode(),
+        f"fastresp:{{stream:{query}}}:epoch".encode(),
+    }
     for path in (state / "commits").glob("*2*"):
         path.unlink()  # as if the driver had died before it wrote that down
     run()

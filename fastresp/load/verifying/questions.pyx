@@ -354,8 +354,7 @@ cdef class Questions:
         else:
             end_header(self.out, self.start, c'*', self.words, &self.digits)
         end_command(self.out, chunk.rows.data.as_longlongs[ask.command + ask.commands - 1])
-        # A list that was loaded twice begins with the right items.
-        if self.exact or self.all and not self.again and is_list(form):
+        if self.exact or is_list(form) and self.all and not self.again:  # a list may be there twice
             self.ask_number(ask, form)
         if self.again:
             self.ask_type(ask)

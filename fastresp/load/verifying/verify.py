@@ -174,8 +174,9 @@ def verify(
 
     Lists need 32 bytes of memory for each key, since the index of an item is counted, and about 300
     more until the last of their rows; keys that have expired need 32 bytes. What is not followed:
-    that a key loses its time to live when rows remove all items and later ones add some. After a JSON.SET of a path that may name several places, the
-    rest of a document is not compared: ``stopped`` says so.
+    that a key loses its time to live when rows remove all items and later ones add some. After a
+    JSON.SET of a path that may name several places, the rest of a document is not compared:
+    ``stopped`` says so.
     """
     how = How(
         server=server,
