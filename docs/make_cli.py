@@ -61,7 +61,7 @@ set -e
 fastresp load users.csv "HSET user:{id} {**}" --json > report.json
 ```
 
-Handle some codes, and pass the others on:
+Say something about some codes, and pass all of them on:
 
 ```sh
 cat > load.sh <<'END'
@@ -71,8 +71,8 @@ case $code in
   0) echo "everything is loaded" ;;
   1) echo "rejected: $(wc -l < rejects.jsonl)" ;;
   3) echo "no server; try again later" ;;
-  *) exit $code ;;
 esac
+exit $code
 END
 ```
 

@@ -404,6 +404,8 @@ def _rejected(error: CommandError) -> None:
 
 def _check_options(how: How) -> None:
     """Refuse bad options, and those that the transport lacks, before anything is opened."""
+    if how.metrics == STDOUT:
+        raise ValueError("--metrics - would replace a file again and again; name a file")
     if how.rejects == STDOUT and how.as_json:
         raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")
     policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)

@@ -59,6 +59,8 @@ def opened(
     where = standard_input() if source == "-" else source
     if text.null and format != "lines":
         raise ValueError("--null is for lines; add --format lines")
+    if text.bad_rows == "-":
+        raise ValueError("--bad-rows - is no file; name one, or use --bad-rows skip")
     if sort_by is not None and not _names(sort_by):
         raise ValueError("--sort-by has no column; name one, or leave out the option")
     data = read(

@@ -71,12 +71,14 @@ def fraction_read(data: Any) -> float | None:
 def fraction_done(data: Any, total: int | None, report: Report) -> float | None:
     """Return the share of a source that the server has answered, from 0 to 1; None if unknown.
 
+    Rows of a load before, which this one goes on with, are among them.
+
     The share read or sent would be too high: a source is read megabytes ahead.
 
     Args:
         total: the source's number of rows, or None.
     """
-    rows = rows_done(report)
+    rows = report.resumed_at + rows_done(report)
     if total:
         return min(1.0, rows / total)
     part: float | None = data.fraction(rows) if hasattr(type(data), "fraction") else None
@@ -110,7 +112,7 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
     )
     total = known_rows(data)
     last: Report | None = None
-    shown = 0.0
+    shown, begun = 0.0, False
     # On stderr: stdout may be piped somewhere.
     bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=5)
     own(bar)
@@ -119,18 +121,21 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
         task = bar.add_task("load", total=None, rows=counted(0, "row"), rates="")
 
         def update(report: Report) -> None:
-            nonlocal last, shown
+            nonlocal last, shown, begun
             last = report
             if time.monotonic() - shown < SHOWN_SECONDS:
                 return
             shown = time.monotonic()
             part = fraction_done(data, total, report)
+            if not begun:  # the time left is computed from the rows of this load
+                bar.reset(task, total=1.0, completed=part or 0)  # type: ignore[arg-type]
+                begun = True
             waiting = report.index_waiting
             bar.update(
                 task,
                 total=None if part is None else 1.0,
                 completed=part,
-                rows=counted(rows_done(report), "row"),
+                rows=counted(report.resumed_at + rows_done(report), "row"),
                 rates=f"{report.commands_per_second:,.0f} commands/s  "
                 f"{report.bytes_per_second / 1e6:,.1f} MB/s  {counted(report.failed, 'error')}"
                 + (f"  {counted(waiting, 'document')} not indexed yet" if waiting else ""),

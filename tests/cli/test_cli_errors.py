@@ -173,3 +173,14 @@ def test_rejects_on_a_full_disk(server, client, resp, tmp_path: Path) -> None:
     assert "/dev/full: No space left on device; " in done.stderr
     assert "and all later ones are missing there" in done.stderr
     assert "1,000 replies" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--metrics", "--bad-rows"])
+def test_no_file_of_the_name_of_standard_output(tmp_path: Path, option: str) -> None:
+    """A dash stands for standard output elsewhere."""
+    path = tmp_path / "x.csv"
+    path.write_text("a\n1\n")
+    done = run("load", path, "SET k {a}", option, "-", "--server", "redis://127.0.0.1:1")
+    assert done.returncode == Exit.USAGE
+    assert f"{option} - " in done.stderr
+    assert not (Path.cwd() / "-").exists()

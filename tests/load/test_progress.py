@@ -120,6 +120,29 @@ def test_only_acknowledged_rows_count(rows: Any, server: LocalServer) -> None:
     assert table.fraction() == 1.0
 
 
+def test_resumed(server: LocalServer) -> None:
+    """Progress begins at the row where the load goes on; the rows before it took no time."""
+    rows, seen = [*range(400_000)], list[float]()
+    options: dict[str, Any] = {"server": server.url, "checkpoint": "x", "resume": True}
+
+    def stop(report: Report) -> None:
+        if report.rows > 100_000:
+            raise OSError("enough")
+
+    def note(report: Report) -> None:
+        done = fraction_done(rows, len(rows), report)
+        assert done is not None
+        assert report.resumed_at > 100_000
+        seen.append(done)
+
+    with pytest.raises(OSError, match="enough"):
+        fastresp.mass_insert(rows, "RPUSH l {0}", progress=stop, **options)
+    fastresp.mass_insert(rows, "RPUSH l {0}", progress=note, **options)
+    assert seen[0] > 0.25
+    assert seen == sorted(seen)
+    assert seen[-1] > 0.5
+
+
 @pytest.mark.slow
 def test_bar(server: LocalServer, tmp_path: Path) -> None:
     """Percentage and remaining time are computed from rows."""
