@@ -46,12 +46,14 @@ class Ending:
         json_file: where to print JSON; None for stdout.
         log: logs the end, instead of printing it.
         traceback: of the exception that ended the command, for the log.
+        resumable: whether the command can go on later, as it has a checkpoint.
     """
 
     def __init__(self, as_json: bool, log: JsonLog | None = None) -> None:
         self.as_json = as_json
         self.log = log
         self.traceback = ""
+        self.resumable = False
         self.report: Report | None = None
         self.fields: dict[str, Any] | None = None
         self.verified: VerifyReport | None = None
@@ -120,7 +122,10 @@ def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[End
             end.traceback = "".join(traceback.format_exception(error))
         if end.verified is None:
             end.report = getattr(error, "report", None) or end.report
-        end.end(_code(error, end.verified or end.report), _words(error))
+        code, words = _code(error, end.verified or end.report), _words(error)
+        if end.resumable and code in LEFT and not isinstance(error, CheckpointError):
+            words += " (the same command with --resume goes on where this one has stopped)"
+        end.end(code, words)
     end.end_well()
 
 
@@ -132,6 +137,10 @@ WRONG_PATH = (
     NotADirectoryError,
     PermissionError,
 )
+
+
+# The load can go on later, if it has a checkpoint.
+LEFT = (Exit.LOST, Exit.INTERRUPTED, Exit.TERMINATED)
 
 
 def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:

@@ -28,6 +28,7 @@ from . import options
 from .command_line import command
 from .deleting import ask_about_deleting, deletes
 from .ending import ending, standard_output
+from .exit_codes import say
 from .json_log import JsonLog, json_log
 from .sources import (
     Nulls,
@@ -329,6 +330,7 @@ def _run(
                 from ..encode.payload.creating import check_creating
 
                 check_creating(whole)
+        end.resumable = how.checkpoint is not None
         if how.dry_run:
             end.fields = {"dry_run": True}
         with source as data, counted_bad_rows(data, end):
@@ -346,6 +348,8 @@ def _run(
                     exists=how.exists,
                 )  # fmt: skip
                 asked = "" if found.inquiry.unreachable else what()
+                if how.checkpoint is not None:
+                    say("The dry run does not look at the checkpoint.")
                 show_dry_run(found, asked, end)
             ask_about_deleting("" if how.yes else what(), end)
             begun = time.time()

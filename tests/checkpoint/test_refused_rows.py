@@ -141,6 +141,8 @@ def test_exit_codes(server: LocalServer, client: redis.Redis, tmp_path: Path) ->
     begin = ["load", str(path), "HSET key:{k} v {v}", "--server", server.url, "--checkpoint", NAME]
     for more, code in [((), 1), (("--resume",), 1), ((), 64)]:
         assert run(*begin, *more).returncode == code, more
+    dry = run(*begin, "--dry-run")
+    assert (dry.returncode, "does not look at the checkpoint" in dry.stderr) == (1, True)
     key = f"fastresp:{{{NAME}}}"
     client.hset(key, mapping={"ended": "", "lease": client.time()[0] + 60})
     with redis.Redis.from_url(server.url) as other:

@@ -61,7 +61,8 @@ def test_goes_on_elsewhere(
             output, _ = process.communicate(timeout=30)
         fields = json.loads(output)
         code, word = ENDED[number]
-        assert (process.returncode, fields["exit_code"], fields["error"]) == (code, code, word)
+        words = f"{word} (the same command with --resume goes on where this one has stopped)"
+        assert (process.returncode, fields["exit_code"], fields["error"]) == (code, code, words)
         # All that was sent was answered, and counts in the checkpoint or is sent again.
         assert 0 < fields["replies"] == fields["commands"] < COUNT
         assert fields["in_doubt"] == 0
