@@ -293,13 +293,13 @@ def replica(found: Findings) -> Verdict | None:
     facts, watched = found.facts, found.measured is None
     if not facts.replica:
         return None
-    master = f"{facts.info.get('master_host')}:{facts.info.get('master_port')}"
+    primary = f"{facts.info.get('master_host')}:{facts.info.get('master_port')}"
     link = facts.info.get("master_link_status", "up")
     return Verdict(
         "is-replica", "note" if watched and link == "up" else "problem",
-        "This server is a replica: load into its master",
-        f"replica of {master}; the link to it is {link}",
-        f"Load into its master, {master}.",
+        "This server is a replica: load into its primary",
+        f"replica of {primary}; the link to it is {link}",
+        f"Load into its primary, {primary}.",
         "the load succeeds", REPLICATION,
     )  # fmt: skip
 

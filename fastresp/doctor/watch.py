@@ -378,7 +378,7 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
     if first.clients is None or second.clients is None:
         return {}
     window = second.seconds - first.seconds
-    # Replicas and masters are not clients; connections idle for longer did nothing.
+    # Replicas and primaries are not clients; connections idle for longer did nothing.
     clients = [each for each in second.clients.values() if not set("SM") & set(each["flags"])]
     active = [each for each in clients if _within(each.get("idle", "0"), window)]
     senders = [each for each in active if each.get("cmd") not in BLOCKING]

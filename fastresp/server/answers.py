@@ -198,7 +198,7 @@ def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
     replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
     if replica and not reading:
         raise TransportError(
-            f"{place} is a read-only replica; load into its master "
+            f"{place} is a read-only replica; load into its primary "
             f"{info.get('master_host')}:{info.get('master_port')}"
         )
     if info.get("loading") == "1":

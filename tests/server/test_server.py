@@ -213,7 +213,7 @@ def test_loading_server(start_server: Callable[..., LocalServer], port: int) -> 
 def test_replica(start_server: Callable[..., LocalServer], port: int) -> None:
     start_server("--port", str(port))
     replica = start_server("--replicaof", "127.0.0.1", str(port))
-    assert f"load into its master 127.0.0.1:{port}" in str(refused(replica.url))
+    assert f"load into its primary 127.0.0.1:{port}" in str(refused(replica.url))
     redis.Redis.from_url(replica.url).config_set("replica-read-only", "no")
     assert fastresp.mass_insert(COMMANDS, server=replica.url).failed == 0
 
