@@ -277,7 +277,7 @@ def test_after_end(one: Place) -> None:
     with pytest.raises(CheckpointError, match="no rows now, and 1,000 were loaded"):
         sink.load([], 0)
     assert sink.load([], 1).rows == 0
-    with pytest.raises(CheckpointError, match="ended with 2 tasks, and none of them is '2'"):
+    with pytest.raises(CheckpointError, match="has ended, and none of its tasks is '2'"):
         load(sink, 500, 2)
     with pytest.raises(CheckpointError, match=r"ended with the template 'INCRBY n:\{id\} 1'"):
         load(one.sink("INCRBY n:{id} 2"), 1000)

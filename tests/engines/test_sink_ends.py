@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,3 +168,23 @@ def test_no_thread(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(TransportError, match="too many threads"):
         task.commit()
     assert not fastresp.sink.task.running
+
+
+def test_rights(server: LocalServer, client: redis.Redis) -> None:
+    """A job needs no other commands than a checkpoint; the guide lists these."""
+    guide = (Path(__file__).parents[2] / "docs/guides/resume.md").read_text()
+    found = re.search(r"The user needs `([^`]+)`, and the keys `fastresp:\*`", guide)
+    assert found is not None
+    rights = [*found[1].split(), "+incrby", "~n:*", "~fastresp:*"]
+    client.execute_command("ACL", "SETUSER", "loader", "reset", "on", ">secret", *rights)
+    url = f"{server.url}?username=loader&password=secret"
+    try:
+        sink = Sink(url, COUNT, exactly_once="job")
+        for epoch in (sink, sink.epoch("query", 0)):
+            for _ in range(2):
+                totals = [load(epoch, task) for task in range(2)]
+                epoch.finish([*totals, epoch.load([], 2)])
+        sink.finish_epoch("query", 1, [load(sink.epoch("query", 1), 0)])
+        assert {client.get(f"n:{row}") for row in (0, 999)} == {b"3"}
+    finally:
+        client.acl_deluser("loader")

@@ -125,23 +125,24 @@ class Job:
             TransportError: the server can't be reached.
         """
         with self._home() as home:
-            count, (found, template) = home.together(
-                ("HLEN", self._hash), ("HMGET", self._hash, task, TEMPLATE)
+            template, found = home.together(
+                ("HGET", self._hash, TEMPLATE), ("HGET", self._hash, task)
             )
-        if not count:
+        if template is None:
             self._check_epoch()
+            return None
         text = self._template.text
-        if count and template != text.encode():
+        if template != text.encode():
             raise CheckpointError(
-                f"job {self.name!r} has ended with the template {(template or b'').decode()!r}, "
+                f"job {self.name!r} has ended with the template {template.decode()!r}, "
                 f"and this is {text!r} (use another name for another job)"
             )
-        if count and found is None:
+        if found is None:
             raise CheckpointError(
-                f"job {self.name!r} has ended with {count - 1:,} tasks, and none of them is "
-                f"{task!r}: its partitions have changed (use another name for another job)"
+                f"job {self.name!r} has ended, and none of its tasks is {task!r}: its partitions "
+                "have changed (use another name for another job)"
             )
-        return None if found is None else Part(*map(int, found.split()))
+        return Part(*map(int, found.split()))
 
     def _check_epoch(self) -> None:
         """Refuse to load an epoch that has ended.
@@ -178,7 +179,7 @@ class Job:
         """
         if parts:
             with self._home() as home:
-                known = {task.decode() for task in home.call("HKEYS", self._hash)}
+                known = {task.decode() for task in home.call("HGETALL", self._hash)[::2]}
             new = {task: part for task, part in parts.items() if task not in known}
             self._check_kept(new)
             self._write_down(new)
