@@ -128,7 +128,8 @@ class Frames:
             number = 1
             for frame in frames:
                 if frame is None:
-                    yield pa.RecordBatch.from_pylist([], schema)
+                    columns = [pa.nulls(0, kind) for kind in schema.types]  # also of unions
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
                     continue
                 number += 1
                 reader = pa.RecordBatchReader.from_stream(frame)

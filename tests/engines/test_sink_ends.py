@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 from local_cluster import LocalCluster
-from sink_attempts import batch
+from sink_attempts import batch, until
 
 import fastresp.load.checkpoint.job
 import fastresp.sink.task
@@ -188,3 +189,20 @@ def test_rights(server: LocalServer, client: redis.Redis) -> None:
         assert {client.get(f"n:{row}") for row in (0, 999)} == {b"3"}
     finally:
         client.acl_deluser("loader")
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_pause_with_a_column_that_is_not_used(
+    server: LocalServer, client: redis.Redis, kind: str
+) -> None:
+    """Such as a union, which has no values in Python: a pause is an empty batch."""
+    types, children = pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3]), pa.array([*"abc"])]
+    if kind == "dense":
+        union = pa.UnionArray.from_dense(types, pa.array([0, 0, 1], pa.int32()), children)
+    else:
+        union = pa.UnionArray.from_sparse(types, children)
+    with Sink(server.url, "SET n:{id} 1").open(0) as task:
+        for first in range(0, 9, 3):
+            task.write(pa.record_batch({"id": [*range(first, first + 3)], "more": union}))
+            until(lambda first=first: client.exists(f"n:{first + 2}"))
+        assert task.commit().rows == 9
