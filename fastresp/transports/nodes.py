@@ -155,12 +155,22 @@ class Nodes:
         """Connect to nodes that are new, or were lost; return whether commands can be sent again.
 
         A lost node that can't be reached keeps its lanes, where its commands wait.
+
+        Raises:
+            TransportError: there is a new node, and the load has a checkpoint.
         """
         lost = {self._node_of(lane) for lane in self._lanes.lost}
         asked = [unit.node for unit in self._retries.units if unit.node is not None]
         wanted = dict.fromkeys([*topology.nodes, *asked])
         fresh = [node for node in wanted if node not in self._nodes]
         back = [node for node in wanted if node in lost]
+        if fresh and self._lanes.resumable:
+            # Who takes over the checkpoint can close only the connections that it knows of.
+            [server, *_] = self._server.nodes_of(fresh, 1)
+            raise TransportError(
+                f"the node at {server} has become a primary since the load began; resume the load",
+                self._lanes.report,
+            )
         try:
             for node in fresh:
                 yield from self._connecting(node, None)

@@ -247,3 +247,22 @@ class TestNodeIsStartedAgain:
         assert sorted(set(lengths)) == [6, 9]
         load(nodes)
         self.check(nodes)
+
+
+def test_another_primary() -> None:
+    """The load ends at once: who takes over later could not close connections to a new node."""
+    with LocalCluster(3, 1) as nodes:
+
+        def rows() -> Iterator[Any]:
+            for number, row in enumerate(ROWS):
+                if number == COUNT // 2:
+                    nodes.take_over()
+                yield row
+
+        template = "HSET hash:{0} {1} {1}"
+        with pytest.raises(fastresp.TransportError, match="has become a primary since the load"):
+            fastresp.mass_insert(rows(), template, server=nodes.url, **OPTIONS)
+        report = fastresp.mass_insert(iter(ROWS), template, server=nodes.url, **OPTIONS)
+        assert report.failed == report.in_doubt == 0
+        with redis.RedisCluster.from_url(nodes.url) as client:
+            assert sum(client.hlen(f"hash:{key}") for key in range(KEYS)) == COUNT
