@@ -120,9 +120,6 @@ PLANTS = {
     "extra item": Plant(
         "RPUSH l:{id} {a} {b}", lambda c, i: c.rpush(f"l:{i}", "?"), "extra", wanted=2, found=3,
     ),
-    "extra item of several rows": Plant(
-        LIST, lambda c, i: c.rpush(f"l:{i // 50}", "?"), "extra", each=0
-    ),
     "list loaded twice": Plant(
         "LPUSH l:{id} {a} {b}", lambda c, i: c.rpush(f"l:{i}", *c.lrange(f"l:{i}", 0, -1)), "extra",
         wanted=2, found=4,
